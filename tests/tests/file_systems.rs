@@ -122,8 +122,13 @@ fn frozen(subject: Subject) {
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO takes direct writes in by the io_submit that waits.
-        let is_native = subject.backend == Backend::Kaio;
+        // Native AIO takes direct writes in by the io_submit that waits; with a ring as the backend
+        // it does that where the submitter sends them itself.
+        let is_native = match subject.backend {
+            Backend::Kaio => true,
+            Backend::Threads => false,
+            Backend::Auto | Backend::Uring => submit == Submit::Auto,
+        };
         for mode in if is_native { &["buffered"][..] } else { &["buffered", "direct"] } {
             let program = subject.submit(submit).launch(PROGRAM).arg("frozen");
             let output = program.arg(mount.path()).arg(mode).succeed();

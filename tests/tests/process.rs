@@ -96,6 +96,18 @@ for_each_subject!(
     |subject| holds(subject, "children", &["daemon"]),
     [preload]
 );
+for_each_subject!(
+    what_completes_does_not_interrupt_the_waits_of_the_submitter,
+    |subject| {
+        for cache in [Cache::Host, Cache::User] {
+            let scratch = Scratch::new("waits");
+            let file = scratch.file("file");
+            std::fs::write(&file, vec![1; 256 * 4096]).expect("a file");
+            holds(subject.cache(cache), "waits", &[file.to_str().expect("a path")]);
+        }
+    },
+    [libaio, preload]
+);
 // With libaio.so.1 alone the handler runs in the engine's frames; docs/limits.md says so.
 for_each_subject!(
     a_handler_may_end_the_thread_in_io_getevents,

@@ -15,7 +15,7 @@ use core::{
     },
 };
 use nowait::{
-    Context, Engine, Options, Sink,
+    Context, Engine, Options, Sink, SubmitMode,
     options::LogLevel,
     report::{self, Summary},
     start_engine,
@@ -119,6 +119,8 @@ impl Process {
         let mut options = options_at_load().clone();
         let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.cancelled_polls_are_zero = true;
+        // In `inline` the program asks for what its own threads can do.
+        options.config.callers_enter_no_ring = options.config.submit != SubmitMode::Inline;
         let lacking = match (is_watched, PLAIN_CALLS_ARE_SEEN) {
             (false, _) => Some("the preload library (nowait run)"),
             (true, false) => Some("glibc"),

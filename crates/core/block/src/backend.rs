@@ -28,7 +28,7 @@ impl Limits {
 /// Carries bios to the operating system.
 ///
 /// Every bio accepted by `queue` comes back exactly once from `reap`, failed or not, cancelled
-/// or not; also when the system refuses it at `commit`.
+/// or not; also when the system refuses it at `commit`. Or from `commit_or_refuse`.
 ///
 /// All verbs may be called from several threads at once; one thread at a time should `reap`.
 pub trait BlockBackend: Send + Sync {
@@ -78,6 +78,13 @@ pub trait BlockBackend: Send + Sync {
     /// device ([`Bio::is_endless`]), bios that wait for it have no part in the depth.
     fn has_room(&self, more: usize) -> bool {
         self.in_flight() + more <= self.limits().depth
+    }
+
+    /// As `commit`; returns the tokens of those bios of the calling thread that the system refused,
+    /// because it would have waited for them: nothing was moved, and `reap` does not bring them.
+    fn commit_or_refuse(&self) -> Vec<u64> {
+        self.commit();
+        Vec::new()
     }
 
     /// Returns a descriptor of the table of the thread that made the backend, which stays readable

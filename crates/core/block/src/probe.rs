@@ -18,7 +18,7 @@ mod support;
 mod threads;
 mod uring;
 
-use nowait_sys::{Errno, Fd, inspect};
+use nowait_sys::{Errno, Fd, inspect, thread};
 use std::fmt::Write as _;
 
 pub use kaio::kaio;
@@ -92,6 +92,21 @@ pub fn choose(probes: &[Probe]) -> Choice {
     }
     reason.push_str("threads always work");
     Choice { backend: "threads", reason }
+}
+
+/// Runs `work` on a thread of its own, which takes no signals of the application.
+///
+/// # Errors
+/// `EAGAIN`: no thread. `EIO`: it panicked.
+pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Errno> {
+    std::thread::scope(|scope| {
+        // A new thread starts with its maker's mask.
+        let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
+        let named = std::thread::Builder::new().name("nowait-probe".to_owned());
+        let spawned = named.spawn_scoped(scope, work);
+        thread::swap_signal_mask(mask);
+        spawned.map_err(Errno::from)?.join().map_err(|_| Errno::IO)
+    })
 }
 
 /// What the test file starts with.

@@ -5,8 +5,17 @@ use nowait_block::{
     backends::{aio::Kaio, uring::Uring},
     conformance::note_skip,
 };
-use nowait_sys::{Errno, file::IoVec, time::Deadline, uring::Issuer};
-use std::{io::pipe, os::fd::AsRawFd};
+use nowait_sys::{
+    Errno,
+    aligned::AlignedBuffer,
+    file::{IoVec, O_DIRECT},
+    time::Deadline,
+    uring::Issuer,
+};
+use std::{
+    io::pipe,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+};
 
 fn one(bytes: &mut [u8]) -> Segments {
     Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
@@ -101,4 +110,29 @@ fn positions_of_streams_are_refused_by_native_aio() {
     let (file, mut buffer) = (tempfile::tempfile().unwrap(), [0u8; 8]);
     let done = run(&kaio, bio(BioOp::Read, &file, one(&mut buffer), -1, 1));
     assert_eq!(done.result, Err(Errno::INVAL));
+}
+
+#[test]
+fn native_aio_that_does_not_wait_refuses_what_would() {
+    let test = "native_aio_that_does_not_wait_refuses_what_would";
+    let Some(kaio) = usable(test, Kaio::new(4)) else { return };
+    let kaio = kaio.without_waiting();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.read(true).write(true).create(true).custom_flags(O_DIRECT);
+    let file = options.open(folder.path().join("file")).unwrap();
+    let mut memory = AlignedBuffer::zeroed(4096);
+    let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
+    // Blocks have to be allocated for it.
+    assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
+    assert_eq!(kaio.commit_or_refuse(), [1], "submit would have waited");
+    assert_eq!((kaio.in_flight(), file.metadata().unwrap().len()), (0, 0));
+    // By a plain commit it is found out when it is reaped.
+    let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
+    assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
+    // The flag is one of transfers.
+    assert_eq!(run(&kaio, bio(BioOp::Fsync, &file, Segments::NONE, 0, 3)).result, Ok(0));
+    drop(kaio);
+    let kaio = Kaio::new(4).unwrap();
+    assert_eq!(run(&kaio, bio(BioOp::Write, &file, block(), 0, 4)).result, Ok(4096));
 }

@@ -51,6 +51,10 @@ pub struct Config {
     pub stats: bool,
     /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
     pub cancelled_polls_are_zero: bool,
+    /// No ring is made or entered by a thread that submits. What such a ring completes interrupts
+    /// the thread that has entered it: epoll_wait(2), sigtimedwait(2) and others then fail with
+    /// EINTR, and a program that was not written for rings does not expect it.
+    pub callers_enter_no_ring: bool,
 }
 
 impl Default for Config {
@@ -64,6 +68,7 @@ impl Default for Config {
             context_limits: Limits::NONE,
             stats: false,
             cancelled_polls_are_zero: false,
+            callers_enter_no_ring: false,
         }
     }
 }

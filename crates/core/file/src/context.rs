@@ -5,7 +5,7 @@ mod notifiers;
 use crate::{
     Command, Engine, Kind, SubmitMode,
     command::{Flags, open_for},
-    engine::section::Section,
+    engine::{NO_QUEUES, section::Section},
     hints::{Burst, Depth, DescriptorHints},
     hold,
     limits::Throttle,
@@ -18,7 +18,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
-use nowait_block::{BlockBackend, bio::Descriptor};
+use nowait_block::{BlockBackend, Limits, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, WaitOptions,
     stats::Stats,
@@ -254,6 +254,11 @@ impl Context {
     pub(crate) fn queue_direct(&self, command: &Command, request: DirectRequest) -> bool {
         let what = (command, self.engine.rw_flags(command));
         self.own.as_ref().is_some_and(|own| self.direct.queue(own.as_ref(), what, request))
+    }
+
+    /// Returns what the own queue can take.
+    pub(crate) fn own_limits(&self) -> Limits {
+        self.own.as_ref().map_or(NO_QUEUES, |own| own.limits())
     }
 
     pub(crate) fn own_has_room(&self) -> bool {

@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 const OWN_QUEUES_MAX: usize = 64;
 
 /// What no queue can take.
-const NO_QUEUES: Limits =
+pub(crate) const NO_QUEUES: Limits =
     Limits { depth: 0, buffered_reads: false, writes: false, readiness: false };
 
 /// The engine of a process. Threads are started with it and end with the process, or with
@@ -97,7 +97,7 @@ impl Engine {
     /// # Errors
     /// Those of [`Engine::start`].
     pub fn on_machine(config: Config, reason: String) -> Result<Arc<Engine>, Errno> {
-        let parts = Parts::of_machine(config.backend, reason);
+        let parts = Parts::of_machine(&config, reason);
         Engine::start(config, parts)
     }
 
@@ -338,12 +338,17 @@ impl Engine {
         if endless { self.stream_route() } else { self.route_past_own() }
     }
 
-    /// Tells whether a queue carries reads of the kernel's page cache.
+    /// Returns where a transfer goes for which the kernel would have waited in submit.
+    pub(crate) fn route_of_refused(&self) -> Route {
+        if self.limits.writes { Route::Driver } else { Route::Workers }
+    }
+
+    /// Tells whether the driver's queue carries reads of the kernel's page cache.
     pub(crate) fn queues_buffered_reads(&self) -> bool {
         self.limits.buffered_reads
     }
 
-    /// Tells whether a queue carries writes and syncs of any file.
+    /// Tells whether the driver's queue carries writes and syncs of any file.
     pub(crate) fn queues_writes(&self) -> bool {
         self.limits.writes
     }

@@ -1,6 +1,6 @@
 //! The parts of an engine: what differs between an engine on a machine and one in a simulation.
 
-use crate::{BackendChoice, turn::Next};
+use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
     BlockBackend, Completion, Limits,
     backends::{
@@ -80,10 +80,13 @@ pub enum Executor {
 }
 
 impl Parts {
-    /// Is the machine with this backend, which must be usable; `Auto` is threads only.
-    pub fn of_machine(choice: BackendChoice, reason: String) -> Parts {
-        let backends: Box<dyn Backends> = match choice {
-            BackendChoice::Uring => Box::new(Rings { by_counter: !Uring::waits_on_words() }),
+    /// Is the machine with the backend of `config`, which must be usable; `Auto` is threads only.
+    pub fn of_machine(config: &Config, reason: String) -> Parts {
+        let backends: Box<dyn Backends> = match config.backend {
+            BackendChoice::Uring => Box::new(Rings {
+                by_counter: !Uring::waits_on_words(),
+                callers_enter: !config.callers_enter_no_ring,
+            }),
             BackendChoice::Kaio => Box::new(NativeAio),
             BackendChoice::Auto | BackendChoice::Threads => Box::new(ThreadsOnly),
         };
@@ -93,7 +96,7 @@ impl Parts {
     /// Is the machine with io_uring as it is before Linux 6.7, also on a newer kernel: a ring
     /// cannot wait on a word of memory, and waits on an event counter.
     pub fn with_event_counters(reason: String) -> Parts {
-        Parts::of_backends(Box::new(Rings { by_counter: true }), reason)
+        Parts::of_backends(Box::new(Rings { by_counter: true, callers_enter: true }), reason)
     }
 
     /// Is these backends with the machine's clock, and threads.
@@ -110,14 +113,19 @@ pub trait Backends: Send + Sync {
     /// Returns the name used in reports, that of the queues.
     fn name(&self) -> &'static str;
 
-    /// Returns what each queue can take, two bios at least; `None`: there are none, workers carry
-    /// all bios.
+    /// Returns what the driver's queue can take, two bios at least; `None`: there are no queues,
+    /// workers carry all bios.
     fn limits(&self) -> Option<Limits>;
 
-    /// Tells whether a thread that waits in a queue is roused by an event counter, which each queue
-    /// then gets.
+    /// Tells whether a thread that waits in the driver's queue is roused by an event counter, which
+    /// the queue then gets.
     fn need_counters(&self) -> bool {
         false
+    }
+
+    /// The same for own queues.
+    fn own_need_counters(&self) -> bool {
+        self.need_counters()
     }
 
     /// Makes the driver's queue; on the driver's thread, the only one that commits and reaps.
@@ -167,10 +175,11 @@ impl Workers for Threads {
     }
 }
 
-/// The machine's io_uring.
+/// The machine's io_uring; where callers must not enter rings, own queues are the kernel's AIO.
 struct Rings {
     /// Its rings cannot wait on a word of memory.
     by_counter: bool,
+    callers_enter: bool,
 }
 
 impl Backends for Rings {
@@ -186,12 +195,19 @@ impl Backends for Rings {
         self.by_counter
     }
 
+    fn own_need_counters(&self) -> bool {
+        self.by_counter && self.callers_enter
+    }
+
     fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Ok(Arc::new(Uring::new(DEPTH, Issuer::Single, counter)?))
     }
 
     fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?))
+        match self.callers_enter {
+            true => Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?)),
+            false => NativeAio.own_queue(None),
+        }
     }
 }
 
@@ -212,7 +228,7 @@ impl Backends for NativeAio {
     }
 
     fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Kaio::new(DEPTH)?))
+        Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting()))
     }
 }
 
@@ -241,10 +257,14 @@ impl Backends for ThreadsOnly {
 mod tests {
     use super::*;
 
+    fn config_of(backend: BackendChoice) -> Config {
+        Config { backend, ..Config::default() }
+    }
+
     #[test]
     fn queues_of_the_machine_are_what_was_said_of_them() {
         for choice in [BackendChoice::Uring, BackendChoice::Kaio] {
-            let Parts { backends, .. } = Parts::of_machine(choice, String::new());
+            let Parts { backends, .. } = Parts::of_machine(&config_of(choice), String::new());
             for queue in [backends.driver_queue(None), backends.own_queue(None)] {
                 let Ok(queue) = queue else {
                     println!("skipped: {choice:?} is not usable here");
@@ -256,7 +276,18 @@ mod tests {
                 );
             }
         }
-        let Parts { backends, .. } = Parts::of_machine(BackendChoice::Threads, String::new());
+        let Parts { backends, .. } =
+            Parts::of_machine(&config_of(BackendChoice::Threads), String::new());
         assert_eq!((backends.name(), backends.limits()), ("threads", None));
+    }
+
+    #[test]
+    fn callers_that_enter_no_ring_have_queues_of_the_kernels_aio() {
+        let config = Config { callers_enter_no_ring: true, ..config_of(BackendChoice::Uring) };
+        let Parts { backends, .. } = Parts::of_machine(&config, String::new());
+        let Ok(queue) = backends.own_queue(None) else {
+            return println!("skipped: no native AIO here");
+        };
+        assert_eq!((backends.name(), queue.name()), (Uring::NAME, Kaio::NAME));
     }
 }

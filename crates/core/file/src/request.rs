@@ -325,15 +325,22 @@ impl FileOperation {
         }
     }
 
-    /// Has another route carry a request that its own queue gave up; false: that is its result.
+    /// Has another route carry a request that its own queue gave up, or refused; false: that is its
+    /// result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
-        let context = &self.target.context;
-        if !carrier.was_given_up(result) || !carrier.hold_late(&mut self.command, context) {
+        let route = match () {
+            () if carrier.was_given_up(result) => engine.route_off_own_queue(endless),
+            () if !endless && carrier.was_refused(result, &self.command) => {
+                engine.route_of_refused()
+            }
+            () => return false,
+        };
+        if !carrier.hold_late(&mut self.command, &self.target.context) {
             return false;
         }
-        carrier.route = engine.route_off_own_queue(endless);
+        carrier.route = route;
         true
     }
 

@@ -16,8 +16,12 @@ mod rights;
 mod stream;
 
 use crate::{
-    Command, Context, Kind, Opened, Target, engine::section::Section, hold::BothTables,
-    hold::HeldFd, order::Links, route::Plug,
+    Command, Context, Kind, Opened, Target,
+    engine::section::Section,
+    hold::BothTables,
+    hold::HeldFd,
+    order::Links,
+    route::{Place, Plug, own_queue},
 };
 use core::mem::take;
 use inline::{Attempt, LazyStat};
@@ -224,9 +228,8 @@ impl<'a> Submission<'a> {
 
     /// Hands over what was started since the last time.
     fn hand_over(&mut self) {
-        let own_queued = take(&mut self.own_queued);
-        if let Some(own) = self.context.own().filter(|_| own_queued) {
-            own.commit();
+        if take(&mut self.own_queued) {
+            self.commit_own();
         }
         if let Some(mut plug) = self.plug.take() {
             plug.flush(Some(self.context));
@@ -242,6 +245,22 @@ impl<'a> Submission<'a> {
         if take(&mut self.has_delivered) {
             self.context.io().notify();
         }
+    }
+}
+
+impl Submission<'_> {
+    /// Starts the direct requests. What the kernel refuses goes on elsewhere, here and now: when
+    /// submit has returned the application may close the files.
+    fn commit_own(&mut self) {
+        let Some(own) = self.context.own() else { return };
+        let refused = own.commit_or_refuse();
+        if refused.is_empty() {
+            return;
+        }
+        self.section.get_or_insert_with(|| Section::enter(self.context.engine()));
+        let plug =
+            self.plug.get_or_insert_with(|| Plug::take(self.context.engine(), Place::Caller));
+        own_queue::carry_elsewhere(self.context, &refused, plug);
     }
 }
 

@@ -6,6 +6,10 @@ use crate::{
     inside, sys,
     time::Deadline,
 };
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Release},
+};
 
 /// The user's control block, as in `<linux/aio_abi.h>` (little-endian layout).
 #[repr(C)]
@@ -187,13 +191,87 @@ impl AioContext {
 
     /// Tells, without a system call, whether events wait in the user-mapped ring.
     pub fn has_events(&self) -> bool {
-        let ring = self.0 as *const RingHeader;
-        // SAFETY: the kernel maps the ring at the context's address until io_destroy, which
-        // only `drop` calls. The words change under us, hence volatile.
-        let (head, tail) = unsafe {
-            ((&raw const (*ring).head).read_volatile(), (&raw const (*ring).tail).read_volatile())
-        };
+        let (head, tail) = self.ends();
         head != tail
+    }
+
+    /// Takes events out of the user-mapped ring, without a system call.
+    ///
+    /// # Safety
+    /// No other thread takes events of this context meanwhile, by this or by
+    /// [`AioContext::events`].
+    pub unsafe fn take(&self, mut each: impl FnMut(IoEvent)) -> usize {
+        let (mut head, tail) = self.ends();
+        let mut count = 0;
+        while let Some(event) = self.event(head, tail) {
+            each(event);
+            count += 1;
+            head = self.after(head, 1);
+            // SAFETY: as in `ends`; aligned, and the kernel reads it as one word. Only the thread
+            // that takes events moves the head.
+            let word = unsafe { AtomicU32::from_ptr(&raw mut (*self.header()).head) };
+            word.store(head, Release);
+        }
+        count
+    }
+
+    /// Shows the events in the user-mapped ring, without a system call. Returns the place of the
+    /// next one to be taken; if that is another one afterwards, some may have been missed.
+    pub fn look(&self, mut each: impl FnMut(&IoEvent)) -> u32 {
+        let (first, tail) = self.ends();
+        let mut head = first;
+        while let Some(event) = self.event(head, tail) {
+            each(&event);
+            head = self.after(head, 1);
+        }
+        first
+    }
+
+    /// Returns the place of the next event to be taken out of the user-mapped ring.
+    pub fn head(&self) -> u32 {
+        self.ends().0
+    }
+
+    /// Returns the place `count` behind another one.
+    pub fn after(&self, place: u32, count: u32) -> u32 {
+        // SAFETY: as in `event`.
+        let slots = unsafe { (*self.header()).nr };
+        (place + count) % slots.max(1)
+    }
+
+    /// The kernel maps the ring at the context's address until io_destroy, which only `drop` calls.
+    fn header(&self) -> *mut RingHeader {
+        self.0 as *mut RingHeader
+    }
+
+    /// Returns the next slot to be read, and the next to be written.
+    fn ends(&self) -> (u32, u32) {
+        let header = self.header();
+        // SAFETY: mapped, see `header`, and aligned; the kernel writes them as whole words.
+        unsafe {
+            let head = AtomicU32::from_ptr(&raw mut (*header).head);
+            let tail = AtomicU32::from_ptr(&raw mut (*header).tail);
+            (head.load(Acquire), tail.load(Acquire))
+        }
+    }
+
+    /// Returns the event at `index`, unless that is the end, which [`AioContext::ends`] has told.
+    fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
+        let header = self.header();
+        // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.
+        let (slots, length) = unsafe { ((*header).nr, (*header).header_length) };
+        (index != tail && index < slots).then(|| {
+            // SAFETY: there are `slots` events behind the header; what is before the tail was
+            // written before it. Another thread may have taken it, and the kernel write the next
+            // one there: words that change under us are words all the same.
+            unsafe {
+                header
+                    .byte_add(length as usize)
+                    .cast::<IoEvent>()
+                    .add(index as usize)
+                    .read_volatile()
+            }
+        })
     }
 }
 

@@ -30,8 +30,11 @@ pub enum Mistake {
     LeaveAtOnce,
     /// Threads go on submitting while the process ends.
     SubmitToTheEnd,
-    /// The end of the process leaves completions to a thread that sleeps in io_getevents.
-    LeaveToSleepers,
+    /// What native AIO refuses, because it would have waited in submit, is left to the thread that
+    /// takes the events.
+    RefuseLate,
+    /// A refusal is not waited for that another thread has taken out of the ring.
+    MissRefusal,
     /// A request that its ring gives up, because the thread that entered it has ended, is not
     /// asked again.
     LeaveGivenUp,
@@ -71,7 +74,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 30] = [
+    pub const ALL: [Mistake; 31] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -84,7 +87,8 @@ impl Mistake {
         Mistake::CancelDone,
         Mistake::LeaveAtOnce,
         Mistake::SubmitToTheEnd,
-        Mistake::LeaveToSleepers,
+        Mistake::RefuseLate,
+        Mistake::MissRefusal,
         Mistake::LeaveGivenUp,
         Mistake::TruncateBehind,
         Mistake::LookTooEarly,

@@ -9,7 +9,7 @@
 use super::aio_blocks::{self, Blocks};
 use crate::{BioOp, BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
 use core::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use nowait_sys::mutex::Mutex;
@@ -17,7 +17,8 @@ use nowait_sys::{
     Errno,
     aio::{AioContext, IoEvent, Iocb},
     eventfd::EventFd,
-    file::IoVec,
+    file::{IoVec, rwf},
+    futex,
     mistake::{self, Mistake},
     thread::this_thread,
     time::Deadline,
@@ -36,7 +37,8 @@ const EVENTS: usize = 64;
 ///
 /// Asynchronous for O_DIRECT, fsync and polls; anything else blocks in `commit`. Streams fail
 /// with `EINVAL`: there is no position -1. `cancel` reaches polls, and what is not committed.
-/// Dropping it waits for what is in flight.
+/// Dropping it waits for what is in flight. The thread that commits is never interrupted by what
+/// completes, as that of a ring is.
 pub struct Kaio {
     // Before the blocks: its drop waits for the requests in flight, which name their memory.
     context: AioContext,
@@ -57,6 +59,8 @@ pub struct Kaio {
     /// What the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
+    /// Flags of every transfer (RWF_*), besides its own.
+    rw_flags: u32,
 }
 
 struct Book {
@@ -64,6 +68,13 @@ struct Book {
     /// Those queued, not submitted, each with the thread that has queued it; 0: the kernel had no
     /// room for it.
     pending: Vec<(i32, u64)>,
+    /// Threads that ask the kernel for events: meanwhile the ring is its own. A thread that ended
+    /// there is counted for ever, and then the kernel is always asked.
+    asking: usize,
+    /// The place in the ring behind the last event that was dealt with.
+    dealt_with: u32,
+    /// An event was taken and never dealt with, or not for long: that is no more waited for.
+    misses_events: bool,
 }
 
 const ANY_THREAD: i32 = 0;
@@ -73,7 +84,18 @@ struct Request {
     /// The events a poll asks for, those that need no asking included.
     poll: Option<u16>,
     cancelled: bool,
+    claim: Claim,
     _segments: Option<Arc<[IoVec]>>,
+}
+
+/// Which thread gets a request that the kernel refuses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Reaper,
+    /// The one that commits it, and is in `commit_or_refuse`.
+    Committer,
+    /// The same, and it was refused.
+    Refused,
 }
 
 impl Kaio {
@@ -95,7 +117,13 @@ impl Kaio {
         Ok(Kaio {
             context: AioContext::new(depth + 1)?,
             blocks: Blocks::new(depth as usize + 1),
-            book: Mutex::new(Book { requests: Slab::new(depth as usize), pending: Vec::new() }),
+            book: Mutex::new(Book {
+                requests: Slab::new(depth as usize),
+                pending: Vec::new(),
+                asking: 0,
+                dealt_with: 0,
+                misses_events: false,
+            }),
             failed: Mutex::default(),
             any_failed: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -106,7 +134,16 @@ impl Kaio {
             deaf: AtomicBool::new(false),
             anchor: EventFd::new()?.moved_high(),
             depth: depth as usize,
+            rw_flags: 0,
         })
+    }
+
+    /// Asks the kernel not to wait in `commit` for a lock, for metadata or for a place at the
+    /// device. A transfer that needs that ends with `EAGAIN` and nothing moved, or short, and with
+    /// `EOPNOTSUPP` on a file system that always waits. Source: RWF_NOWAIT in preadv2(2).
+    #[must_use]
+    pub fn without_waiting(self) -> Kaio {
+        Kaio { rw_flags: rwf::NOWAIT, ..self }
     }
 
     /// Tells, without a system call, whether `reap` would find something.
@@ -135,13 +172,17 @@ impl Kaio {
     /// Takes what the calling thread has queued, and what the kernel had no room for. Not what
     /// others have: they would find nothing to submit, return, and close a file that the kernel has
     /// not been told of yet.
-    fn take_pending(&self) -> Vec<u64> {
+    fn take_pending(&self, claim: Claim) -> Vec<u64> {
         let me = this_thread();
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
         let all = mistake::makes(Mistake::CommitForOthers);
         let mine = book.pending.extract_if(.., |(thread, _)| is_mine(*thread) || all);
-        mine.map(|(_, key)| key).collect()
+        let keys: Vec<u64> = mine.map(|(_, key)| key).collect();
+        for key in &keys {
+            book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = claim);
+        }
+        keys
     }
 
     fn block(&self, key: u64) -> *mut Iocb {
@@ -151,13 +192,27 @@ impl Kaio {
     /// Keeps what the kernel has no room for; the next `commit` or `reap` tries again.
     fn put_back(&self, keys: &[u64]) {
         let kept = keys.iter().map(|key| (ANY_THREAD, *key));
-        self.book.lock().pending.splice(0..0, kept);
+        let mut book = self.book.lock();
+        for key in keys {
+            book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = Claim::Reaper);
+        }
+        book.pending.splice(0..0, kept);
+        drop(book);
         self.starved.store(true, Relaxed);
         self.nudge();
     }
 
     fn fail(&self, key: u64, errno: Errno) {
-        let request = self.book.lock().requests.remove(key);
+        let mut book = self.book.lock();
+        if let Some(request) = book.requests.get_mut(key)
+            && request.claim == Claim::Committer
+            && is_refusal(-i64::from(errno.raw()))
+        {
+            request.claim = Claim::Refused;
+            return;
+        }
+        let request = book.requests.remove(key);
+        drop(book);
         let failed = request.map(|request| Completion { token: request.token, result: Err(errno) });
         self.failed.lock().extend(failed);
         self.any_failed.store(true, Release);
@@ -177,24 +232,107 @@ impl Kaio {
         min: usize,
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        let mut events = [IoEvent::default(); EVENTS];
-        let mut total = 0;
-        loop {
-            let min = if total == 0 { min } else { 0 };
-            let count = self.context.events(min, &mut events, deadline)?;
-            total += count;
-            let mut book = self.book.lock();
-            for event in &events[..count] {
-                if event.data == ALARM {
-                    self.armed.store(false, Relaxed);
-                } else if let Some(request) = book.requests.remove(event.data) {
-                    done.push(finish(&request, event.res));
-                }
-            }
-            if count < EVENTS {
-                return Ok(total);
+        let mut book = self.book.lock();
+        if book.asking == 0 {
+            // SAFETY: no thread asks the kernel for events, nor begins to: the lock is held.
+            let taken = unsafe { self.context.take(|event| self.end(&mut book, event, done)) };
+            book.dealt_with = self.context.head();
+            if taken >= min {
+                return Ok(taken);
             }
         }
+        book.asking += 1;
+        drop(book);
+        let mut events = [IoEvent::default(); EVENTS];
+        let asked = self.context.events(min, &mut events, deadline);
+        let mut book = self.book.lock();
+        book.asking -= 1;
+        let count = asked?;
+        for event in events.into_iter().take(count) {
+            self.end(&mut book, event, done);
+        }
+        book.dealt_with = self.context.after(book.dealt_with, count as u32);
+        Ok(count)
+    }
+
+    fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) {
+        if event.data == ALARM {
+            self.armed.store(false, Relaxed);
+            return;
+        }
+        if let Some(request) = book.requests.get_mut(event.data)
+            && request.claim == Claim::Committer
+            && is_refusal(event.res)
+        {
+            request.claim = Claim::Refused;
+            return;
+        }
+        if let Some(request) = book.requests.remove(event.data) {
+            done.push(finish(&request, event.res));
+        }
+    }
+
+    /// Takes out of these requests, which this thread has just submitted, those that the kernel has
+    /// refused: that is, before io_submit returned. Returns their tokens.
+    fn refused(&self, keys: &[u64]) -> Vec<u64> {
+        // An event that another thread has taken, and not dealt with, may be one of a refusal.
+        const PATIENCE: usize = 50;
+        const MOMENT_NS: u64 = 20_000;
+        let mut tokens = Vec::new();
+        for left in (0..PATIENCE).rev() {
+            let mut book = self.book.lock();
+            let mut refused = Vec::new();
+            let head = self.context.look(|event| {
+                if is_refusal(event.res) {
+                    refused.push(event.data);
+                }
+            });
+            let is_dealt_with = head == book.dealt_with || mistake::makes(Mistake::MissRefusal);
+            let all_seen = is_dealt_with && head == self.context.head();
+            for key in keys {
+                let Some(request) = book.requests.get_mut(*key) else { continue };
+                if request.claim == Claim::Refused || refused.contains(key) {
+                    tokens.push(request.token);
+                    book.requests.remove(*key); // its event, if it is to come, finds nothing
+                }
+            }
+            book.misses_events |= left == 0 && !all_seen;
+            if all_seen || book.misses_events {
+                for key in keys {
+                    book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = Claim::Reaper);
+                }
+                break;
+            }
+            drop(book);
+            let _ = futex::wait(&AtomicU32::new(0), 0, Deadline::after_ns(MOMENT_NS));
+        }
+        tokens
+    }
+
+    fn commit_as(&self, claim: Claim) -> Vec<u64> {
+        self.starved.store(false, Relaxed);
+        let keys = self.take_pending(claim);
+        if keys.is_empty() {
+            return keys;
+        }
+        let cancels = self.cancels_total.load(Acquire);
+        self.submit(&keys);
+        // Now there is something to sleep for in the kernel. (The book's lock orders this load:
+        // a reaper that did not see the bios has set the flag before.)
+        if self.dozing.load(Relaxed) {
+            self.nudge();
+        }
+        if self.cancels_total.load(Acquire) == cancels {
+            return keys;
+        }
+        // A cancel that came while its bio was on the way to the kernel has missed it.
+        for key in &keys {
+            let cancelled = self.book.lock().requests.get_mut(*key).is_some_and(|it| it.cancelled);
+            if cancelled {
+                self.cancel_in_kernel(*key);
+            }
+        }
+        keys
     }
 
     /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
@@ -305,10 +443,11 @@ impl BlockBackend for Kaio {
                 _ => None,
             },
             cancelled: false,
+            claim: Claim::Reaper,
             _segments: bio.segments.list().cloned(),
         };
         let Ok(key) = book.requests.insert(request) else { return Err(bio) };
-        let block = aio_blocks::of_bio(&bio, key);
+        let block = aio_blocks::of_bio(&bio, key, self.rw_flags);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
         book.pending.push((this_thread(), key));
@@ -316,28 +455,16 @@ impl BlockBackend for Kaio {
     }
 
     fn commit(&self) {
-        self.starved.store(false, Relaxed);
-        let keys = self.take_pending();
-        if keys.is_empty() {
-            return;
+        self.commit_as(Claim::Reaper);
+    }
+
+    fn commit_or_refuse(&self) -> Vec<u64> {
+        if self.rw_flags & rwf::NOWAIT == 0 || mistake::makes(Mistake::RefuseLate) {
+            self.commit();
+            return Vec::new();
         }
-        let cancels = self.cancels_total.load(Acquire);
-        self.submit(&keys);
-        // Now there is something to sleep for in the kernel. (The book's lock orders this load:
-        // a reaper that did not see the bios has set the flag before.)
-        if self.dozing.load(Relaxed) {
-            self.nudge();
-        }
-        if self.cancels_total.load(Acquire) == cancels {
-            return;
-        }
-        // A cancel that came while its bio was on the way to the kernel has missed it.
-        for key in keys {
-            let cancelled = self.book.lock().requests.get_mut(key).is_some_and(|it| it.cancelled);
-            if cancelled {
-                self.cancel_in_kernel(key);
-            }
-        }
+        let keys = self.commit_as(Claim::Committer);
+        if keys.is_empty() { keys } else { self.refused(&keys) }
     }
 
     fn reap(
@@ -396,6 +523,11 @@ impl BlockBackend for Kaio {
     fn in_flight(&self) -> usize {
         self.book.lock().requests.len() + self.failed.lock().len()
     }
+}
+
+/// Tells whether a transfer ended so because the kernel would have waited (RWF_NOWAIT).
+fn is_refusal(result: i64) -> bool {
+    [Errno::AGAIN, Errno::OPNOTSUPP].map(|it| -i64::from(it.raw())).contains(&result)
 }
 
 fn finish(request: &Request, result: i64) -> Completion {

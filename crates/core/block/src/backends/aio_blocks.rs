@@ -37,25 +37,25 @@ const EMPTY: Iocb = Iocb {
     resfd: 0,
 };
 
-/// Describes `bio` to the kernel.
-pub(super) fn of_bio(bio: &Bio, key: u64) -> Iocb {
+/// Describes `bio` to the kernel; a transfer has `rw_flags` besides its own.
+pub(super) fn of_bio(bio: &Bio, key: u64, rw_flags: u32) -> Iocb {
     let block = Iocb { data: key, fildes: bio.fd as u32, ..EMPTY };
     match bio.op {
-        BioOp::Read => transfer(block, bio, [cmd::PREAD, cmd::PREADV]),
-        BioOp::Write => transfer(block, bio, [cmd::PWRITE, cmd::PWRITEV]),
+        BioOp::Read => transfer(block, bio, [cmd::PREAD, cmd::PREADV], rw_flags),
+        BioOp::Write => transfer(block, bio, [cmd::PWRITE, cmd::PWRITEV], rw_flags),
         BioOp::Fsync => Iocb { opcode: cmd::FSYNC, ..block },
         BioOp::Fdatasync => Iocb { opcode: cmd::FDSYNC, ..block },
         BioOp::Poll(events) => poll(bio.fd, events, key),
     }
 }
 
-fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2]) -> Iocb {
+fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2], rw_flags: u32) -> Iocb {
     (block.opcode, block.buf, block.nbytes) = match &bio.segments {
         Segments::One(one) => (opcodes[0], one.base as u64, one.len as u64),
         Segments::Many(list) => (opcodes[1], list.as_ptr() as u64, list.len() as u64),
     };
     block.offset = bio.offset;
-    block.rw_flags = bio.rw_flags;
+    block.rw_flags = bio.rw_flags | rw_flags;
     if bio.priority != 0 {
         block.reqprio = bio.priority as i16;
         block.flags = FLAG_IOPRIO;

@@ -15,6 +15,7 @@ use crate::{
     BlockBackend, Completion, Limits,
     bio::{Bio, Descriptor},
     gate::Gate,
+    probe::aside,
 };
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -95,9 +96,11 @@ impl Uring {
         Limits::of_all_kinds(depth)
     }
 
-    /// Tells whether the kernel's rings can wait on a word of memory (Linux 6.7): by making one.
+    /// Tells whether the kernel's rings can wait on a word of memory (Linux 6.7): by making one, on
+    /// another thread, because its end interrupts the waits of its maker.
     pub fn waits_on_words() -> bool {
-        Ring::new(1, Issuer::Any).is_ok_and(|ring| ring.supports(opcode::FutexWait::CODE))
+        let ring = || Ring::new(1, Issuer::Any);
+        aside(|| ring().is_ok_and(|ring| ring.supports(opcode::FutexWait::CODE))).unwrap_or(false)
     }
 
     /// Creates a ring for up to `depth` bios in flight (1 to 8192), which a wake-up reaches by a

@@ -1,6 +1,6 @@
 //! Is io_uring usable? A ring is made and a file is read through it.
 
-use super::{Detail, Probe, Refusal, check_read, test_file};
+use super::{Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::Errno;
 use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
@@ -23,7 +23,10 @@ const NEEDED: &[(&str, u8)] = &[
 
 /// Makes a ring, reads a file through it and looks at the operations it knows.
 pub fn uring() -> Probe {
-    match attempt() {
+    // A ring's end interrupts the waits of the threads that have made or entered it, and comes when
+    // it pleases: this thread is gone then.
+    let attempted = aside(attempt).unwrap_or_else(|errno| Err(Refusal::diagnose("clone", errno)));
+    match attempted {
         Ok(details) => Probe { backend: "uring", usable: Ok(()), details },
         Err(refusal) => Probe::refused("uring", refusal),
     }

@@ -13,21 +13,23 @@ use nowait_sys::{Errno, Fd, eventfd::EventFd};
 use std::sync::Arc;
 
 impl Engine {
-    /// Makes a counter, if queues need one, and sends it to the engine's threads.
+    /// Makes a counter, if the driver's queue needs one, and sends it to the engine's threads.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
     pub(super) fn new_counter(&self) -> Result<Option<Arc<BothTables>>, Errno> {
-        let new = || {
-            let counter = EventFd::new()?.moved_high();
-            self.in_both_tables(Fd::from_raw(counter.into_raw()))
-        };
-        self.backends.need_counters().then(new).transpose()
+        self.backends.need_counters().then(|| self.make_counter()).transpose()
+    }
+
+    fn make_counter(&self) -> Result<Arc<BothTables>, Errno> {
+        let counter = EventFd::new()?.moved_high();
+        self.in_both_tables(Fd::from_raw(counter.into_raw()))
     }
 
     /// Makes a queue for a context, which the engine's threads can rouse when this returns.
     pub(super) fn new_own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        let counter = self.new_counter()?;
+        let needed = self.backends.own_need_counters();
+        let counter = needed.then(|| self.make_counter()).transpose()?;
         if let Some(counter) = &counter {
             self.await_arrival(counter.there())?;
         }

@@ -86,6 +86,11 @@ impl Carrier {
         self.route == Route::Own && own_queue::gave_up(result)
     }
 
+    /// Tells whether the kernel refused to carry it by the own queue, because it would have waited.
+    pub(super) fn was_refused(&self, result: Result<u32, Errno>, command: &Command) -> bool {
+        self.route == Route::Own && own_queue::refused(result) && !command.wants_nowait()
+    }
+
     /// Holds the file of a request on the own queue, which had only needed the number, to continue
     /// it elsewhere; waits for room on the way to the engine as a submitter does. False: the
     /// application has closed or reused the number meanwhile, or may have, or there was no room,

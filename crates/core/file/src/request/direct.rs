@@ -71,6 +71,11 @@ impl DirectRequests {
         Some(token::of_direct(key))
     }
 
+    /// Takes out a request that its queue has not taken in.
+    pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
+        self.0.lock().remove(key)
+    }
+
     /// Takes its own out of `completions`: those that are over into `events`, the others into
     /// `unfinished`. Returns the bytes of memory of those that are over.
     pub(crate) fn end(

@@ -1,6 +1,9 @@
 //! A context's own queue, served by the poller.
 
-use super::{Place, Plug, token};
+use super::{
+    Place, Plug,
+    token::{self, Owner},
+};
 use crate::{Context, Engine, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion};
@@ -9,6 +12,7 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
+    file,
     mistake::{self, Mistake},
     time::Deadline,
 };
@@ -104,7 +108,8 @@ impl Pump for OwnPump {
             request.into_operation(&context).run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
-            match token::is_of_cache(token) && gave_up(result) {
+            // A request that was refused goes on by its file, if that can be found again.
+            match token::is_of_cache(token) && (gave_up(result) || refused(result)) {
                 true => plug.carry_elsewhere(token),
                 false => plug.complete(token, result),
             }
@@ -128,11 +133,32 @@ impl Pump for OwnPump {
     }
 }
 
+/// Has others carry what the own queue has refused, on the thread that queued it, which is still in
+/// submit: the numbers of its files mean what they did.
+pub(crate) fn carry_elsewhere(context: &Arc<Context>, tokens: &[u64], plug: &mut Plug) {
+    for token in tokens {
+        let Owner::Direct(key) = Owner::of(*token) else {
+            plug.carry_elsewhere(*token);
+            continue;
+        };
+        let Some(mut request) = context.direct.take(key) else { continue };
+        if request.inode.is_none() {
+            request.inode = file::stat(request.command.fd).ok().map(|it| (it.dev, it.ino));
+        }
+        request.into_operation(context).run(plug, Some(Err(Errno::AGAIN)));
+    }
+}
+
 /// Tells whether a ring gave up what it ended so: the thread that had entered it is gone. The
 /// kernel has moved nothing then: of what was moved it tells the count.
 pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR))
         && !mistake::makes(Mistake::LeaveGivenUp)
+}
+
+/// Tells whether the kernel refused what would have waited in submit. It has moved nothing then.
+pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
+    matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }
 
 /// Returns how many of the completions make a run.
@@ -253,6 +279,15 @@ mod tests {
     fn what_a_ring_gave_up_is_asked_again_unseen() {
         assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
         assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+    }
+
+    #[test]
+    fn what_the_kernel_refused_is_carried_elsewhere() {
+        for errno in [Errno::AGAIN, Errno::OPNOTSUPP] {
+            let ended = |kind| ended_early(kind, true, Err(errno), Context::new);
+            assert_eq!(ended(Kind::Write), (4096, vec![0; 4096]));
+            assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use super::Route;
+use super::{Route, own_queue};
 use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
@@ -216,11 +216,12 @@ impl Plug {
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.deliver_copies();
         self.route_cache_bios(served);
-        if !self.handed_over.is_empty() {
-            self.engine.hand_to_driver(&mut self.handed_over);
-        }
+        // Before the driver's batch, because what is refused joins that.
         if let Some(context) = served {
             self.flush_own(context);
+        }
+        if !self.handed_over.is_empty() {
+            self.engine.hand_to_driver(&mut self.handed_over);
         }
         debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
         if !self.driver_bios.is_empty()
@@ -314,17 +315,21 @@ impl Plug {
         if let Some((context, own)) = served.and_then(|context| Some((context, context.own()?)))
             && own_used
         {
-            own.commit();
+            let refused = own.commit_or_refuse();
+            own_queue::carry_elsewhere(context, &refused, self);
             context.own_started();
         }
     }
 
-    /// Has the driver or the workers carry a bio of the page cache that a context's own queue gave
-    /// up: what they say of it is its result.
+    /// Has the driver or the workers carry a bio that a context's own queue gave up or refused, of
+    /// the page cache or of a request: what they say of it is its result.
     pub(crate) fn carry_elsewhere(&mut self, token: u64) {
+        if !token::is_of_cache(token) {
+            return self.complete(token, Err(Errno::AGAIN));
+        }
         let Some(cache) = self.engine.cache_in_use() else { return };
         let bio = cache.bio_again(token);
-        match self.route_of_cache_bio(&bio, None) {
+        match self.engine.route_of_refused() {
             Route::Workers => self.worker_bios.push_back(bio),
             _ => self.engine.hand_bios_to_driver(&mut vec![bio]),
         }
@@ -359,10 +364,12 @@ impl Plug {
 
     /// Submission looks for room first, so this loops only when several threads submit to a full
     /// queue at once: then each makes room by reaping, unless a caller does that already.
-    fn flush_own(&mut self, context: &Context) {
+    fn flush_own(&mut self, context: &Arc<Context>) {
         let Some(own) = context.own() else { return };
         while !self.own_bios.is_empty() {
-            queue_until_full(own.as_ref(), &mut self.own_bios);
+            fill_queue(own.as_ref(), &mut self.own_bios);
+            let refused = own.commit_or_refuse();
+            own_queue::carry_elsewhere(context, &refused, self);
             if !self.own_bios.is_empty() {
                 context.io().poll_pump();
                 std::thread::yield_now();
@@ -415,11 +422,16 @@ const COPIED_BYTES_MAX: u64 = 64 << 10;
 
 /// Queues bios and commits; those that found no room stay.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
+    fill_queue(backend, bios);
+    backend.commit();
+}
+
+/// Queues bios; those that found no room stay.
+fn fill_queue(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = backend.queue(bio) {
             bios.push_front(bio);
             break;
         }
     }
-    backend.commit();
 }

@@ -176,7 +176,12 @@ impl<'a> Submission<'a> {
         }
         let alone = self.context.look_at_depth();
         match self.async_route(target) {
-            Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
+            Route::Own
+                if self.context.own_limits().buffered_reads
+                    && (alone || self.context.mode == SubmitMode::Inline) =>
+            {
+                Route::Own
+            }
             _ => engine.route_past_own(),
         }
     }

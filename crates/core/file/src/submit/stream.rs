@@ -125,10 +125,9 @@ impl Submission<'_> {
 
     /// Chooses who waits for readiness.
     fn stream_route(&self, target: &EventTarget) -> Route {
-        let by_ring = self.context.engine().stream_route();
         match self.async_route(target) {
-            Route::Own if by_ring == Route::Driver => Route::Own,
-            _ => by_ring,
+            Route::Own if self.context.own_limits().readiness => Route::Own,
+            _ => self.context.engine().stream_route(),
         }
     }
 }

@@ -8,8 +8,8 @@ use super::{
     file::Wanted,
 };
 use crate::schedule::{Cpu, Key, Slept, World};
-use nowait_sys::aio::{IoEvent, Iocb, RingHeader, cmd};
-use std::collections::{BTreeMap, VecDeque};
+use nowait_sys::aio::{IoEvent, Iocb, RING_COMPAT, RING_MAGIC, RingHeader, cmd};
+use std::collections::BTreeMap;
 
 /// The contexts, by their address.
 #[derive(Default)]
@@ -17,10 +17,81 @@ pub(super) struct Contexts(BTreeMap<usize, Context>);
 
 struct Context {
     capacity: usize,
-    /// Accepted, their events not taken.
-    owed: usize,
-    events: VecDeque<IoEvent>,
+    /// Accepted, not completed.
+    in_flight: usize,
+    ring: Ring,
     polls: Vec<Poll>,
+}
+
+/// The ring in the memory of the program, which may take events out of it itself.
+#[derive(Clone, Copy)]
+struct Ring {
+    header: *mut RingHeader,
+    slots: u32,
+}
+
+// SAFETY: as good as the address that it is: made by `setup`, and never freed.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Makes one with room for `capacity` events.
+    fn new(capacity: usize) -> Ring {
+        const HEADER: usize = size_of::<RingHeader>();
+        let slots = capacity + 1; // one that is full is not an empty one
+        let words = (HEADER + slots * size_of::<IoEvent>()) / size_of::<u64>();
+        let header = Vec::leak(vec![0u64; words]).as_mut_ptr().cast::<RingHeader>();
+        let ring = Ring { header, slots: slots as u32 };
+        let (magic, header_length) = (RING_MAGIC, HEADER as u32);
+        let (compat, nr) = (RING_COMPAT, ring.slots);
+        let begin =
+            RingHeader { id: 0, nr, head: 0, tail: 0, magic, compat, incompat: 0, header_length };
+        // SAFETY: room for one.
+        unsafe { header.write(begin) };
+        ring
+    }
+
+    fn slot(self, index: u32) -> *mut IoEvent {
+        // SAFETY: below `slots`.
+        unsafe { self.header.add(1).cast::<IoEvent>().add(index as usize) }
+    }
+
+    /// Returns the next slot to be read, and the next to be written.
+    fn ends(self) -> (u32, u32) {
+        // SAFETY: made by `new`, and never freed.
+        unsafe {
+            (
+                (&raw const (*self.header).head).read_volatile(),
+                (&raw const (*self.header).tail).read_volatile(),
+            )
+        }
+    }
+
+    fn len(self) -> usize {
+        let (head, tail) = self.ends();
+        ((tail + self.slots - head) % self.slots) as usize
+    }
+
+    fn push(self, event: IoEvent) {
+        let (_, tail) = self.ends();
+        // SAFETY: no event is in the slot; the tail is the kernel's to move.
+        unsafe {
+            self.slot(tail).write(event);
+            (&raw mut (*self.header).tail).write_volatile((tail + 1) % self.slots);
+        }
+    }
+
+    fn pop(self) -> Option<IoEvent> {
+        let (head, tail) = self.ends();
+        if head == tail {
+            return None;
+        }
+        // SAFETY: there is an event; in this moment no thread of the program runs.
+        unsafe {
+            let event = self.slot(head).read();
+            (&raw mut (*self.header).head).write_volatile((head + 1) % self.slots);
+            Some(event)
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -45,23 +116,13 @@ impl World {
         self.kernel.contexts.0.get_mut(&address).ok_or(libc::EINVAL)
     }
 
-    /// Says in the header, which programs look at, whether there are events.
-    fn show_events(&mut self, address: usize) {
-        if let Ok(context) = self.context(address) {
-            let ring = address as *mut RingHeader;
-            let tail = u32::from(!context.events.is_empty());
-            // SAFETY: made by `setup`, and never freed.
-            unsafe { (&raw mut (*ring).tail).write_volatile(tail) };
-        }
-    }
-
     fn complete(&mut self, request: Request, answer: Answer) {
         let res = answer.map_or_else(|errno| -i64::from(errno), |value| value as i64);
         let event = IoEvent { data: request.data, obj: request.obj, res, res2: 0 };
         if let Ok(context) = self.context(request.context) {
-            context.events.push_back(event);
+            context.in_flight -= 1;
+            context.ring.push(event);
         }
-        self.show_events(request.context);
         self.unrefer(request.id);
         if let Some(counter) = request.counter {
             self.signal(counter, 1);
@@ -92,10 +153,9 @@ impl World {
 }
 
 pub(super) unsafe fn setup(cpu: &mut Cpu<'_>, [count, room, ..]: [usize; 6]) -> Answer {
-    let header = Box::leak(Box::new([0u64; 512]));
-    let address = header.as_mut_ptr() as usize;
-    let (events, polls) = (VecDeque::new(), Vec::new());
-    let context = Context { capacity: count, owed: 0, events, polls };
+    let ring = Ring::new(count);
+    let address = ring.header as usize;
+    let context = Context { capacity: count, in_flight: 0, ring, polls: Vec::new() };
     cpu.kernel.contexts.0.insert(address, context);
     // SAFETY: room for one, given by the caller.
     unsafe { (room as *mut usize).write(address) };
@@ -121,7 +181,7 @@ pub(super) unsafe fn submit(cpu: &mut Cpu<'_>, [address, count, iocbs, ..]: [usi
 fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<(), i32> {
     const RESFD: u32 = 1;
     let context = cpu.context(address)?;
-    if context.owed >= context.capacity {
+    if context.in_flight + context.ring.len() >= context.capacity {
         return Err(libc::EAGAIN);
     }
     let id = cpu.opened(iocb.fildes as usize)?;
@@ -141,7 +201,7 @@ fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<()
         }
         _ => Vec::new(),
     };
-    cpu.context(address)?.owed += 1;
+    cpu.context(address)?.in_flight += 1;
     cpu.refer(id);
     counter.into_iter().for_each(|counter| cpu.refer(counter));
     let request = Request { context: address, data: iocb.data, obj: at as u64, counter, id };
@@ -184,14 +244,11 @@ pub(super) unsafe fn getevents(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
     let mut taken = 0;
     loop {
         while taken < max {
-            let context = cpu.context(address)?;
-            let Some(event) = context.events.pop_front() else { break };
-            context.owed -= 1;
+            let Some(event) = cpu.context(address)?.ring.pop() else { break };
             // SAFETY: room for `max`, given by the caller.
             unsafe { (room as *mut IoEvent).add(taken).write(event) };
             taken += 1;
         }
-        cpu.show_events(address);
         if taken >= min || until.is_some_and(|until| cpu.now >= until) {
             return Ok(taken);
         }
@@ -215,8 +272,7 @@ pub(super) unsafe fn destroy(cpu: &mut Cpu<'_>, [address, ..]: [usize; 6]) -> An
         cpu.complete(poll.request, Ok(0));
     }
     loop {
-        let context = cpu.context(address)?;
-        if context.owed == context.events.len() {
+        if cpu.context(address)?.in_flight == 0 {
             cpu.kernel.contexts.0.remove(&address);
             return Ok(0);
         }

@@ -23,7 +23,7 @@ use nowait_sys::{
     time::Deadline,
 };
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -58,7 +58,7 @@ struct Program {
     /// The submitters' descriptors, where rings give requests up with their threads: what was given
     /// up is asked for again by its descriptor.
     kept: Option<Mutex<Vec<Fd>>>,
-    asked: Mutex<HashMap<u64, Request>>,
+    asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,
     next_block: AtomicU64,
     submitters: AtomicU64,
@@ -68,7 +68,7 @@ struct Program {
 }
 
 impl Program {
-    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Request>> {
+    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Request>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

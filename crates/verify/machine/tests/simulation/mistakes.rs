@@ -27,17 +27,21 @@ impl Planted {
 }
 
 /// Those that the program with contexts finds; all others are found by the one with files.
-const BY_CONTEXTS: [Mistake; 3] =
-    [Mistake::RegisterTooLate, Mistake::CommitForOthers, Mistake::LeaveGivenUp];
+const BY_CONTEXTS: [Mistake; 5] = [
+    Mistake::RegisterTooLate,
+    Mistake::CommitForOthers,
+    Mistake::LeaveGivenUp,
+    Mistake::RefuseLate,
+    Mistake::MissRefusal,
+];
 
 /// Those that the program with C calls finds.
-const BY_FACES: [Mistake; 9] = [
+const BY_FACES: [Mistake; 8] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
     Mistake::CancelDone,
     Mistake::LeaveAtOnce,
     Mistake::SubmitToTheEnd,
-    Mistake::LeaveToSleepers,
     Mistake::SyncAtOnce,
     Mistake::SyncPasses,
     Mistake::HandleAtOnce,
@@ -56,7 +60,8 @@ fn finder(planted: Planted) -> Program {
 }
 
 /// Found by more seeds than `make test` runs; `make soak` looks for them.
-const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
+const RARE: [Planted; 2] =
+    [Planted::Engine(Mistake::ForgetError), Planted::Engine(Mistake::MissRefusal)];
 
 /// Runs in which each must be found, unless MISTAKE_SEEDS says more.
 const SEEDS_MAX: u64 = 2_500;
