@@ -136,3 +136,28 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let kaio = Kaio::new(4).unwrap();
     assert_eq!(run(&kaio, bio(BioOp::Write, &file, block(), 0, 4)).result, Ok(4096));
 }
+
+#[test]
+fn a_forked_child_takes_no_events_of_native_aio() {
+    let test = "a_forked_child_takes_no_events_of_native_aio";
+    let Some(kaio) = usable(test, Kaio::new(4)) else { return };
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let mut memory = [0; 64];
+    assert!(kaio.queue(bio(BioOp::Read, &file, one(&mut memory), 0, 1)).is_ok());
+    kaio.commit();
+    assert!(kaio.has_completions(), "a buffered read is done in submit");
+    let mut done = Vec::with_capacity(1);
+    // SAFETY: the child takes a lock that no thread holds, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let _ = kaio.reap(&mut done, 0, Deadline::NOW);
+        // SAFETY: ends the process without running anything of the parent's.
+        unsafe { libc::_exit(done.len() as i32) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is valid for the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child has taken it");
+    kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    assert_eq!(done, [Completion { token: 1, result: Ok(64) }]);
+}

@@ -3,6 +3,7 @@
 use crate::{
     Errno,
     confined::{self, Extra},
+    fork::ForkMark,
     inside, sys,
     time::Deadline,
 };
@@ -114,7 +115,11 @@ const _: () = assert!(size_of::<RingHeader>() == 32);
 
 /// A context of the kernel, destroyed on drop.
 #[derive(Debug)]
-pub struct AioContext(usize);
+pub struct AioContext {
+    address: usize,
+    /// A forked child has the ring in its memory, too, and not the context.
+    mark: ForkMark,
+}
 
 impl AioContext {
     /// Creates a context for `nr` requests in flight.
@@ -127,7 +132,7 @@ impl AioContext {
         let mut context = 0usize;
         // SAFETY: `context` is a live local that the call fills.
         unsafe { sys!(libc::SYS_io_setup, nr, core::ptr::from_mut(&mut context)) }?;
-        Ok(AioContext(context))
+        Ok(AioContext { address: context, mark: ForkMark::new() })
     }
 
     /// Starts the operations in `iocbs`, in order; returns how many were started.
@@ -139,7 +144,7 @@ impl AioContext {
     /// Source: io_submit(2).
     pub unsafe fn submit(&self, iocbs: &mut [*mut Iocb]) -> Result<usize, Errno> {
         // SAFETY: pointer and length come from one live slice; the rest is promised above.
-        unsafe { sys!(libc::SYS_io_submit, self.0, iocbs.len(), iocbs.as_mut_ptr()) }
+        unsafe { sys!(libc::SYS_io_submit, self.address, iocbs.len(), iocbs.as_mut_ptr()) }
     }
 
     /// Asks for an early end of a poll in flight, whose event then arrives with result 0.
@@ -154,7 +159,7 @@ impl AioContext {
         let mut event = IoEvent::default();
         let event = core::ptr::from_mut(&mut event);
         // SAFETY: the event is a live local; the iocb's key is read, as promised above.
-        match unsafe { sys!(libc::SYS_io_cancel, self.0, iocb, event) } {
+        match unsafe { sys!(libc::SYS_io_cancel, self.address, iocb, event) } {
             Ok(_) | Err(Errno::INPROGRESS) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -184,7 +189,7 @@ impl AioContext {
         let (len, array) = (events.len(), events.as_mut_ptr());
         let call = || {
             // SAFETY: the events are a live slice, the timespec is a live local.
-            unsafe { sys!(libc::SYS_io_getevents, self.0, min, len, array, left) }
+            unsafe { sys!(libc::SYS_io_getevents, self.address, min, len, array, left) }
         };
         if min == 0 { call() } else { inside::sleep(word.cast(), 0, call) }
     }
@@ -195,12 +200,15 @@ impl AioContext {
         head != tail
     }
 
-    /// Takes events out of the user-mapped ring, without a system call.
+    /// Takes events out of the user-mapped ring, without a system call; in a forked child none.
     ///
     /// # Safety
     /// No other thread takes events of this context meanwhile, by this or by
     /// [`AioContext::events`].
     pub unsafe fn take(&self, mut each: impl FnMut(IoEvent)) -> usize {
+        if !self.mark.is_here() {
+            return 0; // they are the parent's
+        }
         let (mut head, tail) = self.ends();
         let mut count = 0;
         while let Some(event) = self.event(head, tail) {
@@ -241,7 +249,7 @@ impl AioContext {
 
     /// The kernel maps the ring at the context's address until io_destroy, which only `drop` calls.
     fn header(&self) -> *mut RingHeader {
-        self.0 as *mut RingHeader
+        self.address as *mut RingHeader
     }
 
     /// Returns the next slot to be read, and the next to be written.
@@ -279,6 +287,6 @@ impl Drop for AioContext {
     /// Waits for the requests in flight.
     fn drop(&mut self) {
         // SAFETY: the context is ours and not used after this.
-        let _ = unsafe { sys!(libc::SYS_io_destroy, self.0) };
+        let _ = unsafe { sys!(libc::SYS_io_destroy, self.address) };
     }
 }

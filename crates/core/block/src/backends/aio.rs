@@ -73,8 +73,9 @@ struct Book {
     asking: usize,
     /// The place in the ring behind the last event that was dealt with.
     dealt_with: u32,
-    /// An event was taken and never dealt with, or not for long: that is no more waited for.
-    misses_events: bool,
+    /// Commits in a row that have waited in vain for events that another thread had taken: it has
+    /// ended with them, or does not get a processor.
+    waits_in_vain: u32,
 }
 
 const ANY_THREAD: i32 = 0;
@@ -122,7 +123,7 @@ impl Kaio {
                 pending: Vec::new(),
                 asking: 0,
                 dealt_with: 0,
-                misses_events: false,
+                waits_in_vain: 0,
             }),
             failed: Mutex::default(),
             any_failed: AtomicBool::new(false),
@@ -276,10 +277,11 @@ impl Kaio {
     /// refused: that is, before io_submit returned. Returns their tokens.
     fn refused(&self, keys: &[u64]) -> Vec<u64> {
         // An event that another thread has taken, and not dealt with, may be one of a refusal.
-        const PATIENCE: usize = 50;
+        const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
+        const VAIN_MAX: u32 = 3;
         let mut tokens = Vec::new();
-        for left in (0..PATIENCE).rev() {
+        for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut refused = Vec::new();
             let head = self.context.look(|event| {
@@ -296,8 +298,12 @@ impl Kaio {
                     book.requests.remove(*key); // its event, if it is to come, finds nothing
                 }
             }
-            book.misses_events |= left == 0 && !all_seen;
-            if all_seen || book.misses_events {
+            if all_seen {
+                book.waits_in_vain = 0;
+            } else if left == 0 {
+                book.waits_in_vain += 1;
+            }
+            if all_seen || left == 0 || book.waits_in_vain >= VAIN_MAX {
                 for key in keys {
                     book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = Claim::Reaper);
                 }
