@@ -98,7 +98,7 @@ for_each_subject!(
 );
 for_each_subject!(
     what_completes_does_not_interrupt_the_waits_of_the_submitter,
-    |subject| {
+    |subject: Subject| {
         for cache in [Cache::Host, Cache::User] {
             let scratch = Scratch::new("waits");
             let file = scratch.file("file");

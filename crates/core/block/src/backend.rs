@@ -25,6 +25,16 @@ impl Limits {
     }
 }
 
+/// What the system would not carry without waiting.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// The tokens, and what the system said: an errno, and then nothing was moved; or fewer bytes
+    /// than were to be moved.
+    pub bios: Vec<(u64, Result<u32, Errno>)>,
+    /// Tokens of those that are in flight, or were refused: `reap` tells, later than usual.
+    pub undecided: Vec<u64>,
+}
+
 /// Carries bios to the operating system.
 ///
 /// Every bio accepted by `queue` comes back exactly once from `reap`, failed or not, cancelled
@@ -80,11 +90,11 @@ pub trait BlockBackend: Send + Sync {
         self.in_flight() + more <= self.limits().depth
     }
 
-    /// As `commit`; returns the tokens of those bios of the calling thread that the system refused,
-    /// because it would have waited for them: nothing was moved, and `reap` does not bring them.
-    fn commit_or_refuse(&self) -> Vec<u64> {
+    /// As `commit`; returns those bios of the calling thread that the system refused, because it
+    /// would have waited for them. `reap` does not bring them.
+    fn commit_or_refuse(&self) -> Refused {
         self.commit();
-        Vec::new()
+        Refused::default()
     }
 
     /// Returns a descriptor of the table of the thread that made the backend, which stays readable

@@ -24,7 +24,7 @@ pub mod probe;
 mod slab;
 pub mod stacked;
 
-pub use backend::{BlockBackend, Limits};
+pub use backend::{BlockBackend, Limits, Refused};
 pub use bio::{Bio, BioOp, Completion, Segments, WorkerHints};
 pub use fair::Fair;
 pub use lane::Lane;

@@ -125,11 +125,18 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
     // Blocks have to be allocated for it.
     assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
-    assert_eq!(kaio.commit_or_refuse(), [1], "submit would have waited");
+    let refused = kaio.commit_or_refuse();
+    assert_eq!(refused.bios.len(), 1, "submit would have waited");
+    assert!(matches!(refused.bios[0], (1, Err(Errno::AGAIN | Errno::OPNOTSUPP))), "{refused:?}");
     assert_eq!((kaio.in_flight(), file.metadata().unwrap().len()), (0, 0));
     // By a plain commit it is found out when it is reaped.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
+    // Many more than the ring has room for, and no thread that comes for events.
+    for token in 0..5_000 {
+        assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, token)).is_ok());
+        assert_eq!(kaio.commit_or_refuse().bios.len(), 1, "of {token}");
+    }
     // The flag is one of transfers.
     assert_eq!(run(&kaio, bio(BioOp::Fsync, &file, Segments::NONE, 0, 3)).result, Ok(0));
     drop(kaio);

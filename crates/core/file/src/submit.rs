@@ -254,13 +254,14 @@ impl Submission<'_> {
     fn commit_own(&mut self) {
         let Some(own) = self.context.own() else { return };
         let refused = own.commit_or_refuse();
-        if refused.is_empty() {
+        if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;
         }
+        let rights = self.rights().ok().flatten();
         self.section.get_or_insert_with(|| Section::enter(self.context.engine()));
         let plug =
             self.plug.get_or_insert_with(|| Plug::take(self.context.engine(), Place::Caller));
-        own_queue::carry_elsewhere(self.context, &refused, plug);
+        own_queue::carry_elsewhere(self.context, refused, rights.as_ref(), plug);
     }
 }
 

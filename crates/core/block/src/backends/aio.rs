@@ -7,7 +7,7 @@
 //! ```
 
 use super::aio_blocks::{self, Blocks};
-use crate::{BioOp, BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
+use crate::{BioOp, BlockBackend, Completion, Limits, Refused, bio::Bio, gate::Gate, slab::Slab};
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -85,18 +85,38 @@ struct Request {
     /// The events a poll asks for, those that need no asking included.
     poll: Option<u16>,
     cancelled: bool,
+    /// What a transfer is to move; `None`: it is none, or asks itself not to wait.
+    claimable: Option<u64>,
     claim: Claim,
     _segments: Option<Arc<[IoVec]>>,
 }
 
-/// Which thread gets a request that the kernel refuses.
+/// Which thread gets a request that the kernel refuses, or ends short.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Reaper,
     /// The one that commits it, and is in `commit_or_refuse`.
     Committer,
-    /// The same, and it was refused.
-    Refused,
+    /// The same, and the kernel has said this.
+    Refused(i64),
+}
+
+impl Request {
+    /// Takes note of a result that the committing thread is to have; false: the reaper is.
+    fn claims(&mut self, result: i64) -> bool {
+        let claims = self.is_unfinished(result);
+        if claims {
+            self.claim = Claim::Refused(result);
+        }
+        claims
+    }
+
+    /// Tells whether the committing thread is to have this result.
+    fn is_unfinished(&self, result: i64) -> bool {
+        let is_short = |len: u64| (0..len as i64).contains(&result);
+        self.claim == Claim::Committer
+            && (is_refusal(result) || self.claimable.is_some_and(is_short))
+    }
 }
 
 impl Kaio {
@@ -160,7 +180,14 @@ impl Kaio {
             // SAFETY: the blocks' memory lives until their events: that of the bios by the
             // promise of `Bio::new`, the segment lists in `book`.
             match unsafe { self.context.submit(&mut blocks[done..]) } {
-                Ok(0) | Err(Errno::AGAIN) => return self.put_back(&keys[done..]),
+                Ok(0) | Err(Errno::AGAIN) => {
+                    let kept: Vec<u64> =
+                        keys[done..].iter().copied().filter(|key| !self.claims(*key)).collect();
+                    if !kept.is_empty() {
+                        self.put_back(&kept);
+                    }
+                    return;
+                }
                 Ok(submitted) => done += submitted,
                 Err(errno) => {
                     self.fail(keys[done], errno);
@@ -181,7 +208,8 @@ impl Kaio {
         let mine = book.pending.extract_if(.., |(thread, _)| is_mine(*thread) || all);
         let keys: Vec<u64> = mine.map(|(_, key)| key).collect();
         for key in &keys {
-            book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = claim);
+            let request = book.requests.get_mut(*key).filter(|it| it.claimable.is_some());
+            request.into_iter().for_each(|it| it.claim = claim);
         }
         keys
     }
@@ -193,29 +221,32 @@ impl Kaio {
     /// Keeps what the kernel has no room for; the next `commit` or `reap` tries again.
     fn put_back(&self, keys: &[u64]) {
         let kept = keys.iter().map(|key| (ANY_THREAD, *key));
-        let mut book = self.book.lock();
-        for key in keys {
-            book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = Claim::Reaper);
-        }
-        book.pending.splice(0..0, kept);
-        drop(book);
+        self.book.lock().pending.splice(0..0, kept);
         self.starved.store(true, Relaxed);
         self.nudge();
     }
 
+    /// Takes note that the kernel has no room for a request; false: it is to be kept.
+    fn claims(&self, key: u64) -> bool {
+        let refused = -i64::from(Errno::AGAIN.raw());
+        self.book.lock().requests.get_mut(key).is_some_and(|it| it.claims(refused))
+    }
+
     fn fail(&self, key: u64, errno: Errno) {
         let mut book = self.book.lock();
-        if let Some(request) = book.requests.get_mut(key)
-            && request.claim == Claim::Committer
-            && is_refusal(-i64::from(errno.raw()))
-        {
-            request.claim = Claim::Refused;
+        let Some(request) = book.requests.get_mut(key) else { return };
+        if request.claims(-i64::from(errno.raw())) {
             return;
         }
-        let request = book.requests.remove(key);
+        let failed = Completion { token: request.token, result: Err(errno) };
+        book.requests.remove(key);
         drop(book);
-        let failed = request.map(|request| Completion { token: request.token, result: Err(errno) });
-        self.failed.lock().extend(failed);
+        self.end_here(&mut vec![failed]);
+    }
+
+    /// Leaves these completions to the next reaper.
+    fn end_here(&self, completions: &mut Vec<Completion>) {
+        self.failed.lock().append(completions);
         self.any_failed.store(true, Release);
         self.nudge();
     }
@@ -261,11 +292,7 @@ impl Kaio {
             self.armed.store(false, Relaxed);
             return;
         }
-        if let Some(request) = book.requests.get_mut(event.data)
-            && request.claim == Claim::Committer
-            && is_refusal(event.res)
-        {
-            request.claim = Claim::Refused;
+        if book.requests.get_mut(event.data).is_some_and(|it| it.claims(event.res)) {
             return;
         }
         if let Some(request) = book.requests.remove(event.data) {
@@ -274,28 +301,36 @@ impl Kaio {
     }
 
     /// Takes out of these requests, which this thread has just submitted, those that the kernel has
-    /// refused: that is, before io_submit returned. Returns their tokens.
-    fn refused(&self, keys: &[u64]) -> Vec<u64> {
-        // An event that another thread has taken, and not dealt with, may be one of a refusal.
+    /// refused or ended short: that is, before io_submit returned.
+    fn refused(&self, keys: &[u64]) -> Refused {
+        // An event that another thread has taken, and not dealt with, may be one of theirs.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        let mut tokens = Vec::new();
+        // What was refused is taken out of the ring, or else that would fill with it: no thread
+        // comes for events while nothing is in flight.
+        let mut others = Vec::new();
+        let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
-            let mut refused = Vec::new();
+            let mut unfinished = false;
             let head = self.context.look(|event| {
-                if is_refusal(event.res) {
-                    refused.push(event.data);
-                }
+                let request = book.requests.get_mut(event.data);
+                unfinished |= request.is_some_and(|it| it.is_unfinished(event.res));
             });
+            if unfinished {
+                drop(book);
+                let _ = self.events(&mut others, 0, Deadline::NOW);
+                book = self.book.lock();
+            }
             let is_dealt_with = head == book.dealt_with || mistake::makes(Mistake::MissRefusal);
-            let all_seen = is_dealt_with && head == self.context.head();
+            let all_seen = !unfinished && is_dealt_with && head == self.context.head();
             for key in keys {
-                let Some(request) = book.requests.get_mut(*key) else { continue };
-                if request.claim == Claim::Refused || refused.contains(key) {
-                    tokens.push(request.token);
-                    book.requests.remove(*key); // its event, if it is to come, finds nothing
+                if let Some(request) = book.requests.get_mut(*key)
+                    && let Claim::Refused(result) = request.claim
+                {
+                    refused.bios.push((request.token, outcome(result)));
+                    book.requests.remove(*key);
                 }
             }
             if all_seen {
@@ -305,14 +340,25 @@ impl Kaio {
             }
             if all_seen || left == 0 || book.waits_in_vain >= VAIN_MAX {
                 for key in keys {
-                    book.requests.get_mut(*key).into_iter().for_each(|it| it.claim = Claim::Reaper);
+                    let Some(request) = book.requests.get_mut(*key) else { continue };
+                    if request.claim == Claim::Committer {
+                        request.claim = Claim::Reaper;
+                        if !all_seen {
+                            refused.undecided.push(request.token);
+                        }
+                    }
                 }
                 break;
             }
             drop(book);
-            let _ = futex::wait(&AtomicU32::new(0), 0, Deadline::after_ns(MOMENT_NS));
+            if !unfinished {
+                let _ = futex::wait(&AtomicU32::new(0), 0, Deadline::after_ns(MOMENT_NS));
+            }
         }
-        tokens
+        if !others.is_empty() {
+            self.end_here(&mut others);
+        }
+        refused
     }
 
     fn commit_as(&self, claim: Claim) -> Vec<u64> {
@@ -449,6 +495,7 @@ impl BlockBackend for Kaio {
                 _ => None,
             },
             cancelled: false,
+            claimable: claimable(&bio),
             claim: Claim::Reaper,
             _segments: bio.segments.list().cloned(),
         };
@@ -464,13 +511,13 @@ impl BlockBackend for Kaio {
         self.commit_as(Claim::Reaper);
     }
 
-    fn commit_or_refuse(&self) -> Vec<u64> {
+    fn commit_or_refuse(&self) -> Refused {
         if self.rw_flags & rwf::NOWAIT == 0 || mistake::makes(Mistake::RefuseLate) {
             self.commit();
-            return Vec::new();
+            return Refused::default();
         }
         let keys = self.commit_as(Claim::Committer);
-        if keys.is_empty() { keys } else { self.refused(&keys) }
+        if keys.is_empty() { Refused::default() } else { self.refused(&keys) }
     }
 
     fn reap(
@@ -529,6 +576,17 @@ impl BlockBackend for Kaio {
     fn in_flight(&self) -> usize {
         self.book.lock().requests.len() + self.failed.lock().len()
     }
+}
+
+/// Returns what a transfer is to move, unless it asks itself not to wait: then what the kernel says
+/// is its result.
+fn claimable(bio: &Bio) -> Option<u64> {
+    let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
+    (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)
+}
+
+fn outcome(result: i64) -> Result<u32, Errno> {
+    if result < 0 { Err(Errno::new(-result as i32)) } else { Ok(result as u32) }
 }
 
 /// Tells whether a transfer ended so because the kernel would have waited (RWF_NOWAIT).

@@ -6,7 +6,7 @@
 
 use super::{Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody};
 use crate::{
-    Command, Context,
+    Command, Context, Kind,
     cached::kernel_writes::{KeptWrite, KernelWrites, Places},
     order::InodeKey,
     route::{
@@ -17,7 +17,7 @@ use crate::{
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::Request;
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent};
+use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file};
 use std::sync::Arc;
 
 /// A direct request in flight.
@@ -71,6 +71,15 @@ impl DirectRequests {
         Some(token::of_direct(key))
     }
 
+    /// Looks up the file of a request by its number, which cannot mean another yet.
+    pub(crate) fn identify(&self, key: u64) {
+        let mut table = self.0.lock();
+        if let Some(request) = table.get_mut(key).filter(|it| it.inode.is_none()) {
+            let stat = file::stat_cached(request.command.fd);
+            request.inode = stat.ok().map(|stat| (stat.dev, stat.ino));
+        }
+    }
+
     /// Takes out a request that its queue has not taken in.
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
         self.0.lock().remove(key)
@@ -114,10 +123,15 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
-    /// Makes the operation that goes on where the bio ended.
-    pub(crate) fn into_operation(self, context: &Arc<Context>) -> Arc<Request<FileOperation>> {
+    /// Makes the operation that goes on where the bio ended; a write with these rights.
+    pub(crate) fn into_operation(
+        self,
+        context: &Arc<Context>,
+        rights: Option<Arc<Credentials>>,
+    ) -> Arc<Request<FileOperation>> {
         let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
         let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.inode));
+        kernel.credentials = rights.filter(|_| self.command.kind == Kind::Write);
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
         let body = Body::Kernel(kernel);
         let operation = FileOperation::new(self.command, context, &target, None, body);

@@ -6,13 +6,13 @@ use super::{
 };
 use crate::{Context, Engine, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{BlockBackend, Completion};
+use nowait_block::{BlockBackend, Completion, Refused};
 use nowait_retry::Pump;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
-    file,
+    cred::Credentials,
     mistake::{self, Mistake},
     time::Deadline,
 };
@@ -105,12 +105,12 @@ impl Pump for OwnPump {
         let section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            request.into_operation(&context).run(&mut plug, Some(result));
+            request.into_operation(&context, None).run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
             // A request that was refused goes on by its file, if that can be found again.
             match token::is_of_cache(token) && (gave_up(result) || refused(result)) {
-                true => plug.carry_elsewhere(token),
+                true => plug.carry_elsewhere(token, result),
                 false => plug.complete(token, result),
             }
         }
@@ -134,18 +134,34 @@ impl Pump for OwnPump {
 }
 
 /// Has others carry what the own queue has refused, on the thread that queued it, which is still in
-/// submit: the numbers of its files mean what they did.
-pub(crate) fn carry_elsewhere(context: &Arc<Context>, tokens: &[u64], plug: &mut Plug) {
-    for token in tokens {
-        let Owner::Direct(key) = Owner::of(*token) else {
-            plug.carry_elsewhere(*token);
+/// submit: the numbers of its files mean what they did. `rights` are those of that thread.
+pub(crate) fn carry_elsewhere(
+    context: &Arc<Context>,
+    refused: Refused,
+    rights: Option<&Arc<Credentials>>,
+    plug: &mut Plug,
+) {
+    for (token, result) in refused.bios {
+        // Nothing at all need not be the end of the file (before Linux 5.11).
+        let result = if result == Ok(0) { Err(Errno::AGAIN) } else { result };
+        let Owner::Direct(key) = Owner::of(token) else {
+            plug.carry_elsewhere(token, result);
             continue;
         };
-        let Some(mut request) = context.direct.take(key) else { continue };
-        if request.inode.is_none() {
-            request.inode = file::stat(request.command.fd).ok().map(|it| (it.dev, it.ino));
+        context.direct.identify(key);
+        let Some(request) = context.direct.take(key) else { continue };
+        let (obj, cancelled) = (request.obj, request.cancelled);
+        let request = request.into_operation(context, rights.cloned());
+        context.register(&request, obj, false);
+        if cancelled {
+            request.cancel();
         }
-        request.into_operation(context).run(plug, Some(Err(Errno::AGAIN)));
+        request.run(plug, Some(if cancelled { Err(Errno::CANCELED) } else { result }));
+    }
+    for token in refused.undecided {
+        if let Owner::Direct(key) = Owner::of(token) {
+            context.direct.identify(key);
+        }
     }
 }
 
@@ -156,7 +172,7 @@ pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
         && !mistake::makes(Mistake::LeaveGivenUp)
 }
 
-/// Tells whether the kernel refused what would have waited in submit. It has moved nothing then.
+/// Tells whether the kernel refused what would have waited in submit: it begins anew elsewhere.
 pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }

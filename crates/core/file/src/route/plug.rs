@@ -316,16 +316,16 @@ impl Plug {
             && own_used
         {
             let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, &refused, self);
+            own_queue::carry_elsewhere(context, refused, None, self);
             context.own_started();
         }
     }
 
     /// Has the driver or the workers carry a bio that a context's own queue gave up or refused, of
     /// the page cache or of a request: what they say of it is its result.
-    pub(crate) fn carry_elsewhere(&mut self, token: u64) {
+    pub(crate) fn carry_elsewhere(&mut self, token: u64, result: Result<u32, Errno>) {
         if !token::is_of_cache(token) {
-            return self.complete(token, Err(Errno::AGAIN));
+            return self.complete(token, result);
         }
         let Some(cache) = self.engine.cache_in_use() else { return };
         let bio = cache.bio_again(token);
@@ -341,10 +341,13 @@ impl Plug {
             return Route::Workers;
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();
+        // Native AIO waits in submit for the ends of files, which are written past their pages.
+        let carries = |context: &Context| bio.op == BioOp::Read || context.own_limits().writes;
         match served {
             // One that is being destroyed waits until its queue is empty.
             Some(context)
                 if caller
+                    && carries(context)
                     && context.is_caller_driven()
                     && context.own_has_room()
                     && !context.io().is_dead() =>
@@ -369,7 +372,7 @@ impl Plug {
         while !self.own_bios.is_empty() {
             fill_queue(own.as_ref(), &mut self.own_bios);
             let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, &refused, self);
+            own_queue::carry_elsewhere(context, refused, None, self);
             if !self.own_bios.is_empty() {
                 context.io().poll_pump();
                 std::thread::yield_now();

@@ -10,6 +10,9 @@ use crate::{
 };
 use nowait_sys::{Errno, file};
 
+/// The least that a file system maps at a time; shorter reads are never refused late.
+const BLOCK: u64 = 4096;
+
 impl<'a> Submission<'a> {
     pub(super) fn direct(
         &mut self,
@@ -31,7 +34,9 @@ impl<'a> Submission<'a> {
         let mut route = self.async_route(&target);
         let (context, mut rights, mut write) = (self.context, None, None);
         let ordered = self.must_wait(command, &mut status)?;
-        if command.kind == Kind::Write || route != Route::Own {
+        // A long read may be refused when a part of it is under way, and finds its file again then.
+        let refused_late = command.len > BLOCK && !self.context.own_limits().writes;
+        if command.kind == Kind::Write || route != Route::Own || refused_late {
             status.stat()?; // that the number meant a file lately says nothing
         }
         if let Some(stat) = status.known().filter(|stat| !stat.has_offsets()) {
@@ -61,6 +66,9 @@ impl<'a> Submission<'a> {
                 rights = self.rights()?;
             }
             write = Some(begun);
+        }
+        if route == Route::Own && !alone && command.kind == Kind::Write {
+            rights = self.rights()?; // if it is refused
         }
         if route == Route::Own && alone {
             let inode = status.known().map(|stat| (stat.dev, stat.ino));
