@@ -34,7 +34,7 @@ impl<'a> Submission<'a> {
         let mut route = self.async_route(&target);
         let (context, mut rights, mut write) = (self.context, None, None);
         let ordered = self.must_wait(command, &mut status)?;
-        // A long read may be refused when a part of it is under way, and finds its file again then.
+        // A long read may be refused when a part of it is in flight, and finds its file again then.
         let refused_late = command.len > BLOCK && !self.context.own_limits().writes;
         if command.kind == Kind::Write || route != Route::Own || refused_late {
             status.stat()?; // that the number meant a file lately says nothing
