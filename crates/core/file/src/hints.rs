@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | status flags, not O_DIRECT | an attempt without fcntl(2) before it | preadv2, pwrite |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
+//! | that RWF_NOWAIT was refused as such | the driver, not native AIO | |
 //! | that it is an event counter | whether to read its name in /proc | a write that cannot be |
 //! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
 //! | a stream, silent lately (`StreamHints`) | statx(2), then an attempt, or the ring | statx, the attempt |

@@ -15,7 +15,7 @@ const PROBE_EVERY: u8 = 32;
 pub(crate) struct DescriptorHints {
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
-    /// Descriptor, and whether its file is in memory.
+    /// Descriptor, and whether its file is in memory, or always waited for.
     in_memory: [AtomicU32; SLOTS],
     /// Descriptor and status flags, and how often they may still be believed.
     flags: [AtomicU64; SLOTS],
@@ -28,6 +28,8 @@ pub(crate) const BELIEVED: u64 = 63;
 
 const ON_A_DEVICE: u32 = 1;
 const IN_MEMORY: u32 = 2;
+/// On a device, and its file system knows no RWF_NOWAIT.
+const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
 impl Default for DescriptorHints {
@@ -102,6 +104,16 @@ impl DescriptorHints {
     pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
         self.in_memory[fd as usize % SLOTS].store(in_memory(fd, state), Relaxed);
+    }
+
+    /// Tells whether transfers that must not wait were refused as such (`EOPNOTSUPP`).
+    pub(crate) fn always_waits(&self, fd: i32) -> bool {
+        self.in_memory[fd as usize % SLOTS].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
+    }
+
+    /// Notes that one was.
+    pub(crate) fn refused_as_such(&self, fd: i32) {
+        self.in_memory[fd as usize % SLOTS].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
 
     /// Tells whether `number` was the last one found to be an event counter.
@@ -181,6 +193,16 @@ mod tests {
         let history = DescriptorHints::default();
         assert_eq!(history.status_flags(i32::MAX), None);
         assert_eq!(history.may_be_in_memory(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_file_that_is_always_waited_for_is_on_a_device_until_it_is_closed() {
+        let history = DescriptorHints::default();
+        history.refused_as_such(3);
+        assert!(history.always_waits(3) && !history.always_waits(4));
+        assert_eq!(history.may_be_in_memory(3), Some(false));
+        history.forget_flags(3);
+        assert!(!history.always_waits(3));
     }
 
     #[test]

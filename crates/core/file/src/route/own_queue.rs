@@ -150,6 +150,9 @@ pub(crate) fn carry_elsewhere(
         };
         context.direct.identify(key);
         let Some(request) = context.direct.take(key) else { continue };
+        if result == Err(Errno::OPNOTSUPP) {
+            context.history.refused_as_such(request.command.fd);
+        }
         let (obj, cancelled) = (request.obj, request.cancelled);
         let request = request.into_operation(context, rights.cloned());
         context.register(&request, obj, false);

@@ -32,6 +32,9 @@ impl<'a> Submission<'a> {
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&target);
+        if self.context.history.always_waits(command.fd) {
+            route = self.context.engine().route_past_own();
+        }
         let (context, mut rights, mut write) = (self.context, None, None);
         let ordered = self.must_wait(command, &mut status)?;
         // A long read may be refused when a part of it is in flight, and finds its file again then.
