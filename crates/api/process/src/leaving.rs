@@ -137,7 +137,9 @@ impl Process {
     }
 
     fn hurry(&self, hurries: bool) {
-        if let Some(engine) = self.existing_engine() {
+        if let Some(engine) = self.existing_engine()
+            && !mistake::makes(Mistake::LeaveToSleepers)
+        {
             engine.hurry(hurries);
         }
     }

@@ -30,6 +30,8 @@ pub enum Mistake {
     LeaveAtOnce,
     /// Threads go on submitting while the process ends.
     SubmitToTheEnd,
+    /// The end of the process leaves completions to a thread that sleeps in io_getevents.
+    LeaveToSleepers,
     /// What native AIO refuses, because it would have waited in submit, is left to the thread that
     /// takes the events.
     RefuseLate,
@@ -74,7 +76,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 31] = [
+    pub const ALL: [Mistake; 32] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -87,6 +89,7 @@ impl Mistake {
         Mistake::CancelDone,
         Mistake::LeaveAtOnce,
         Mistake::SubmitToTheEnd,
+        Mistake::LeaveToSleepers,
         Mistake::RefuseLate,
         Mistake::MissRefusal,
         Mistake::LeaveGivenUp,

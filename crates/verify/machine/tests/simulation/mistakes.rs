@@ -36,12 +36,13 @@ const BY_CONTEXTS: [Mistake; 5] = [
 ];
 
 /// Those that the program with C calls finds.
-const BY_FACES: [Mistake; 8] = [
+const BY_FACES: [Mistake; 9] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
     Mistake::CancelDone,
     Mistake::LeaveAtOnce,
     Mistake::SubmitToTheEnd,
+    Mistake::LeaveToSleepers,
     Mistake::SyncAtOnce,
     Mistake::SyncPasses,
     Mistake::HandleAtOnce,
