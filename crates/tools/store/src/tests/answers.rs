@@ -71,7 +71,7 @@ async fn check(client: &Client) {
     assert_eq!(client.run(Operation::Delete { key: KEY }).await, Answer::Deleted);
     assert!(matches!(client.run(replace(b"x", &tag)).await, Answer::Refused | Answer::Failed));
     assert_eq!(probe(client, "1").await, Verdict::Good);
-    let gone = client.place().store.head(&Path::from("vm/probe/1")).await;
+    let gone = client.place().store.head(&Path::from("vm/probe/1-0")).await;
     assert!(matches!(gone, Err(object_store::Error::NotFound { .. })));
 }
 
@@ -114,6 +114,21 @@ fn a_store_that_ignores_conditions_is_found_out() {
             other => panic!("{wrong:?}: {other:?}"),
         }
     }
+}
+
+/// As if the answer to the first request was lost, and the client asked again.
+#[test]
+fn an_object_that_is_there_already_says_nothing_of_the_store() {
+    let client = client(Arc::new(InMemory::new()));
+    let make = |object: usize| {
+        let path = Path::from(format!("vm/probe/1-{object}"));
+        let store = client.place().store.clone();
+        ask(async move { store.put(&path, "one".into()).await }).unwrap();
+    };
+    make(0);
+    assert_eq!(ask(probe(&client, "1")), Verdict::Good);
+    (0..4).for_each(make);
+    assert!(matches!(ask(probe(&client, "1")), Verdict::Bad(why) if why.contains("refuses")));
 }
 
 #[test]
