@@ -330,12 +330,12 @@ impl FileOperation {
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
-        let route = match () {
-            () if carrier.was_given_up(result) => engine.route_off_own_queue(endless),
-            () if !endless && carrier.was_refused(result, &self.command) => {
-                engine.route_of_refused()
-            }
-            () => return false,
+        let route = if carrier.was_given_up(result) {
+            engine.route_off_own_queue(endless)
+        } else if !endless && carrier.was_refused(result, &self.command) {
+            engine.route_of_refused()
+        } else {
+            return false;
         };
         if !carrier.hold_late(&mut self.command, &self.target.context) {
             return false;

@@ -159,9 +159,10 @@ impl Kaio {
         })
     }
 
-    /// Asks the kernel not to wait in `commit` for a lock, for metadata or for a place at the
-    /// device. A transfer that needs that ends with `EAGAIN` and nothing moved, or short, and with
-    /// `EOPNOTSUPP` on a file system that always waits. Source: RWF_NOWAIT in preadv2(2).
+    /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks. A transfer
+    /// that needs that ends with `EAGAIN` and nothing moved, or short, and with `EOPNOTSUPP` on a
+    /// file system that always waits. It waits all the same where that is frozen. Source:
+    /// RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
