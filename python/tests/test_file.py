@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import errno
 import os
 import pathlib
@@ -11,7 +13,7 @@ import sys
 
 import nowait
 import pytest
-from conftest import RUNS, Run, drop_cache, gather
+from conftest import LIMIT, RUNS, Run, drop_cache, gather
 
 BLOCK = 4096
 
@@ -98,6 +100,20 @@ def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> 
                 assert await file.read_at(BLOCK, at) == expected[at : at + BLOCK]
 
     run(main())
+
+
+def test_reads_in_line_behind_reads_that_are_over_at_once_begin(disk: pathlib.Path) -> None:
+    # In a thread of its own, whose queue has never been signalled. As many as a queue has places
+    # are over within the call: no completion calls the loop for those in line behind them.
+    (disk / "file").write_bytes(bytes(20_000))
+
+    async def main() -> None:
+        async with nowait.open(disk / "file") as file:
+            reads = file.read_many([(at, 1) for at in range(10_000)])
+            assert await asyncio.wait_for(reads, LIMIT) == [b"\0"] * 10_000
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, main()).result()
 
 
 def test_more_reads_than_a_queue_has_places_all_end(disk: pathlib.Path, run: Run) -> None:

@@ -184,8 +184,10 @@ impl<T> Requests<T> {
         self.line.insert(key, (file.clone(), action));
     }
 
-    /// Submits what is prepared; what is over goes to `ended`.
-    pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended)) {
+    /// Submits what is prepared; what is over goes to `ended`. Tells whether the line has a turn,
+    /// because some of that was over at once: no completion will call for it.
+    pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended)) -> bool {
+        let begun = self.in_flight.requests;
         loop {
             let (in_flight, mut rests) = (&mut self.in_flight, Vec::new());
             self.queue.submit_and_pop(|completion| {
@@ -202,7 +204,7 @@ impl<T> Requests<T> {
                 ended(Ended { key, transfer, result: result.map(drop).map_err(Failure::from) });
             });
             if rests.is_empty() {
-                return;
+                return !self.line.is_empty() && self.in_flight.requests < begun;
             }
             for (key, rest) in rests {
                 self.prepare_transfer(load, key, rest, ended);
@@ -232,12 +234,11 @@ impl<T> Requests<T> {
                 self.begin(py, load, key, (&file, action), ended);
             }
         }
-        let begun = self.in_flight.requests;
-        self.submit(load, ended);
+        let has_turn = self.submit(load, ended);
         if self.line.is_empty() {
             load.has_line(false);
         }
-        Ok(!self.line.is_empty() && self.in_flight.requests < begun)
+        Ok(has_turn)
     }
 
     /// Asks for an early end; what was in line goes to `left`, with what waited for it.

@@ -142,7 +142,9 @@ impl ThreadQueue {
                 Err(action) => {
                     let ended = &mut |ended: Ended| over = Some(ended);
                     requests.take(py, load, key, (file, action), ended);
-                    requests.submit(load, ended);
+                    if requests.submit(load, ended) {
+                        own.ring();
+                    }
                 }
             }
             if over.is_none() {
@@ -205,7 +207,9 @@ impl ThreadQueue {
                 let read = Action::Read(Destination::New(len), offset);
                 requests.take(py, load, key, (file, read), ended);
             }
-            requests.submit(load, ended);
+            if requests.submit(load, ended) {
+                own.ring();
+            }
             if over.len() < count {
                 keys.clone().for_each(|key| requests.announce(key));
                 over.iter().for_each(|ended| drop(requests.forget(ended.key)));
