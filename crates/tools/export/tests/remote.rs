@@ -6,6 +6,7 @@ mod support;
 use nowait::{Errno, Nowait};
 use nowait_export::{Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
 use nowait_sys::{epoll::Epoll, time::Deadline};
+use proptest::prelude::*;
 use std::{
     fs::File,
     io::{Read, Write},
@@ -434,6 +435,76 @@ fn replies_against_the_protocol_end_all_requests() {
         let mut rig = Rig::new(&socket);
         assert_eq!(rig.read(0..4096), Err(Errno::IO));
         assert_eq!(rig.flush(), Err(Errno::IO));
+        thread.join().unwrap();
+    }
+}
+
+/// What a server may say: whole answers, true ones and others, and bytes of any kind.
+fn sayings() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![0..4_u32, any::<u32>()];
+    let data = prop::collection::vec(any::<u8>(), 0..40);
+    let info = (number.clone(), data.clone()).prop_map(|(kind, data)| answer(kind, &data));
+    let error = (0..12_u32, data.clone()).prop_map(|(kind, data)| answer(1 << 31 | kind, &data));
+    let whole = (0..2 * SIZE, any::<u16>()).prop_map(|(size, flags)| export(size, flags));
+    let one = prop_oneof![2 => whole, 2 => Just(answer(1, &[])), 1 => info, 1 => error, 1 => data];
+    (any::<bool>(), prop::collection::vec(one, 0..6)).prop_map(|(greets, said)| {
+        let greeting = if greets { greeting() } else { Vec::new() };
+        [greeting, said.concat()].concat()
+    })
+}
+
+/// Replies of a server to requests that it has read or not.
+fn replies() -> impl Strategy<Value = Vec<u8>> {
+    let magic = prop_oneof![12 => Just(0x6744_6698_u32), 1 => any::<u32>()];
+    let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
+    let cookie = prop_oneof![8 => 0..6_u64, 1 => any::<u64>()];
+    let data = prop_oneof![1 => Just(0_usize), 1 => Just(4096), 1 => 0..9000_usize];
+    let one = (magic, error, cookie, data).prop_map(|(magic, error, cookie, data)| {
+        let front = [magic.to_be_bytes(), error.to_be_bytes()].concat();
+        [front, cookie.to_be_bytes().to_vec(), vec![7; data]].concat()
+    });
+    prop::collection::vec(one, 0..12).prop_map(|all| all.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn whatever_a_server_says_at_first_ends_in_one_line(said in sayings()) {
+        let (_folder, socket, thread) = stranger(said);
+        if let Err(error) = open(&socket, Patience::default()) {
+            prop_assert!(!error.contains('\n') && !error.is_empty(), "{error}");
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn whatever_a_server_replies_all_requests_end(said in replies(), read_first in any::<bool>()) {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            if read_first {
+                let _ = client.read_exact(&mut [0; 28]);
+            }
+            let _ = client.write_all(&said);
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        let mut rig = Rig::new(&socket);
+        for slot in 0..4 {
+            let (tag, chunk) = (Tag { slot, ..TAG }, rig.disk.pool().take(4096));
+            match slot {
+                0 | 1 => rig.disk.read(&rig.image, chunk, 0, tag),
+                _ => rig.disk.write(&rig.image, chunk, 0, slot == 3, tag),
+            }
+        }
+        let mut slots: Vec<u32> = (0..4).map(|_| {
+            let ended = next_end(&mut rig.disk, &rig.epoll);
+            ended.chunk.into_iter().for_each(|chunk| rig.disk.pool().give_back(chunk));
+            ended.tag.slot
+        }).collect();
+        slots.sort_unstable();
+        prop_assert_eq!(slots, vec![0, 1, 2, 3]);
+        prop_assert!(rig.disk.pop().is_none());
+        drop(rig);
         thread.join().unwrap();
     }
 }

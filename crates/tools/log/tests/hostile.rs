@@ -1,0 +1,21 @@
+//! A store that answers anything: writers and edits end, or go on, and nothing panics.
+
+#[path = "support/hostile.rs"]
+mod hostile;
+#[path = "support/memory.rs"]
+#[allow(dead_code, reason = "other tests have other needs")]
+mod memory;
+#[path = "support/strangers.rs"]
+#[allow(dead_code, reason = "other tests have other needs")]
+mod strangers;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn a_store_that_answers_anything_is_endured(tape in prop::collection::vec(any::<u8>(), 0..400)) {
+        hostile::run(&tape);
+    }
+}

@@ -1,0 +1,15 @@
+//! Anything, as the answers of a store to writers and edits. `hostile` says what the bytes mean.
+#![no_main]
+
+#[path = "../../crates/tools/log/tests/support/hostile.rs"]
+mod hostile;
+#[path = "../../crates/tools/log/tests/support/memory.rs"]
+#[allow(dead_code, reason = "other tests have other needs")]
+mod memory;
+#[path = "../../crates/tools/log/tests/support/strangers.rs"]
+#[allow(dead_code, reason = "other tests have other needs")]
+mod strangers;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| hostile::run(input));
