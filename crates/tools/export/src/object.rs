@@ -33,6 +33,9 @@ pub struct ObjectOptions {
     pub store: StoreOptions,
     /// When writes are durable.
     pub durability: Durability,
+    /// Most bytes of writes in memory that are not durable, if not as many as fit most images: 64
+    /// MiB. One write may have more.
+    pub write_buffer_bytes: Option<usize>,
 }
 
 /// An image on an object store.
@@ -69,11 +72,14 @@ impl Notice {
     }
 }
 
-/// Returns what a writer decides, whose writes are to be durable so.
-fn settings(durability: Durability) -> io::Result<Settings> {
+/// Returns what a writer decides.
+fn settings(options: &ObjectOptions) -> io::Result<Settings> {
     let mut settings = Settings::new(writer()?);
-    if let Durability::Interval(time) = durability {
+    if let Durability::Interval(time) = options.durability {
         settings.linger_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    }
+    if let Some(bytes) = options.write_buffer_bytes {
+        settings.buffer_bytes = bytes;
     }
     Ok(settings)
 }
@@ -90,7 +96,7 @@ impl Object {
     ) -> io::Result<Object> {
         let image = match read_only {
             true => StoredImage::open_read_only(url, &options.store)?,
-            false => StoredImage::open_with(url, &options.store, settings(options.durability)?)?,
+            false => StoredImage::open_with(url, &options.store, settings(options)?)?,
         };
         let (shown, watch) = (url.to_string(), image.watch());
         let notice = Notice { watch, shown: shown.clone(), say, is_said: AtomicBool::new(false) };

@@ -107,6 +107,10 @@ pub struct ServeArgs {
     /// Memory for transfers, of all clients together; at least 64M.
     #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
     pub memory: u64,
+    /// Memory for writes to images on object stores that are not durable yet, in equal parts for
+    /// all of them, of 64M at most; at least 64M.
+    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "1G")]
+    pub write_buffer: u64,
     /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
     /// as the connection is lost.
     #[arg(long, value_name = "SECONDS", default_value = "60",
@@ -225,7 +229,17 @@ impl ServeArgs {
 
     fn object(&self) -> ObjectOptions {
         let store = StoreOptions { endpoint: self.endpoint.clone(), ..StoreOptions::default() };
-        ObjectOptions { store, durability: self.durability }
+        let write_buffer_bytes = Some(self.write_buffer_of_each());
+        ObjectOptions { store, durability: self.durability, write_buffer_bytes }
+    }
+
+    /// Equal parts, because one of a store that stands still is full, and must not be the others'.
+    fn write_buffer_of_each(&self) -> usize {
+        const MOST: u64 = 64 << 20;
+        let stored =
+            |image: &&NamedImage| matches!(Backing::of(&image.path), Ok(Backing::Object(_)));
+        let count = self.images.iter().filter(stored).count() as u64;
+        (self.write_buffer / count.max(1)).min(MOST) as usize
     }
 }
 
