@@ -1,4 +1,7 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
+//!
+//! Half of it is for all images; of the other half each has an equal share for itself, so that what
+//! waits for a disk that stands still leaves room for the others'.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
@@ -21,6 +24,8 @@ pub struct Chunk {
     skip: usize,
     /// How many bytes that is.
     wanted: usize,
+    /// The number of the image that it is for.
+    image: usize,
 }
 
 impl Chunk {
@@ -100,6 +105,12 @@ pub struct Pool {
     free_bytes: usize,
     used_bytes: usize,
     bound_bytes: usize,
+    /// What each image has in use, by its number, and what of that is beyond its share.
+    of_images: Vec<usize>,
+    beyond_bytes: usize,
+    share_bytes: usize,
+    /// What all of them may have beyond their shares.
+    common_bytes: usize,
     /// A client was refused for want of room.
     refused: bool,
 }
@@ -108,25 +119,50 @@ pub struct Pool {
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {
-    /// Makes a pool for about `bound_bytes` in use, see [`Pool::has_room`].
+    /// Makes a pool for about `bound_bytes` in use, see [`Pool::has_room`], by one image.
     pub fn new(bound_bytes: usize) -> Pool {
-        let free = core::array::from_fn(|_| Vec::new());
-        Pool { free, free_bytes: 0, used_bytes: 0, bound_bytes, refused: false }
+        Pool {
+            free: core::array::from_fn(|_| Vec::new()),
+            free_bytes: 0,
+            used_bytes: 0,
+            bound_bytes,
+            of_images: Vec::new(),
+            beyond_bytes: 0,
+            share_bytes: 0,
+            common_bytes: bound_bytes,
+            refused: false,
+        }
     }
 
-    /// Tells whether chunks for `bytes` more stay within the bound. A client that holds nothing may
-    /// take one of [`SMALL_BYTES`] even if they do not, so that all make progress.
-    pub fn has_room(&mut self, bytes: usize) -> bool {
-        self.has_room_beside(0, bytes)
+    /// Has so many images share it.
+    #[must_use]
+    pub fn shared_by(self, images: usize) -> Pool {
+        let share_bytes = self.bound_bytes / 2 / images.max(1);
+        let common_bytes = self.bound_bytes - share_bytes * images;
+        Pool { of_images: vec![0; images], share_bytes, common_bytes, ..self }
+    }
+
+    /// Tells whether chunks for `bytes` more of an image stay within its share, or what is common.
+    /// A client that holds nothing may take one of [`SMALL_BYTES`] even if they do not, so that all
+    /// make progress.
+    pub fn has_room(&mut self, image: usize, bytes: usize) -> bool {
+        self.has_room_beside(image, 0, bytes)
     }
 
     /// As [`Pool::has_room`], where `reserved` bytes are to be reserved besides.
-    pub fn has_room_beside(&mut self, reserved: usize, bytes: usize) -> bool {
+    pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
-        let chunks = bytes / PIECE_BYTES * PIECE_BYTES + last;
-        let room = self.used_bytes + reserved + chunks <= self.bound_bytes;
+        let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
+        let held = self.of_images.get(image).copied().unwrap_or(0);
+        let beyond = self.beyond(held + more) - self.beyond(held);
+        let room = beyond == 0 || self.beyond_bytes + beyond <= self.common_bytes;
         self.refused |= !room;
         room
+    }
+
+    /// What of so many bytes of an image is beyond its share.
+    fn beyond(&self, held: usize) -> usize {
+        held.saturating_sub(self.share_bytes)
     }
 
     /// Tells whether a client was refused for want of room, since the last call.
@@ -139,22 +175,42 @@ impl Pool {
         self.used_bytes
     }
 
-    /// Counts `bytes` of other memory as handed out, which the caller makes by itself; until
-    /// [`Pool::release`]. That there is room is the caller's to find out.
-    pub fn reserve(&mut self, bytes: usize) {
+    /// Counts `bytes` of other memory as handed out for an image, which the caller makes by itself;
+    /// until [`Pool::release`]. That there is room is the caller's to find out.
+    pub fn reserve(&mut self, image: usize, bytes: usize) {
         self.used_bytes += bytes;
+        self.set(image, |held| held + bytes);
     }
 
     /// Takes such bytes as given back.
-    pub fn release(&mut self, bytes: usize) {
+    pub fn release(&mut self, image: usize, bytes: usize) {
         self.used_bytes -= bytes;
+        self.set(image, |held| held - bytes);
     }
 
-    /// Hands out memory for `len` bytes. Its contents are anything.
+    fn set(&mut self, image: usize, change: impl FnOnce(usize) -> usize) {
+        if image >= self.of_images.len() {
+            self.of_images.resize(image + 1, 0);
+        }
+        let before = self.of_images[image];
+        let after = change(before);
+        self.of_images[image] = after;
+        self.beyond_bytes = self.beyond_bytes + self.beyond(after) - self.beyond(before);
+    }
+
+    /// Hands out memory for `len` bytes of the first image. Its contents are anything.
     ///
     /// # Panics
     /// If `len` is above twice [`PIECE_BYTES`].
     pub fn take(&mut self, len: usize) -> Chunk {
+        self.take_for(0, len)
+    }
+
+    /// As [`Pool::take`], of the image with this number.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn take_for(&mut self, image: usize, len: usize) -> Chunk {
         let class = class_of(len);
         let memory = if let Some(memory) = self.free[class].pop() {
             self.free_bytes -= memory.len();
@@ -164,8 +220,8 @@ impl Pool {
             self.make_room(bytes);
             AlignedBuffer::zeroed(bytes)
         };
-        self.used_bytes += memory.len();
-        Chunk { memory, io_len: len, skip: 0, wanted: len }
+        self.reserve(image, memory.len());
+        Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
     /// Frees what is kept if it and `bytes` more would go beyond the bound.
@@ -179,9 +235,9 @@ impl Pool {
     /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
     /// in front of those that were asked for.
     pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
-        let wanted = chunk.wanted;
+        let (wanted, image) = (chunk.wanted, chunk.image);
         self.give_back(chunk);
-        let wide = self.take(io_len);
+        let wide = self.take_for(image, io_len);
         debug_assert!(before + wanted <= io_len);
         Chunk { skip: before, wanted, ..wide }
     }
@@ -189,7 +245,7 @@ impl Pool {
     /// Takes a chunk back.
     pub fn give_back(&mut self, chunk: Chunk) {
         let bytes = chunk.memory.len();
-        self.used_bytes -= bytes;
+        self.release(chunk.image, bytes);
         let room = self.used_bytes + self.free_bytes + bytes <= self.bound_bytes;
         if room && self.free_bytes + bytes <= FREE_BYTES_MAX {
             self.free_bytes += bytes;
@@ -222,7 +278,30 @@ mod tests {
         pool.give_back(chunk);
         let again = pool.take(8192);
         assert_eq!((again.data().as_ptr(), pool.used_bytes()), (address, 8192));
-        assert!(pool.has_room(32 << 10) && !pool.has_room((32 << 10) + 1), "whole chunks count");
+        let more = (pool.has_room(0, 32 << 10), pool.has_room(0, (32 << 10) + 1));
+        assert_eq!(more, (true, false), "whole chunks count");
+    }
+
+    #[test]
+    fn each_image_has_its_share_whatever_the_others_hold() {
+        const IMAGES: usize = 4;
+        let mut pool = Pool::new(256 << 10).shared_by(IMAGES);
+        let mut chunks = Vec::new();
+        while pool.has_room(3, SMALL_BYTES) {
+            chunks.push(pool.take_for(3, SMALL_BYTES));
+        }
+        assert_eq!(pool.used_bytes(), (128 + 32) << 10, "its share, and all that is common");
+        assert!(pool.take_refused());
+        for image in 0..3 {
+            assert!(pool.has_room(image, 32 << 10) && !pool.has_room(image, 64 << 10));
+            chunks.push(pool.take_for(image, 32 << 10));
+            assert!(!pool.has_room(image, SMALL_BYTES));
+        }
+        assert_eq!(pool.used_bytes(), 256 << 10);
+        chunks.drain(..8).for_each(|chunk| pool.give_back(chunk));
+        assert!(pool.has_room(0, 32 << 10) && !pool.has_room(0, 64 << 10), "common again");
+        chunks.into_iter().for_each(|chunk| pool.give_back(chunk));
+        assert_eq!((pool.used_bytes(), pool.beyond_bytes), (0, 0));
     }
 
     #[test]

@@ -147,8 +147,8 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes one, whose transfers use about `memory_bytes` at most. The ends of its chores come by
-    /// `mailbox`.
+    /// Makes one for one image, whose transfers use about `memory_bytes` at most. The ends of its
+    /// chores come by `mailbox`.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -167,6 +167,12 @@ impl Disk {
             waiting: VecDeque::new(),
             burst: Burst::default(),
         })
+    }
+
+    /// Has so many images share the memory.
+    #[must_use]
+    pub fn shared_by(self, images: usize) -> Disk {
+        Disk { pool: self.pool.shared_by(images), ..self }
     }
 
     /// Returns the descriptors that must be able to end what is given to [`Disk::sleep`].

@@ -81,6 +81,8 @@ pub struct Image<F> {
     /// The right to it.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
+    /// Its place among those that are served together.
+    number: usize,
     /// Held while parts of blocks are written: what else is in them must not get lost.
     pub(crate) stripes: Arc<Stripes>,
 }
@@ -101,6 +103,7 @@ impl<F> Image<F> {
             file,
             claim: None,
             length: None,
+            number: 0,
             stripes: Stripes::new(),
         }
     }
@@ -108,6 +111,11 @@ impl<F> Image<F> {
     /// Returns what clients ask for.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns its place among those that were opened together.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Returns what it is like.
@@ -195,6 +203,7 @@ impl Image<Source> {
         check_stores(all)?;
         let images = all.iter().map(|options| Image::open_one(nowait, options));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
+        images.iter_mut().enumerate().for_each(|(number, image)| image.number = number);
         claim::take(&mut images, all)?;
         Ok(images)
     }

@@ -3,7 +3,7 @@
 mod support;
 
 use nowait::Errno;
-use nowait_export::{Image, Medium, Properties};
+use nowait_export::{Image, Medium, Pool, Properties};
 use nowait_serve::nbd::{Demand, Exports, Limits, Security};
 use std::sync::Arc;
 use support::{
@@ -433,6 +433,46 @@ fn a_write_that_stops_half_way_holds_one_piece() {
     let Client { session, mut memory, .. } = client;
     session.abandon(&mut memory);
     assert_eq!(memory.pool().used_bytes(), 0);
+}
+
+/// Such a client owes nothing: it must not be sent away as one that does not go on.
+#[test]
+fn a_client_whose_data_find_no_memory_waits_for_us() {
+    let memory = Memory::new(300 << 10);
+    let mut client = Client::of(&exports(), memory, Security::Plain, Limits::default());
+    client.choose("disk", false);
+    client.memory.holds = true;
+    let data = vec![1; 256 << 10];
+    client.say(&[request(WRITE, 0, 1, 0, 256 << 10), data.clone()].concat());
+    assert!(!client.session.waits_for_memory());
+    client.say(&request(WRITE, 0, 2, 0, 256 << 10));
+    assert!(!client.session.waits_for_memory(), "the client does not go on");
+    client.say(&data[..100]);
+    assert!(client.session.waits_for_memory() && client.session.is_mid_message());
+    client.memory.holds = false;
+    client.run();
+    assert!(!client.session.waits_for_memory());
+    client.say(&data[100..]);
+    assert_eq!([client.simple(), client.simple()], [(0, 1), (0, 2)]);
+    client.end_checked();
+}
+
+#[test]
+fn a_client_goes_on_in_the_share_of_its_image() {
+    let mut memory = Memory::new(0);
+    memory.pool = Pool::new(2 << 20).shared_by(3);
+    memory.pool.reserve(1, 2 << 20);
+    let mut client = Client::of(&exports(), memory, Security::Plain, Limits::default());
+    client.choose("disk", false);
+    let data: Vec<u8> = (0..1u32 << 20).map(|at| (at >> 8) as u8).collect();
+    client.memory.holds = true;
+    let all = [request(WRITE, 0, 1, 0, 1 << 20), data].concat();
+    let taken = client.offer(&all);
+    assert_eq!(client.memory.pool.used_bytes() - (2 << 20), 256 << 10, "one piece of 341 KiB");
+    client.memory.holds = false;
+    client.run();
+    client.say(&all[taken..]);
+    assert_eq!(client.simple(), (0, 1));
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl Filesystem for Front {
             if len == 0 {
                 return reply.error(Errno::ENOSPC);
             }
-            let (chunk, space) = self.buffers.filled(&data[..len]);
+            let (chunk, space) = self.buffers.filled(self.face.image().number(), &data[..len]);
             let durable = flags.0 as u32 & open::DSYNC != 0;
             self.ask(FuseRequest::Write { reply, offset, chunk, durable, space });
         });

@@ -50,20 +50,19 @@ impl RequestTable {
     }
 
     /// Tells whether there is memory for a request. A thread with nothing in flight always has.
-    fn has_room(&self, request: &FuseRequest, disk: &mut Disk) -> bool {
+    fn has_room(&self, face: &Face<Source>, request: &FuseRequest, disk: &mut Disk) -> bool {
         match request {
-            FuseRequest::Read { len, .. } => self.in_flight() == 0 || disk.pool().has_room(*len),
+            FuseRequest::Read { len, .. } => {
+                self.in_flight() == 0 || disk.pool().has_room(face.image().number(), *len)
+            }
             _ => true,
         }
     }
 
     /// Goes on with what waits for memory, if there is some now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
-        while let Some((face, request)) = self.waiting.pop_front() {
-            if !self.has_room(&request, disk) {
-                return self.waiting.push_front((face, request));
-            }
-            self.begin(face, request, disk, now_ns);
+        for (face, request) in core::mem::take(&mut self.waiting) {
+            self.ask(face, request, disk, now_ns);
         }
     }
 
@@ -75,7 +74,9 @@ impl RequestTable {
         disk: &mut Disk,
         now_ns: u64,
     ) {
-        if self.waiting.is_empty() && self.has_room(&request, disk) {
+        // Of an image in order, but no image waits for another's memory.
+        let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), face.image()));
+        if !waits && self.has_room(&face, &request, disk) {
             self.begin(face, request, disk, now_ns);
         } else {
             self.waiting.push_back((face, request));
@@ -93,7 +94,7 @@ impl RequestTable {
         match request {
             FuseRequest::Read { reply, offset, len } => {
                 let tag = self.insert(face, PendingReply::Data(reply), len as u64, false, now_ns);
-                let chunk = disk.pool().take(len);
+                let chunk = disk.pool().take_for(image.number(), len);
                 disk.read(&image, chunk, offset, tag);
             }
             FuseRequest::Write { reply, offset, chunk, durable, space } => {

@@ -94,19 +94,19 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(bound: usize) -> Buffers {
-        Buffers { pool: Mutex::new(Pool::new(bound)), room: Condvar::new() }
+    pub(crate) fn new(bound: usize, images: usize) -> Buffers {
+        Buffers { pool: Mutex::new(Pool::new(bound).shared_by(images)), room: Condvar::new() }
     }
 
-    /// Returns a copy of `data`, and its part of the memory; waits for that.
-    pub(super) fn filled(self: &Arc<Buffers>, data: &[u8]) -> (Chunk, Space) {
+    /// Returns a copy of `data` for an image, and its part of the memory; waits for that.
+    pub(super) fn filled(self: &Arc<Buffers>, image: usize, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
-        while pool.used_bytes() > 0 && !pool.has_room(data.len()) {
+        while pool.used_bytes() > 0 && !pool.has_room(image, data.len()) {
             self.room.wait(&mut pool);
         }
-        let mut chunk = pool.take(data.len());
+        let mut chunk = pool.take_for(image, data.len());
         drop(pool);
-        let space = Space { buffers: self.clone(), bytes: chunk.memory_bytes() };
+        let space = Space { buffers: self.clone(), image, bytes: chunk.memory_bytes() };
         chunk.data_mut().copy_from_slice(data);
         (chunk, space)
     }
@@ -124,6 +124,7 @@ impl Buffers {
 #[derive(Debug)]
 pub(crate) struct Space {
     buffers: Arc<Buffers>,
+    image: usize,
     bytes: usize,
 }
 
@@ -138,7 +139,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.buffers.change(|pool| pool.release(self.bytes));
+            self.buffers.change(|pool| pool.release(self.image, self.bytes));
         }
     }
 }
@@ -161,11 +162,11 @@ mod tests {
     #[test]
     fn a_write_without_memory_waits_for_that_of_another() {
         for lost in [false, true] {
-            let buffers = Arc::new(Buffers::new(8192));
+            let buffers = Arc::new(Buffers::new(8192, 1));
             // Larger than all there is: a caller that finds nothing in use gets it.
-            let (chunk, space) = buffers.filled(&[1; 10_000]);
+            let (chunk, space) = buffers.filled(0, &[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
-                let waiting = scope.spawn(|| buffers.filled(&[2; 4096]));
+                let waiting = scope.spawn(|| buffers.filled(0, &[2; 4096]));
                 match lost {
                     true => drop((chunk, space)),
                     false => space.end(chunk),

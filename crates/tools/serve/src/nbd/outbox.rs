@@ -6,13 +6,16 @@ use std::{collections::VecDeque, io::IoSlice};
 /// A reply's head, short enough to be kept in place.
 const HEAD_BYTES_MAX: usize = 40;
 
+/// The place of an image among those that are served.
+type ImageNumber = usize;
+
 #[derive(Debug)]
 enum Part {
     Head([u8; HEAD_BYTES_MAX], u8),
     Data(Chunk),
     Text(Vec<u8>),
     /// Text that is counted in the pool.
-    Counted(Vec<u8>),
+    Counted(Vec<u8>, ImageNumber),
 }
 
 impl Part {
@@ -20,7 +23,7 @@ impl Part {
         match self {
             Part::Head(bytes, len) => &bytes[..usize::from(*len)],
             Part::Data(chunk) => chunk.data(),
-            Part::Text(bytes) | Part::Counted(bytes) => bytes,
+            Part::Text(bytes) | Part::Counted(bytes, _) => bytes,
         }
     }
 }
@@ -31,9 +34,16 @@ pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     /// Of the first part, in bytes.
     sent: usize,
+    /// In whose name the pool counts.
+    image: ImageNumber,
 }
 
 impl Outbox {
+    /// Has the pool count in the name of an image.
+    pub(crate) fn is_of(&mut self, image: ImageNumber) {
+        self.image = image;
+    }
+
     /// Adds the head of a reply.
     pub(crate) fn head(&mut self, bytes: &[u8]) {
         let mut head = [0; HEAD_BYTES_MAX];
@@ -55,7 +65,7 @@ impl Outbox {
 
     /// Adds what is counted as used in the pool, byte for byte.
     pub(crate) fn counted(&mut self, bytes: Vec<u8>) {
-        self.parts.push_back(Part::Counted(bytes));
+        self.parts.push_back(Part::Counted(bytes, self.image));
     }
 
     /// Tells whether everything was sent.
@@ -108,7 +118,7 @@ fn give_back(part: Part, pool: &mut Pool) -> usize {
     let counted = part.bytes().len();
     match part {
         Part::Data(chunk) => pool.give_back(chunk),
-        Part::Counted(bytes) => pool.release(bytes.len()),
+        Part::Counted(bytes, image) => pool.release(image, bytes.len()),
         Part::Head(..) | Part::Text(_) => return 0,
     }
     counted
@@ -126,7 +136,7 @@ mod tests {
         chunk.data_mut().copy_from_slice(b"inside");
         outbox.data(chunk);
         outbox.text(b"end".to_vec());
-        pool.reserve(3);
+        pool.reserve(0, 3);
         outbox.counted(b"...".to_vec());
         let mut all = Vec::new();
         let mut back = 0;

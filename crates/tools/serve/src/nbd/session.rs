@@ -96,6 +96,12 @@ impl<F> Session<F> {
         }
     }
 
+    /// Tells whether data of a write have come that wait for our memory: the client cannot go on.
+    pub fn waits_for_memory(&self) -> bool {
+        matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
+            && !self.carry.is_empty()
+    }
+
     /// Returns how many requests are in flight.
     pub fn in_flight(&self) -> usize {
         match &self.phase {
@@ -212,6 +218,7 @@ impl<F> Session<F> {
     }
 
     fn go(&mut self, image: Arc<Image<F>>, agreed: Agreement) {
+        self.outbox.is_of(image.number());
         let transmission = Transmission::new(self.owner, image, agreed, self.limits);
         self.phase = Phase::Requests(transmission);
     }

@@ -165,6 +165,13 @@ impl<F> Transmission<F> {
         self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
+    /// Tells whether the client may have `len` bytes more.
+    fn fits(&self, len: usize, pool: &mut Pool) -> bool {
+        let holds = self.held_bytes > 0;
+        let room = pool.has_room(self.image.number(), len) || (!holds && len <= SMALL_BYTES);
+        room && (!holds || self.held_bytes + len <= self.limits.bytes)
+    }
+
     /// Tells whether data arrive that there is no memory for.
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.receive, Receive::Data { chunk: None, .. })
@@ -251,16 +258,19 @@ impl<F> Transmission<F> {
 
     /// Takes memory for the next data of a write; false: there is none now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
-        let Receive::Data { left, chunk, offset, .. } = &mut self.receive else { return true };
-        let mut len = (*left).min(PIECE_BYTES);
-        if !fits(self.held_bytes, len, self.limits.bytes, medium.pool()) {
+        let Receive::Data { left, offset, .. } = self.receive else { return true };
+        let mut len = left.min(PIECE_BYTES);
+        if !self.fits(len, medium.pool()) {
             if self.held_bytes > 0 {
                 return false;
             }
-            len = small(*offset, *left);
+            len = small(offset, left);
         }
-        *left -= len;
-        *chunk = Some((medium.pool().take(len), 0));
+        let taken = medium.pool().take_for(self.image.number(), len);
+        if let Receive::Data { left, chunk, .. } = &mut self.receive {
+            *left -= len;
+            *chunk = Some((taken, 0));
+        }
         self.held_bytes += len;
         true
     }
@@ -316,7 +326,7 @@ impl<F> Transmission<F> {
             command::BLOCK_STATUS => reply::extents_bytes(EXTENTS_MAX),
             _ => 0,
         };
-        let short = needed > 0 && !fits(self.held_bytes, needed, self.limits.bytes, medium.pool());
+        let short = needed > 0 && !self.fits(needed, medium.pool());
         if short && (self.held_bytes > 0 || self.in_flight() > 0) {
             return HeaderOutcome::Later;
         }
@@ -457,7 +467,7 @@ impl<F> Transmission<F> {
         active.parts_left = 1;
         active.reserved = reply::extents_bytes(max);
         self.held_bytes += active.reserved;
-        medium.pool().reserve(active.reserved);
+        medium.pool().reserve(self.image.number(), active.reserved);
         let range = header.offset..header.offset + header.len;
         let tag = Tag { owner: self.owner, slot, part: 0 };
         medium.run(&self.image, Chore::Extents { range, max }, tag);
@@ -472,7 +482,7 @@ impl<F> Transmission<F> {
         self.held_bytes += len;
         for part in 0..parts {
             let from = part * PIECE_BYTES;
-            let chunk = medium.pool().take((len - from).min(PIECE_BYTES));
+            let chunk = medium.pool().take_for(self.image.number(), (len - from).min(PIECE_BYTES));
             let tag = Tag { owner: self.owner, slot, part: part as u32 };
             medium.read(&self.image, chunk, range.start + from as u64, tag);
         }
@@ -548,7 +558,7 @@ impl<F> Transmission<F> {
 
     fn unreserve<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         self.held_bytes -= bytes;
-        medium.pool().release(bytes);
+        medium.pool().release(self.image.number(), bytes);
     }
 
     /// Notes that `bytes` of data were sent.
@@ -570,15 +580,10 @@ impl<F> Transmission<F> {
         for active in self.requests.drain(..).flatten() {
             self.image.stats().forget();
             active.chunks.into_iter().flatten().for_each(|chunk| medium.pool().give_back(chunk));
-            medium.pool().release(active.reserved);
+            medium.pool().release(self.image.number(), active.reserved);
         }
         self.image.stats().disconnect();
     }
-}
-
-/// Tells whether a client that holds `held` bytes may have `len` more.
-fn fits(held: usize, len: usize, limit: usize, pool: &mut Pool) -> bool {
-    (held == 0 || held + len <= limit) && (pool.has_room(len) || (held == 0 && len <= SMALL_BYTES))
 }
 
 /// Returns how many of `left` bytes at `offset` a small chunk takes: up to a block's end, so that

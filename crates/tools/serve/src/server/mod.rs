@@ -173,7 +173,7 @@ impl Server {
         images: Vec<Arc<Image<Source>>>,
         config: &Config,
     ) -> Result<Server, ServeError> {
-        let count = config.threads.max(1);
+        let (count, exports) = (config.threads.max(1), images.len());
         let shared = Arc::new(Shared {
             nowait: nowait.clone(),
             exports: images.into(),
@@ -188,7 +188,7 @@ impl Server {
             stall_ns: config.stall_ms * 1_000_000,
         });
         let clients_max = config.clients_max;
-        let buffers = Arc::new(Buffers::new(config.memory_bytes));
+        let buffers = Arc::new(Buffers::new(config.memory_bytes, exports));
         let mut server = Server { shared, threads: Vec::new(), next: 0, clients_max, buffers };
         for _ in 0..count {
             server.add_thread()?;

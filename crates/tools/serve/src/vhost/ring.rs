@@ -377,7 +377,8 @@ impl<F> Ring<F> {
         }
         for part in 0..parts {
             let from = part as usize * PIECE_BYTES;
-            let mut chunk = medium.pool().take((len - from).min(PIECE_BYTES));
+            let mut chunk =
+                medium.pool().take_for(self.image.number(), (len - from).min(PIECE_BYTES));
             let at = offset + from as u64;
             tag.part = part;
             if writes {
@@ -395,7 +396,7 @@ impl<F> Ring<F> {
 
     /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
-        let room = medium.pool().has_room_beside(cost, len);
+        let room = medium.pool().has_room_beside(self.image.number(), cost, len);
         // A ring that holds nothing makes progress in the end: others give their chunks back.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || medium.pool().used_bytes() == 0
     }
@@ -405,13 +406,13 @@ impl<F> Ring<F> {
         if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
             active.reserved = bytes;
             self.held_bytes += bytes;
-            medium.pool().reserve(bytes);
+            medium.pool().reserve(self.image.number(), bytes);
         }
     }
 
     fn unreserve<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         self.held_bytes -= bytes;
-        medium.pool().release(bytes);
+        medium.pool().release(self.image.number(), bytes);
     }
 
     /// Returns the guest's memory as ours.

@@ -202,6 +202,11 @@ impl Client {
 
     /// Sends bytes as a socket would deliver them: into the hole first.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.offer(bytes);
+    }
+
+    /// As [`Client::say`]; returns how much was taken, as from a socket that keeps the rest.
+    pub(crate) fn offer(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
             let appetite = self.session.appetite();
@@ -219,6 +224,7 @@ impl Client {
             rest = &after[count..];
             self.run();
         }
+        bytes.len() - rest.len()
     }
 
     /// Delivers ends, and takes what is sent.

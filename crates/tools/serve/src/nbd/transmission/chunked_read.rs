@@ -1,6 +1,6 @@
 //! Chunked reads: for a read that finds no memory, one small chunk at a time.
 
-use super::{Active, Transmission, fits, small};
+use super::{Active, Transmission, small};
 use crate::nbd::{
     outbox::Outbox,
     reply::{self, RequestRef},
@@ -33,11 +33,11 @@ impl<F> Transmission<F> {
     pub(super) fn read_more<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Some(ChunkedRead { slot, offset, left, .. }) = self.chunked else { return };
         let mut len = left.min(PIECE_BYTES);
-        if !fits(self.held_bytes, len, self.limits.bytes, medium.pool()) {
+        if !self.fits(len, medium.pool()) {
             len = small(offset, left);
         }
         self.held_bytes += len;
-        let chunk = medium.pool().take(len);
+        let chunk = medium.pool().take_for(self.image.number(), len);
         medium.read(&self.image, chunk, offset, Tag { owner: self.owner, slot, part: 0 });
     }
 
