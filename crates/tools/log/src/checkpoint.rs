@@ -63,7 +63,7 @@ impl Part {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.position);
-        Stamp { kind: Kind::Part, image, epoch, number }.put(&mut bytes);
+        Stamp { kind: Kind::Part, is_encrypted: false, image, epoch, number }.put(&mut bytes);
         bytes.extend(self.number.to_le_bytes());
         put_count(&mut bytes, self.segments.len());
         for (sequence, segment) in &self.segments {

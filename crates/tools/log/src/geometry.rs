@@ -1,5 +1,6 @@
 //! The blocks of an image.
 
+use crate::cipher::{Encryption, TAG_BYTES};
 use crate::wire::{CHECKSUM_BYTES, Damage};
 
 /// Most bytes of data in one segment, without checksums.
@@ -12,10 +13,12 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Bytes of the image, whole blocks.
     pub size_bytes: u64,
+    /// By which key they are encrypted, if they are.
+    pub encryption: Option<Encryption>,
 }
 
 impl Geometry {
-    /// Makes one that is possible.
+    /// Makes one that is possible, of blocks that are not encrypted.
     ///
     /// # Errors
     /// It is not.
@@ -27,7 +30,7 @@ impl Geometry {
             return Err(Damage("the size is not in whole blocks"));
         }
         match size_bytes <= 1 << 60 {
-            true => Ok(Geometry { block_bytes, size_bytes }),
+            true => Ok(Geometry { block_bytes, size_bytes, encryption: None }),
             false => Err(Damage("larger than any image")),
         }
     }
@@ -37,9 +40,10 @@ impl Geometry {
         self.size_bytes / u64::from(self.block_bytes)
     }
 
-    /// Bytes of a block in a segment, with its checksum.
+    /// Bytes of a block in a segment, with what stands behind it there.
     pub fn stored_bytes(&self) -> usize {
-        self.block_bytes as usize + CHECKSUM_BYTES
+        let tag_bytes = if self.encryption.is_some() { TAG_BYTES } else { 0 };
+        self.block_bytes as usize + tag_bytes + CHECKSUM_BYTES
     }
 
     /// Most blocks of data in one segment.

@@ -3,6 +3,8 @@
 //! It is replaced as a whole by a PUT with a condition, and no two revisions are the same bytes.
 
 use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
+use crate::block::BlockCodec;
+use crate::cipher::{Cipher, Encryption};
 use crate::geometry::Geometry;
 use crate::stamp::{ImageId, Kind, Stamp};
 use crate::store::Key;
@@ -179,6 +181,11 @@ impl Head {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
 
+    /// Returns how the blocks of a segment are stored, by the cipher of the image.
+    pub fn codec<'a>(&self, cipher: Option<&'a Cipher>, sequence: u64) -> BlockCodec<'a> {
+        BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
+    }
+
     /// Notes that the image does not need a map any more; a snapshot may.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
@@ -197,11 +204,16 @@ impl Head {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.revision);
-        Stamp { kind: Kind::Head, image, epoch, number }.put(&mut bytes);
+        let is_encrypted = self.geometry.encryption.is_some();
+        Stamp { kind: Kind::Head, is_encrypted, image, epoch, number }.put(&mut bytes);
         bytes.extend(self.writer.nonce);
         put_text(&mut bytes, &self.writer.name, NAME_BYTES_MAX);
         bytes.extend(self.geometry.block_bytes.to_le_bytes());
         bytes.extend(self.geometry.size_bytes.to_le_bytes());
+        if let Some(Encryption { salt, check }) = self.geometry.encryption {
+            bytes.extend(salt);
+            bytes.extend(check);
+        }
         put_checkpoint(&mut bytes, self.checkpoint);
         put_count(&mut bytes, self.retired.len());
         self.retired.iter().for_each(|retired| put_checkpoint(&mut bytes, *retired));
@@ -233,7 +245,11 @@ impl Head {
         }
         let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Head)?;
         let writer = Writer { nonce: fields.array()?, name: fields.text(NAME_BYTES_MAX)? };
-        let geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
+        let mut geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
+        if stamp.is_encrypted {
+            let (salt, check) = (fields.array()?, fields.array()?);
+            geometry.encryption = Some(Encryption { salt, check });
+        }
         let checkpoint = read_checkpoint(&mut fields)?;
         let mut retired = Vec::new();
         for _ in 0..fields.count(CHECKPOINT_BYTES)? {

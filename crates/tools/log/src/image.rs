@@ -62,8 +62,11 @@ impl Image {
     /// Begins to open an image.
     pub fn open(settings: Settings, origin: Origin, now_ns: u64) -> Image {
         let mut out = Outbox::new(now_ns);
-        let recovery = Recovery::begin(settings.writer.clone(), origin, &mut out);
-        let phase = Phase::Opening(Box::new(recovery), settings);
+        let (writer, key) = (settings.writer.clone(), settings.key.clone());
+        let phase = match Recovery::begin(writer, key, origin, &mut out) {
+            Ok(recovery) => Phase::Opening(Box::new(recovery), settings),
+            Err(over) => Phase::Over(over),
+        };
         Image { out, phase, early: Vec::new() }
     }
 

@@ -19,6 +19,7 @@
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
 //! * [`base`]: what a clone has of other images
+//! * [`block`]: a block of data as it is stored; [`cipher`]: its encryption, and the keys
 //! * [`geometry`]: the blocks of an image
 //! * [`map`], of [`extents`]: which block is in which segment
 //! * `wire`: fields of objects, whose lengths are checked before anything is allocated
@@ -27,7 +28,9 @@
 //! Nothing here does I/O, has a thread, or knows the time.
 
 pub mod base;
+pub mod block;
 pub mod checkpoint;
+pub mod cipher;
 mod collector;
 pub mod edit;
 mod errands;
@@ -52,7 +55,9 @@ mod tail;
 mod wire;
 
 pub use base::{Base, Bases};
+pub use block::BlockCodec;
 pub use checkpoint::Part;
+pub use cipher::{Cipher, Encryption, ImageKey};
 pub use edit::{Edit, Editor};
 pub use extents::{Extent, Piece};
 pub use geometry::Geometry;

@@ -39,11 +39,15 @@ pub enum Mistake {
     ForgetLog,
     /// A writer puts its head in place of one that was edited meanwhile.
     OverwriteEdits,
+    /// Blocks of an encrypted image are stored as they are.
+    StorePlain,
+    /// A writer takes an image over before it looks whether it has the key.
+    TakeOverFirst,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 17] = [
+    pub const ALL: [Mistake; 19] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -61,6 +65,8 @@ impl Mistake {
         Mistake::ForgetSnapshots,
         Mistake::ForgetLog,
         Mistake::OverwriteEdits,
+        Mistake::StorePlain,
+        Mistake::TakeOverFirst,
     ];
 }
 

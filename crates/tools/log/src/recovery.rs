@@ -12,6 +12,7 @@
 use crate::Part;
 use crate::base::Bases;
 use crate::checkpoint::{PART_BYTES_MAX, assemble};
+use crate::cipher::{Cipher, Encryption, ImageKey};
 use crate::errands::Errand;
 use crate::geometry::Geometry;
 use crate::head::{Checkpoint, HEAD_BYTES_MAX, Head, Writer};
@@ -40,7 +41,7 @@ pub enum Origin {
     Create {
         /// Its number: drawn, no other image has it.
         image: ImageId,
-        /// Its blocks.
+        /// Its blocks; encrypted by the key of the settings, if there is one.
         geometry: Geometry,
     },
     /// It takes over one that is there.
@@ -52,6 +53,7 @@ pub enum Origin {
 pub(crate) struct Found {
     pub(crate) head: Head,
     pub(crate) tag: Tag,
+    pub(crate) cipher: Option<Cipher>,
     pub(crate) map: Map,
     /// Where the log goes on.
     pub(crate) next: u64,
@@ -67,9 +69,11 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Recovery {
     writer: Writer,
+    key: Option<ImageKey>,
     origin: Origin,
     head: Option<Head>,
     tag: Tag,
+    cipher: Option<Cipher>,
     parts: BTreeMap<u32, Part>,
     parts_asked: u32,
     map: Map,
@@ -83,12 +87,20 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub(crate) fn begin(writer: Writer, origin: Origin, out: &mut Outbox) -> Recovery {
+    /// Begins with the image that is there, or makes it, if the key is that of its blocks.
+    pub(crate) fn begin(
+        writer: Writer,
+        key: Option<ImageKey>,
+        origin: Origin,
+        out: &mut Outbox,
+    ) -> Result<Recovery, Over> {
         let mut recovery = Recovery {
             writer,
+            key,
             origin,
             head: None,
             tag: Tag::new(),
+            cipher: None,
             parts: BTreeMap::new(),
             parts_asked: 0,
             map: Map::default(),
@@ -99,10 +111,23 @@ impl Recovery {
             is_fencing: false,
         };
         match recovery.origin {
-            Origin::Create { image, geometry } => recovery.create(image, geometry, out),
+            Origin::Create { image, geometry } => {
+                recovery.unlock(geometry)?;
+                recovery.create(image, geometry, out);
+            }
             Origin::TakeOver => out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX),
         }
-        recovery
+        Ok(recovery)
+    }
+
+    /// Compares the key with that of the image.
+    fn unlock(&mut self, geometry: Geometry) -> Result<(), Over> {
+        match Encryption::cipher(geometry.encryption.as_ref(), self.key.as_ref()) {
+            Ok(cipher) => self.cipher = cipher,
+            Err(_) if mistake::makes(Mistake::TakeOverFirst) => {}
+            Err(why) => return Err(Over::Failed(why)),
+        }
+        Ok(())
     }
 
     fn create(&mut self, image: ImageId, geometry: Geometry, out: &mut Outbox) {
@@ -229,10 +254,14 @@ impl Recovery {
         if let Purpose::Judge(why) = errand.purpose {
             return Err(verdict(is_own, head, why));
         }
+        if errand.purpose == Purpose::ConfirmHead && !is_own {
+            return Err(verdict(false, head, ""));
+        }
+        if !is_own && matches!(self.origin, Origin::Create { .. }) {
+            return Err(Over::Failed("there is an image already"));
+        }
+        self.unlock(head.geometry)?;
         if errand.purpose == Purpose::ConfirmHead {
-            if !is_own {
-                return Err(verdict(false, head, ""));
-            }
             (self.tag, self.head) = (tag, Some(head));
             return Ok(self.found(errand.sent_ns));
         }
@@ -243,9 +272,6 @@ impl Recovery {
             }
             self.read_parts(out);
             return self.read_on(out);
-        }
-        if matches!(self.origin, Origin::Create { .. }) {
-            return Err(Over::Failed("there is an image already"));
         }
         let writer = self.writer.clone();
         let next = Head { revision: head.revision + 1, epoch: head.epoch + 1, writer, ..head };
@@ -352,10 +378,10 @@ impl Recovery {
 
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
-        let (next, replayed) = (self.scan.next(), self.replayed);
+        let (cipher, next, replayed) = (self.cipher.take(), self.scan.next(), self.replayed);
         self.head.take().map(|head| {
             let leftovers = Leftovers::new(&head, &self.fences);
-            Found { head, tag, map, next, replayed, leftovers, proof_ns }
+            Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns }
         })
     }
 }

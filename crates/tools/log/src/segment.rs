@@ -7,9 +7,8 @@
 //! ```
 //!
 //! The records are in the order of the writes. The checksum of a block is beside it, so that one
-//! request brings both, and is that of its place in the image and in the log, too: a block that
-//! stands elsewhere is damaged. A *fence* is a segment without records: its writer has taken the
-//! image over, and the log goes on at `resume`.
+//! request brings both ([`crate::block`]). A *fence* is a segment without records: its writer has
+//! taken the image over, and the log goes on at `resume`.
 
 use crate::geometry::Geometry;
 use crate::stamp::{ImageId, Kind, STAMP_BYTES, Stamp};
@@ -87,7 +86,8 @@ impl Header {
         };
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.sequence);
-        Stamp { kind: Kind::Segment, image, epoch, number }.put(&mut bytes);
+        let is_encrypted = geometry.encryption.is_some();
+        Stamp { kind: Kind::Segment, is_encrypted, image, epoch, number }.put(&mut bytes);
         bytes.extend([0; 4]);
         bytes.extend(geometry.block_bytes.to_le_bytes());
         bytes.extend(data_blocks(records).to_le_bytes());
@@ -132,6 +132,9 @@ impl Header {
         }
         let header = front.get(..len as usize).ok_or(Damage("its header is not whole"))?;
         let (_, mut fields) = Stamp::begin(checked(header)?, Kind::Segment)?;
+        if stamp.is_encrypted != geometry.encryption.is_some() {
+            return Err(Damage("it is encrypted and its image is not, or the other way round"));
+        }
         if fields.u32()? != len || fields.u32()? != geometry.block_bytes {
             return Err(Damage("it has blocks of another size"));
         }
@@ -185,26 +188,4 @@ fn read_records(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Vec<Recor
         records.push(Record { block, blocks, change });
     }
     Ok(records)
-}
-
-/// Appends a block of the image as it is stored in segment `sequence`.
-pub fn put_block(bytes: &mut Vec<u8>, data: &[u8], block: u64, sequence: u64) {
-    bytes.extend(data);
-    bytes.extend(block_sum(data, block, sequence).to_le_bytes());
-}
-
-/// Returns a block that was stored in segment `sequence`.
-///
-/// # Errors
-/// It is another, or damaged.
-pub fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
-    match stored.split_last_chunk::<CHECKSUM_BYTES>() {
-        Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),
-        _ => Err(Damage("a block has another checksum")),
-    }
-}
-
-fn block_sum(data: &[u8], block: u64, sequence: u64) -> u32 {
-    let place = [block.to_le_bytes(), sequence.to_le_bytes()];
-    crc32c::crc32c_append(crc32c::crc32c(place.as_flattened()), data)
 }

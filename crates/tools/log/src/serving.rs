@@ -1,5 +1,6 @@
 //! An image that is this writer's: reads, writes, flushes, and what follows from them.
 
+use crate::cipher::{Cipher, ImageKey};
 use crate::collector::Collector;
 use crate::errands::Errand;
 use crate::head::{HEAD_BYTES_MAX, Head, Writer};
@@ -35,6 +36,8 @@ const GATHER_NS: u64 = 500_000;
 pub struct Settings {
     /// Its writer.
     pub writer: Writer,
+    /// The key of an encrypted image.
+    pub key: Option<ImageKey>,
     /// Most bytes of writes in memory that are not durable; one write may have more.
     pub buffer_bytes: usize,
     /// Most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
@@ -55,6 +58,7 @@ impl Settings {
     pub fn new(writer: Writer) -> Settings {
         Settings {
             writer,
+            key: None,
             buffer_bytes: 64 << 20,
             segment_blocks: u32::MAX,
             linger_ns: 1_000_000_000,
@@ -71,6 +75,8 @@ pub(crate) struct Serving {
     settings: Settings,
     head: Head,
     tag: Tag,
+    /// Of an encrypted image.
+    cipher: Option<Cipher>,
     map: Map,
     /// The place of this writer's first segment in the log.
     first: u64,
@@ -95,16 +101,17 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn new(settings: Settings, found: Found) -> Serving {
-        let Found { head, tag, map, next, replayed, leftovers, proof_ns } = found;
+        let Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns } = found;
         Serving {
             first: next,
-            tail: Tail::new(&head, settings.segment_blocks, next),
+            tail: Tail::new(&head, cipher.clone(), settings.segment_blocks, next),
             publication: Publication::new(&head, replayed),
             leftovers,
             collector: Collector::new(settings.garbage_percent.min(100)),
             settings,
             head,
             tag,
+            cipher,
             map,
             flushes: VecDeque::new(),
             crowd: 0,

@@ -1,8 +1,11 @@
 //! The first bytes of each object: what it is, and which writer has put it.
 //!
 //! ```text
-//!   magic 8 │ version 2 │ kind 2 │ 0 4 │ image 16 │ epoch 8 │ number 8 │ checksum 4
+//!   magic 8 │ version 2 │ kind 2 │ flags 4 │ image 16 │ epoch 8 │ number 8 │ checksum 4
 //! ```
+//!
+//! The only flag, 1, says that the blocks of the image are encrypted; heads and segments have it.
+//! A version that does not know a flag refuses the object.
 //!
 //! They have a checksum of their own, so that a writer whose PUT was refused needs to read no more
 //! of the object that is there to know whether it is its own.
@@ -14,6 +17,7 @@ pub const STAMP_BYTES: usize = 48 + CHECKSUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"nowaitim";
 const VERSION: u16 = 3;
+const ENCRYPTED: u32 = 1;
 
 /// The number of an image: drawn when it is made, so that objects of another are noticed.
 pub type ImageId = [u8; 16];
@@ -35,6 +39,8 @@ pub enum Kind {
 pub struct Stamp {
     /// What it is.
     pub kind: Kind,
+    /// The blocks of the image are encrypted. No part of a checkpoint says so.
+    pub is_encrypted: bool,
     /// The image that it belongs to.
     pub image: ImageId,
     /// The epoch of the writer that has put it.
@@ -50,7 +56,7 @@ impl Stamp {
         stamp.extend(MAGIC);
         stamp.extend(VERSION.to_le_bytes());
         stamp.extend((self.kind as u16).to_le_bytes());
-        stamp.extend([0; 4]);
+        stamp.extend((if self.is_encrypted { ENCRYPTED } else { 0 }).to_le_bytes());
         stamp.extend(self.image);
         stamp.extend(self.epoch.to_le_bytes());
         stamp.extend(self.number.to_le_bytes());
@@ -77,12 +83,14 @@ impl Stamp {
             3 => Kind::Part,
             _ => return Err(Damage("it is of an unknown kind")),
         };
-        if fields.u32()? != 0 {
-            return Err(Damage("it has a flag that this version does not know"));
-        }
+        let is_encrypted = match fields.u32()? {
+            0 => false,
+            ENCRYPTED if kind != Kind::Part => true,
+            _ => return Err(Damage("it has a flag that this version does not know")),
+        };
         let (image, epoch, number) = (fields.array()?, fields.u64()?, fields.u64()?);
         fields.end()?;
-        Ok(Stamp { kind, image, epoch, number })
+        Ok(Stamp { kind, is_encrypted, image, epoch, number })
     }
 
     /// Reads the stamp of an object of this kind, and the fields behind it.

@@ -1,11 +1,13 @@
 //! The segments that are not durable yet: the open one, which takes writes, and sealed ones.
 
 use crate::Extent;
+use crate::block::BlockCodec;
+use crate::cipher::Cipher;
 use crate::geometry::Geometry;
 use crate::head::Head;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
-use crate::segment::{Change, Content, Header, RECORDS_MAX, Record, WINDOW, put_block};
+use crate::segment::{Change, Content, Header, RECORDS_MAX, Record, WINDOW};
 use crate::stamp::ImageId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,6 +39,7 @@ pub(crate) struct Tail {
     image: ImageId,
     epoch: u64,
     geometry: Geometry,
+    cipher: Option<Cipher>,
     /// Most blocks of data in a segment.
     blocks_max: usize,
     /// The place of the open segment.
@@ -48,11 +51,11 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Begins a tail whose first segment gets the place `next`.
-    pub(crate) fn new(head: &Head, blocks_max: u32, next: u64) -> Tail {
+    pub(crate) fn new(head: &Head, cipher: Option<Cipher>, blocks_max: u32, next: u64) -> Tail {
         let Head { image, epoch, geometry, .. } = *head;
         let blocks_max = blocks_max.clamp(1, geometry.segment_blocks_max()) as usize;
         let (open, sealed) = (Open::default(), BTreeMap::new());
-        Tail { image, epoch, geometry, blocks_max, next, open, sealed, sealed_bytes: 0 }
+        Tail { image, epoch, geometry, cipher, blocks_max, next, open, sealed, sealed_bytes: 0 }
     }
 
     pub(crate) fn next(&self) -> u64 {
@@ -146,8 +149,9 @@ impl Tail {
         map.place_data(sequence, data_start as u32);
         body.reserve_exact(blocks.len() * self.geometry.stored_bytes());
         let size = self.geometry.block_bytes as usize;
+        let codec = self.codec(sequence);
         for (block, data) in blocks.iter().zip(data.chunks_exact(size)) {
-            put_block(&mut body, data, *block, sequence);
+            codec.put(&mut body, data, *block);
         }
         let bytes = body.len();
         let body = Arc::new(body);
@@ -155,6 +159,10 @@ impl Tail {
         self.sealed_bytes += bytes;
         self.next += 1;
         bytes
+    }
+
+    fn codec(&self, sequence: u64) -> BlockCodec<'_> {
+        BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
     /// Returns a segment that is to be put now.
@@ -181,14 +189,22 @@ impl Tail {
         self.durable() > before
     }
 
-    /// Returns block `index` of the data of a segment, if that is in memory.
-    pub(crate) fn block(&self, sequence: u64, index: u32) -> Option<&[u8]> {
+    /// Copies block `index` of the data of a segment, which is `block` of the image, if that is in
+    /// memory; tells whether it is.
+    pub(crate) fn copy(&self, (sequence, index): (u64, u32), block: u64, to: &mut [u8]) -> bool {
         let (size, index) = (self.geometry.block_bytes as usize, index as usize);
-        if sequence == self.next {
-            return self.open.data.get(index * size..(index + 1) * size);
-        }
-        let sealed = self.sealed.get(&sequence)?;
-        let at = sealed.data_start + index * self.geometry.stored_bytes();
-        sealed.body.get(at..at + size)
+        let data = if sequence == self.next {
+            self.open.data.get(index * size..(index + 1) * size)
+        } else {
+            let Some(sealed) = self.sealed.get(&sequence) else { return false };
+            let stored = self.geometry.stored_bytes();
+            let at = sealed.data_start + index * stored;
+            if self.cipher.is_some() {
+                let stored = sealed.body.get(at..at + stored).unwrap_or_default();
+                return self.codec(sequence).copy(to, stored, block).is_ok();
+            }
+            sealed.body.get(at..at + size)
+        };
+        data.inspect(|data| to.copy_from_slice(data)).is_some()
     }
 }

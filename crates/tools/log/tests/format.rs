@@ -6,14 +6,14 @@ mod strangers;
 use nowait_log::extents::Extent;
 use nowait_log::head::{COUNT_MAX, PARTS_MAX};
 use nowait_log::needs::Needs;
-use nowait_log::segment::{RECORDS_MAX, WINDOW, put_block, stored_block};
+use nowait_log::segment::{RECORDS_MAX, WINDOW};
 use nowait_log::stamp::STAMP_BYTES;
 use nowait_log::{
-    Base, Bases, Change, Checkpoint, CloneOf, Content, Geometry, Head, Header, Key, Map, Part,
-    Record, Snapshot, Writer, checkpoint,
+    Base, Bases, BlockCodec, Change, Checkpoint, CloneOf, Content, Geometry, Head, Header, Key,
+    Map, Part, Record, Snapshot, Writer, checkpoint,
 };
 use proptest::prelude::*;
-use strangers::geometry;
+use strangers::{encrypted, geometry};
 
 fn checkpoints() -> impl Strategy<Value = Checkpoint> {
     (1..=COUNT_MAX, 0..=PARTS_MAX, 0..=COUNT_MAX, any::<u32>())
@@ -52,19 +52,23 @@ fn heads() -> impl Strategy<Value = Head> {
     let writer = (any::<[u8; 16]>(), "\\PC{0,30}").prop_map(|(nonce, name)| Writer { nonce, name });
     let counts = (0..=COUNT_MAX, 1..=COUNT_MAX);
     let maps = (checkpoints(), prop::collection::vec(checkpoints(), 0..3));
-    (any::<[u8; 16]>(), counts, writer, maps, snapshots()).prop_map(
-        |(image, (revision, epoch), writer, (checkpoint, retired), snapshots)| Head {
+    (any::<[u8; 16]>(), counts, writer, geometries(), maps, snapshots()).prop_map(
+        |(image, (revision, epoch), writer, geometry, (checkpoint, retired), snapshots)| Head {
             image,
             revision,
             epoch,
             writer,
-            geometry: geometry(),
+            geometry,
             checkpoint,
             retired,
             snapshots,
             bases: Bases::default(),
         },
     )
+}
+
+fn geometries() -> impl Strategy<Value = Geometry> {
+    prop_oneof![Just(geometry()), Just(encrypted())]
 }
 
 fn contents() -> impl Strategy<Value = Content> {
@@ -90,10 +94,10 @@ fn headers() -> impl Strategy<Value = Header> {
     )
 }
 
-fn data_bytes(header: &Header) -> u64 {
+fn data_bytes(header: &Header, geometry: Geometry) -> u64 {
     let Content::Changes(records) = &header.content else { return 0 };
     let data = records.iter().filter(|record| record.change == Change::Data);
-    data.map(|record| u64::from(record.blocks) * 4100).sum()
+    data.map(|record| u64::from(record.blocks) * geometry.stored_bytes() as u64).sum()
 }
 
 /// A map that some segments have made.
@@ -137,14 +141,20 @@ proptest! {
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written(header in headers(), behind in 0..100usize) {
-        let mut bytes = header.encode(geometry());
+    fn a_header_is_read_as_it_was_written(
+        header in headers(), geometry in geometries(), behind in 0..100usize,
+    ) {
+        let mut bytes = header.encode(geometry);
         let len = bytes.len() as u32;
         bytes.resize(bytes.len() + behind, 7);
-        let object_bytes = u64::from(len) + data_bytes(&header);
-        let read = Header::parse(&bytes, object_bytes, geometry());
-        prop_assert_eq!(read, Ok((header, len)));
-        prop_assert!(Header::parse(&bytes, object_bytes + 1, geometry()).is_err());
+        let object_bytes = u64::from(len) + data_bytes(&header, geometry);
+        let read = Header::parse(&bytes, object_bytes, geometry);
+        prop_assert_eq!(read, Ok((header.clone(), len)));
+        prop_assert!(Header::parse(&bytes, object_bytes + 1, geometry).is_err());
+        // Not even one without data is taken for that of an image of the other kind.
+        let other = if geometry == encrypted() { self::geometry() } else { encrypted() };
+        let object_bytes = u64::from(len) + data_bytes(&header, other);
+        prop_assert!(Header::parse(&bytes, object_bytes, other).is_err());
     }
 
     #[test]
@@ -159,6 +169,7 @@ proptest! {
     #[test]
     fn a_changed_bit_is_noticed(
         head in heads(), header in headers(), map in maps(), at in any::<usize>(), bit in 0..8u8,
+        geometry in geometries(),
     ) {
         let spoiled = |mut bytes: Vec<u8>| {
             let at = at % bytes.len();
@@ -166,9 +177,9 @@ proptest! {
             bytes
         };
         prop_assert!(Head::parse(&spoiled(head.encode())).is_err());
-        let object_bytes = header.encode(geometry()).len() as u64 + data_bytes(&header);
-        let header = spoiled(header.encode(geometry()));
-        prop_assert!(Header::parse(&header, object_bytes, geometry()).is_err());
+        let object_bytes = header.encode(geometry).len() as u64 + data_bytes(&header, geometry);
+        let header = spoiled(header.encode(geometry));
+        prop_assert!(Header::parse(&header, object_bytes, geometry).is_err());
         for part in Part::of(&map, [1; 16], 2, 9) {
             prop_assert!(Part::parse(&spoiled(part.encode())).is_err());
         }
@@ -187,10 +198,10 @@ proptest! {
     #[test]
     fn what_a_stranger_sends_does_no_harm(
         head in heads(), header in headers(), map in maps(), kind in 0..3usize,
-        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+        geometry in geometries(), changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
     ) {
         let part = Part::of(&map, [1; 16], 2, 9).first().map(Part::encode).unwrap_or_default();
-        let kinds: [Vec<u8>; 3] = [head.encode(), header.encode(geometry()), part];
+        let kinds: [Vec<u8>; 3] = [head.encode(), header.encode(geometry), part];
         let mut bytes = kinds[kind].clone();
         for (at, byte) in changes {
             let len = bytes.len().max(1);
@@ -375,14 +386,18 @@ fn a_map_that_is_needed_is_not_to_be_deleted() {
 
 #[test]
 fn a_block_that_stands_elsewhere_is_damage() {
-    let mut stored = Vec::new();
-    put_block(&mut stored, &[7; 4096], 5, 9);
-    assert_eq!(stored_block(&stored, 5, 9), Ok(&[7; 4096][..]));
-    assert!(stored_block(&stored, 6, 9).is_err());
-    assert!(stored_block(&stored, 5, 8).is_err());
-    assert!(stored_block(&stored[1..], 5, 9).is_err());
+    let codec = |sequence| BlockCodec { cipher: None, image: [1; 16], sequence };
+    let (mut stored, mut read) = (Vec::new(), Vec::new());
+    codec(9).put(&mut stored, &[7; 4096], 5);
+    assert_eq!(stored.len(), geometry().stored_bytes());
+    codec(9).append(&mut read, &stored, 5).expect("that block");
+    assert_eq!(read, [7; 4096]);
+    assert!(codec(9).check(&stored, 6).is_err());
+    assert!(codec(8).check(&stored, 5).is_err());
+    assert!(codec(9).check(&stored[1..], 5).is_err());
     stored[17] ^= 1;
-    assert!(stored_block(&stored, 5, 9).is_err());
+    assert!(codec(9).check(&stored, 5).is_err());
+    assert!(codec(9).append(&mut read, &stored, 5).is_err() && read.len() == 4096);
 }
 
 #[test]

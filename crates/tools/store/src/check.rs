@@ -11,9 +11,8 @@ use crate::place::StoreOptions;
 use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::geometry::DATA_BYTES_MAX;
-use nowait_log::segment::{HEADER_BYTES_MAX, stored_block};
-use nowait_log::{Bases, Extent, Head, Key, Map, Snapshot};
+use nowait_log::segment::HEADER_BYTES_MAX;
+use nowait_log::{Bases, Cipher, Encryption, Extent, Head, ImageKey, Key, Map, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -66,19 +65,24 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Reads all that is live of an image and its snapshots. Blocks.
+/// Reads all that is live of an image and its snapshots. If it is encrypted, checksums are compared
+/// without a key, and with one what they are of, too. Blocks.
 ///
 /// # Errors
-/// There is no image, its head is damaged, or the store cannot be used: in one line.
+/// There is no image, its head is damaged, the key is not its own, or the store cannot be used: in one line.
 pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
-    check_on(url, &client(url, options)?)
+    check_on(url, &client(url, options)?, options.key.as_ref())
 }
 
 /// The same of a store that is there.
-pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
+pub(crate) fn check_on(
+    url: &StoreUrl,
+    client: &Client,
+    key: Option<&ImageKey>,
+) -> io::Result<Report> {
     blocking(url, async {
         for _ in 0..ROUNDS_MAX {
-            let report = Reader { client }.report().await?;
+            let report = Reader { client }.report(key).await?;
             // A writer may have deleted what the head before still needed.
             if report.findings.is_empty() || (Reader { client }.head().await?) == report.head {
                 return Ok(report);
@@ -127,10 +131,14 @@ fn add(wanted: &mut Wanted, map: &Map) {
 }
 
 impl Reader<'_> {
-    async fn report(&self) -> Result<Report, String> {
+    async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
         // Listed first: what is listed was put, so the log goes at least so far.
         let listed = self.list().await?;
         let head = self.head().await?;
+        let cipher = match key {
+            None => None,
+            key => Encryption::cipher(head.geometry.encryption.as_ref(), key)?,
+        };
         let mut report = Report {
             objects: listed.len() as u64,
             stored_bytes: listed.values().sum(),
@@ -156,7 +164,7 @@ impl Reader<'_> {
         let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
         wanted.retain(|sequence, _| !known.contains(&Key::Segment(*sequence)));
         let first = report.findings.len();
-        self.read_segments(&wanted, &mut report).await?;
+        self.read_segments(&wanted, cipher.as_ref(), &mut report).await?;
         if report.findings.len() > first {
             for moment in &moments {
                 self.say_which(moment, &mut report.findings[first..]).await?;
@@ -166,19 +174,24 @@ impl Reader<'_> {
         Ok(report)
     }
 
-    /// Reads segments, and compares the checksums of the blocks that are wanted.
-    async fn read_segments(&self, all: &Wanted, report: &mut Report) -> Result<(), String> {
-        let block_bytes = u64::from(report.head.geometry.block_bytes);
-        let stored_bytes = report.head.geometry.stored_bytes();
-        let bases = report.head.bases.clone();
+    /// Reads segments, and compares the checksums of the blocks that are wanted; with a cipher,
+    /// their tags, too.
+    async fn read_segments(
+        &self,
+        all: &Wanted,
+        cipher: Option<&Cipher>,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let head = report.head.clone();
+        let block_bytes = u64::from(head.geometry.block_bytes);
         let reads = all.iter().map(|(sequence, (data_start, extents))| {
-            self.read_segment(&bases, *sequence, extents, (*data_start, stored_bytes))
+            self.read_segment((&head, cipher), *sequence, extents, *data_start)
         });
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(read) = reads.next().await {
             let Some((sequence, what, blocks)) = read? else { continue };
             let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
-            report.findings.push(Finding::of(&bases, key, what, ranges));
+            report.findings.push(Finding::of(&head.bases, key, what, ranges));
         }
         Ok(())
     }
@@ -206,22 +219,24 @@ impl Reader<'_> {
     /// What is wrong with a segment: the blocks of the image that cannot be read.
     async fn read_segment(
         &self,
-        bases: &Bases,
+        (head, cipher): (&Head, Option<&Cipher>),
         sequence: u64,
         extents: &Extents,
-        (data_start, stored_bytes): (usize, usize),
+        data_start: usize,
     ) -> Result<Option<(u64, &'static str, Vec<u64>)>, String> {
         let mut bad = Vec::new();
-        let whole = HEADER_BYTES_MAX + DATA_BYTES_MAX + DATA_BYTES_MAX / 512 * 4;
+        let (stored_bytes, codec) = (head.geometry.stored_bytes(), head.codec(cipher, sequence));
+        let blocks_max = head.geometry.segment_blocks_max() as usize;
+        let whole = HEADER_BYTES_MAX + blocks_max * stored_bytes;
         let key = Key::Segment(sequence);
-        let read = self.read(bases, key, whole, |bytes, _| {
+        let read = self.read(&head.bases, key, whole, |bytes, _| {
             bad.clear();
             for (block, extent) in extents {
                 for at in 0..extent.blocks {
                     let start = data_start + (extent.index + at) as usize * stored_bytes;
                     let block = block + u64::from(at);
                     let stored = bytes.get(start..start + stored_bytes);
-                    if stored.is_none_or(|it| stored_block(it, block, sequence).is_err()) {
+                    if stored.is_none_or(|it| codec.check(it, block).is_err()) {
                         bad.push(block);
                     }
                 }

@@ -12,8 +12,10 @@ use crate::probe::{Verdict, probe};
 use crate::status::{Figures, Shared, Status};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nowait_log::head::HEAD_BYTES_MAX;
 use nowait_log::{
-    Answer, Costs, Failure, Image, Operation, Origin, Over, Request, RequestId, Settings, Ticket,
+    Answer, Costs, Encryption, Failure, Head, Image, Key, Operation, Origin, Over, Request,
+    RequestId, Settings, Ticket,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -77,8 +79,22 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
+/// Compares the key with that of the image, if there is one. The machine does so, too, but only
+/// when the store was probed, which puts objects; a head that does not come is left to it.
+async fn unlock(plan: &Plan) -> Result<(), &'static str> {
+    let range = 0..HEAD_BYTES_MAX as u64;
+    let get = Operation::Get { of: None, key: Key::Head, range, data: None };
+    let Answer::Got { bytes, .. } = plan.client.run(get).await else { return Ok(()) };
+    let Ok(head) = Head::parse(&bytes) else { return Ok(()) };
+    let (encryption, key) = (head.geometry.encryption, plan.settings.key.as_ref());
+    Encryption::cipher(encryption.as_ref(), key).map(drop)
+}
+
 /// Probes the store, until it answers or time is up.
 async fn prepare(plan: &Plan) -> Result<(), String> {
+    if plan.origin == Origin::TakeOver {
+        unlock(plan).await?;
+    }
     let mut number = 0;
     loop {
         number += 1;

@@ -7,7 +7,9 @@ use crate::reader;
 use crate::status::{Figures, Shared, Status, Watch};
 use crate::url::StoreUrl;
 use crate::viewing;
-use nowait_log::{Failure, Geometry, ImageId, Origin, Request, Settings, Writer};
+use nowait_log::{
+    Encryption, Failure, Geometry, ImageId, ImageKey, Origin, Request, Settings, Writer,
+};
 use std::io::{self, Read};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -35,7 +37,7 @@ impl std::fmt::Debug for Command {
 }
 
 impl StoredImage {
-    /// Makes an empty image, where none is. Blocks.
+    /// Makes an empty image, where none is; encrypted, if `options` have a key. Blocks.
     ///
     /// # Errors
     /// There is one already; the store cannot be used: in one line.
@@ -45,8 +47,11 @@ impl StoredImage {
         size_bytes: u64,
         block_bytes: u32,
     ) -> io::Result<StoredImage> {
-        let geometry = Geometry::checked(block_bytes, size_bytes)
+        let mut geometry = Geometry::checked(block_bytes, size_bytes)
             .map_err(|damage| io::Error::new(io::ErrorKind::InvalidInput, damage))?;
+        if let Some(key) = &options.key {
+            geometry.encryption = Some(Encryption::new(key, drawn()?));
+        }
         let image: ImageId = drawn()?;
         let origin = Origin::Create { image, geometry };
         StoredImage::begin(url, options, Settings::new(writer()?), origin)
@@ -55,12 +60,14 @@ impl StoredImage {
     /// Takes an image over, from whichever writer it has. Blocks.
     ///
     /// # Errors
-    /// There is none, it is damaged, or the store cannot be used: in one line.
+    /// There is none, it is damaged, the key is not its own, or the store cannot be used: in one
+    /// line. If it is the key, nothing was put, and the writer that it has goes on.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
         StoredImage::open_with(url, options, Settings::new(writer()?))
     }
 
-    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it.
+    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it. The key is that
+    /// of `options`.
     ///
     /// # Errors
     /// As there.
@@ -79,16 +86,18 @@ impl StoredImage {
     /// # Errors
     /// As for [`StoredImage::open`].
     pub fn open_read_only(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
-        StoredImage::read_on(url, reader::client(url, options)?, options.open_timeout)
+        let client = reader::client(url, options)?;
+        StoredImage::read_on(url, client, options.open_timeout, options.key.clone())
     }
 
     pub(crate) fn read_on(
         url: &StoreUrl,
         client: Client,
         open_timeout: Duration,
+        key: Option<ImageKey>,
     ) -> io::Result<StoredImage> {
         let opens_until = Instant::now() + open_timeout;
-        let plan = viewing::Plan { url: url.clone(), client: client.clone(), opens_until };
+        let plan = viewing::Plan { url: url.clone(), client: client.clone(), key, opens_until };
         let run = |queue, shared| viewing::run(plan, queue, shared);
         StoredImage::start(url, client, opens_until, run)
     }
@@ -100,6 +109,7 @@ impl StoredImage {
         origin: Origin,
     ) -> io::Result<StoredImage> {
         let client = prepared(url, options)?;
+        let settings = Settings { key: options.key.clone(), ..settings };
         StoredImage::begin_on(url, client, options.open_timeout, settings, origin)
     }
 

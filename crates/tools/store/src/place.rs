@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::folder::Folder;
 use crate::url::{Scheme, StoreUrl};
-use nowait_log::Key;
+use nowait_log::{ImageKey, Key};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -25,6 +25,8 @@ pub struct StoreOptions {
     pub open_timeout: Duration,
     /// Has data that need not be asked for again, of all images that have it.
     pub cache: Option<Arc<Cache>>,
+    /// The key of the image, if it is encrypted, or is to be. What needs no data needs no key.
+    pub key: Option<ImageKey>,
 }
 
 impl Default for StoreOptions {
@@ -34,6 +36,7 @@ impl Default for StoreOptions {
             request_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_mins(1),
             cache: None,
+            key: None,
         }
     }
 }

@@ -14,8 +14,7 @@ use crate::reader::{LogEnd, Read, Reader, blocking, client, last_segment};
 use crate::status::CacheFigures;
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::segment::stored_block;
-use nowait_log::{Extent, Geometry, Head, Key, Map};
+use nowait_log::{Cipher, Encryption, Extent, Geometry, Head, ImageKey, Key, Map};
 use std::io;
 use std::ops::Range;
 
@@ -34,6 +33,8 @@ pub struct View {
     url: StoreUrl,
     client: Client,
     head: Head,
+    /// Of an encrypted image.
+    cipher: Option<Cipher>,
     map: Map,
 }
 
@@ -52,12 +53,22 @@ impl View {
     /// # Errors
     /// There is no image, its map is damaged, or the store cannot be used: in one line.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<View> {
-        blocking(url, View::recovered(url, client(url, options)?))
+        blocking(url, View::recovered(url, client(url, options)?, options.key.as_ref()))
     }
 
-    pub(crate) async fn recovered(url: &StoreUrl, client: Client) -> Result<View, String> {
-        let (head, map) = recovered(url, &client).await?;
-        Ok(View { url: url.clone(), client, head, map })
+    pub(crate) async fn recovered(
+        url: &StoreUrl,
+        client: Client,
+        key: Option<&ImageKey>,
+    ) -> Result<View, String> {
+        let head = Reader { client: &client }.head().await?;
+        let encryption = head.geometry.encryption;
+        let cipher = Encryption::cipher(encryption.as_ref(), key)?;
+        let (head, map) = recovered(url, &client, head).await?;
+        if head.geometry.encryption != encryption {
+            return Err("another image was put in its place meanwhile".to_owned());
+        }
+        Ok(View { url: url.clone(), client, head, cipher, map })
     }
 
     /// Returns the epoch of the writer that has left it so.
@@ -148,7 +159,9 @@ impl View {
     /// # Errors
     /// As for [`View::open`].
     pub fn is_current(&self) -> io::Result<bool> {
-        let (_, map) = blocking(&self.url, recovered(&self.url, &self.client))?;
+        let reader = Reader { client: &self.client };
+        let now = async { recovered(&self.url, &self.client, reader.head().await?).await };
+        let (_, map) = blocking(&self.url, now)?;
         Ok(map == self.map)
     }
 
@@ -174,7 +187,7 @@ impl View {
 
     /// Returns the blocks of a range of bytes, which must be whole ones of the image.
     pub(crate) fn blocks_of(&self, offset: u64, len: u64) -> Option<Range<u64>> {
-        let Geometry { block_bytes, size_bytes } = self.head.geometry;
+        let Geometry { block_bytes, size_bytes, .. } = self.head.geometry;
         let bytes = u64::from(block_bytes);
         let end = offset.checked_add(len).filter(|end| *end <= size_bytes)?;
         (offset.is_multiple_of(bytes) && end.is_multiple_of(bytes))
@@ -206,12 +219,13 @@ impl View {
         let start = data_start + u64::from(extent.index) * stored as u64;
         let range = start..start + u64::from(extent.blocks) * stored as u64;
         let key = Key::Segment(extent.sequence);
+        let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);
         let reader = Reader { client: &self.client };
         let read =
             reader.read_range(&self.head.bases, (key, Some(self.head.image)), range, |bytes, _| {
                 let mut data = Vec::with_capacity(bytes.len());
                 for (block, it) in (block..).zip(bytes.chunks(stored)) {
-                    data.extend_from_slice(stored_block(it, block, extent.sequence).ok()?);
+                    codec.append(&mut data, it, block).ok()?;
                 }
                 (bytes.len() == extent.blocks as usize * stored).then_some(data)
             });
@@ -232,10 +246,9 @@ impl View {
     }
 }
 
-/// Returns the head and the map of an image or a snapshot.
-async fn recovered(url: &StoreUrl, client: &Client) -> Result<(Head, Map), String> {
+/// Returns the head and the map of an image or a snapshot, whose head is `now` as it was read.
+async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(Head, Map), String> {
     let reader = Reader { client };
-    let mut now = reader.head().await?;
     for _ in 0..ROUNDS_MAX {
         let head = now;
         let (meant, end) = if let Some(name) = &url.snapshot {

@@ -10,7 +10,7 @@ use crate::url::StoreUrl;
 use crate::view::View;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_log::{Costs, Failure, Request, RequestId};
+use nowait_log::{Costs, Failure, ImageKey, Request, RequestId};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::pin::Pin;
@@ -29,6 +29,7 @@ type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>
 pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) client: Client,
+    pub(crate) key: Option<ImageKey>,
     pub(crate) opens_until: Instant,
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
 /// Reads the map, again and again while the store does not answer.
 async fn opened(plan: &Plan) -> Result<View, String> {
     loop {
-        match View::recovered(&plan.url, plan.client.clone()).await {
+        match View::recovered(&plan.url, plan.client.clone(), plan.key.as_ref()).await {
             Ok(view) => return Ok(view),
             // It has answered, and will not answer otherwise.
             Err(why) if plan.client.is_well() || plan.client.is_hopeless() => return Err(why),

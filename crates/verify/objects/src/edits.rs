@@ -5,10 +5,9 @@
 
 use crate::history::{History, Version};
 use crate::store::Store;
-use nowait_log::segment::stored_block;
 use nowait_log::{
-    Answer, Content, Edit, Editor, Head, Header, Key, Map, Operation, Part, Snapshot, Ticket,
-    checkpoint,
+    Answer, Content, Edit, Editor, Encryption, Head, Header, ImageKey, Key, Map, Operation, Part,
+    Snapshot, Ticket, checkpoint,
 };
 use std::collections::BTreeMap;
 
@@ -40,12 +39,19 @@ pub struct Edits {
     pub made: u64,
     /// Snapshots that were removed.
     pub removed: u64,
+    /// The key of the image, if it is encrypted.
+    key: Option<ImageKey>,
 }
 
 /// Writers as edits see them: their epochs, and what they have done.
 pub type Histories<'a> = Vec<(u64, &'a History)>;
 
 impl Edits {
+    /// None, of an image with a key or none.
+    pub fn of(key: Option<ImageKey>) -> Edits {
+        Edits { key, ..Edits::default() }
+    }
+
     /// Begins to make a snapshot.
     pub fn snapshot(&mut self, histories: &Histories<'_>, now_ns: u64) {
         let name = format!("snapshot {}", self.all.len());
@@ -138,7 +144,7 @@ impl Edits {
                 (Edit::Remove(_), Ok(_)) => self.removed += 1,
                 (Edit::Snapshot(name), Ok(head)) => {
                     let snapshot = head.snapshot(name).ok_or("it is not in its head")?.clone();
-                    let image = read(store, head, &snapshot)?;
+                    let image = read(store, self.key.as_ref(), head, &snapshot)?;
                     may_be(&image, editing.newest, histories)
                         .map_err(|why| format!("{name}: {why}"))?;
                     self.kept.insert(name.clone(), (snapshot, image));
@@ -175,7 +181,7 @@ impl Edits {
             if head.snapshot(name) != Some(snapshot) {
                 return Err(format!("{name} is gone"));
             }
-            let now = read(store, &head, snapshot)?;
+            let now = read(store, self.key.as_ref(), &head, snapshot)?;
             if now != *image {
                 return Err(format!("{name} was {image:?} and is {now:?}"));
             }
@@ -202,8 +208,14 @@ fn may_be(
 }
 
 /// Reads the first blocks of a snapshot from its objects.
-fn read(store: &Store, head: &Head, snapshot: &Snapshot) -> Result<Vec<Version>, String> {
+fn read(
+    store: &Store,
+    key: Option<&ImageKey>,
+    head: &Head,
+    snapshot: &Snapshot,
+) -> Result<Vec<Version>, String> {
     let Head { geometry, .. } = head.as_of(snapshot);
+    let cipher = Encryption::cipher(geometry.encryption.as_ref(), key)?;
     let object = |key: Key| store.object(key).ok_or(format!("{} lacks {key}", snapshot.name));
     let damage = |it: nowait_log::Damage| format!("{} is damaged: {}", snapshot.name, it);
     let mut parts = Vec::new();
@@ -236,7 +248,8 @@ fn read(store: &Store, head: &Head, snapshot: &Snapshot) -> Result<Vec<Version>,
         let data_start = map.segments().get(&sequence).map_or(0, |it| it.data_start as usize);
         let at = data_start + index as usize * geometry.stored_bytes();
         let stored = segment.get(at..at + geometry.stored_bytes()).unwrap_or_default();
-        let data = stored_block(stored, block, sequence).map_err(damage)?;
+        let (codec, mut data) = (head.codec(cipher.as_ref(), sequence), Vec::new());
+        codec.append(&mut data, stored, block).map_err(damage)?;
         image.push(data.first_chunk().map_or(0, |word| Version::from_le_bytes(*word)));
     }
     Ok(image)

@@ -15,3 +15,4 @@ pub mod history;
 pub mod leftovers;
 pub mod run;
 pub mod store;
+pub mod strangers;

@@ -5,10 +5,11 @@ use crate::edits::{EDITORS, Edits, Histories};
 use crate::history::{History, Version};
 use crate::leftovers;
 use crate::store::{Faults, IMAGE, Store};
+use crate::strangers::{self, Stranger};
 use nowait_log::mistake::{self, Mistake};
 use nowait_log::{
-    Answer, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd, Settings,
-    Status, Ticket, Writer,
+    Answer, Encryption, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd,
+    Settings, Status, Ticket, Writer,
 };
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub struct Report {
     pub removed: u64,
     /// Clones that were made.
     pub clones: u64,
+    /// Writers that were refused an image because they had not its key.
+    pub strangers: u64,
 }
 
 /// A request in flight.
@@ -62,6 +65,8 @@ struct Client {
     is_alive: bool,
     /// No image was found yet when it came.
     is_early: bool,
+    /// It has not the key of the image.
+    is_stranger: bool,
     epoch: u64,
     /// Begins when the image was read for the first time.
     history: Option<History>,
@@ -124,6 +129,7 @@ impl Run {
             checkpoint_bytes: prng.range(1..=64) << 10,
             checkpoint_segments: prng.range(1..=40),
             garbage_percent: prng.range(1..=100) as u32,
+            key: strangers::key_of(seed),
             ..Settings::new(writer)
         };
         let (clients, report) = (Vec::new(), Report::default());
@@ -132,7 +138,7 @@ impl Run {
             prng,
             store,
             clients,
-            edits: Edits::default(),
+            edits: Edits::of(settings.key.clone()),
             now_ns,
             versions,
             ids,
@@ -157,7 +163,7 @@ impl Run {
         // What is left is what the next writer finds.
         self.clients.iter_mut().for_each(|client| client.is_alive = false);
         for _ in 0..2 {
-            self.start();
+            self.start(None);
             self.settle()?;
         }
         let served = self.clients.last().is_some_and(|client| client.history.is_some());
@@ -169,7 +175,11 @@ impl Run {
         self.report.collected +=
             self.clients.iter().map(|it| it.image.costs().segments_collected).sum::<u64>();
         leftovers::judge(&self.store)?;
-        self.clone()
+        self.clone()?;
+        match self.settings.key {
+            Some(_) => strangers::judge(&self.store),
+            None => Ok(()),
+        }
     }
 
     /// Makes a clone of a snapshot, and has two writers serve it.
@@ -186,7 +196,7 @@ impl Run {
     fn act(&mut self) -> Result<(), String> {
         let alive = self.clients.iter().filter(|client| client.is_alive).count();
         if alive == 0 {
-            self.start();
+            self.start(None);
             return Ok(());
         }
         let nth = self.prng.index(alive);
@@ -201,7 +211,9 @@ impl Run {
             5 => self.clients[client].is_alive = false,
             8 => self.edits.snapshot(&histories(&self.clients), self.now_ns),
             9 => self.edit()?,
-            6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => self.start(),
+            6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => {
+                self.start(Stranger::of(self.settings.key.as_ref(), self.clients.len()));
+            }
             _ => self.now_ns += self.prng.range(0..=90_000_000_000) >> self.prng.index(12),
         }
         Ok(())
@@ -218,24 +230,28 @@ impl Run {
         Ok(())
     }
 
-    /// Has a writer come.
-    fn start(&mut self) {
+    /// Has a writer come; perhaps one without the key of the image.
+    fn start(&mut self, stranger: Option<Stranger>) {
         let number = self.clients.len();
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
         let writer = Writer { nonce, name: format!("writer {number}") };
-        let geometry = Geometry { block_bytes: BLOCK_BYTES, size_bytes: SIZE_BYTES };
-        let origin = match self.is_there || number % 2 == 1 {
+        let is_stranger = stranger.is_some();
+        let key = stranger.map_or_else(|| self.settings.key.clone(), |it| it.key);
+        let encryption = key.as_ref().map(|key| Encryption::new(key, [7; 16]));
+        let geometry = Geometry { block_bytes: BLOCK_BYTES, size_bytes: SIZE_BYTES, encryption };
+        let origin = match self.is_there || number % 2 == 1 || is_stranger {
             true => Origin::TakeOver,
             false => Origin::Create { image: [number as u8; 16], geometry },
         };
-        let settings = Settings { writer, ..self.settings.clone() };
+        let settings = Settings { writer, key, ..self.settings.clone() };
         let image = Image::open(settings, origin.clone(), self.now_ns);
         self.clients.push(Client {
             image,
             origin,
             is_alive: true,
             is_early: !self.is_there,
+            is_stranger,
             epoch: 0,
             history: None,
             taken_over: None,
@@ -350,6 +366,9 @@ impl Run {
             }
             while let Some((ticket, operation)) = self.clients[client].image.pop_operation() {
                 self.note(|| format!("writer {client} sends {ticket:?} {}", name(&operation)));
+                if self.clients[client].is_stranger {
+                    strangers::judge_operation(&operation)?;
+                }
                 self.store.submit((client, IMAGE), ticket, operation, self.now_ns);
             }
             if let Status::Serving { epoch, .. } = self.clients[client].image.status() {
@@ -372,7 +391,8 @@ impl Run {
 
     /// Judges the end of a writer.
     fn over(&mut self, client: usize, over: &Over) -> Result<(), String> {
-        let Client { is_alive, is_early, asked, origin, .. } = &mut self.clients[client];
+        let Client { is_alive, is_early, is_stranger, asked, origin, .. } =
+            &mut self.clients[client];
         *is_alive = false;
         if !asked.is_empty() {
             return Err(format!("these do not end with the image: {asked:?}"));
@@ -380,6 +400,11 @@ impl Run {
         match over {
             Over::Fenced { .. } => self.report.fenced += 1,
             Over::Failed("there is no image") if *is_early => {}
+            Over::Failed(
+                "it is encrypted with another key" | "it is encrypted: say --key-file",
+            ) if *is_stranger => {
+                self.report.strangers += 1;
+            }
             Over::Failed("there is an image already") if *origin != Origin::TakeOver => {
                 self.is_there = true;
             }

@@ -36,6 +36,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
         sum.snapshots += report.snapshots;
         sum.removed += report.removed;
         sum.clones += report.clones;
+        sum.strangers += report.strangers;
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
@@ -49,7 +50,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
                 && sum.collected > runs
                 && sum.snapshots > runs
                 && sum.removed > runs / 5
-                && sum.clones > runs / 5,
+                && sum.clones > runs / 5
+                && sum.strangers > runs / 10,
             "{sum:?}"
         );
     }

@@ -1,12 +1,13 @@
 //! Collection of segments that are mostly dead, as far as it needs the store and the tail.
 
 use super::Serving;
+use crate::block::BlockCodec;
 use crate::collector::Moved;
 use crate::errands::Errand;
+use crate::geometry::Geometry;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::{DAMAGED_READS_MAX, judge};
-use crate::segment::stored_block;
 use crate::store::{Answer, Key};
 
 impl Serving {
@@ -93,8 +94,8 @@ impl Serving {
                     None => victim.take_header(&bytes, object_bytes, &self.map, &self.head),
                     Some(run) => {
                         let blocks = &victim.blocks[run.start as usize..run.end as usize];
-                        let blocks =
-                            check(&bytes, blocks, run.start, sequence, geometry.stored_bytes());
+                        let codec = self.head.codec(self.cipher.as_ref(), sequence);
+                        let blocks = check(&bytes, blocks, run.start, codec, geometry);
                         blocks.map(|blocks| victim.take_blocks(blocks))
                     }
                 };
@@ -119,24 +120,28 @@ impl Serving {
     }
 }
 
-/// Returns blocks of segment `sequence` from index `start` on, if they are whole.
+/// Returns blocks of a segment from index `start` on, if they are whole.
 fn check(
     bytes: &[u8],
     blocks: &[u64],
     start: u32,
-    sequence: u64,
-    stored: usize,
+    codec: BlockCodec<'_>,
+    geometry: Geometry,
 ) -> Option<Vec<Moved>> {
+    let stored = geometry.stored_bytes();
     if bytes.len() != blocks.len() * stored {
         return None;
     }
     let each = bytes.chunks_exact(stored).zip(blocks).zip(start..);
     let moved = each.map(|((bytes, block), index)| {
-        let data = match stored_block(bytes, *block, sequence) {
-            Err(_) if mistake::makes(Mistake::MoveUnchecked) => &bytes[..stored - 4],
-            data => data.ok()?,
-        };
-        Some(Moved { block: *block, index, data: data.to_vec() })
+        let mut data = Vec::with_capacity(stored);
+        match codec.append(&mut data, bytes, *block) {
+            Err(_) if mistake::makes(Mistake::MoveUnchecked) => {
+                data.extend_from_slice(&bytes[..geometry.block_bytes as usize]);
+            }
+            appended => appended.ok()?,
+        }
+        Some(Moved { block: *block, index, data })
     });
     moved.collect()
 }

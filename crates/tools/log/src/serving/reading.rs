@@ -1,14 +1,15 @@
 //! Reads: from memory what is not durable yet, the rest by one GET for each run of blocks.
 
 use super::{PROOF_NS, Serving};
+use crate::block::BlockCodec;
 use crate::errands::Errand;
 use crate::extents::Extent;
+use crate::geometry::Geometry;
 use crate::head::HEAD_BYTES_MAX;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::{DAMAGED_READS_MAX, judge};
 use crate::request::{Failure, RequestId};
-use crate::segment::stored_block;
 use crate::store::{Answer, Key};
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ impl Serving {
             let Some(extent) = piece.extent else { continue };
             let at = (piece.block - blocks.start) as usize * size;
             let to = &mut data[at..at + piece.blocks as usize * size];
-            if !self.copy(extent, to) {
+            if !self.copy(piece.block, extent, to) {
                 gets += 1;
                 self.get(number, piece.block, extent, out);
             }
@@ -45,12 +46,11 @@ impl Serving {
     }
 
     /// Copies an extent from memory, if it is there.
-    fn copy(&self, extent: Extent, to: &mut [u8]) -> bool {
+    fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
-        to.chunks_exact_mut(size).zip(extent.index..).all(|(to, index)| {
-            let block = self.tail.block(extent.sequence, index);
-            block.inspect(|block| to.copy_from_slice(block)).is_some()
-        })
+        let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);
+        let mut each = to.chunks_exact_mut(size).zip(places);
+        each.all(|(to, (at, block))| self.tail.copy(at, block, to))
     }
 
     fn get(&self, read: u64, block: u64, extent: Extent, out: &mut Outbox) {
@@ -73,9 +73,12 @@ impl Serving {
         let Purpose::ReadData { read: number, block, extent } = errand.purpose else { return };
         // Of a read that has failed by another of its GETs nothing is left.
         let Some(read) = self.reads.get_mut(&number) else { return };
-        let stored = self.head.geometry.stored_bytes();
+        let geometry = self.head.geometry;
+        let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);
         match answer {
-            Answer::Got { bytes, .. } if take(read, &bytes, block, extent, stored).is_some() => {
+            Answer::Got { bytes, .. }
+                if take(read, &bytes, (block, extent), codec, geometry).is_some() =>
+            {
                 read.gets -= 1;
                 if read.gets == 0
                     && let Some(read) = self.reads.remove(&number)
@@ -133,14 +136,20 @@ impl Serving {
 }
 
 /// Copies the blocks of an extent into the data of a read, if they are whole.
-fn take(read: &mut Read, bytes: &[u8], block: u64, extent: Extent, stored: usize) -> Option<()> {
+fn take(
+    read: &mut Read,
+    bytes: &[u8],
+    (block, extent): (u64, Extent),
+    codec: BlockCodec<'_>,
+    geometry: Geometry,
+) -> Option<()> {
+    let (size, stored) = (geometry.block_bytes as usize, geometry.stored_bytes());
     if bytes.len() != extent.blocks as usize * stored {
         return None;
     }
     for (bytes, block) in bytes.chunks_exact(stored).zip(block..) {
-        let data = stored_block(bytes, block, extent.sequence).ok()?;
-        let at = (block - read.blocks.start) as usize * data.len();
-        read.data[at..at + data.len()].copy_from_slice(data);
+        let at = (block - read.blocks.start) as usize * size;
+        codec.copy(&mut read.data[at..at + size], bytes, block).ok()?;
     }
     Some(())
 }

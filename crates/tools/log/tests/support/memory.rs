@@ -1,8 +1,8 @@
 //! A store in memory that answers at once, and images on it.
 
 use nowait_log::{
-    Answer, Costs, Edit, Editor, Geometry, Head, Image, Key, Operation, Origin, Request, Settings,
-    Writer,
+    Answer, Costs, Edit, Editor, Encryption, Geometry, Head, Image, Key, Operation, Origin,
+    Request, Settings, Writer,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ pub(crate) fn settings() -> Settings {
 
 /// Makes an image, and serves it.
 pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> Image {
-    let geometry = Geometry::checked(BLOCK_BYTES as u32, size_bytes).expect("an image");
+    let mut geometry = Geometry::checked(BLOCK_BYTES as u32, size_bytes).expect("an image");
+    geometry.encryption = settings.key.as_ref().map(|key| Encryption::new(key, [5; 16]));
     let mut image = Image::open(settings, Origin::Create { image: [2; 16], geometry }, 0);
     store.serve(&mut image);
     image
@@ -35,6 +36,7 @@ pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> 
 
 impl Memory {
     /// Bytes of all objects.
+    #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.values().map(|(body, _)| body.len() as u64).sum()
     }
@@ -78,6 +80,12 @@ impl Memory {
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn parts(&self) -> usize {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
+    }
+
+    /// All objects.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        self.objects.values().map(|(body, _)| &body[..])
     }
 
     /// The head of the image.

@@ -1,11 +1,17 @@
 //! What a store may answer: anything. Whatever it is, the parsers say what is wrong with it, and
 //! what they accept is written as the same bytes again.
 
-use nowait_log::{Geometry, Head, Header, Part, checkpoint};
+use nowait_log::{Encryption, Geometry, Head, Header, Part, checkpoint};
 
 /// Blocks of the image that objects are read for.
 pub(crate) fn geometry() -> Geometry {
     Geometry::checked(4096, 1 << 30).expect("an image of 1 GiB")
+}
+
+/// The same, encrypted.
+pub(crate) fn encrypted() -> Geometry {
+    let encryption = Some(Encryption { salt: [3; 16], check: [4; 16] });
+    Geometry { encryption, ..geometry() }
 }
 
 /// Reads `object` as each kind.
@@ -21,9 +27,14 @@ pub(crate) fn read(object: &[u8]) {
             assert_eq!(live, mapped);
         }
     }
-    if let Ok((header, len)) = Header::parse(object, object.len() as u64, geometry()) {
-        assert_eq!(header.encode(geometry()), object[..len as usize]);
-    }
+    let header = |geometry| match Header::parse(object, object.len() as u64, geometry) {
+        Ok((header, len)) => {
+            assert_eq!(header.encode(geometry), object[..len as usize]);
+            true
+        }
+        Err(_) => false,
+    };
+    assert!(!(header(geometry()) && header(encrypted())), "it is of one kind of image only");
 }
 
 /// Reads what a stranger has written: as it is, and with checksums that fit, as an attacker, or a

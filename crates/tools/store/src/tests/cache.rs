@@ -6,8 +6,7 @@ use crate::image::StoredImage;
 use crate::place::StoreOptions;
 use crate::url::StoreUrl;
 use nowait::{CacheMode, Nowait};
-use nowait_log::segment::put_block;
-use nowait_log::{Change, Content, Geometry, Header, Record};
+use nowait_log::{BlockCodec, Change, Content, Geometry, Header, Record};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -166,7 +165,8 @@ fn put_by(image: u8, data: u8) -> Vec<u8> {
     let content = Content::Changes(vec![record]);
     let header = Header { image: [image; 16], epoch: 1, sequence: 5, content };
     let mut bytes = header.encode(geometry);
-    put_block(&mut bytes, &[data; 4096], 3, 5);
+    let codec = BlockCodec { cipher: None, image: [1; 16], sequence: 5 };
+    codec.put(&mut bytes, &[data; 4096], 3);
     bytes
 }
 

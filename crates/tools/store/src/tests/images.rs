@@ -35,7 +35,7 @@ fn block(byte: u8) -> Vec<u8> {
 fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<StoredImage> {
     let place = Place { store: store.clone(), prefix: Path::from("vm") };
     let client = Client::new(place, Duration::from_millis(millis));
-    let geometry = Geometry { block_bytes: BLOCK, size_bytes: SIZE };
+    let geometry = Geometry::checked(BLOCK, SIZE).unwrap();
     let origin = match makes {
         true => Origin::Create { image: [1; 16], geometry },
         false => Origin::TakeOver,
@@ -53,7 +53,7 @@ fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<S
 #[test]
 fn what_was_written_is_read_also_by_the_next() {
     let image = create("written");
-    assert_eq!(image.geometry(), Geometry { block_bytes: BLOCK, size_bytes: SIZE });
+    assert_eq!(image.geometry(), Geometry::checked(BLOCK, SIZE).unwrap());
     image.write_at(8192, block(7)).unwrap();
     image.write_at(0, block(6)).unwrap();
     image.discard(0, 4096).unwrap();
@@ -207,7 +207,7 @@ fn reads_of_one_that_is_only_read_end_with_it() {
     image.flush().unwrap();
     let place = Place { store: store.clone(), prefix: Path::from("vm") };
     let client = Client::new(place, Duration::from_hours(1));
-    let reading = StoredImage::read_on(&url("silent"), client, LIMIT).unwrap();
+    let reading = StoredImage::read_on(&url("silent"), client, LIMIT, None).unwrap();
     let gets = reading.figures().costs.gets;
     store.set(Wrong::Silent);
     let (sender, ended) = std::sync::mpsc::channel();
