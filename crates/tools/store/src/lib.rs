@@ -7,6 +7,7 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
+//! * `key_file`: where the key of encrypted images comes from
 //! * [`mod@edit`]: snapshots, clones and sizes, beside the writer
 //! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
 //! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
@@ -23,6 +24,7 @@ mod driver;
 pub mod edit;
 mod folder;
 pub mod image;
+mod key_file;
 mod place;
 pub mod probe;
 mod reader;
@@ -37,7 +39,8 @@ mod tests;
 pub use cache::Cache;
 pub use client::Client;
 pub use image::StoredImage;
-pub use nowait_log::{Edit, Failure, Head, Request, Settings, Snapshot};
+pub use key_file::read_key;
+pub use nowait_log::{Edit, Failure, Head, ImageKey, Request, Settings, Snapshot};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
 pub use status::{CacheFigures, Figures, Status, Watch};

@@ -4,6 +4,7 @@ mod answers;
 mod cache;
 mod catalog;
 mod checks;
+mod encryption;
 mod images;
 mod snapshots;
 mod views;

@@ -35,6 +35,8 @@ pub(super) enum Wrong {
     Panics,
     /// It does not know the caller.
     Denies,
+    /// It puts nothing for the caller.
+    ReadOnly,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +86,10 @@ impl ObjectStore for WrongStore {
         mut options: PutOptions,
     ) -> Result<PutResult> {
         match (self.fail().await?, &options.mode) {
+            (Wrong::ReadOnly, _) => {
+                let (path, source) = (location.to_string(), "read only".into());
+                return Err(Error::PermissionDenied { path, source });
+            }
             (Wrong::IgnoresCreate, PutMode::Create)
             | (Wrong::IgnoresUpdate, PutMode::Update(_)) => options.mode = PutMode::Overwrite,
             _ => {}
