@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
-pub(crate) use image::{ImageArgs, ImageCommand};
+pub(crate) use image::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 
 /// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Bench(nowait_bench::Bench),
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(nowait_serve::ServeArgs),
+    Serve(Box<nowait_serve::ServeArgs>),
     /// Make, list, check and remove images on object stores.
     #[command(subcommand, after_help = image::IMAGE_EXAMPLES)]
     Image(ImageCommand),

@@ -1,10 +1,11 @@
 //! `nowait image`: images on object stores.
 
-use crate::args::{ImageArgs, ImageCommand};
+use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 use crate::error::{Failure, Result};
 use crate::print;
 use crate::table::table;
 use crate::transfer::{export_from, import_into};
+use nowait_export::transfer::Transfer;
 use nowait_store::check::{Report, check};
 use nowait_store::edit::{self, clone, edit};
 use nowait_store::{Edit, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
@@ -20,18 +21,18 @@ const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 /// Does what is wanted.
 pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
     match command {
-        ImageCommand::Create { url, size, block_size, store } => {
-            create(url, &store.options(), *size, *block_size)
+        ImageCommand::Create { url, size, block_size, key, store } => {
+            create(url, &keyed(key, store.options())?, *size, *block_size)
         }
         ImageCommand::Info(args) => info(args),
-        ImageCommand::Check(args) => checked(args),
+        ImageCommand::Check { image, key } => checked(image, key),
         ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
         ImageCommand::Rm { url, yes, store } => remove(url, &store.options(), *yes),
         ImageCommand::Import { block_size, transfer } => {
             whole(&transfer.url)?;
-            import_into(&transfer.wanted(), *block_size)
+            import_into(&wanted(transfer)?, *block_size)
         }
-        ImageCommand::Export(transfer) => export_from(&transfer.wanted()),
+        ImageCommand::Export(transfer) => export_from(&wanted(transfer)?),
         ImageCommand::Snapshot { url, store } => keep(url, &store.options()),
         ImageCommand::Clone { url, to, store } => {
             let head = clone(url, to, &store.options()).map_err(|error| failed(&error))?;
@@ -44,6 +45,15 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
 
 fn failed(error: &io::Error) -> Failure {
     Failure::new(error.to_string())
+}
+
+/// Adds a key to how a store is used.
+fn keyed(key: &KeyFile, store: StoreOptions) -> Result<StoreOptions> {
+    key.with(store).map_err(|error| failed(&error))
+}
+
+fn wanted(args: &TransferArgs) -> Result<Transfer> {
+    args.wanted().map_err(|error| failed(&error))
 }
 
 /// Refuses what stands for a snapshot.
@@ -63,7 +73,8 @@ fn create(url: &StoreUrl, options: &StoreOptions, size: u64, block_size: u32) ->
     let image =
         StoredImage::create(url, options, size, block_size).map_err(|error| failed(&error))?;
     image.close(CLOSES_WITHIN).map_err(|error| failed(&error))?;
-    print(format!("{url}: {}\n", shown(size)).as_bytes())
+    let encrypted = if options.key.is_some() { ", encrypted" } else { "" };
+    print(format!("{url}: {}{encrypted}\n", shown(size)).as_bytes())
 }
 
 /// What an image is, as JSON.
@@ -72,6 +83,7 @@ struct Info {
     url: String,
     size_bytes: u64,
     block_bytes: u32,
+    is_encrypted: bool,
     epoch: u64,
     writer: String,
     checkpoint: u64,
@@ -94,6 +106,7 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
         url: args.url.to_string(),
         size_bytes: head.geometry.size_bytes,
         block_bytes: head.geometry.block_bytes,
+        is_encrypted: head.geometry.encryption.is_some(),
         epoch: head.epoch,
         writer: head.writer.name,
         checkpoint: head.checkpoint.position,
@@ -106,6 +119,9 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
     let mut text = format!("{}\n", info.url);
     let _ = writeln!(text, "  size        {}", shown(info.size_bytes));
     let _ = writeln!(text, "  block       {}", shown(u64::from(info.block_bytes)));
+    if info.is_encrypted {
+        let _ = writeln!(text, "  encrypted   with a key file");
+    }
     let _ = writeln!(text, "  last writer {} (epoch {})", info.writer, info.epoch);
     let _ = writeln!(text, "  checkpoint  before log/{}", info.checkpoint);
     if let Some(base) = &info.clone_of {
@@ -148,6 +164,8 @@ struct Checked {
     objects: u64,
     stored_bytes: u64,
     live_bytes: u64,
+    /// The image is encrypted, and was checked without its key.
+    lacks_key: bool,
     findings: Vec<Found>,
 }
 
@@ -162,11 +180,13 @@ struct Found {
     snapshots: Vec<String>,
 }
 
-fn checked(args: &ImageArgs) -> Result<ExitCode> {
+fn checked(args: &ImageArgs, key: &KeyFile) -> Result<ExitCode> {
     whole(&args.url)?;
-    let report = check(&args.url, &args.store.options()).map_err(|error| failed(&error))?;
+    let options = keyed(key, args.store.options())?;
+    let report = check(&args.url, &options).map_err(|error| failed(&error))?;
     let code = ExitCode::from(u8::from(!report.findings.is_empty()));
-    let checked = said(&args.url, report);
+    let lacks_key = report.head.geometry.encryption.is_some() && options.key.is_none();
+    let checked = said(&args.url, report, lacks_key);
     if args.json {
         json(&checked)?;
     } else {
@@ -175,7 +195,7 @@ fn checked(args: &ImageArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn said(url: &StoreUrl, report: Report) -> Checked {
+fn said(url: &StoreUrl, report: Report, lacks_key: bool) -> Checked {
     let found = |finding: nowait_store::check::Finding| Found {
         object: match &finding.of {
             None => finding.key.to_string(),
@@ -191,6 +211,7 @@ fn said(url: &StoreUrl, report: Report) -> Checked {
         objects: report.objects,
         stored_bytes: report.stored_bytes,
         live_bytes: report.live_bytes,
+        lacks_key,
         findings: report.findings.into_iter().map(found).collect(),
     }
 }
@@ -209,7 +230,10 @@ fn told(checked: &Checked) -> String {
         }
     }
     if checked.findings.is_empty() {
-        text.push_str("all of it can be read\n");
+        text.push_str(match checked.lacks_key {
+            false => "all of it can be read\n",
+            true => "all of it is there, by its checksums; with --key-file it is decrypted, too\n",
+        });
     }
     text
 }

@@ -13,7 +13,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use nowait::{CacheMode, Error, Nowait, OpenOptions};
-use nowait_store::StoreUrl;
+use nowait_store::{ImageKey, StoreUrl, read_key};
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -201,19 +201,26 @@ impl Image<Source> {
         all: &[ImageOptions],
     ) -> Result<Vec<Image<Source>>, ImageError> {
         check_stores(all)?;
-        let images = all.iter().map(|options| Image::open_one(nowait, options));
+        // All keys first: nothing is taken over in vain.
+        let keys = all.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
+        let each = all.iter().zip(keys);
+        let images = each.map(|(options, key)| Image::open_one(nowait, options, key));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
         images.iter_mut().enumerate().for_each(|(number, image)| image.number = number);
         claim::take(&mut images, all)?;
         Ok(images)
     }
 
-    fn open_one(nowait: &Nowait, options: &ImageOptions) -> Result<Image<Source>, ImageError> {
+    fn open_one(
+        nowait: &Nowait,
+        options: &ImageOptions,
+        key: Option<ImageKey>,
+    ) -> Result<Image<Source>, ImageError> {
         if options.force_share && !options.read_only {
             let shown = options.path.display();
             return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
         }
-        let file = open_source(nowait, options)?;
+        let file = open_source(nowait, options, key)?;
         let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
         let shown = options.path.display();
@@ -296,7 +303,11 @@ impl Image<Source> {
 }
 
 /// Opens the file, or connects to the server.
-fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageError> {
+fn open_source(
+    nowait: &Nowait,
+    options: &ImageOptions,
+    key: Option<ImageKey>,
+) -> Result<Source, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError)? {
         Backing::File(path) => {
             let mode = match options.cache {
@@ -307,7 +318,7 @@ fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageE
             let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
             return Ok(Source::File(open.open(nowait, &path)?));
         }
-        Backing::Object(url) => return open_object(nowait, options, &url),
+        Backing::Object(url) => return open_object(nowait, options, &url, key),
         Backing::Nbd(address) => address,
     };
     let shown = options.path.display();
@@ -338,18 +349,32 @@ fn check_stores(all: &[ImageOptions]) -> Result<(), ImageError> {
     Ok(())
 }
 
+/// Reads the key of an image, if it is to have one.
+fn key_of(options: &ImageOptions) -> Result<Option<ImageKey>, ImageError> {
+    let Some(path) = &options.object.key_file else { return Ok(options.object.store.key.clone()) };
+    match Backing::of(&options.path).map_err(ImageError)? {
+        Backing::Object(_) => Ok(Some(read_key(path)?)),
+        Backing::File(_) | Backing::Nbd(_) => {
+            let shown = options.path.display();
+            let reason = "--key-file is for images on object stores: encrypt others by LUKS, say";
+            Err(ImageError(format!("{shown}: {reason}")))
+        }
+    }
+}
+
 /// Takes an image on a store over, or reads it as it is.
 fn open_object(
     nowait: &Nowait,
     options: &ImageOptions,
     url: &StoreUrl,
+    key: Option<ImageKey>,
 ) -> Result<Source, ImageError> {
     if options.cache == Cache::Host && options.object.store.cache.is_none() {
         let reason = "--cache host is for files: say user, or --cache-dir";
         return Err(ImageError(format!("{url}: {reason}")));
     }
     let later = (options.patience.say, options.object.store.open_timeout);
-    let object = Object::open(nowait, url, &options.object, options.read_only, later);
+    let object = Object::open(nowait, url, &options.object, key, options.read_only, later);
     let object = object.map_err(|error| ImageError(error.to_string()))?;
     Ok(Source::Object(Arc::new(object)))
 }

@@ -8,9 +8,9 @@ use core::{
 };
 use nowait::{Errno, Nowait};
 use nowait_store::{
-    Failure, Request, Settings, StoreOptions, StoreUrl, StoredImage, Watch, image::writer,
+    Failure, ImageKey, Request, Settings, StoreOptions, StoreUrl, StoredImage, Watch, image::writer,
 };
-use std::{io, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 type Done = Result<(), Errno>;
 
@@ -36,6 +36,8 @@ pub struct ObjectOptions {
     /// Most bytes of writes in memory that are not durable, if not as many as fit most images: 64
     /// MiB. One write may have more.
     pub write_buffer_bytes: Option<usize>,
+    /// Where its key is, if it is encrypted.
+    pub key_file: Option<PathBuf>,
 }
 
 /// An image on an object store.
@@ -85,18 +87,20 @@ fn settings(options: &ObjectOptions) -> io::Result<Settings> {
 }
 
 impl Object {
-    /// Takes an image over, or reads it as it is. Blocks, for as long as `options` say. What ends
-    /// it later is told to `say`; the flush at the end may take `sync_limit`.
+    /// Takes an image over, or reads it as it is, by its key. Blocks, for as long as `options` say.
+    /// What ends it later is told to `say`; the flush at the end may take `sync_limit`.
     pub(crate) fn open(
         nowait: &Nowait,
         url: &StoreUrl,
         options: &ObjectOptions,
+        key: Option<ImageKey>,
         read_only: bool,
         (say, sync_limit): (Option<fn(&str)>, Duration),
     ) -> io::Result<Object> {
+        let store = StoreOptions { key, ..options.store.clone() };
         let image = match read_only {
-            true => StoredImage::open_read_only(url, &options.store)?,
-            false => StoredImage::open_with(url, &options.store, settings(options)?)?,
+            true => StoredImage::open_read_only(url, &store)?,
+            false => StoredImage::open_with(url, &store, settings(options)?)?,
         };
         let (shown, watch) = (url.to_string(), image.watch());
         let notice = Notice { watch, shown: shown.clone(), say, is_said: AtomicBool::new(false) };

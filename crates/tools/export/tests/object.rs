@@ -4,7 +4,10 @@ mod support;
 
 use nowait::{Errno, Nowait};
 use nowait_export::{Chore, Durability, Image, ImageOptions, ObjectOptions, Patience, Source};
-use nowait_store::{StoreOptions, StoreUrl, StoredImage};
+use nowait_store::{ImageKey, StoreOptions, StoreUrl, StoredImage};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use support::Rig;
 
@@ -98,4 +101,51 @@ fn what_cannot_be_opened_is_said_in_one_line() {
     assert_eq!(said(&both), "memory://opens/vm: it is served once; name it once");
     let cached = ImageOptions { cache: nowait_export::Cache::Host, ..vm };
     assert!(said(&[cached]).contains("--cache host is for files"));
+}
+
+fn key_file(folder: &Path, byte: u8) -> PathBuf {
+    let path = folder.join(format!("key {byte}"));
+    fs::write(&path, [byte; 32]).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+#[test]
+fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let [right, wrong] = [1, 2].map(|byte| key_file(folder.path(), byte));
+    let url: StoreUrl = "memory://locked/vm".parse().unwrap();
+    let store = StoreOptions { key: Some(ImageKey::new([1; 32])), ..StoreOptions::default() };
+    drop(StoredImage::create(&url, &store, BYTES, 4096).unwrap());
+    let with = |key_file: Option<&PathBuf>, path: &str| {
+        let object = ObjectOptions { key_file: key_file.cloned(), ..ObjectOptions::default() };
+        ImageOptions { object, ..options(path) }
+    };
+    let mut rig = open(&with(Some(&right), "memory://locked/vm"));
+    rig.write(1000, &[7; 5000], true).unwrap();
+    let nowait = Nowait::new().unwrap();
+    for (key, why) in [(Some(&wrong), "with another key"), (None, "say --key-file")] {
+        let options = with(key, "memory://locked/vm");
+        let said = Image::open(&nowait, &options).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+        let options = ImageOptions { read_only: true, ..options };
+        let said = Image::open(&nowait, &options).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(rig.read(1000..6000).unwrap(), [7; 5000], "it was not taken over");
+    rig.write(0, &[8; 100], true).unwrap();
+    let file = folder.path().join("disk");
+    fs::write(&file, [0; 4096]).unwrap();
+    let file = file.to_str().unwrap();
+    for path in [file, "nbd+unix:///vm?socket=/none"] {
+        let said = Image::open(&nowait, &with(Some(&right), path)).unwrap_err().to_string();
+        assert!(said.contains("--key-file is for images on object stores"), "{said}");
+    }
+    // A key file that is missing is found before another image is taken over.
+    make("memory://other/vm");
+    let none = folder.path().join("none");
+    let all = [options("memory://other/vm"), with(Some(&none), "memory://locked/vm")];
+    let mut first = open(&all[0]);
+    assert!(Image::open_all(&nowait, &all).is_err());
+    first.write(0, &[9; 4096], true).unwrap();
 }

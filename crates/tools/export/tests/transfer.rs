@@ -2,7 +2,7 @@
 
 use nowait::Nowait;
 use nowait_export::transfer::{Copied, Transfer, export, import};
-use nowait_store::{StoreOptions, StoreUrl, StoredImage, View};
+use nowait_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, View};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -149,4 +149,29 @@ fn what_is_written_meanwhile_makes_a_copy_none() {
     let error = copied.unwrap_err().to_string();
     assert!(error.contains("of no one moment") && !back.exists(), "{error}");
     assert!(part(folder.path()).is_some());
+}
+
+#[test]
+fn an_encrypted_image_is_filled_and_copied_with_its_key_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    sparse(&source, 2 * MIB, &[0, MIB]);
+    let with = |byte: u8, other: &Path| {
+        let store = StoreOptions {
+            key: (byte > 0).then(|| ImageKey::new([byte; 32])),
+            ..StoreOptions::default()
+        };
+        Transfer { store, ..transfer("memory://locked/vm", other) }
+    };
+    let copied = imported(&with(1, &source)).unwrap();
+    for (byte, why) in [(2, "with another key"), (0, "say --key-file")] {
+        let said = exported(&with(byte, &back)).unwrap_err();
+        assert!(said.contains(why), "{said}");
+        let said = imported(&again(&with(byte, &source))).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+    let none = Copied { written_bytes: 0, ..copied };
+    assert_eq!(imported(&again(&with(1, &source))).unwrap(), none, "all is there");
+    assert_eq!(exported(&with(1, &back)).unwrap(), copied);
+    assert!(same(&source, &back));
 }

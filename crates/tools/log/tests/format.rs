@@ -198,7 +198,8 @@ proptest! {
     #[test]
     fn what_a_stranger_sends_does_no_harm(
         head in heads(), header in headers(), map in maps(), kind in 0..3usize,
-        geometry in geometries(), changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+        geometry in geometries(),
     ) {
         let part = Part::of(&map, [1; 16], 2, 9).first().map(Part::encode).unwrap_or_default();
         let kinds: [Vec<u8>; 3] = [head.encode(), header.encode(geometry), part];

@@ -69,7 +69,8 @@ pub struct Report {
 /// without a key, and with one what they are of, too. Blocks.
 ///
 /// # Errors
-/// There is no image, its head is damaged, the key is not its own, or the store cannot be used: in one line.
+/// There is no image, its head is damaged, the key is not its own, or the store cannot be used: in
+/// one line.
 pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
     check_on(url, &client(url, options)?, options.key.as_ref())
 }

@@ -66,8 +66,8 @@ impl StoredImage {
         StoredImage::open_with(url, options, Settings::new(writer()?))
     }
 
-    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it. The key is that
-    /// of `options`.
+    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it. The key is
+    /// that of `options`.
     ///
     /// # Errors
     /// As there.

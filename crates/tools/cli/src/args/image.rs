@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 use nowait_export::transfer::Transfer;
 use nowait_serve::bytes;
-use nowait_store::{StoreOptions, StoreUrl};
+use nowait_store::{StoreOptions, StoreUrl, read_key};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ Examples:
   nowait image create s3://disks/vm --size 20G
   nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
   nowait image import s3://disks/vm disk.raw
+  (umask 077; head -c 32 /dev/urandom > vm.key)
+  nowait image create s3://disks/secret --size 20G --key-file vm.key
   nowait image export s3://disks/vm copy.raw
   nowait image snapshot s3://disks/vm@monday
   nowait serve monday=s3://disks/vm@monday --read-only --nbd unix:/run/monday.sock
@@ -42,6 +45,8 @@ pub(crate) enum ImageCommand {
         /// as one.
         #[arg(long, value_name = "BYTES", value_parser = block_bytes, default_value = "4K")]
         block_size: u32,
+        #[command(flatten)]
+        key: KeyFile,
         #[command(flatten)]
         store: Store,
     },
@@ -79,8 +84,14 @@ pub(crate) enum ImageCommand {
         store: Store,
     },
     /// Read all that an image and its snapshots have, and find what is missing or damaged; its
-    /// server goes on.
-    Check(ImageArgs),
+    /// server goes on. An encrypted one is read without its key, too, and then only its checksums
+    /// are compared.
+    Check {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        key: KeyFile,
+    },
     /// List the images of a bucket or of a folder in it.
     Ls {
         /// s3://BUCKET or s3://BUCKET/FOLDER, say.
@@ -144,18 +155,44 @@ pub(crate) struct TransferArgs {
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
+    key: KeyFile,
+    #[command(flatten)]
     store: Store,
 }
 
 impl TransferArgs {
     /// Returns the same for those that copy.
-    pub(crate) fn wanted(&self) -> Transfer {
-        Transfer {
+    ///
+    /// # Errors
+    /// The key cannot be read.
+    pub(crate) fn wanted(&self) -> io::Result<Transfer> {
+        Ok(Transfer {
             url: self.url.clone(),
-            store: self.store.options(),
+            store: self.key.with(self.store.options())?,
             other: self.other.clone(),
             resume: self.resume,
-        }
+        })
+    }
+}
+
+/// Where the key of an encrypted image is.
+#[derive(Args, Debug)]
+pub(crate) struct KeyFile {
+    /// The key of an encrypted image; a new one is encrypted by it. A file with 32 bytes, or 64
+    /// hexadecimal digits, that other users may not read: head -c 32 /dev/urandom > FILE, after
+    /// umask 077.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    key_file: Option<PathBuf>,
+}
+
+impl KeyFile {
+    /// Adds the key to how a store is used.
+    ///
+    /// # Errors
+    /// It cannot be read, or other users may read it, too.
+    pub(crate) fn with(&self, store: StoreOptions) -> io::Result<StoreOptions> {
+        let key = self.key_file.as_deref().map(read_key).transpose()?;
+        Ok(StoreOptions { key, ..store })
     }
 }
 

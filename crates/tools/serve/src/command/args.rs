@@ -16,7 +16,7 @@ pub struct ServeArgs {
     /// s3://BUCKET/IMAGE (gs, az, file:///FOLDER/IMAGE), one on an object store; NAME=PATH gives
     /// one a name for clients other than its own.
     /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
-    /// `,offset=BYTES` and `,length=BYTES`, for it alone.
+    /// `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`, for it alone.
     #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]", value_parser = image)]
     pub images: Vec<NamedImage>,
     /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
@@ -128,6 +128,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "flush|each|interval=SECONDS", value_parser = durability,
           default_value = "flush")]
     pub durability: Durability,
+    /// The key of encrypted images on object stores, of all that have no key file of their own: a
+    /// file with 32 bytes, or 64 hexadecimal digits, that other users may not read. An image that
+    /// is not encrypted, or not with that key, is refused.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one
     /// for themselves.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
@@ -157,6 +162,7 @@ struct OwnOptions {
     force_share: bool,
     offset: Option<u64>,
     length: Option<u64>,
+    key_file: Option<PathBuf>,
 }
 
 /// An image that is to be shown as a file.
@@ -216,7 +222,7 @@ impl ServeArgs {
             length: image.own.length.or(self.length),
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             patience: self.patience(),
-            object: self.object(),
+            object: self.object(image.own.key_file.as_ref()),
         };
         self.images.iter().map(options).collect()
     }
@@ -227,10 +233,11 @@ impl ServeArgs {
         Patience { outage, silence: outage / 2, say: Some(|text| say(text)) }
     }
 
-    fn object(&self) -> ObjectOptions {
+    fn object(&self, own_key: Option<&PathBuf>) -> ObjectOptions {
         let store = StoreOptions { endpoint: self.endpoint.clone(), ..StoreOptions::default() };
         let write_buffer_bytes = Some(self.write_buffer_of_each());
-        ObjectOptions { store, durability: self.durability, write_buffer_bytes }
+        let key_file = own_key.or(self.key_file.as_ref()).cloned();
+        ObjectOptions { store, durability: self.durability, write_buffer_bytes, key_file }
     }
 
     /// Equal parts, because one of a store that stands still is full, and must not be the others'.
@@ -279,6 +286,8 @@ fn own_options(mut text: &str) -> Result<(&str, OwnOptions), String> {
             None if option == "force-share" => own.force_share = true,
             Some(("offset", value)) => own.offset = Some(bytes(value)?),
             Some(("length", value)) => own.length = Some(bytes(value)?),
+            Some(("key-file", "")) => return Err("expected key-file=FILE".to_owned()),
+            Some(("key-file", path)) => own.key_file = Some(path.into()),
             _ => break,
         }
         text = before;
@@ -391,12 +400,14 @@ mod tests {
 
     #[test]
     fn options_stand_behind_an_image() {
-        let all = image("vm=/a/b,c.img,read-only,offset=1M,length=2K,force-share").unwrap();
+        let all = "vm=/a/b,c.img,read-only,offset=1M,length=2K,key-file=/k,force-share";
+        let all = image(all).unwrap();
         let own = OwnOptions {
             read_only: true,
             force_share: true,
             offset: Some(1 << 20),
             length: Some(2048),
+            key_file: Some("/k".into()),
         };
         let path = PathBuf::from("/a/b,c.img");
         assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
@@ -404,6 +415,7 @@ mod tests {
         // What is no option is a name.
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
+        assert!(image("/a,key-file=").is_err());
     }
 
     #[test]

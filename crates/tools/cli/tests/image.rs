@@ -1,0 +1,129 @@
+//! `nowait image` and `nowait serve` with key files, on a store in a folder.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use support::{nowait, outcome};
+use tempfile::TempDir;
+
+const SECRET: &[u8] = b"a secret";
+
+/// A folder for the store, keys and files.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir_in("/var/tmp").unwrap())
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn url(&self, image: &str) -> String {
+        format!("file://{}/{image}", self.file("store"))
+    }
+
+    fn key(&self, name: &str, content: &[u8]) -> String {
+        let path = self.file(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+}
+
+/// Runs `nowait image`; returns what it prints.
+fn image(words: &[&str]) -> String {
+    let (code, out, err) = outcome(nowait(&["image"]).args(words));
+    assert_eq!((code, err.as_str()), (0, ""), "{words:?}");
+    out
+}
+
+/// The same, of what is refused in one line.
+fn refused(words: &[&str]) -> String {
+    let (code, out, err) = outcome(nowait(words).env("NO_COLOR", "1"));
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{words:?}: {err}");
+    err
+}
+
+fn has_secret(path: &Path) -> bool {
+    if path.is_dir() {
+        return fs::read_dir(path).unwrap().any(|entry| has_secret(&entry.unwrap().path()));
+    }
+    fs::read(path).unwrap().windows(SECRET.len()).any(|it| it == SECRET)
+}
+
+#[test]
+fn an_encrypted_image_is_made_filled_checked_and_copied() {
+    let place = Place::new();
+    let store = place.file("store");
+    fs::create_dir(&store).unwrap();
+    let key = place.key("vm.key", &[7; 32]);
+    let digits = place.key("digits", format!("{}\n", "07".repeat(32)).as_bytes());
+    let (source, back, url) = (place.file("source"), place.file("back"), place.url("vm"));
+    fs::write(&source, SECRET.repeat(100_000 / 8 * 8)).unwrap();
+    image(&["import", &url, &source, "--key-file", &key]);
+    assert!(!has_secret(Path::new(&store)));
+    let info: serde_json::Value = serde_json::from_str(&image(&["info", &url, "--json"])).unwrap();
+    assert_eq!(info["is_encrypted"], true);
+    assert!(image(&["info", &url]).contains("encrypted   with a key file"));
+    image(&["snapshot", &format!("{url}@monday")]);
+    image(&["clone", &format!("{url}@monday"), &place.url("clone")]);
+    for of in [&url, &place.url("clone")] {
+        assert!(image(&["check", of]).contains("all of it is there, by its checksums"));
+        assert!(image(&["check", of, "--key-file", &digits]).contains("can be read"));
+    }
+    image(&["import", &url, &source, "--resume", "--key-file", &key]);
+    image(&["export", &place.url("clone"), &back, "--key-file", &digits]);
+    let [there, copied] = [source, back].map(|path| fs::read(path).unwrap());
+    assert!(copied[..there.len()] == there);
+    let made = image(&["create", &place.url("new"), "--size", "1M", "--key-file", &key]);
+    assert!(made.ends_with(": 1 MiB, encrypted\n"), "{made}");
+    assert!(!image(&["create", &place.url("plain"), "--size", "1M"]).contains("encrypted"));
+    assert!(!image(&["info", &place.url("plain")]).contains("encrypted"));
+}
+
+#[test]
+fn what_a_key_file_is_not_for_is_said_in_one_line() {
+    let place = Place::new();
+    fs::create_dir(place.file("store")).unwrap();
+    let (key, wrong) = (place.key("vm.key", &[7; 32]), place.key("wrong", &[8; 32]));
+    let (url, plain, disk) = (place.url("vm"), place.url("plain"), place.file("disk"));
+    image(&["create", &url, "--size", "1M", "--key-file", &key]);
+    image(&["create", &plain, "--size", "1M"]);
+    fs::write(&disk, [0; 4096]).unwrap();
+    let head = place.file("store/vm/head");
+    let before = fs::read(&head).unwrap();
+    let nbd = format!("unix:{}", place.file("socket"));
+    let serve =
+        |image: &str, words: &[&str]| refused(&[&["serve", image, "--nbd", &nbd], words].concat());
+    let said = serve(&url, &["--key-file", &wrong]);
+    assert!(said.contains("it is encrypted with another key"), "{said}");
+    let said = serve(&format!("{url},key-file={wrong}"), &["--key-file", &key]);
+    assert!(said.contains("it is encrypted with another key"), "{said}");
+    let said = serve(&url, &["--read-only"]);
+    assert!(said.contains("it is encrypted: say --key-file"), "{said}");
+    let said = serve(&plain, &["--key-file", &key]);
+    assert!(said.contains("it is not encrypted: leave out --key-file"), "{said}");
+    let said = serve(&disk, &["--key-file", &key]);
+    assert!(said.contains("--key-file is for images on object stores"), "{said}");
+    assert!(fs::read(&head).unwrap() == before, "the image was not taken over");
+    let said = refused(&["image", "check", &url, "--key-file", &wrong]);
+    assert!(said.contains("it is encrypted with another key"), "{said}");
+    let said = refused(&["image", "export", &url, &place.file("back")]);
+    assert!(said.contains("it is encrypted: say --key-file"), "{said}");
+    let short = place.key("short", b"secret");
+    let said = refused(&["image", "create", &place.url("b"), "--size", "1M", "--key-file", &short]);
+    assert!(said.contains("a key file has 32 bytes"), "{said}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    for words in [
+        &["image", "create", &place.url("b"), "--size", "1M", "--key-file", &key][..],
+        &["serve", &url, "--nbd", &nbd, "--key-file", &key],
+    ] {
+        let said = refused(words);
+        assert!(said.contains("its mode is 644, others may use the key: chmod 600"), "{said}");
+    }
+    assert!(!Path::new(&place.file("store/b")).exists());
+}
