@@ -422,3 +422,29 @@ fn impossible_geometries_are_refused() {
     assert!(Geometry::checked(4096, 1 << 61).is_err());
     assert!(Geometry::checked(512, 512).is_ok());
 }
+
+/// The checksums are those of the version before there was encryption: what that has stored is read,
+/// and it reads what is stored.
+#[test]
+fn what_is_not_encrypted_is_stored_as_it_always_was() {
+    let sum = |bytes: &[u8]| bytes.last_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));
+    let checkpoint = Checkpoint { position: 9, parts: 1, epoch: 2, nth: 1 };
+    let head = Head {
+        image: [1; 16],
+        revision: 4,
+        epoch: 2,
+        writer: Writer { nonce: [3; 16], name: String::from("host 1") },
+        geometry: geometry(),
+        checkpoint,
+        retired: vec![Checkpoint { nth: 9, ..checkpoint }],
+        snapshots: vec![snapshot(Checkpoint { position: 5, ..checkpoint }, 7)],
+        bases: Bases::default(),
+    };
+    assert_eq!(sum(&head.encode()), 0xb529_ab1a);
+    let content = Content::Changes(vec![Record { block: 3, blocks: 2, change: Change::Data }]);
+    let header = Header { image: [1; 16], epoch: 2, sequence: 9, content };
+    assert_eq!(sum(&header.encode(geometry())), 0xe03c_8c0c);
+    let mut stored = Vec::new();
+    BlockCodec { cipher: None, image: [1; 16], sequence: 9 }.put(&mut stored, &[7; 4096], 3);
+    assert_eq!(sum(&stored), 0x10d1_6fe9);
+}
