@@ -211,6 +211,11 @@ impl Store {
         own.map(|((_, key), (body, _))| (*key, body.as_slice()))
     }
 
+    /// Returns the objects of both images.
+    pub fn all_objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
+        self.objects.iter().map(|((_, key), (body, _))| (*key, body.as_slice()))
+    }
+
     fn tag(&mut self, body: &[u8]) -> Tag {
         self.numbers += 1;
         let mut hasher = DefaultHasher::new();

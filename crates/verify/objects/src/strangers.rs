@@ -12,7 +12,7 @@ const WRITERS: usize = 4;
 
 /// Returns the key of the image of a seed, if it has one.
 pub fn key_of(seed: u64) -> Option<ImageKey> {
-    (seed % SEEDS == 1).then(|| ImageKey::new([seed as u8; 32]))
+    (seed % SEEDS == 1).then(|| ImageKey::new([seed as u8 & 0x7f; 32]))
 }
 
 /// A writer without the key of the image.
@@ -24,6 +24,7 @@ pub struct Stranger {
 impl Stranger {
     /// Tells whether the next writer is one, by its number; `key` is that of the image.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
+        // No image has it.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));
         (key.is_some() && number % WRITERS == 1).then_some(Stranger { key: other })
     }
@@ -46,7 +47,7 @@ pub fn judge_operation(operation: &Operation) -> Result<(), String> {
 /// There are some.
 pub fn judge(store: &Store) -> Result<(), String> {
     const WORDS: usize = BLOCK_BYTES as usize / 8 / 2;
-    for (key, body) in store.objects() {
+    for (key, body) in store.all_objects() {
         let has_number = |word: &[u8]| word.iter().any(|byte| *byte != 0);
         let repeats = |at: &[u8]| at.chunks_exact(8).all(|word| word == &at[..8]);
         let mut pieces = body.windows(WORDS * 8);
