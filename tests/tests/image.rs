@@ -1,6 +1,7 @@
 //! Images on object stores: `nowait image`, and `nowait serve` of them, with S3 servers of others.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use nowait_tests::fuse::{Shown, missing_tools};
@@ -11,7 +12,8 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{
-    PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_with, text, verified,
+    PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_of, serve_with, text,
+    verified,
 };
 
 fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
@@ -112,6 +114,36 @@ fn an_image_comes_from_a_file_and_goes_to_a_server_and_back() {
     assert!(fs::read(&back).expect("a file") == bytes);
     let there = image(&endpoint, &["export", &second, text(&back)]);
     assert!(there.status.code() == Some(1) && there.stderr.lines().count() == 1, "{there}");
+}
+
+#[test]
+fn an_encrypted_image_is_served_again_after_a_kill_with_its_key_only() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let (scratch, after, url) =
+        (Scratch::new("image"), Scratch::new("after"), Store::url("locked"));
+    let [key, wrong] = [7, 8].map(|byte| {
+        let path = scratch.file(&format!("key{byte}"));
+        fs::write(&path, [byte; 32]).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        path
+    });
+    let with_key = ["--key-file", text(&key)];
+    let output = image(&endpoint, &[&["create", &url, "--size", SIZE][..], &with_key].concat());
+    assert!(output.status.success(), "{output}");
+    let server = serve_of(&scratch, &endpoint, "locked", &with_key);
+    let commands = ["write -P 7 0 1M", "flush", "write -P 9 512k 1k", "flush"].map(str::to_owned);
+    let output = qemu_io(&server.uri("vm"), &commands);
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    let refused = image(&endpoint, &["check", &url, "--key-file", text(&wrong)]);
+    assert!(refused.stderr.contains("it is encrypted with another key"), "{refused}");
+    server.kill();
+    let server = serve_of(&after, &endpoint, "locked", &with_key);
+    let commands = ["read -P 7 0 512k", "read -P 9 512k 1k", "read -P 7 513k 511k"];
+    let output = qemu_io(&server.uri("vm"), &commands.map(str::to_owned));
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    server.stop();
+    let whole = image(&endpoint, &[&["check", &url][..], &with_key].concat());
+    assert!(whole.status.success() && whole.stdout.contains("can be read"), "{whole}");
 }
 
 #[test]

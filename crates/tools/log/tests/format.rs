@@ -423,8 +423,8 @@ fn impossible_geometries_are_refused() {
     assert!(Geometry::checked(512, 512).is_ok());
 }
 
-/// The checksums are those of the version before there was encryption: what that has stored is read,
-/// and it reads what is stored.
+/// The checksums are those of the version before there was encryption: what that has stored is
+/// read, and it reads what is stored.
 #[test]
 fn what_is_not_encrypted_is_stored_as_it_always_was() {
     let sum = |bytes: &[u8]| bytes.last_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));
