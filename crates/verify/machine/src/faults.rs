@@ -37,6 +37,23 @@ pub fn mark_pages() {
     with_machine(|world| world.marks_pages = true);
 }
 
+/// Has files on a disk know no RWF_NOWAIT, as some file systems.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn know_no_nowait() {
+    with_machine(|world| world.knows_no_nowait = true);
+}
+
+/// Has so many of a million direct transfers of several pages by native AIO with RWF_NOWAIT end with
+/// EAGAIN after they were accepted, as those for which the device has no room.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn refuse_late(ppm: u32) {
+    with_machine(|world| world.late_ppm = ppm);
+}
+
 /// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.
 ///
 /// # Panics

@@ -149,6 +149,10 @@ pub(crate) struct World {
     pub(crate) waits_on_words: bool,
     /// Pages may be marked for read-ahead, which ends an attempt with RWF_NOWAIT.
     pub(crate) marks_pages: bool,
+    /// Files on a disk know no RWF_NOWAIT.
+    pub(crate) knows_no_nowait: bool,
+    /// How many of a million direct transfers with it are refused after io_submit.
+    pub(crate) late_ppm: u32,
     /// How long zeroing takes at least, in nanoseconds.
     pub(crate) zeroing_ns: u64,
     pub(crate) steps: Steps,
@@ -517,6 +521,8 @@ impl Machine {
             gives_up: false,
             waits_on_words: true,
             marks_pages: false,
+            knows_no_nowait: false,
+            late_ppm: 0,
             zeroing_ns: 0,
             steps,
             threads: Vec::new(),

@@ -180,11 +180,16 @@ pub(super) unsafe fn submit(cpu: &mut Cpu<'_>, [address, count, iocbs, ..]: [usi
 
 fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<(), i32> {
     const RESFD: u32 = 1;
+    const RWF_NOWAIT: u32 = 8;
     let context = cpu.context(address)?;
     if context.in_flight + context.ring.len() >= context.capacity {
         return Err(libc::EAGAIN);
     }
     let id = cpu.opened(iocb.fildes as usize)?;
+    let nowait = iocb.rw_flags & RWF_NOWAIT != 0;
+    if nowait && cpu.knows_no_nowait && matches!(cpu.what(id), What::File(_)) {
+        return Err(libc::EOPNOTSUPP);
+    }
     let counter = (iocb.flags & RESFD != 0).then(|| cpu.opened(iocb.resfd as usize)).transpose()?;
     let parts = match iocb.opcode {
         cmd::PREAD | cmd::PWRITE => {
@@ -217,12 +222,15 @@ fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<()
         (cmd::PREAD | cmd::PREADV | cmd::PWRITE | cmd::PWRITEV, What::File(ino)) => {
             let write = matches!(iocb.opcode, cmd::PWRITE | cmd::PWRITEV);
             let (offset, rw_flags) = (iocb.offset as u64, iocb.rw_flags);
-            let wanted = Wanted { id, write, parts, offset, rw_flags };
+            let wanted = Wanted { id, write, parts, offset, rw_flags, behind: true };
             match cpu.prepare_now(ino, &wanted) {
                 Err(errno) => cpu.complete(request, Err(errno)),
                 Ok(job) if job.locked.exclusive == Some(false) => {
                     let then = move |world: &mut World, answer| world.complete(request, answer);
-                    cpu.start(job, Box::new(then));
+                    match nowait && cpu.refuses_later(&job) {
+                        true => cpu.refuse_later(job, Box::new(then)),
+                        false => cpu.start(job, Box::new(then)),
+                    }
                 }
                 Ok(job) => {
                     let answer = cpu.move_now(job);

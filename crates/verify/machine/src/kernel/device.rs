@@ -106,6 +106,24 @@ impl World {
         });
     }
 
+    /// Draws whether the device has no room for all of a transfer that must not wait for it. For
+    /// one of a page it has, or refuses it within the call.
+    pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
+        let rate = if job.len > PAGE_BYTES { self.late_ppm } else { 0 };
+        rate > 0 && self.prng.chance(rate)
+    }
+
+    /// Ends a transfer as the device does that has no room for all of it: with EAGAIN, after some
+    /// of its bytes may have been moved.
+    pub(super) fn refuse_later(&mut self, job: Job, then: Then) {
+        let moved = self.prng.range(0..=job.len / PAGE_BYTES) * PAGE_BYTES;
+        let time = self.drawn_time();
+        self.after(time, move |world| {
+            world.move_bytes(&job, 0, moved);
+            world.end(&job, Err(libc::EAGAIN), then);
+        });
+    }
+
     /// Draws whether the device fails a transfer.
     fn transfer_fails(&mut self, job: &Job) -> bool {
         let faults = &self.faults;

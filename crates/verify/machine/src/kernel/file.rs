@@ -10,6 +10,7 @@ use super::{
     event,
 };
 use crate::schedule::{Cpu, Key, World};
+use core::ops::Range;
 use nowait_sim::Faults;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -393,6 +394,8 @@ pub(super) struct Wanted {
     pub(super) parts: Vec<Part>,
     pub(super) offset: u64,
     pub(super) rw_flags: u32,
+    /// If direct, it goes on behind the call.
+    pub(super) behind: bool,
 }
 
 /// What a transfer holds until it has ended.
@@ -418,6 +421,9 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
     let in_memory = world.inode(ino).in_memory;
     let direct = flags & libc::O_DIRECT != 0 && !in_memory;
     let waits = wanted.rw_flags & RWF_NOWAIT == 0;
+    if !waits && !in_memory && world.knows_no_nowait {
+        return Err(libc::EOPNOTSUPP);
+    }
     let len: u64 = wanted.parts.iter().map(|part| part.len as u64).sum();
     let appends = wanted.rw_flags & RWF_APPEND != 0
         || flags & libc::O_APPEND != 0 && wanted.rw_flags & RWF_NOAPPEND == 0;
@@ -456,6 +462,15 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
     Ok(Some(Job { locked, write, parts, offset, len, at_once, sync, id }))
 }
 
+impl World {
+    /// Tells whether a write makes the file larger, or fills a hole of it.
+    fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
+        let inode = self.inode(ino);
+        let mut pages = Inode::pages(range.start, range.end);
+        write && (range.end > inode.medium.size() || !pages.all(|it| inode.allocated.contains(&it)))
+    }
+}
+
 fn decide(
     world: &mut World,
     ino: u64,
@@ -479,7 +494,9 @@ fn decide(
         Inode::pages(offset, offset + len).for_each(|page| {
             world.inode(ino).cached.remove(&page);
         });
-        return if waits { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
+        let goes_on =
+            waits || wanted.behind && !world.allocates(ino, wanted.write, offset..offset + len);
+        return if goes_on { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
     }
     if wanted.write {
         if !waits && !in_memory {
@@ -567,7 +584,7 @@ macro_rules! transfers {
             let (write, rw_flags) = ($write, $flags);
             // SAFETY: the caller's arguments.
             let parts = unsafe { $parts };
-            let moved = transfer(cpu, &Wanted { id, write, parts, offset, rw_flags })?;
+            let moved = transfer(cpu, &Wanted { id, write, parts, offset, rw_flags, behind: false })?;
             if $offset == -1 {
                 *cpu.position(id) += moved as u64;
             }

@@ -112,7 +112,7 @@ fn transfer(cpu: &mut Cpu<'_>, id: OpenId, write: bool, parts: Vec<Part>, flags:
     let What::Stream { .. } = cpu.what(id) else { return Err(libc::ENOTSOCK) };
     assert_eq!(flags as i32 & libc::MSG_PEEK, 0, "bytes are taken");
     let waits = flags as i32 & libc::MSG_DONTWAIT == 0;
-    let wanted = Wanted { id, write, parts, offset: 0, rw_flags: 0 };
+    let wanted = Wanted { id, write, parts, offset: 0, rw_flags: 0, behind: false };
     file::transfer_of_stream(cpu, &wanted, waits)
 }
 

@@ -505,7 +505,7 @@ fn begin(cpu: &mut Cpu<'_>, ring: usize, sqe: &Sqe) {
             };
             let write = matches!(sqe.opcode, op::WRITE | op::WRITEV);
             let (offset, rw_flags) = (sqe.offset, sqe.op_flags);
-            let wanted = Wanted { id, write, parts, offset, rw_flags };
+            let wanted = Wanted { id, write, parts, offset, rw_flags, behind: false };
             cpu.attempt_entry(request, Awaited::Transfer(wanted));
         }
         _ => cpu.complete_entry(request, Err(libc::EINVAL)),

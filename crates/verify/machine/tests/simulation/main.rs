@@ -37,7 +37,7 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
 }
 
 /// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7, in
-/// some of those with one before 5.11.
+/// some of those with one before 5.11; in some with files or devices that refuse RWF_NOWAIT.
 fn begin(program: Program, seed: u64) {
     // Drawn apart: all else is as in a run without.
     if Prng::new(seed ^ 0x67).chance(250_000) {
@@ -45,6 +45,12 @@ fn begin(program: Program, seed: u64) {
         if Prng::new(seed ^ 0x510).chance(500_000) {
             nowait_machine::mark_pages();
         }
+    }
+    match Prng::new(seed ^ 0x4e).index(8) {
+        0 => nowait_machine::know_no_nowait(),
+        1 => nowait_machine::refuse_late(20_000),
+        2 => nowait_machine::refuse_late(500_000),
+        _ => {}
     }
     program(seed);
 }
