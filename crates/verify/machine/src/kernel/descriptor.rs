@@ -38,6 +38,8 @@ pub(super) enum What {
     Writer(usize),
     Set(usize),
     Ring(usize),
+    /// The one process that there is.
+    Process,
 }
 
 #[derive(Debug)]
@@ -181,6 +183,19 @@ pub(super) unsafe fn unshare(cpu: &mut Cpu<'_>, [what, ..]: [usize; 6]) -> Answe
     assert_eq!(what as i32, libc::CLONE_FILES, "nothing else is shared");
     own_table(cpu);
     Ok(0)
+}
+
+pub(super) unsafe fn pidfd_open(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    cpu.open(What::Process, libc::O_RDWR, 0)
+}
+
+/// Takes a file out of the main thread's table.
+pub(super) unsafe fn pidfd_getfd(cpu: &mut Cpu<'_>, [of, number, ..]: [usize; 6]) -> Answer {
+    let of = cpu.opened(of)?;
+    let What::Process = cpu.what(of) else { return Err(libc::EBADF) };
+    let main = &cpu.descriptors().tables[0];
+    let id = main.get(&(number as i32)).copied().ok_or(libc::EBADF)?;
+    cpu.install(id, 0)
 }
 
 pub(super) unsafe fn close_range(

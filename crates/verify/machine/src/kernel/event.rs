@@ -42,7 +42,7 @@ const ERR: u32 = libc::POLLERR as u32;
 /// Does what the end of an open file brings with it.
 pub(super) fn release(world: &mut World, id: OpenId, what: What) {
     match what {
-        What::File(_) => {}
+        What::File(_) | What::Process => {}
         What::Counter(counter) => drop(world.kernel.sets.counters.remove(&counter)),
         What::End { own, .. } => world.drop_messages(own),
         What::Stream { own, other } => world.close_stream(own, other),
@@ -71,6 +71,7 @@ impl World {
         let Some(what) = self.what_is_left(id) else { return HUP };
         match what {
             What::File(_) => IN | OUT,
+            What::Process => 0,
             What::Counter(counter) => {
                 let count = self.kernel.sets.counters[&counter];
                 given(count > 0, IN) | given(count < u64::MAX - 1, OUT)

@@ -189,7 +189,7 @@ fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
         What::End { own, .. } | What::Stream { own, .. } => {
             (own as u64, libc::S_IFSOCK | 0o600, 0, 0)
         }
-        What::Counter(_) | What::Set(_) | What::Ring(_) => (1, 0o600, 0, 0),
+        What::Counter(_) | What::Set(_) | What::Ring(_) | What::Process => (1, 0o600, 0, 0),
     }
 }
 
