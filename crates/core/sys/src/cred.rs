@@ -171,6 +171,12 @@ fn joined(data: [CapData; 2], set: impl Fn(&CapData) -> u32) -> u64 {
     u64::from(set(&data[0])) | u64::from(set(&data[1])) << 32
 }
 
+/// Returns the number of the user by whose rights the calling thread acts.
+pub fn effective_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Sets the effective capabilities to the part of `wanted` that is permitted.
 fn set_effective(wanted: u64) -> Result<(), Errno> {
     let mut data = capabilities()?;

@@ -1,7 +1,8 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
 //! Half of it is for all images; of the other half each has an equal share for itself, so that what
-//! waits for a disk that stands still leaves room for the others'.
+//! waits for a disk that stands still leaves room for the others'. An image that holds nothing may
+//! have one request in any case, however small its share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
@@ -153,7 +154,7 @@ impl Pool {
     pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
         let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
-        let held = self.of_images.get(image).copied().unwrap_or(0);
+        let held = self.used_by(image);
         let beyond = self.beyond(held + more) - self.beyond(held);
         let room = beyond == 0 || self.beyond_bytes + beyond <= self.common_bytes;
         self.refused |= !room;
@@ -173,6 +174,11 @@ impl Pool {
     /// Returns the bytes handed out and not given back.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes
+    }
+
+    /// Returns those of an image.
+    pub fn used_by(&self, image: usize) -> usize {
+        self.of_images.get(image).copied().unwrap_or(0)
     }
 
     /// Counts `bytes` of other memory as handed out for an image, which the caller makes by itself;

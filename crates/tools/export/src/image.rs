@@ -13,7 +13,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use nowait::{CacheMode, Error, Nowait, OpenOptions};
-use nowait_store::{ImageKey, StoreUrl, read_key};
+use nowait_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, read_key};
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -203,6 +203,11 @@ impl Image<Source> {
         check_stores(all)?;
         // All keys first: nothing is taken over in vain.
         let keys = all.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
+        if all.len() > 1 {
+            all.iter()
+                .zip(&keys)
+                .try_for_each(|(options, key)| compare_key(options, key.as_ref()))?;
+        }
         let each = all.iter().zip(keys);
         let images = each.map(|(options, key)| Image::open_one(nowait, options, key));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
@@ -360,6 +365,15 @@ fn key_of(options: &ImageOptions) -> Result<Option<ImageKey>, ImageError> {
             Err(ImageError(format!("{shown}: {reason}")))
         }
     }
+}
+
+/// Compares the key of an image on a store with its own.
+fn compare_key(options: &ImageOptions, key: Option<&ImageKey>) -> Result<(), ImageError> {
+    let Backing::Object(url) = Backing::of(&options.path).map_err(ImageError)? else {
+        return Ok(());
+    };
+    let store = StoreOptions { key: key.cloned(), ..options.object.store.clone() };
+    Ok(StoredImage::compare_key(&url, &store)?)
 }
 
 /// Takes an image on a store over, or reads it as it is.

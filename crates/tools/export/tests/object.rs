@@ -148,4 +148,9 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     let mut first = open(&all[0]);
     assert!(Image::open_all(&nowait, &all).is_err());
     first.write(0, &[9; 4096], true).unwrap();
+    // So is one with another key.
+    let all = [options("memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
+    let said = Image::open_all(&nowait, &all).unwrap_err().to_string();
+    assert!(said.contains("with another key"), "{said}");
+    first.write(0, &[9; 4096], true).unwrap();
 }

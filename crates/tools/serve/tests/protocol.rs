@@ -457,6 +457,19 @@ fn a_client_whose_data_find_no_memory_waits_for_us() {
     client.end_checked();
 }
 
+/// What holds the memory are replies that it does not take.
+#[test]
+fn a_client_that_takes_no_replies_does_not_wait_for_us() {
+    let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 256 << 10 });
+    let asked = [request(READ, 0, 1, 0, 256 << 10), request(WRITE, 0, 2, 0, 4096), vec![1; 100]];
+    client.session.receive(0, &asked.concat(), &mut client.memory, 0);
+    while let Some(ended) = client.memory.pop() {
+        client.session.end(ended, &mut client.memory, 1);
+    }
+    assert!(!client.session.is_sent() && client.session.is_mid_message());
+    assert!(!client.session.waits_for_memory());
+}
+
 #[test]
 fn a_client_goes_on_in_the_share_of_its_image() {
     let mut memory = Memory::new(0);

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::driver::{Command, Commands, Plan, run};
 use crate::place::StoreOptions;
-use crate::reader;
+use crate::reader::{self, Reader};
 use crate::status::{Figures, Shared, Status, Watch};
 use crate::url::StoreUrl;
 use crate::viewing;
@@ -55,6 +55,20 @@ impl StoredImage {
         let image: ImageId = drawn()?;
         let origin = Origin::Create { image, geometry };
         StoredImage::begin(url, options, Settings::new(writer()?), origin)
+    }
+
+    /// Compares the key of `options` with that of an image, if there is one. Blocks, for as long
+    /// as a few GETs take; a store that does not answer is left to what opens the image.
+    ///
+    /// # Errors
+    /// It is not its key: in one line.
+    pub fn compare_key(url: &StoreUrl, options: &StoreOptions) -> io::Result<()> {
+        let client = reader::client(url, options)?;
+        let look = async { Reader { client: &client }.look().await };
+        let Ok(reader::Read::Good(head)) = reader::blocking(url, look) else { return Ok(()) };
+        Encryption::cipher(head.geometry.encryption.as_ref(), options.key.as_ref())
+            .map(drop)
+            .map_err(|why| io::Error::other(format!("{url}: {why}")))
     }
 
     /// Takes an image over, from whichever writer it has. Blocks.

@@ -4,7 +4,7 @@ use nowait_log::ImageKey;
 use nowait_log::cipher::KEY_BYTES;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -14,27 +14,34 @@ const DIGITS: usize = 2 * KEY_BYTES;
 /// Those of its mode that let others have it.
 const MODE_OF_OTHERS: u32 = 0o077;
 
-/// Reads a key: 32 bytes, or 64 hexadecimal digits and perhaps a newline. Blocks.
+/// Reads a key: 32 bytes that are no text, or 64 hexadecimal digits and perhaps a newline. Blocks.
 ///
 /// # Errors
 /// Others may read the file; it has something else, or cannot be read: in one line.
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {
-        let mut file = File::open(path)?;
-        let mode = file.metadata()?.permissions().mode();
+        // What waits for another end, a FIFO, has no key.
+        let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let about = file.metadata()?;
+        let (mode, owner) = (about.permissions().mode(), about.uid());
         // Room for more than there may be: nothing of it is copied to another place.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * DIGITS));
         (&mut file).take(DIGITS as u64 + 2).read_to_end(&mut bytes)?;
-        Ok((mode, bytes))
+        Ok((mode, owner, bytes))
     };
-    let (mode, bytes) = read().map_err(|error: io::Error| said(error.to_string()))?;
+    let (mode, owner, bytes) = read().map_err(|error: io::Error| said(error.to_string()))?;
     if mode & MODE_OF_OTHERS != 0 {
         let mode = mode & 0o777;
         return Err(said(format!("its mode is {mode:03o}, others may use the key: chmod 600")));
     }
+    if ![0, nowait_sys::cred::effective_user()].contains(&owner) {
+        return Err(said(format!("it is of user {owner}, who may use the key: chown root")));
+    }
     let key = key_of(&bytes).ok_or_else(|| {
-        said("a key file has 32 bytes, or 64 hexadecimal digits, and nothing else".to_owned())
+        said(
+            "a key file has 32 random bytes, or 64 hexadecimal digits, and nothing else".to_owned(),
+        )
     });
     key.map(|key| ImageKey::new(*key))
 }
@@ -42,8 +49,12 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
 fn key_of(bytes: &[u8]) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     if bytes.len() == KEY_BYTES {
+        // A password, or half as many digits as it takes: what is drawn looks like that once in
+        // 10 million million times.
+        let is_text =
+            bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
         key.copy_from_slice(bytes);
-        return Some(key);
+        return (!is_text).then_some(key);
     }
     let digits = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let (pairs, rest) = digits.as_chunks::<2>();
@@ -71,7 +82,7 @@ mod tests {
             Some([[10, 241]; 16].concat()[..].try_into().unwrap())
         );
         assert!(read([&b"0f".repeat(32)[..], b"\n"].concat().as_slice()).is_some());
-        for wrong in [&b""[..], b"secret", b"secret\n", &[1; 31], &[1; 33], &[1; 64]] {
+        for wrong in [&b""[..], b"secret\n", &[1; 31], &[1; 33], &[1; 64], &[b'0'; 32]] {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }
         assert_eq!(read([&b"0f".repeat(32)[..], b"\n\n"].concat().as_slice()), None);

@@ -49,11 +49,13 @@ impl RequestTable {
         }
     }
 
-    /// Tells whether there is memory for a request. A thread with nothing in flight always has.
+    /// Tells whether there is memory for a request. For an image with nothing in flight there
+    /// always is.
     fn has_room(&self, face: &Face<Source>, request: &FuseRequest, disk: &mut Disk) -> bool {
         match request {
             FuseRequest::Read { len, .. } => {
-                self.in_flight() == 0 || disk.pool().has_room(face.image().number(), *len)
+                let (pool, image) = (disk.pool(), face.image().number());
+                self.in_flight() == 0 || pool.used_by(image) == 0 || pool.has_room(image, *len)
             }
             _ => true,
         }

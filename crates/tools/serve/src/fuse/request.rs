@@ -101,7 +101,7 @@ impl Buffers {
     /// Returns a copy of `data` for an image, and its part of the memory; waits for that.
     pub(super) fn filled(self: &Arc<Buffers>, image: usize, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
-        while pool.used_bytes() > 0 && !pool.has_room(image, data.len()) {
+        while pool.used_by(image) > 0 && !pool.has_room(image, data.len()) {
             self.room.wait(&mut pool);
         }
         let mut chunk = pool.take_for(image, data.len());

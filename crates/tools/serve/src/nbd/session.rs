@@ -96,10 +96,12 @@ impl<F> Session<F> {
         }
     }
 
-    /// Tells whether data of a write have come that wait for our memory: the client cannot go on.
+    /// Tells whether data of a write have come that wait for memory: the client cannot go on. One
+    /// that does not take its replies could, because those are what holds the memory.
     pub fn waits_for_memory(&self) -> bool {
         matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
             && !self.carry.is_empty()
+            && self.is_sent()
     }
 
     /// Returns how many requests are in flight.

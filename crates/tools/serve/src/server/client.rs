@@ -13,6 +13,7 @@ use crate::{
 use nowait_export::{Disk, Image, Source};
 use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::mutex::RwLock;
+use nowait_sys::poll;
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     sync::Arc,
@@ -241,6 +242,12 @@ impl Client {
     /// it asked for.
     pub(crate) fn owes(&self) -> bool {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
+    }
+
+    /// Tells whether it cannot go on before we do, and is still there. What waits for memory is
+    /// not in the set, which would tell that it has hung up.
+    pub(crate) fn waits_for_us(&self) -> bool {
+        self.session.waits_for_memory() && !self.stuck && !poll::has_hung_up(self.socket.raw())
     }
 }
 

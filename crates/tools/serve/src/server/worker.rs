@@ -352,8 +352,10 @@ impl Worker {
                 (None, true) => client.came_ns + handshake_ns,
                 (None, false) => client.moved_ns + stall_ns,
             };
-            let waits_for_us = self.stopping.is_none() && client.session.waits_for_memory();
-            if client.owes() && !waits_for_us && now_ns > until_ns {
+            if !client.owes() || now_ns <= until_ns {
+                continue;
+            }
+            if self.stopping.is_some() || !client.waits_for_us() {
                 self.shared.clients.time_out();
                 self.close(key);
             }

@@ -396,9 +396,10 @@ impl<F> Ring<F> {
 
     /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
-        let room = medium.pool().has_room_beside(self.image.number(), cost, len);
+        let (pool, image) = (medium.pool(), self.image.number());
+        let room = pool.has_room_beside(image, cost, len);
         // A ring that holds nothing makes progress in the end: others give their chunks back.
-        room || (self.held_bytes == 0 && len <= PIECE_BYTES) || medium.pool().used_bytes() == 0
+        room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
     }
 
     /// Counts memory that a request takes besides chunks.

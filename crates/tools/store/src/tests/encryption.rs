@@ -274,7 +274,10 @@ fn a_key_file_that_others_may_read_is_refused() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&path, "secret\n").unwrap();
     let said = read_key(&path).unwrap_err().to_string();
-    assert!(said.ends_with("32 bytes, or 64 hexadecimal digits, and nothing else"), "{said}");
+    assert!(
+        said.ends_with("32 random bytes, or 64 hexadecimal digits, and nothing else"),
+        "{said}"
+    );
     let said = read_key(&folder.path().join("none")).unwrap_err().to_string();
     assert!(said.contains("none: ") && said.lines().count() == 1, "{said}");
 }
