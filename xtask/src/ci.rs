@@ -438,10 +438,6 @@ fn soak(context: &Context) -> Result<End> {
     context.plain(command)
 }
 
-/// What strangers send: clients of NBD and of vhost-user, object stores.
-const FUZZED: &[&str] =
-    &["nbd_handshake", "nbd_requests", "vhost_queue", "log_object", "log_store"];
-
 /// Fuzzes each target for `FUZZ_SECONDS` from its corpus, which keeps what is new.
 fn fuzz(context: &Context) -> Result<End> {
     if let Some(why) = nightly_lacks("rust-std") {
@@ -455,7 +451,7 @@ fn fuzz(context: &Context) -> Result<End> {
         -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
     let seconds = env::var("FUZZ_SECONDS").unwrap_or_else(|_| String::from("60"));
     let host = host()?;
-    for target in FUZZED {
+    for target in ["nbd_handshake", "nbd_requests", "vhost_queue", "log_object", "log_store"] {
         let (bin, time) = (["--bin", target], format!("-max_total_time={seconds}"));
         let args = ["run", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host];
         let corpus = format!("fuzz/corpus/{target}");

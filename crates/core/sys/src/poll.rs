@@ -33,8 +33,8 @@ pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
     }
 }
 
-/// Tells whether the other end of a socket has closed it, or will send nothing more. It says so of a
-/// socket that is not open, too.
+/// Tells whether the other end of a socket has closed it, or will send nothing more. It says so of
+/// a socket that is not open, too.
 pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }

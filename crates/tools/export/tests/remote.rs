@@ -467,7 +467,7 @@ fn replies() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn whatever_a_server_says_at_first_ends_in_one_line(said in sayings()) {

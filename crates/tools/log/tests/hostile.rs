@@ -11,11 +11,15 @@ mod strangers;
 
 use proptest::prelude::*;
 
+fn tapes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..400)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn a_store_that_answers_anything_is_endured(tape in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn a_store_that_answers_anything_is_endured(tape in tapes()) {
         hostile::run(&tape);
     }
 }

@@ -4,7 +4,7 @@ use nowait_log::ImageKey;
 use nowait_log::cipher::KEY_BYTES;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -21,8 +21,11 @@ const MODE_OF_OTHERS: u32 = 0o077;
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {
-        // What waits for another end, a FIFO, has no key.
-        let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        // To open a FIFO waits for its other end.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is no file"));
+        }
+        let mut file = File::open(path)?;
         let about = file.metadata()?;
         let (mode, owner) = (about.permissions().mode(), about.uid());
         // Room for more than there may be: nothing of it is copied to another place.

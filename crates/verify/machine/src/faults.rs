@@ -45,8 +45,8 @@ pub fn know_no_nowait() {
     with_machine(|world| world.knows_no_nowait = true);
 }
 
-/// Has so many of a million direct transfers of several pages by native AIO with RWF_NOWAIT end with
-/// EAGAIN after they were accepted, as those for which the device has no room.
+/// Has so many of a million direct transfers of several pages by native AIO with RWF_NOWAIT end
+/// with EAGAIN after they were accepted, as those for which the device has no room.
 ///
 /// # Panics
 /// The thread is on no machine.

@@ -129,8 +129,8 @@ pub struct ServeArgs {
           default_value = "flush")]
     pub durability: Durability,
     /// The key of encrypted images on object stores, of all that have no key file of their own: a
-    /// file with 32 random bytes, or 64 hexadecimal digits, that other users may not read. An image that
-    /// is not encrypted, or not with that key, is refused.
+    /// file with 32 random bytes, or 64 hexadecimal digits, that other users may not read. An image
+    /// that is not encrypted, or not with that key, is refused.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one

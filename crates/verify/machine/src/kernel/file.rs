@@ -584,7 +584,8 @@ macro_rules! transfers {
             let (write, rw_flags) = ($write, $flags);
             // SAFETY: the caller's arguments.
             let parts = unsafe { $parts };
-            let moved = transfer(cpu, &Wanted { id, write, parts, offset, rw_flags, behind: false })?;
+            let wanted = Wanted { id, write, parts, offset, rw_flags, behind: false };
+            let moved = transfer(cpu, &wanted)?;
             if $offset == -1 {
                 *cpu.position(id) += moved as u64;
             }
