@@ -139,10 +139,16 @@ struct Job {
 }
 
 impl Chores {
-    /// Makes room for up to `threads_max` threads. Clients take turns, and none has more than half
-    /// of them at once.
-    pub fn new(threads_max: usize) -> Arc<Chores> {
-        let jobs = Turns::new(threads_max);
+    /// Makes room for up to `threads` threads. Clients take turns, and none has more than half of
+    /// them at once.
+    pub fn new(threads: usize) -> Arc<Chores> {
+        Chores::of_images(threads, 1)
+    }
+
+    /// The same, with one more for each image but the first: what waits for a store that stands
+    /// still leaves one for each other image.
+    pub fn of_images(threads: usize, images: usize) -> Arc<Chores> {
+        let (jobs, threads_max) = (Turns::new(threads), threads + images.saturating_sub(1));
         let state = Mutex::new(State { jobs, running: Vec::new(), idle: 0, closed: false });
         let ends_ns = AtomicU64::new(u64::MAX);
         let line = Arc::new(Line { state, news: Condvar::new(), ends_ns });

@@ -1,7 +1,8 @@
 //! Fair turns of clients that wait for one of a few threads.
 //!
 //! Each takes its turn after the others, and none may occupy all threads: not one that asks for
-//! much, nor many that ask for the same thing.
+//! much, nor many that ask for the same thing. One job of each image always runs, whatever those of
+//! others wait for.
 
 use std::collections::VecDeque;
 
@@ -20,17 +21,23 @@ pub(crate) struct Turns<J> {
     /// In the order of their turns; none is empty.
     waiting: VecDeque<(Asker, VecDeque<J>)>,
     running: Vec<Asker>,
+    /// Those beyond the first of its image.
+    further_max: usize,
     of_client_max: usize,
     of_image_max: usize,
 }
 
 impl<J> Turns<J> {
-    /// For `threads` that do the jobs: one client may occupy half of them, all clients of an image
-    /// three quarters.
+    /// For `threads` that do the jobs, and one more for each image but the first: one client may
+    /// occupy half of them, all clients of an image three quarters.
     pub(crate) fn new(threads: usize) -> Turns<J> {
-        let of_client_max = (threads / 2).max(1);
-        let of_image_max = (threads * 3 / 4).max(1);
-        Turns { waiting: VecDeque::new(), running: Vec::new(), of_client_max, of_image_max }
+        Turns {
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            further_max: threads.saturating_sub(1),
+            of_client_max: (threads / 2).max(1),
+            of_image_max: (threads * 3 / 4).max(1),
+        }
     }
 
     /// Returns how many jobs wait.
@@ -49,7 +56,15 @@ impl<J> Turns<J> {
 
     fn may_run(&self, asker: Asker) -> bool {
         let of_image = self.running.iter().filter(|other| other.image == asker.image).count();
-        self.of_client(asker) < self.of_client_max && of_image < self.of_image_max
+        let is_within = self.of_client(asker) < self.of_client_max && of_image < self.of_image_max;
+        of_image == 0 || is_within && self.further() < self.further_max
+    }
+
+    /// How many run beyond the first of each image.
+    fn further(&self) -> usize {
+        let before =
+            |at: usize| self.running[..at].iter().any(|it| it.image == self.running[at].image);
+        (0..self.running.len()).filter(|at| before(*at)).count()
     }
 
     fn of_client(&self, asker: Asker) -> usize {
@@ -122,8 +137,9 @@ mod tests {
         assert_eq!(taken(1, 0), 4, "half of them");
         assert_eq!(taken(2, 0), 2, "with another client of the image three quarters");
         assert_eq!(taken(3, 0), 0);
-        assert_eq!(taken(4, 1), 4);
-        assert_eq!(turns.len(), 80 - 10);
+        assert_eq!(taken(4, 1), 3, "one for the image, and two that are left");
+        assert_eq!(taken(5, 2), 1, "nothing is left but that");
+        assert_eq!(turns.len(), 100 - 10);
         turns.end(asker(1, 0));
         assert_eq!(turns.take().map(|(asker, _)| asker), Some(asker(3, 0)), "it has none yet");
         assert!(turns.take().is_none());

@@ -160,7 +160,7 @@ pub struct Server {
 
 /// How long requests in flight may take when the server ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// Threads for what only blocking calls can do, of all images.
+/// Threads for what only blocking calls can do, beside one for each image.
 const CHORES_MAX: usize = 8;
 
 impl Server {
@@ -177,7 +177,7 @@ impl Server {
         let shared = Arc::new(Shared {
             nowait: nowait.clone(),
             exports: images.into(),
-            chores: Chores::new(CHORES_MAX),
+            chores: Chores::of_images(CHORES_MAX, exports),
             clients: Clients::default(),
             files: Mutex::default(),
             limits: config.limits,
