@@ -116,7 +116,7 @@ fn what_a_key_file_is_not_for_is_said_in_one_line() {
     assert!(said.contains("it is encrypted: say --key-file"), "{said}");
     let short = place.key("short", b"secret");
     let said = refused(&["image", "create", &place.url("b"), "--size", "1M", "--key-file", &short]);
-    assert!(said.contains("a key file has 32 bytes"), "{said}");
+    assert!(said.contains("a key file has 32 random bytes"), "{said}");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     for words in [
         &["image", "create", &place.url("b"), "--size", "1M", "--key-file", &key][..],
