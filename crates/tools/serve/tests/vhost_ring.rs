@@ -9,7 +9,7 @@ use guest_support::{
     offered,
 };
 use nowait::Errno;
-use nowait_export::{Kind, Medium};
+use nowait_export::{Kind, Medium, Pool};
 use nowait_serve::vhost::{Ring, inflight::Area};
 use nowait_sim::Prng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -321,6 +321,19 @@ fn requests_without_memory_wait_for_it() {
     device.medium.holds = false;
     device.run();
     assert_eq!(device.guest.used().len(), 4);
+    device.end_checked();
+}
+
+/// However much the others hold, and however small its share is.
+#[test]
+fn a_request_of_an_image_that_holds_nothing_begins() {
+    let mut device = Device::new(16, FEATURES, false);
+    device.medium.pool = Pool::new(2 << 20).shared_by(3);
+    device.medium.pool.reserve(1, 2 << 20);
+    device.guest.want(IN, 0, 512 << 10);
+    device.run();
+    assert_eq!(device.guest.used().len(), 1);
+    device.medium.pool.release(1, 2 << 20);
     device.end_checked();
 }
 

@@ -160,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn a_write_of_another_image_does_not_wait() {
+        let buffers = Arc::new(Buffers::new(8192, 2));
+        // Each larger than all there is.
+        let held = [0, 1].map(|image| buffers.filled(image, &[1; 10_000]));
+        held.into_iter().for_each(|(chunk, space)| space.end(chunk));
+        assert_eq!(buffers.pool.lock().used_bytes(), 0);
+    }
+
+    #[test]
     fn a_write_without_memory_waits_for_that_of_another() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::nbd::{Limits, Security};
     use nowait::Nowait;
-    use nowait_export::{Chores, ImageOptions, Mailbox};
+    use nowait_export::{Chores, ImageOptions, Mailbox, Medium};
     use std::os::unix::net::UnixStream;
 
     struct Rig {
@@ -293,6 +293,27 @@ mod tests {
     }
 
     const SCRATCH_BYTES: usize = 4096;
+
+    /// What waits for memory is not in the set that would tell that it has gone.
+    #[test]
+    fn one_that_has_hung_up_does_not_wait_for_us() {
+        let mut rig = Rig::new();
+        rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        rig.read();
+        rig.client.send(&mut rig.disk, 0).unwrap();
+        rig.disk.pool().reserve(0, 1 << 20);
+        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        write.extend(4096u32.to_be_bytes());
+        write.extend(vec![0; 4096]);
+        // The first holds what each may have beyond the bound.
+        rig.far.write_all(&write.repeat(2)).unwrap();
+        (0..4).for_each(|_| rig.read());
+        assert!(rig.client.owes() && rig.client.waits_for_us());
+        rig.far.shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(rig.client.owes() && !rig.client.waits_for_us());
+        rig.client.session.abandon(&mut rig.disk);
+    }
 
     #[test]
     fn who_is_read_to_the_end_takes_turns_with_others() {

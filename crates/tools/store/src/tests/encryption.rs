@@ -278,6 +278,14 @@ fn a_key_file_that_others_may_read_is_refused() {
         said.ends_with("32 random bytes, or 64 hexadecimal digits, and nothing else"),
         "{said}"
     );
+    let said = read_key(folder.path()).unwrap_err().to_string();
+    assert!(said.ends_with("it is no file"), "{said}");
+    fs::write(&path, [7; 32]).unwrap();
+    // Where these tests may give files away: as root.
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+        let said = read_key(&path).unwrap_err().to_string();
+        assert!(said.contains("it is of user 12345"), "{said}");
+    }
     let said = read_key(&folder.path().join("none")).unwrap_err().to_string();
     assert!(said.contains("none: ") && said.lines().count() == 1, "{said}");
 }
