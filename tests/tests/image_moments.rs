@@ -84,7 +84,7 @@ fn a_snapshot_is_not_served_to_writers_and_says_so_in_one_line() {
         (["import", &Store::url("vm@monday"), "/dev/null"], "leave out @monday"),
         (["snapshot", &Store::url("vm@monday"), "--timeout=20"], "there is one of this name"),
         (["snapshot", &Store::url("vm"), "--timeout=20"], "expected @NAME"),
-        (["resize", &Store::url("vm"), "--size=1M"], "it is larger, and does not become smaller"),
+        (["resize", &Store::url("vm"), "--size=1M"], "it is larger: say --shrink"),
         (["resize", &Store::url("vm"), "--size=67108865"], "the size is not in whole blocks"),
         (["resize", &Store::url("none"), "--size=65M"], "there is no image"),
     ] {

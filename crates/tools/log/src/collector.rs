@@ -165,7 +165,9 @@ impl Victim {
         map: &Map,
         head: &Head,
     ) -> Option<()> {
-        let (header, _) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
+        // It may have blocks that were cut off since.
+        let geometry = head.geometry.any_size();
+        let (header, _) = Header::parse(bytes, object_bytes, geometry).ok()?;
         let Content::Changes(records) = header.content else { return None };
         if (header.image, header.sequence) != (head.image, self.sequence) {
             return None;

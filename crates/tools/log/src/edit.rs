@@ -33,7 +33,8 @@ pub enum Edit {
     /// Snapshots go, which must have no other clones than these here, for which was looked: none of
     /// them is there.
     Remove(Vec<Snapshot>),
-    /// The image becomes larger, for the writers that open it from now on.
+    /// The image becomes larger, for the writers that open it from now on. Only its writer makes it
+    /// smaller ([`crate::Request::Shrink`]).
     Grow(u64),
     /// A snapshot gets a clone, which is made when that is noted.
     Clone {
@@ -264,7 +265,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
             Err("serve the image first, so that what earlier ones needed is deleted")
         }
         Edit::Grow(size) if *size < head.geometry.size_bytes => {
-            Err("it is larger, and does not become smaller")
+            Err("it is larger: say --shrink to cut it off, when its server has ended")
         }
         Edit::Grow(size) => match Geometry::checked(head.geometry.block_bytes, *size) {
             Ok(_) => Ok(()),

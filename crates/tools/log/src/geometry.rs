@@ -6,6 +6,9 @@ use crate::wire::{CHECKSUM_BYTES, Damage};
 /// Most bytes of data in one segment, without checksums.
 pub const DATA_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes of the largest image.
+const SIZE_BYTES_MAX: u64 = 1 << 60;
+
 /// The blocks of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -26,13 +29,21 @@ impl Geometry {
         if !block_bytes.is_power_of_two() || !(512..=1 << 16).contains(&block_bytes) {
             return Err(Damage("no block size"));
         }
-        if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+        if size_bytes == 0 {
+            return Err(Damage("an image has at least one block"));
+        }
+        if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
             return Err(Damage("the size is not in whole blocks"));
         }
-        match size_bytes <= 1 << 60 {
+        match size_bytes <= SIZE_BYTES_MAX {
             true => Ok(Geometry { block_bytes, size_bytes, encryption: None }),
             false => Err(Damage("larger than any image")),
         }
+    }
+
+    /// The blocks of the same image when it was larger, however large that was.
+    pub(crate) fn any_size(&self) -> Geometry {
+        Geometry { size_bytes: SIZE_BYTES_MAX, ..*self }
     }
 
     /// How many blocks the image has.

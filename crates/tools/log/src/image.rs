@@ -95,6 +95,14 @@ impl Image {
         }
     }
 
+    /// Returns how many objects are to be deleted, for all that is known now.
+    pub fn deletions(&self) -> usize {
+        match &self.phase {
+            Phase::Serving(serving) => serving.deletions(),
+            _ => 0,
+        }
+    }
+
     /// Returns the image; `None` while it is not this writer's.
     pub fn id(&self) -> Option<ImageId> {
         match &self.phase {

@@ -39,6 +39,12 @@ pub enum Mistake {
     ForgetLog,
     /// A writer puts its head in place of one that was edited meanwhile.
     OverwriteEdits,
+    /// A smaller image has a checkpoint with what is cut off.
+    CutLater,
+    /// What is cut off is dead since the last segment, where a snapshot may end that has it.
+    CutInPlace,
+    /// While an image becomes smaller, changes go on.
+    ChangeMeanwhile,
     /// Blocks of an encrypted image are stored as they are.
     StorePlain,
     /// A writer takes an image over before it looks whether it has the key.
@@ -47,7 +53,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 19] = [
+    pub const ALL: [Mistake; 22] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -65,6 +71,9 @@ impl Mistake {
         Mistake::ForgetSnapshots,
         Mistake::ForgetLog,
         Mistake::OverwriteEdits,
+        Mistake::CutLater,
+        Mistake::CutInPlace,
+        Mistake::ChangeMeanwhile,
         Mistake::StorePlain,
         Mistake::TakeOverFirst,
     ];

@@ -41,6 +41,8 @@ struct Draft {
     sent: BTreeSet<u32>,
     /// The head that names it, when that was sent.
     head: Option<Head>,
+    /// The smaller size that the image has with it.
+    size_bytes: Option<u64>,
     /// Segments without live blocks as of this map, and since when. Later ones are needed as long
     /// as this is the newest.
     dead: Vec<(u64, u64)>,
@@ -114,21 +116,35 @@ impl Publication {
         let is_due = self.bytes >= bytes
             || dead_bytes - self.dead_bytes >= bytes
             || self.segments >= settings.checkpoint_segments;
-        if !is_due || self.draft.is_some() {
-            return;
+        if is_due && self.may_begin(head) {
+            self.draft(head, map, position, None);
         }
+    }
+
+    /// Tells whether there is no checkpoint on its way, and room for one more in the head: without
+    /// deletions the log grows, and the head stays one that can be read.
+    pub(crate) fn may_begin(&self, head: &Head) -> bool {
+        // The next head does not have those.
+        let gone = self.retirements.iter().filter(|it| it.left == 0).count();
+        self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
+    }
+
+    /// Begins a checkpoint of the map, perhaps with a smaller size of the image, for which
+    /// [`Publication::may_begin`] was asked.
+    pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
         let parts = Part::of(map, head.image, head.epoch, position);
-        // Without deletions the log grows, and the head stays one that can be read.
-        if parts.len() > PARTS_MAX as usize || head.retired.len() >= RETIRED_MAX / 2 {
+        if parts.len() > PARTS_MAX as usize {
             return;
         }
         let unsent: VecDeque<(u32, Arc<Vec<u8>>)> =
             parts.iter().map(|part| (part.number, Arc::new(part.encode()))).collect();
         let (parts, sent) = (parts.len() as u32, BTreeSet::new());
         let dead = map.dead();
+        let dead_bytes = map.dead_blocks() * u64::from(head.geometry.block_bytes);
         let (epoch, nth) = (head.epoch, head.checkpoint.next_nth(head.epoch));
         let head = None;
-        self.draft = Some(Draft { position, parts, epoch, nth, unsent, sent, head, dead });
+        self.draft =
+            Some(Draft { position, parts, epoch, nth, unsent, sent, head, size_bytes, dead });
         (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
@@ -226,6 +242,13 @@ impl Publication {
         }
     }
 
+    /// Returns how many objects are to be deleted, for all that is known now.
+    pub(crate) fn deletions(&self) -> usize {
+        let unasked = |it: &Retirement| (it.checkpoint.parts - it.next) as usize;
+        let parts: usize = self.retirements.iter().map(unasked).sum();
+        self.deletions.len() + self.deletions_in_flight + parts
+    }
+
     /// Notes that an object is deleted.
     pub(crate) fn deleted(&mut self, purpose: Purpose, map: &mut Map) {
         self.deletions_in_flight -= 1;
@@ -250,10 +273,11 @@ impl Draft {
         Checkpoint { position, parts, epoch, nth }
     }
 
-    /// Returns the head that names it, and is otherwise as the one before.
+    /// Returns the head that names it, and but for a smaller size is otherwise as the one before.
     fn advance(&self, before: &Head) -> Head {
         let checkpoint = self.checkpoint();
         let mut head = Head { revision: before.revision + 1, checkpoint, ..before.clone() };
+        head.geometry.size_bytes = self.size_bytes.unwrap_or(before.geometry.size_bytes);
         head.retire(before.checkpoint);
         head
     }

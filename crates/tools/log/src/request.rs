@@ -31,6 +31,13 @@ pub enum Request {
     },
     /// Make durable what ended before.
     Flush,
+    /// Make the image smaller. What is behind its new end is gone when the request ends, and
+    /// nothing of it before; changes that come meanwhile wait. If the image grows again, zeroes are
+    /// there.
+    Shrink {
+        /// Its new size, no more than it has.
+        size_bytes: u64,
+    },
 }
 
 /// Why a request failed.

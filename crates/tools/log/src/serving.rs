@@ -20,8 +20,10 @@ use std::ops::Range;
 
 mod collecting;
 mod reading;
+mod shrinking;
 
 use reading::Read;
+use shrinking::Shrink;
 
 /// How long a proof that the image is this writer's holds for reads.
 pub const PROOF_NS: u64 = 60_000_000_000;
@@ -86,8 +88,9 @@ pub(crate) struct Serving {
     /// How many flushes ended at last, and waited then; and when that was.
     crowd: usize,
     served_ns: u64,
-    /// Changes that wait for room in memory, in their order.
+    /// Changes that wait for room in memory, or until the image is smaller, in their order.
     parked: VecDeque<(RequestId, Request)>,
+    shrink: Option<Shrink>,
     reads: BTreeMap<u64, Read>,
     reads_begun: u64,
     /// Reads that are over, but for a proof that the image is still this writer's.
@@ -117,6 +120,7 @@ impl Serving {
             crowd: 0,
             served_ns: 0,
             parked: VecDeque::new(),
+            shrink: None,
             reads: BTreeMap::new(),
             reads_begun: 0,
             unproven: Vec::new(),
@@ -137,6 +141,10 @@ impl Serving {
         self.tail.bytes()
     }
 
+    pub(crate) fn deletions(&self) -> usize {
+        self.publication.deletions()
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         let bytes = u64::from(self.head.geometry.block_bytes);
         let (held, live) = self.map.held_and_live();
@@ -150,7 +158,7 @@ impl Serving {
             Some(blocks) => match request {
                 Request::Read { .. } => self.read(id, blocks, out),
                 Request::Flush => self.flush(id, out),
-                _ if !self.parked.is_empty() || self.is_full(&request) => {
+                _ if !self.parked.is_empty() || self.must_wait(&request) => {
                     self.parked.push_back((id, request));
                 }
                 _ => self.change(id, request, blocks, out),
@@ -165,15 +173,20 @@ impl Serving {
             Request::Read { offset, len } | Request::Discard { offset, len } => (*offset, *len),
             Request::Write { offset, data, .. } => (*offset, data.len() as u64),
             Request::Flush => (0, 0),
+            Request::Shrink { size_bytes: 0 } => return None,
+            Request::Shrink { size_bytes } => (0, *size_bytes),
         };
-        let geometry = self.head.geometry;
-        let size = u64::from(geometry.block_bytes);
-        let end = offset.checked_add(len).filter(|end| *end <= geometry.size_bytes)?;
+        let size = u64::from(self.head.geometry.block_bytes);
+        let end = offset.checked_add(len).filter(|end| *end <= self.size_bytes())?;
         let whole = offset.is_multiple_of(size) && len.is_multiple_of(size);
         whole.then_some(offset / size..end / size)
     }
 
-    fn is_full(&self, request: &Request) -> bool {
+    /// Tells whether a change waits for room, or until the image is smaller.
+    fn must_wait(&self, request: &Request) -> bool {
+        if self.keeps_waiting(request) {
+            return true;
+        }
         let Request::Write { data, .. } = request else { return false };
         let bytes = self.tail.bytes();
         bytes > 0 && bytes + data.len() > self.settings.buffer_bytes
@@ -181,9 +194,16 @@ impl Serving {
 
     fn change(&mut self, id: RequestId, request: Request, blocks: Range<u64>, out: &mut Outbox) {
         let size = self.head.geometry.block_bytes as usize;
-        let Request::Write { data, durable, .. } = request else {
-            self.discard(blocks, out);
-            return out.end(id, Ok(Vec::new()));
+        let (data, durable) = match request {
+            Request::Write { data, durable, .. } => (data, durable),
+            Request::Shrink { size_bytes } => {
+                self.shrink = Some(Shrink::new(id, size_bytes));
+                return;
+            }
+            _ => {
+                self.discard(blocks, out);
+                return out.end(id, Ok(Vec::new()));
+            }
         };
         for (block, data) in blocks.zip(data.chunks_exact(size)) {
             self.make_room();
@@ -233,6 +253,7 @@ impl Serving {
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {
+            self.shrink();
             if self.is_seal_due(out.now_ns) {
                 self.seal();
             }
@@ -241,13 +262,14 @@ impl Serving {
                 out.put_if_absent(Purpose::PutSegment(sequence), key, body);
             }
             match self.parked.front() {
-                Some((_, request)) if !self.is_full(request) => {}
+                Some((_, request)) if !self.must_wait(request) => {}
                 _ => break,
             }
-            if let Some((id, request)) = self.parked.pop_front()
-                && let Some(blocks) = self.judge_request(&request)
-            {
-                self.change(id, request, blocks, out);
+            let Some((id, request)) = self.parked.pop_front() else { break };
+            match self.judge_request(&request) {
+                Some(blocks) => self.change(id, request, blocks, out),
+                // The image has become smaller since it came.
+                None => out.end(id, Err(Failure::Invalid)),
             }
         }
         let durable = self.tail.durable();
@@ -333,7 +355,7 @@ impl Serving {
             }
             (Purpose::AdvanceHead, Answer::Put(tag)) => {
                 if let Some(head) = self.publication.sent_head() {
-                    self.head_is_put(head, tag);
+                    self.head_is_put(head, tag, out);
                 }
             }
             (Purpose::AdvanceHead, Answer::Refused) => {
@@ -398,9 +420,10 @@ impl Serving {
     }
 
     /// Notes that this head is in the store, and names the checkpoint that was made.
-    fn head_is_put(&mut self, head: Head, tag: Tag) {
+    fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         self.publication.head_is_put(&head);
         (self.head, self.tag) = (head, tag);
+        self.end_shrink(out);
         if mistake::makes(Mistake::DeleteByNewerMap) {
             let mut dead = sequences(self.map.dead());
             dead.retain(|sequence| *sequence < self.head.checkpoint.position);
@@ -429,7 +452,7 @@ impl Serving {
             _ if !is_own => return Err(verdict(false, head, "")),
             // It was put before and the answer lost; it may have been edited since.
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
-                self.head_is_put(head, tag);
+                self.head_is_put(head, tag, out);
             }
             // It was edited: the checkpoint goes into what that has left.
             Purpose::LookAtHead => {

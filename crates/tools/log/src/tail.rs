@@ -161,6 +161,12 @@ impl Tail {
         bytes
     }
 
+    /// Leaves a place of the log out, where no segment is open; returns which.
+    pub(crate) fn leave_out(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
     fn codec(&self, sequence: u64) -> BlockCodec<'_> {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }

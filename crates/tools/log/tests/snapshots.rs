@@ -11,6 +11,8 @@ use nowait_log::{
 
 const BLOCKS: u64 = 256;
 
+const SAY_SHRINK: &str = "it is larger: say --shrink to cut it off, when its server has ended";
+
 fn write_all(store: &mut Memory, image: &mut Image, round: u8) {
     for block in 0..BLOCKS {
         let data = vec![round; BLOCK_BYTES as usize];
@@ -83,7 +85,8 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_put() {
         (Edit::Snapshot("x".repeat(256)), "a name has 1 to 255 bytes"),
         (Edit::Remove(Vec::new()), "there is no such snapshot"),
         (Edit::Made([9; 16]), "its snapshot was removed meanwhile"),
-        (Edit::Grow(BLOCK_BYTES), "it is larger, and does not become smaller"),
+        (Edit::Grow(BLOCK_BYTES), SAY_SHRINK),
+        (Edit::Grow(0), SAY_SHRINK),
         (Edit::Grow(BLOCKS * BLOCK_BYTES + 1), "the size is not in whole blocks"),
         (Edit::Grow(u64::MAX - BLOCK_BYTES + 1), "larger than any image"),
     ] {
@@ -130,6 +133,16 @@ fn a_store_that_deletes_nothing_gets_a_longer_log_and_no_head_that_cannot_be_rea
     }
     let retired = store.head().retired.len();
     assert!((1..=RETIRED_MAX / 2).contains(&retired), "{retired}");
+    // When it deletes again, checkpoints go on.
+    let position = store.head().checkpoint.position;
+    store.keeps_all = false;
+    store.idle(&mut image);
+    for _ in 0..3 {
+        let data = vec![1; BLOCK_BYTES as usize];
+        store.submit(&mut image, Request::Write { offset: 0, data, durable: true });
+    }
+    let head = store.head();
+    assert!(head.checkpoint.position > position && head.retired.len() < retired, "{head:?}");
 }
 
 #[test]

@@ -119,7 +119,9 @@ impl Viewing {
             },
             Request::Flush => callback(Ok(Vec::new())),
             // No front asks for it: the image says that it is only read.
-            Request::Write { .. } | Request::Discard { .. } => callback(Err(Failure::Io)),
+            Request::Write { .. } | Request::Discard { .. } | Request::Shrink { .. } => {
+                callback(Err(Failure::Io));
+            }
         }
     }
 

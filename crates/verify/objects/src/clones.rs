@@ -1,9 +1,9 @@
 //! A clone of a snapshot: it begins as that was, and what its writers do is theirs alone.
 
 use crate::history::Version;
-use crate::run::{BLOCK_BYTES, BLOCKS, SIZE_BYTES, offset, versions};
+use crate::run::{BLOCK_BYTES, offset, versions};
 use crate::store::{CLONE, HOMES, IMAGE, Store};
-use nowait_log::{Image, Key, Origin, Request, RequestEnd, Settings, Snapshot, Writer};
+use nowait_log::{Image, Key, Origin, Request, RequestEnd, Settings, Snapshot, Status, Writer};
 use nowait_sim::Prng;
 
 /// Writers of the clone are numbered from here on.
@@ -41,16 +41,28 @@ pub fn serve(
     let writer = |number: u8| Writer { nonce: [number; 16], name: format!("cloner {number}") };
     let head = store.head()?.clone_of(snapshot, HOMES[IMAGE], [200; 16], writer(200))?;
     store.plant(CLONE, Key::Head, head.encode());
+    let mut blocks = head.geometry.blocks();
+    expected.truncate(blocks as usize);
     for number in 0..WRITERS_MAX {
         let settings = Settings { writer: writer(210 + number as u8), ..settings.clone() };
         let image = Image::open(settings, Origin::TakeOver, now_ns);
         let mut served = Served { store, image, number: WRITERS + number, now_ns };
-        let found = served.asked(Request::Read { offset: 0, len: SIZE_BYTES })?;
+        let len = offset(expected.len());
+        let found = served.asked(Request::Read { offset: 0, len })?;
         if versions(&found)? != expected {
             return Err(format!("a clone is {:?} and not {expected:?}", versions(&found)?));
         }
+        if prng.index(3) == 0 {
+            expected.truncate(1 + prng.index(expected.len()));
+            let size_bytes = offset(expected.len());
+            served.asked(Request::Shrink { size_bytes })?;
+            blocks = expected.len() as u64;
+        }
+        if served.blocks() != Some(blocks) {
+            return Err(format!("a clone has {:?} blocks and not {blocks}", served.blocks()));
+        }
         for round in 0..prng.index(30) {
-            let block = prng.index(BLOCKS);
+            let block = prng.index(expected.len());
             let version = VERSIONS + (number * 100 + round) as Version;
             expected[block] = version;
             let data = version.to_le_bytes().repeat(BLOCK_BYTES as usize / 8);
@@ -60,7 +72,8 @@ pub fn serve(
             }
         }
         served.asked(Request::Flush)?;
-        let found = served.asked(Request::Read { offset: 0, len: SIZE_BYTES })?;
+        let len = offset(expected.len());
+        let found = served.asked(Request::Read { offset: 0, len })?;
         if versions(&found)? != expected {
             return Err(format!("a clone has become {:?}", versions(&found)?));
         }
@@ -70,6 +83,14 @@ pub fn serve(
 }
 
 impl Served<'_> {
+    /// How large it is.
+    fn blocks(&self) -> Option<u64> {
+        match self.image.status() {
+            Status::Serving { geometry, .. } => Some(geometry.blocks()),
+            _ => None,
+        }
+    }
+
     /// Has a request carried out.
     fn asked(&mut self, request: Request) -> Result<Vec<u8>, String> {
         let what = format!("{request:?}");

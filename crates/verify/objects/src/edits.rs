@@ -4,6 +4,8 @@
 //! it is removed.
 
 use crate::history::{History, Version};
+use crate::run::SIZE_BYTES;
+use crate::sizes::Sizes;
 use crate::store::Store;
 use nowait_log::{
     Answer, Content, Edit, Editor, Encryption, Head, Header, ImageKey, Key, Map, Operation, Part,
@@ -24,6 +26,8 @@ struct Editing {
     /// The newest writer that had found the image then: its epoch, and how many changes of its
     /// were flushed.
     newest: Option<(u64, usize)>,
+    /// By which number its size is known, if it has one.
+    size: Option<usize>,
     is_alive: bool,
 }
 
@@ -33,8 +37,8 @@ pub struct Edits {
     all: Vec<Editing>,
     /// The snapshots that were made and not removed, and what each block is in them.
     kept: BTreeMap<String, (Snapshot, Vec<Version>)>,
-    /// The largest size that an edit has made.
-    size_bytes: u64,
+    /// The sizes that the image may have.
+    pub sizes: Sizes,
     /// Snapshots that were made.
     pub made: u64,
     /// Snapshots that were removed.
@@ -49,7 +53,7 @@ pub type Histories<'a> = Vec<(u64, &'a History)>;
 impl Edits {
     /// None, of an image with a key or none.
     pub fn of(key: Option<ImageKey>) -> Edits {
-        Edits { key, ..Edits::default() }
+        Edits { key, sizes: Sizes::of(SIZE_BYTES), ..Edits::default() }
     }
 
     /// Begins to make a snapshot.
@@ -70,7 +74,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins to make the image larger.
+    /// Begins to make the image larger, if it is not.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
@@ -83,7 +87,11 @@ impl Edits {
         let newest = histories.iter().max_by_key(|(epoch, _)| *epoch);
         let newest = newest.map(|(epoch, history)| (*epoch, history.flushed));
         let editor = Editor::new(edit.clone(), now_ns);
-        self.all.push(Editing { editor, edit, newest, is_alive: true });
+        let size = match &edit {
+            Edit::Grow(size_bytes) => Some(self.sizes.begin(*size_bytes)),
+            _ => None,
+        };
+        self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
     /// Kills the `nth` of those that are not over: it may have been made, or will be.
@@ -132,15 +140,17 @@ impl Edits {
         for editing in self.all.iter_mut().filter(|it| it.is_alive) {
             let Some(outcome) = editing.editor.outcome() else { continue };
             editing.is_alive = false;
+            editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
                 // None was there when it was begun.
                 (_, Err("there is no image")) if editing.newest.is_none() => {}
-                (Edit::Grow(_), Err("it is larger, and does not become smaller"))
-                | (Edit::Clone { .. } | Edit::Made(_) | Edit::Release(_), Ok(_)) => {}
-                (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
-                (Edit::Grow(size_bytes), Ok(_)) => {
-                    self.size_bytes = self.size_bytes.max(*size_bytes);
+                (
+                    Edit::Grow(_),
+                    Err("it is larger: say --shrink to cut it off, when its server has ended"),
+                )
+                | (Edit::Grow(_) | Edit::Clone { .. } | Edit::Made(_) | Edit::Release(_), Ok(_)) => {
                 }
+                (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
                 (Edit::Remove(_), Ok(_)) => self.removed += 1,
                 (Edit::Snapshot(name), Ok(head)) => {
                     let snapshot = head.snapshot(name).ok_or("it is not in its head")?.clone();
@@ -153,6 +163,17 @@ impl Edits {
             }
         }
         Ok(())
+    }
+
+    /// Judges a size that the image has, or had at a time.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn judge_size(&self, size_bytes: u64, since: u64) -> Result<(), String> {
+        match self.sizes.may_be(size_bytes, since) {
+            true => Ok(()),
+            false => Err(format!("the image has {size_bytes} bytes after {:?}", self.sizes)),
+        }
     }
 
     /// Returns a snapshot, and what is in it.
@@ -170,13 +191,11 @@ impl Edits {
     /// # Errors
     /// It is gone, or another.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
-        if self.kept.is_empty() && self.size_bytes == 0 {
+        if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
         }
         let head = store.head()?;
-        if head.geometry.size_bytes < self.size_bytes {
-            return Err(format!("the image has shrunk from {} bytes", self.size_bytes));
-        }
+        self.judge_size(head.geometry.size_bytes, self.sizes.now())?;
         for (name, (snapshot, image)) in &self.kept {
             if head.snapshot(name) != Some(snapshot) {
                 return Err(format!("{name} is gone"));

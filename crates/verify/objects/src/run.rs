@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) const BLOCK_BYTES: u32 = 512;
-/// How many blocks the image has, before it grows.
+/// How many blocks the image has at first; of a larger one no more are looked at.
 pub const BLOCKS: usize = 24;
 
 /// Most events until all that was asked has ended.
@@ -35,6 +35,10 @@ pub struct Report {
     pub fenced: u64,
     /// Segments whose live blocks were moved.
     pub collected: u64,
+    /// How often the image has become smaller.
+    pub shrunk: u64,
+    /// Writers that were refused a block behind its end.
+    pub beyond: u64,
     /// Snapshots that were made.
     pub snapshots: u64,
     /// Snapshots that were removed.
@@ -48,14 +52,20 @@ pub struct Report {
 /// A request in flight.
 #[derive(Debug)]
 enum Claim {
+    /// A read before the image was found.
+    Early,
     /// The first read of the whole image.
     All,
     /// How many changes had ended then.
     Read(Range<usize>, usize),
+    /// The same of what is behind the end of the image, unless it grows.
+    Beyond(Range<usize>, usize),
     /// Which change it is, and whether it is durable when it ends.
     Change(usize, bool),
     /// How many changes had ended then.
     Flush(usize),
+    /// Which change it is, how many blocks are left, and the number of that size.
+    Shrink(usize, usize, usize),
 }
 
 /// A writer.
@@ -68,6 +78,10 @@ struct Client {
     /// It has not the key of the image.
     is_stranger: bool,
     epoch: u64,
+    /// When it came, by the clock of the sizes.
+    since: u64,
+    /// It was asked for the whole image.
+    is_asked: bool,
     /// Begins when the image was read for the first time.
     history: Option<History>,
     /// When another writer had the image, and how many changes that has found.
@@ -84,7 +98,7 @@ pub struct Run {
     now_ns: u64,
     versions: Version,
     ids: u64,
-    weights: [u32; 10],
+    weights: [u32; 11],
     settings: Settings,
     /// An image was found.
     is_there: bool,
@@ -119,7 +133,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut prng = Prng::new(seed);
         let store = Store::new(Faults::swarm(&mut prng), prng.fork());
-        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2, 1, 1];
+        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2, 1, 1, 1];
         prng.swarm(&mut weights);
         let writer = Writer { nonce: [0; 16], name: String::new() };
         let settings = Settings {
@@ -211,6 +225,7 @@ impl Run {
             5 => self.clients[client].is_alive = false,
             8 => self.edits.snapshot(&histories(&self.clients), self.now_ns),
             9 => self.edit()?,
+            10 => self.shrink(client),
             6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => {
                 self.start(Stranger::of(self.settings.key.as_ref(), self.clients.len()));
             }
@@ -224,7 +239,7 @@ impl Run {
         let nth = self.prng.index(100);
         match self.prng.index(6) {
             0 => self.edits.kill(nth),
-            1 => self.edits.grow(SIZE_BYTES + offset(nth), self.now_ns),
+            1 => self.edits.grow(offset(1 + nth % (2 * BLOCKS)), self.now_ns),
             _ => return self.edits.remove(nth, &self.store, self.now_ns),
         }
         Ok(())
@@ -253,12 +268,33 @@ impl Run {
             is_early: !self.is_there,
             is_stranger,
             epoch: 0,
+            since: self.edits.sizes.now(),
+            is_asked: false,
             history: None,
             taken_over: None,
             asked: BTreeMap::new(),
         });
-        let all = Request::Read { offset: 0, len: SIZE_BYTES };
-        self.submit(number, all, Claim::All);
+        let first = Request::Read { offset: 0, len: offset(1) };
+        self.submit(number, first, Claim::Early);
+    }
+
+    /// Asks a writer that has found the image for all of it.
+    fn look(&mut self, client: usize) {
+        if !core::mem::replace(&mut self.clients[client].is_asked, true) {
+            let len = offset(self.end_of(client));
+            self.submit(client, Request::Read { offset: 0, len }, Claim::All);
+        }
+    }
+
+    /// Returns how many blocks a writer may be asked for: what it is about to cut off is gone.
+    fn end_of(&self, client: usize) -> usize {
+        let Client { image, asked, .. } = &self.clients[client];
+        let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };
+        let shrinks = asked.values().filter_map(|it| match it {
+            Claim::Shrink(_, blocks, _) => Some(*blocks),
+            _ => None,
+        });
+        shrinks.fold(BLOCKS.min(geometry.blocks() as usize), usize::min)
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {
@@ -282,15 +318,16 @@ impl Run {
         }
     }
 
-    fn blocks(&mut self) -> Range<usize> {
-        let start = self.prng.index(BLOCKS);
+    fn blocks(&mut self, client: usize) -> Range<usize> {
+        let end = self.end_of(client);
+        let start = self.prng.index(end);
         let len_max = [2, 8, BLOCKS][self.prng.index(3)];
         let len = 1 + self.prng.index(len_max);
-        start..(start + len).min(BLOCKS)
+        start..(start + len).min(end)
     }
 
     fn change(&mut self, client: usize, durable: bool) {
-        let blocks = self.blocks();
+        let blocks = self.blocks(client);
         let Some(history) = &mut self.clients[client].history else { return };
         self.versions += 1;
         let count = history.write(blocks.clone(), self.versions);
@@ -300,7 +337,7 @@ impl Run {
     }
 
     fn discard(&mut self, client: usize) {
-        let blocks = self.blocks();
+        let blocks = self.blocks(client);
         let Some(history) = &mut self.clients[client].history else { return };
         let count = history.discard(blocks.clone());
         let (offset, len) = (offset(blocks.start), offset(blocks.len()));
@@ -308,9 +345,25 @@ impl Run {
     }
 
     fn read(&mut self, client: usize) {
-        let blocks = self.blocks();
+        let mut blocks = self.blocks(client);
+        let is_beyond = self.end_of(client) < BLOCKS && self.prng.index(4) == 0;
+        if is_beyond {
+            blocks.end = BLOCKS;
+        }
         let request = Request::Read { offset: offset(blocks.start), len: offset(blocks.len()) };
-        self.ask(client, request, |history| Claim::Read(blocks.clone(), history.ended));
+        self.ask(client, request, |history| match is_beyond {
+            true => Claim::Beyond(blocks.clone(), history.ended),
+            false => Claim::Read(blocks.clone(), history.ended),
+        });
+    }
+
+    fn shrink(&mut self, client: usize) {
+        let blocks = 1 + self.prng.index(self.end_of(client));
+        let Some(history) = &mut self.clients[client].history else { return };
+        let count = history.discard(blocks..BLOCKS);
+        let size_bytes = offset(blocks);
+        let size = self.edits.sizes.begin(size_bytes);
+        self.submit(client, Request::Shrink { size_bytes }, Claim::Shrink(count, blocks, size));
     }
 
     /// Has the next event happen; tells whether there was one.
@@ -364,15 +417,16 @@ impl Run {
             if !self.clients[client].is_alive {
                 continue;
             }
+            if let Status::Serving { epoch, .. } = self.clients[client].image.status() {
+                (self.clients[client].epoch, self.is_there) = (epoch, true);
+                self.look(client);
+            }
             while let Some((ticket, operation)) = self.clients[client].image.pop_operation() {
                 self.note(|| format!("writer {client} sends {ticket:?} {}", name(&operation)));
                 if self.clients[client].is_stranger {
                     strangers::judge_operation(&operation)?;
                 }
                 self.store.submit((client, IMAGE), ticket, operation, self.now_ns);
-            }
-            if let Status::Serving { epoch, .. } = self.clients[client].image.status() {
-                (self.clients[client].epoch, self.is_there) = (epoch, true);
             }
             while let Some(end) = self.clients[client].image.pop_end() {
                 self.note(|| format!("writer {client} ends {} {}", end.id, end.result.is_ok()));
@@ -419,14 +473,21 @@ impl Run {
         let Some(asked) = asked else { return Err(format!("an end too many: {end:?}")) };
         let Ok(data) = end.result else {
             // Whether the image is over is judged after its ends.
-            return match self.clients[client].image.status() {
-                Status::Over(_) => Ok(()),
+            return match (self.clients[client].image.status(), &asked) {
+                (Status::Over(_), _) => Ok(()),
+                (_, Claim::Beyond(..)) => {
+                    self.report.beyond += 1;
+                    Ok(())
+                }
                 _ => Err(format!("writer {client}: {asked:?} fails")),
             };
         };
         match asked {
-            Claim::All => return self.found(client, &versions(&data)?),
-            Claim::Read(blocks, from) => self.read_ended(client, blocks, from, &data)?,
+            Claim::Early => {}
+            Claim::All => return self.found(client, versions(&data)?),
+            Claim::Read(blocks, from) | Claim::Beyond(blocks, from) => {
+                self.read_ended(client, blocks, from, &data)?;
+            }
             Claim::Change(count, durable) => {
                 let history = self.clients[client].history.as_mut();
                 history.into_iter().for_each(|it| it.ended = it.ended.max(count));
@@ -435,6 +496,11 @@ impl Run {
                 }
             }
             Claim::Flush(count) => self.flushed(client, count)?,
+            Claim::Shrink(count, _, size) => {
+                self.report.shrunk += 1;
+                self.edits.sizes.end(size, true);
+                self.flushed(client, count)?;
+            }
         }
         Ok(())
     }
@@ -477,14 +543,19 @@ impl Run {
     }
 
     /// Compares what a writer has found with what those before have done.
-    fn found(&mut self, client: usize, image: &[Version]) -> Result<(), String> {
-        let epoch = self.clients[client].epoch;
+    fn found(&mut self, client: usize, mut image: Vec<Version>) -> Result<(), String> {
+        let Client { epoch, since, .. } = self.clients[client];
+        if let Status::Serving { geometry, .. } = self.clients[client].image.status() {
+            self.edits.judge_size(geometry.size_bytes, since)?;
+        }
+        // What it is not large enough for must be zeroes if it grows.
+        image.resize(BLOCKS, 0);
         let before = self.clients.iter_mut().filter(|it| it.epoch < epoch && it.history.is_some());
         let before = before.max_by_key(|it| it.epoch);
         match before.map(|it| (it.history.clone(), it)) {
             Some((Some(history), before)) => {
                 self.report.takeovers += 1;
-                let Some(found) = history.find(image, history.flushed) else {
+                let Some(found) = history.find(&image, history.flushed) else {
                     return Err(format!("writer {client} finds {image:?} after {history:?}"));
                 };
                 before.taken_over.get_or_insert((self.now_ns, found));
@@ -494,7 +565,7 @@ impl Run {
             }
             _ => {}
         }
-        self.clients[client].history = Some(History::new(image.to_vec()));
+        self.clients[client].history = Some(History::new(image));
         Ok(())
     }
 }

@@ -33,6 +33,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
         sum.takeovers += report.takeovers;
         sum.fenced += report.fenced;
         sum.collected += report.collected;
+        sum.shrunk += report.shrunk;
+        sum.beyond += report.beyond;
         sum.snapshots += report.snapshots;
         sum.removed += report.removed;
         sum.clones += report.clones;
@@ -48,6 +50,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
                 && sum.reads > 10 * runs
                 && sum.fenced > runs / 4
                 && sum.collected > runs
+                && sum.shrunk > runs
+                && sum.beyond > runs / 5
                 && sum.snapshots > runs
                 && sum.removed > runs / 5
                 && sum.clones > runs / 5

@@ -48,6 +48,9 @@ impl Serving {
     /// Puts blocks that were read into the open segment, if they are still where they were. A
     /// flush that waits goes first, and no further segment gets any before that is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
+        if self.shrink.is_some() {
+            return;
+        }
         let next = self.tail.next();
         let is_here = self.collector.moved_into == next;
         if !self.flushes.is_empty() || !(is_here || self.tail.durable() > self.collector.moved_into)

@@ -130,6 +130,7 @@ impl Serving {
         reads
             .chain(unproven)
             .chain(flushes)
+            .chain(self.shrink.take().map(|shrink| shrink.id()))
             .chain(self.parked.drain(..).map(|(id, _)| id))
             .collect()
     }

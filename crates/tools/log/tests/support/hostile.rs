@@ -79,6 +79,10 @@ impl World<'_> {
                 let (offset, len) = self.range();
                 self.submit(Request::Discard { offset, len });
             }
+            5 if step >= 224 => {
+                let size_bytes = self.tape.number() % (BLOCKS + 2) * BLOCK_BYTES;
+                self.submit(Request::Shrink { size_bytes });
+            }
             5 => self.submit(Request::Flush),
             6 => self.pass(),
             _ => match step >> 6 {

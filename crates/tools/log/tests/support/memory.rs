@@ -15,7 +15,7 @@ pub(crate) struct Memory {
     objects: BTreeMap<Key, (Arc<Vec<u8>>, u64)>,
     revisions: u64,
     requests: u64,
-    now_ns: u64,
+    pub(crate) now_ns: u64,
     /// Nothing can be deleted.
     pub(crate) keeps_all: bool,
 }

@@ -1,0 +1,84 @@
+//! An image that becomes smaller: the new size and a checkpoint without what is cut off get into the
+//! head by one PUT.
+//!
+//! ```text
+//!   changes wait ─▶ those before are durable, and the checkpoint before is over
+//!     ─▶ the map loses what is cut off ─▶ a checkpoint of it is put
+//!     ─▶ the head that names it has the new size ─▶ changes go on
+//! ```
+//! A writer that is killed before the head is put has changed nothing. No segment behind the
+//! checkpoint of a head has a block behind the end of the image: what reads the log need not know
+//! that the image was larger.
+//!
+//! What is cut off is dead since a place of the log that is left out, as nothing was written. A
+//! snapshot that gets into the head before ends there at the latest, and keeps it. One that comes
+//! later ends behind it, and does not.
+
+use super::Serving;
+use crate::mistake::{self, Mistake};
+use crate::outbox::Outbox;
+use crate::request::{Request, RequestId};
+
+/// What is to become smaller.
+#[derive(Debug)]
+pub(super) struct Shrink {
+    id: RequestId,
+    size_bytes: u64,
+    /// The map has lost what is cut off, and the checkpoint that is on its way is of that.
+    is_cut: bool,
+}
+
+impl Shrink {
+    pub(super) fn new(id: RequestId, size_bytes: u64) -> Shrink {
+        Shrink { id, size_bytes, is_cut: false }
+    }
+
+    pub(super) fn id(&self) -> RequestId {
+        self.id
+    }
+}
+
+impl Serving {
+    /// Where the image ends for requests that come now.
+    pub(super) fn size_bytes(&self) -> u64 {
+        let size_bytes = self.head.geometry.size_bytes;
+        self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
+    }
+
+    /// Tells whether a change waits until the image is smaller: in the log it would stand behind
+    /// the place that is left out.
+    pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
+        let is_another = matches!(request, Request::Shrink { .. });
+        self.shrink.is_some() && (is_another || !mistake::makes(Mistake::ChangeMeanwhile))
+    }
+
+    /// Cuts off what is behind the new end, if it is time for that.
+    pub(super) fn shrink(&mut self) {
+        let waiting = self.shrink.as_ref().filter(|it| !it.is_cut);
+        let Some(size_bytes) = waiting.map(|it| it.size_bytes) else { return };
+        if !self.tail.open_is_empty() {
+            self.seal();
+        }
+        if !self.tail.nothing_is_sealed() || !self.publication.may_begin(&self.head) {
+            return;
+        }
+        let by = match mistake::makes(Mistake::CutInPlace) {
+            true => self.tail.next() - 1,
+            false => self.tail.leave_out(),
+        };
+        let position = self.tail.next();
+        let whole = mistake::makes(Mistake::CutLater).then(|| self.map.clone());
+        let first = size_bytes / u64::from(self.head.geometry.block_bytes);
+        self.map.discard(first..u64::MAX, by);
+        let map = whole.as_ref().unwrap_or(&self.map);
+        self.publication.draft(&self.head, map, position, Some(size_bytes));
+        self.shrink.iter_mut().for_each(|it| it.is_cut = true);
+    }
+
+    /// Notes that a head is put: if the image is smaller with it, that is over.
+    pub(super) fn end_shrink(&mut self, out: &mut Outbox) {
+        if let Some(shrink) = self.shrink.take_if(|it| it.is_cut) {
+            out.end(shrink.id, Ok(Vec::new()));
+        }
+    }
+}
