@@ -285,6 +285,7 @@ impl Driver {
             cache: self.client.cache_figures(),
             failures: self.failures,
             unflushed_bytes: self.image.unflushed_bytes() as u64,
+            deletions: self.image.deletions() as u64,
         };
         self.shared.set(status, figures);
     }

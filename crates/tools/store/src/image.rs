@@ -259,13 +259,31 @@ impl StoredImage {
     /// # Errors
     /// Not all could be made durable.
     pub fn flush_within(&self, limit: Duration) -> io::Result<()> {
+        self.asked_within(Request::Flush, limit, "not flushed")
+    }
+
+    /// Makes the image smaller, within a time. [`StoredImage::geometry`] stays as it was. Blocks.
+    ///
+    /// # Errors
+    /// It is not known to be smaller, and may be; or it is not this writer's any more.
+    pub fn shrink_within(&self, size_bytes: u64, limit: Duration) -> io::Result<()> {
+        self.asked_within(Request::Shrink { size_bytes }, limit, "not known to be smaller")
+    }
+
+    /// Waits until what nothing needs any more is deleted, or for a time: the next writer deletes
+    /// what is left. Blocks.
+    pub fn clean_within(&self, limit: Duration) {
+        self.shared.cleaned(Instant::now() + limit);
+    }
+
+    fn asked_within(&self, request: Request, limit: Duration, late: &str) -> io::Result<()> {
         let (sender, ended) = mpsc::sync_channel(1);
-        self.submit(Request::Flush, move |result| drop(sender.send(result)));
+        self.submit(request, move |result| drop(sender.send(result)));
         if let Ok(result) = ended.recv_timeout(limit) {
             return result.map(drop).map_err(|failure| self.error(failure));
         }
         let why = self.last_error().unwrap_or_else(|| "the store is slow".to_owned());
-        let text = format!("{}: not flushed within {limit:?}: {why}", self.url);
+        let text = format!("{}: {late} within {limit:?}: {why}", self.url);
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
     }
 

@@ -8,7 +8,8 @@
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
 //! * `key_file`: where the key of encrypted images comes from
-//! * [`mod@edit`]: snapshots, clones and sizes, beside the writer
+//! * [`mod@edit`]: snapshots, clones and larger sizes, beside the writer; [`mod@shrink`]: a smaller
+//!   one, in its place
 //! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
 //! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
 //!   store has, and their removal; `reader`: what these and a view read by
@@ -28,6 +29,7 @@ mod key_file;
 mod place;
 pub mod probe;
 mod reader;
+pub mod shrink;
 pub mod status;
 pub mod url;
 pub mod view;

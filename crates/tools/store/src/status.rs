@@ -73,6 +73,8 @@ pub struct Figures {
     pub failures: u64,
     /// Bytes in memory that are not durable.
     pub unflushed_bytes: u64,
+    /// Objects that are to be deleted, for all that is known now.
+    pub deletions: u64,
 }
 
 /// Tells how an image is, also when the image itself is out of reach.
@@ -107,8 +109,9 @@ impl Shared {
 
     pub(crate) fn set(&self, status: Status, figures: Figures) {
         let mut state = self.state.lock();
+        let is_clean = figures.deletions == 0 && state.figures.deletions > 0;
         state.figures = figures;
-        if state.status != status {
+        if state.status != status || is_clean {
             state.status = status;
             self.changed.notify_all();
         }
@@ -131,6 +134,15 @@ impl Shared {
 
     pub(crate) fn figures(&self) -> Figures {
         self.state.lock().figures
+    }
+
+    /// Waits until nothing is to be deleted, the image is not served any more, or time is up.
+    pub(crate) fn cleaned(&self, until: Instant) {
+        let mut state = self.state.lock();
+        while state.figures.deletions > 0
+            && matches!(state.status, Status::Serving { .. })
+            && !self.changed.wait_until(&mut state, until).timed_out()
+        {}
     }
 
     /// Waits until the image is not being opened any more, or time is up.

@@ -91,9 +91,10 @@ impl View {
         self.head.geometry
     }
 
-    /// Returns a word for what the image has: another one if a writer has written since.
+    /// Returns a word for what the image has: another one if a writer has written since, or if it
+    /// has another size.
     pub fn state(&self) -> String {
-        let mut sum = 0;
+        let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
             for number in [block, sequence, u64::from(index), u64::from(blocks)] {
                 sum = crc32c::crc32c_append(sum, &number.to_le_bytes());

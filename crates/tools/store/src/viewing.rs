@@ -149,6 +149,7 @@ impl Viewing {
             cache: self.view.cache_figures(),
             failures: self.failures,
             unflushed_bytes: 0,
+            deletions: 0,
         };
         self.shared.set(self.status.clone(), figures);
     }

@@ -6,6 +6,7 @@ mod catalog;
 mod checks;
 mod encryption;
 mod images;
+mod shrink;
 mod snapshots;
 mod views;
 mod wrong;
