@@ -8,6 +8,7 @@ use crate::transfer::{export_from, import_into};
 use nowait_export::transfer::Transfer;
 use nowait_store::check::{Report, check};
 use nowait_store::edit::{self, clone, edit};
+use nowait_store::shrink::shrink;
 use nowait_store::{Edit, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -39,7 +40,13 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
             let size = shown(head.geometry.size_bytes);
             print(format!("{to}: {size}, a clone of {url}\n").as_bytes())
         }
-        ImageCommand::Resize { url, size, store } => resize(url, &store.options(), *size),
+        ImageCommand::Resize { url, size, shrink: true, key, store } => {
+            cut_off(url, &keyed(key, store.options())?, *size)
+        }
+        ImageCommand::Resize { key: KeyFile { key_file: Some(_) }, .. } => {
+            Err(Failure::usage("--key-file: only --shrink needs it: leave it out".to_owned()))
+        }
+        ImageCommand::Resize { url, size, store, .. } => resize(url, &store.options(), *size),
     }
 }
 
@@ -155,6 +162,22 @@ fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode>
     whole(url)?;
     let head = edit(url, options, Edit::Grow(size)).map_err(|error| failed(&error))?;
     print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
+}
+
+/// Makes an image smaller, and says which writer has had it: nothing tells whether that is at work.
+fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
+    whole(url)?;
+    let before = shrink(url, options, size).map_err(|error| failed(&error))?;
+    let (is, was) = (shown(size), shown(before.geometry.size_bytes));
+    if before.geometry.size_bytes == size {
+        return print(format!("{url}: {is}, as before\n").as_bytes());
+    }
+    let writer = before.writer.name;
+    let text = format!(
+        "{url}: {is}, before {was}; taken over from {writer}: \
+         if that still serves it, it fails, and must be started again\n"
+    );
+    print(text.as_bytes())
 }
 
 /// What a check has found, as JSON.

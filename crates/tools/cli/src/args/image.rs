@@ -26,6 +26,7 @@ Examples:
   nowait image export s3://disks/vm@monday backup.raw
   nowait image clone s3://disks/vm@monday s3://disks/vm2
   nowait image resize s3://disks/vm --size 40G
+  nowait image resize s3://disks/vm --size 10G --shrink
   nowait image ls s3://disks
   nowait image info s3://disks/vm --endpoint http://127.0.0.1:9000
   nowait image check s3://disks/vm --json | jq .findings
@@ -73,13 +74,21 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image larger; its server goes on, and has the new size when it is started again.
+    /// Make an image larger; its server goes on, and has the new size when it is started again. Or,
+    /// with --shrink, smaller, when its server has ended.
     Resize {
         /// Which.
         url: StoreUrl,
         /// Its new size, with K, M, G or T: whole blocks.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
+        /// Make it smaller: what is behind its new end is gone for good, but for what snapshots have
+        /// of it. The image is taken over, so a server that has it fails: stop it first. Of an
+        /// encrypted image, this needs --key-file.
+        #[arg(long)]
+        shrink: bool,
+        #[command(flatten)]
+        key: KeyFile,
         #[command(flatten)]
         store: Store,
     },
@@ -182,7 +191,7 @@ pub(crate) struct KeyFile {
     /// hexadecimal digits, that other users may not read: head -c 32 /dev/urandom > FILE, after
     /// umask 077.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    key_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 impl KeyFile {
