@@ -200,6 +200,46 @@ fn changes_that_wait_are_carried_out_in_their_order_or_end_as_invalid() {
     assert!(read(&mut store, &mut image, 0, 1).iter().all(|byte| *byte == 10));
 }
 
+/// The next writer finds the place left out, and has no room but for what is in flight behind it.
+#[test]
+fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
+    let mut store = Memory::default();
+    let mut first = full(&mut store, Settings { garbage_percent: 100, ..settings() });
+    for block in 0..BLOCKS / 2 {
+        store.submit(&mut first, write(2 * block, 2 * block as u8 + 1, block % 4 == 0));
+    }
+    store.submit(&mut first, Request::Flush);
+    let mut image = next(&mut store, 2, Settings { garbage_percent: 10, ..settings() });
+    image.submit(1, SMALLER, store.now_ns);
+    image.submit(2, write(0, 1, true), store.now_ns);
+    let beyond = Request::Read { offset: LEFT * BLOCK_BYTES, len: BLOCK_BYTES };
+    image.submit(3, beyond, store.now_ns);
+    assert_eq!(image.pop_end().map(|end| (end.id, end.result)), Some((3, Err(Failure::Invalid))));
+    let mut head = None;
+    // Time enough for a segment that nothing flushes.
+    for now_ns in [0, 5_000_000_000, 10_000_000_000] {
+        image.turn(now_ns);
+        while let Some((ticket, operation)) = image.pop_operation() {
+            match operation {
+                Operation::PutIfMatch { .. } => head = Some((ticket, operation)),
+                Operation::PutIfAbsent { key: Key::Segment(place), .. } => {
+                    panic!("log/{place} is put")
+                }
+                _ => image.answer(ticket, store.perform(operation), now_ns),
+            }
+        }
+    }
+    let (ticket, put) = head.expect("a head is put");
+    image.answer(ticket, store.perform(put), 10_000_000_000);
+    store.now_ns = 10_000_000_000;
+    store.serve(&mut image);
+    store.idle(&mut image);
+    let ends: Vec<_> = std::iter::from_fn(|| image.pop_end()).map(|end| end.id).collect();
+    assert_eq!(ends, [1, 2]);
+    assert!(image.costs().segments_collected > 0, "{:?}", image.costs());
+    assert!(has_numbers(&read(&mut store, &mut image, 0, LEFT)));
+}
+
 #[test]
 fn sizes_that_it_cannot_get_are_invalid_and_nothing_is_put() {
     let mut store = Memory::default();

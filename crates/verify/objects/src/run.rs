@@ -133,7 +133,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut prng = Prng::new(seed);
         let store = Store::new(Faults::swarm(&mut prng), prng.fork());
-        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2, 1, 1, 1];
+        let mut weights = [6, 2, 2, 4, 6, 1, 1, 2, 1, 1, 1];
         prng.swarm(&mut weights);
         let writer = Writer { nonce: [0; 16], name: String::new() };
         let settings = Settings {

@@ -48,6 +48,7 @@ impl Serving {
     /// Puts blocks that were read into the open segment, if they are still where they were. A
     /// flush that waits goes first, and no further segment gets any before that is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
+        // In the log it would stand behind the place that is left out.
         if self.shrink.is_some() {
             return;
         }

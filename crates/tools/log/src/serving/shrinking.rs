@@ -2,8 +2,8 @@
 //! head by one PUT.
 //!
 //! ```text
-//!   changes wait ─▶ those before are durable, and the checkpoint before is over
-//!     ─▶ the map loses what is cut off ─▶ a checkpoint of it is put
+//!   changes wait ─▶ the checkpoint before is over ─▶ the map loses what is cut off
+//!     ─▶ a checkpoint of it is put, and all segments before
 //!     ─▶ the head that names it has the new size ─▶ changes go on
 //! ```
 //! A writer that is killed before the head is put has changed nothing. No segment behind the
@@ -12,7 +12,8 @@
 //!
 //! What is cut off is dead since a place of the log that is left out, as nothing was written. A
 //! snapshot that gets into the head before ends there at the latest, and keeps it. One that comes
-//! later ends behind it, and does not.
+//! later ends behind it, and does not. Until the head is put, nothing gets into the log behind that
+//! place: the next writer would take it for the end.
 
 use super::Serving;
 use crate::mistake::{self, Mistake};
@@ -59,7 +60,7 @@ impl Serving {
         if !self.tail.open_is_empty() {
             self.seal();
         }
-        if !self.tail.nothing_is_sealed() || !self.publication.may_begin(&self.head) {
+        if !self.publication.may_begin(&self.head) {
             return;
         }
         let by = match mistake::makes(Mistake::CutInPlace) {
