@@ -1,4 +1,4 @@
-//! Images that become smaller, on a store that does no wrong, and writers that are killed meanwhile.
+//! Images that become smaller, on a store that does no wrong; and writers killed meanwhile.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -12,7 +12,7 @@ const BLOCKS: u64 = 64;
 const LEFT: u64 = 10;
 const SMALLER: Request = Request::Shrink { size_bytes: LEFT * BLOCK_BYTES };
 
-/// Has a request carried out, or begun if the store is needed more than once.
+/// Has a request carried out that ends at once on a store that answers.
 fn asked(store: &mut Memory, image: &mut Image, request: Request) -> Result<Vec<u8>, Failure> {
     image.submit(u64::MAX, request, store.now_ns);
     store.serve(image);

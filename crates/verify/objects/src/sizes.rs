@@ -43,7 +43,7 @@ impl Sizes {
         self.changes.len() - 1
     }
 
-    /// Notes that this is over: the image had that size at some time since it began, or perhaps not.
+    /// Notes that this is over: the image had that size at some time since then, or perhaps not.
     pub fn end(&mut self, number: usize, is_made: bool) {
         self.clock += 1;
         let change = &mut self.changes[number];

@@ -82,9 +82,9 @@ pub(crate) enum ImageCommand {
         /// Its new size, with K, M, G or T: whole blocks.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
-        /// Make it smaller: what is behind its new end is gone for good, but for what snapshots have
-        /// of it. The image is taken over, so a server that has it fails: stop it first. Of an
-        /// encrypted image, this needs --key-file.
+        /// Make it smaller: what is behind its new end is gone for good, but for what snapshots
+        /// have of it. The image is taken over, so a server that has it fails: stop it first. Of
+        /// an encrypted image, this needs --key-file.
         #[arg(long)]
         shrink: bool,
         #[command(flatten)]

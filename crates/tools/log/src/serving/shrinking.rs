@@ -1,5 +1,5 @@
-//! An image that becomes smaller: the new size and a checkpoint without what is cut off get into the
-//! head by one PUT.
+//! An image that becomes smaller: the new size and a checkpoint without what is cut off get into
+//! the head by one PUT.
 //!
 //! ```text
 //!   changes wait ─▶ the checkpoint before is over ─▶ the map loses what is cut off
