@@ -257,11 +257,11 @@ impl Submission<'_> {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;
         }
-        let rights = self.rights().ok().flatten();
+        let rights = self.rights();
         self.section.get_or_insert_with(|| Section::enter(self.context.engine()));
         let plug =
             self.plug.get_or_insert_with(|| Plug::take(self.context.engine(), Place::Caller));
-        own_queue::carry_elsewhere(self.context, refused, rights.as_ref(), plug);
+        own_queue::carry_elsewhere(self.context, refused, &rights, plug);
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     Place, Plug,
     token::{self, Owner},
 };
-use crate::{Context, Engine, engine::section::Section, hold, request::direct::Unfinished};
+use crate::{Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion, Refused};
 use nowait_retry::Pump;
@@ -134,11 +134,12 @@ impl Pump for OwnPump {
 }
 
 /// Has others carry what the own queue has refused, on the thread that queued it, which is still in
-/// submit: the numbers of its files mean what they did. `rights` are those of that thread.
+/// submit: the numbers of its files mean what they did. `rights` are those of that thread; a write
+/// for which they cannot be had fails, because it would be done with those of the engine.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,
-    rights: Option<&Arc<Credentials>>,
+    rights: &Result<Option<Arc<Credentials>>, Errno>,
     plug: &mut Plug,
 ) {
     for (token, result) in refused.bios {
@@ -154,12 +155,17 @@ pub(crate) fn carry_elsewhere(
             context.history.refused_as_such(request.command.fd);
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
-        let request = request.into_operation(context, rights.cloned());
+        let result = match (rights, request.command.kind) {
+            _ if cancelled => Err(Errno::CANCELED),
+            (Err(errno), Kind::Write) => Err(*errno),
+            _ => result,
+        };
+        let request = request.into_operation(context, rights.clone().unwrap_or_default());
         context.register(&request, obj, false);
         if cancelled {
             request.cancel();
         }
-        request.run(plug, Some(if cancelled { Err(Errno::CANCELED) } else { result }));
+        request.run(plug, Some(result));
     }
     for token in refused.undecided {
         if let Owner::Direct(key) = Owner::of(token) {
@@ -243,6 +249,26 @@ mod tests {
         first: Result<u32, Errno>,
         make: MakeContext,
     ) -> (i64, Vec<u8>) {
+        ended(kind, known, make, |context, queue| {
+            queue.commit();
+            let pump = OwnPump::new(queue, context);
+            pump.wait(1, Deadline::NOW).unwrap();
+            let mut collected = pump.collected.lock();
+            assert_eq!(collected.completions.len(), 1);
+            collected.completions.iter_mut().for_each(|it| it.result = first);
+            drop(collected);
+            pump.run();
+        })
+    }
+
+    /// Queues a block of a new file, direct, and returns its result and the file when `end` has
+    /// had it end.
+    fn ended(
+        kind: Kind,
+        known: bool,
+        make: MakeContext,
+        end: impl FnOnce(&Arc<Context>, Arc<Null>),
+    ) -> (i64, Vec<u8>) {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
         let context = make(&engine, 0, 1).unwrap();
@@ -269,15 +295,7 @@ mod tests {
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
         assert!(context.direct.queue(queue.as_ref(), (&command, 0), request));
-        queue.commit();
-        let pump = OwnPump::new(queue, &context);
-        pump.wait(1, Deadline::NOW).unwrap();
-        let given_up = |it: &mut Completion| it.result = first;
-        let mut collected = pump.collected.lock();
-        assert_eq!(collected.completions.len(), 1);
-        collected.completions.iter_mut().for_each(given_up);
-        drop(collected);
-        pump.run();
+        end(&context, queue);
         let result = result_of(&context);
         context.destroy().unwrap();
         engine.shutdown();
@@ -307,6 +325,25 @@ mod tests {
             assert_eq!(ended(Kind::Write), (4096, vec![0; 4096]));
             assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
         }
+    }
+
+    #[test]
+    fn a_write_that_is_refused_and_whose_rights_cannot_be_had_is_not_done() {
+        let refused = |context: &Arc<Context>, queue: Arc<Null>| {
+            queue.commit();
+            let mut done = Vec::new();
+            queue.reap(&mut done, 1, Deadline::NOW).unwrap();
+            let bios = vec![(done[0].token, Err(Errno::AGAIN))];
+            let refused = Refused { bios, ..Refused::default() };
+            let _section = Section::enter(context.engine());
+            let mut plug = Plug::take(context.engine(), Place::Caller);
+            carry_elsewhere(context, refused, &Err(Errno::PERM), &mut plug);
+            plug.flush(Some(context));
+            Plug::put_back(plug);
+        };
+        let ended = |kind| ended(kind, true, Context::new, refused);
+        assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; 4096]));
+        assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
     }
 
     #[test]

@@ -316,7 +316,7 @@ impl Plug {
             && own_used
         {
             let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, refused, None, self);
+            own_queue::carry_elsewhere(context, refused, &Ok(None), self);
             context.own_started();
         }
     }
@@ -372,7 +372,7 @@ impl Plug {
         while !self.own_bios.is_empty() {
             fill_queue(own.as_ref(), &mut self.own_bios);
             let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, refused, None, self);
+            own_queue::carry_elsewhere(context, refused, &Ok(None), self);
             if !self.own_bios.is_empty() {
                 context.io().poll_pump();
                 std::thread::yield_now();
