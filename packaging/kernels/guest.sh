@@ -39,7 +39,8 @@ while read -r name path; do
     log=/results/$name.log
     while [ -e "$log" ]; do log=${log%.log}+.log; done
     # The allocator is no matter of the kernel, and takes minutes in an interpreter.
-    NOWAIT_TEST_BACKENDS=$usable NOWAIT_SKIPS=${log%.log}.skips \
+    # An interpreter is some thirty times slower than a processor.
+    NOWAIT_TEST_BACKENDS=$usable NOWAIT_SKIPS=${log%.log}.skips NOWAIT_TEST_SLOWNESS=10 \
         timeout --kill-after=10 2400 "$path" --test-threads=2 --skip allocator \
         >"$log" 2>&1 </dev/null
     code=$?

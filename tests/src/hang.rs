@@ -1,8 +1,16 @@
 //! The stack of a program that hangs, printed before it is killed, so that a deadline is a finding.
 
+use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
+
+/// How many times longer than on a usual machine a program may take before it is said to hang:
+/// `NOWAIT_TEST_SLOWNESS`, where the processor is an interpreter.
+pub fn slowness() -> u32 {
+    let times = env::var("NOWAIT_TEST_SLOWNESS").ok().and_then(|times| times.parse().ok());
+    times.unwrap_or(1)
+}
 
 /// Describes every task of the process group: state, system call, kernel and user stacks.
 pub fn describe(group: i32) -> String {

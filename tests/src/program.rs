@@ -183,6 +183,7 @@ impl Running {
 
     /// Waits for its end; what hangs where, if it does not come in time.
     pub fn try_wait(mut self, deadline: Duration) -> Result<Output, String> {
+        let deadline = deadline * hang::slowness();
         if !ends_within(self.pid(), deadline) {
             let stacks = hang::describe(self.pid());
             let (stdout, stderr) = (text_of(&self.stdout), text_of(&self.stderr));

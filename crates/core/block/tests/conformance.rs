@@ -1,5 +1,7 @@
 //! The conformance suite, run on every backend.
 
+#[path = "support/patient.rs"]
+mod patient;
 #[path = "support/signals.rs"]
 mod signals;
 
@@ -21,6 +23,7 @@ use nowait_block::{
     },
 };
 use nowait_sys::{Errno, eventfd::EventFd, inspect::O_DIRECT, uring::Issuer};
+use patient::Patient;
 use std::{
     fs::{File, OpenOptions},
     io::Write,
@@ -48,17 +51,22 @@ conformance! {
     throttle_over_threads => on_file(pool(4).map(|inner| Throttle::new(inner, 8, 1 << 20)));
     trace_over_mem => Ok(in_memory(Trace::new(memory(), 100)));
     trace_over_threads => on_file(pool(4).map(|inner| Trace::new(inner, 100)));
+    patient_over_one_that_gives_up => on_file(pool(4).map(|inner| {
+        let gives_up = (When::EveryNth(3), Fault::Fail(Errno::CANCELED));
+        Patient::new(Error::new(Throttle::new(inner, 16, 1 << 20), vec![gives_up]))
+    }));
     stack_of_all => on_file(pool(4).map(|inner| {
         let inner = Throttle::new(Error::new(inner, rules()), 16, 1 << 20);
         Trace::new(Delay::by_clock(inner, 1000, VirtualClock::new()), 100)
     }));
 }
 
-/// The backends that wait in the kernel. The claim holds for a thread that waits again.
+/// The backends that wait in the kernel. The claim holds for a thread that waits again, and asks
+/// again for what the kernel has given up.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =
-        [|| on_file(ring(Issuer::Any, 1)), || on_file(Kaio::new(1))];
+        [|| on_file(ring(Issuer::Any, 1).map(Patient::new)), || on_file(Kaio::new(1))];
     for make in makes {
         match make() {
             Err(why) => conformance::note_skip_here(&why),

@@ -240,7 +240,7 @@ pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
 
 /// The same for a process that has more than one round.
 pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
-    let patience_ms = 30_000 + 300 * rounds as i32;
+    let patience_ms = (30_000 + 300 * rounds as i32) * hang::slowness() as i32;
     // SAFETY: this process has one thread.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");

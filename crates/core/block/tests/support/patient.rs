@@ -1,0 +1,122 @@
+//! A backend whose caller takes signals: it asks again for what the kernel gave up.
+
+use nowait_block::{Bio, BlockBackend, Completion, Limits};
+use nowait_sys::mutex::Mutex;
+use nowait_sys::{Errno, time::Deadline};
+
+/// Asks again for each bio that ends with `ECANCELED` and that nothing has cancelled.
+///
+/// Where a request of a ring cannot begin without waiting, the kernel makes a thread for it on
+/// behalf of the thread that has entered the ring. A signal that is pending then makes it try
+/// again; after a few such attempts it ends the request with `ECANCELED`, and has moved nothing
+/// (`io_queue_worker_create` in Linux's io_uring/io-wq.c). The engine asks again for such requests
+/// (`gave_up` in nowait-file); its own threads block signals.
+pub(crate) struct Patient<B> {
+    inner: B,
+    in_flight: Mutex<Vec<Asked>>,
+}
+
+/// What may be asked for again.
+struct Asked {
+    bio: Bio,
+    is_cancelled: bool,
+}
+
+impl<B: BlockBackend> Patient<B> {
+    pub(crate) fn new(inner: B) -> Patient<B> {
+        Patient { inner, in_flight: Mutex::default() }
+    }
+
+    /// Passes on what has ended, and asks again for what was given up: its place is free, because
+    /// it counts as in flight until here.
+    fn pass_on(&self, fresh: Vec<Completion>, done: &mut Vec<Completion>) {
+        let mut in_flight = self.in_flight.lock();
+        for completion in fresh {
+            let at = in_flight.iter().position(|it| it.bio.token == completion.token);
+            let asked = &in_flight[at.expect("it was queued")];
+            if completion.result == Err(Errno::CANCELED) && !asked.is_cancelled {
+                self.inner.queue(asked.bio.clone()).expect("its place is free");
+            } else {
+                in_flight.remove(at.expect("it was queued"));
+                done.push(completion);
+            }
+        }
+        drop(in_flight);
+        self.inner.commit();
+    }
+
+    /// Tells whether bios that are not [endless](Bio::is_endless) have all places.
+    fn is_full(&self, in_flight: &[Asked]) -> bool {
+        let count = in_flight.iter().filter(|it| !it.bio.is_endless()).count();
+        count >= self.inner.limits().depth
+    }
+}
+
+impl<B: BlockBackend> BlockBackend for Patient<B> {
+    fn name(&self) -> &'static str {
+        "patient"
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        let mut in_flight = self.in_flight.lock();
+        if !bio.is_endless() && self.is_full(&in_flight) {
+            return Err(bio);
+        }
+        self.inner.queue(bio.clone())?;
+        in_flight.push(Asked { bio, is_cancelled: false });
+        Ok(())
+    }
+
+    fn commit(&self) {
+        self.inner.commit();
+    }
+
+    fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        let before = done.len();
+        loop {
+            let (missing, mut fresh) = ((before + min).saturating_sub(done.len()), Vec::new());
+            let result = self.inner.reap(&mut fresh, missing, deadline);
+            // It was woken, or it is time.
+            let is_early = fresh.len() < missing;
+            self.pass_on(fresh, done);
+            match result {
+                Err(errno) if done.len() == before => return Err(errno),
+                Err(_) => return Ok(()),
+                Ok(()) if is_early || done.len() >= before + min => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.inner.wake();
+    }
+
+    fn cancel(&self, token: u64) {
+        for asked in self.in_flight.lock().iter_mut().filter(|it| it.bio.token == token) {
+            asked.is_cancelled = true;
+        }
+        self.inner.cancel(token);
+    }
+
+    fn descriptors(&self) -> Vec<i32> {
+        self.inner.descriptors()
+    }
+
+    fn readable(&self) -> Option<i32> {
+        self.inner.readable()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.lock().len()
+    }
+}
