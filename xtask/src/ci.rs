@@ -13,6 +13,7 @@
 //! Clippy comes late because cargo lets it wait as long as the tests are built in the same folder.
 //! The lane beside gives way to the other: its limits are wide.
 
+mod peers;
 mod pythons;
 
 use std::env;
@@ -93,7 +94,8 @@ const JOBS: &[Job] = &[
     Job { name: "asan", lane: Lane::Named, minutes_max: 60, run: asan },
     Job { name: "tsan", lane: Lane::Named, minutes_max: 60, run: tsan },
     Job { name: "fuzz", lane: Lane::Named, minutes_max: 60, run: fuzz },
-    Job { name: "futures", lane: Lane::Named, minutes_max: 30, run: futures },
+    Job { name: "futures", lane: Lane::Named, minutes_max: 30, run: peers::futures },
+    Job { name: "stores", lane: Lane::Named, minutes_max: 30, run: peers::stores },
     Job { name: "soak", lane: Lane::Named, minutes_max: 180, run: soak },
 ];
 
@@ -461,21 +463,6 @@ fn fuzz(context: &Context) -> Result<End> {
         context.plain(command)?;
     }
     Ok(End::Passed)
-}
-
-/// Builds the program that has the runtimes of other crates, and runs each way of it once.
-fn futures(context: &Context) -> Result<End> {
-    let (manifest, target) = ("crates/tools/bench/futures/Cargo.toml", own_target("futures"));
-    for what in [&["clippy", "--release"][..], &["build", "--release"]] {
-        let mut command =
-            context.cargo(&[what, &["--locked", "--manifest-path", manifest]].concat());
-        command.env("CARGO_TARGET_DIR", &target);
-        context.plain(command)?;
-    }
-    let program = target.join("release/nowait-bench-futures").display().to_string();
-    let run = ["run", "--release", "-p", "nowait-bench", "--", "futures", "--quick"];
-    let few = ["--rounds", "1", "--size", "64M", "--program", &program];
-    context.plain(context.cargo(&[&run[..], &few].concat()))
 }
 
 /// Returns the hash of the commit that is checked out.

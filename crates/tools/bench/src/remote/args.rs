@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::cases::cases;
-use super::suite;
+use super::{peer, suite};
 use crate::args::{Defaults, FOLDER, MeasureArgs};
 use crate::error::Result;
 use crate::measurement::Measurement;
@@ -13,6 +13,9 @@ use crate::measurement::Measurement;
 const EXAMPLES: &str = "\
 Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick
 1 s. The store is versitygw, started here on files; s3backer is left out where it is not installed.
+SlateDB and a plain client are a program that is built by hand first, in some minutes:
+
+  cargo build --release --manifest-path crates/tools/bench/stores/Cargo.toml
 
 Examples:
   nowait bench remote --store ./versitygw
@@ -37,6 +40,10 @@ pub struct RemoteArgs {
     /// The program of the store, versitygw
     #[arg(long, value_name = "FILE", default_value = "versitygw")]
     pub store: PathBuf,
+
+    /// The program with SlateDB and a plain client
+    #[arg(long, value_name = "FILE", default_value = peer::PROGRAM)]
+    pub peers: PathBuf,
 
     /// Milliseconds that each request to the store takes more, for the way there and back
     #[arg(long, value_name = "MS", default_value = "10",

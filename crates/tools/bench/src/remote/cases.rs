@@ -2,7 +2,8 @@
 
 use crate::case::{Against, Case, Comparison, Subject, Target};
 use crate::metric::Metric::{
-    self, BytesSentPerByte, CpuUsPerIo, GetsPerIo, Iops, LatencyUsP50, LatencyUsP99, PutsPerIo,
+    self, BytesPerS, BytesSentPerByte, CpuUsPerIo, GetsPerIo, Iops, LatencyUsP50, LatencyUsP99,
+    PutsPerIo,
 };
 
 /// A server of an image.
@@ -14,6 +15,27 @@ pub(crate) enum Server {
     S3backer,
     /// `nowait serve` of a file of this machine: what a cache is held against.
     Local(Local),
+    /// No server: another crate on the store, in the client's process.
+    Crate(Crate),
+}
+
+/// Another crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Crate {
+    /// SlateDB, with a key for each block.
+    SlateDb,
+    /// `object_store`: what the store gives a plain client.
+    Plain,
+}
+
+impl Crate {
+    /// Returns what its program calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Crate::SlateDb => "slatedb",
+            Crate::Plain => "plain",
+        }
+    }
 }
 
 /// What a file of this machine is read by.
@@ -51,6 +73,11 @@ pub(crate) enum Work {
         /// Requests in flight.
         depth: u32,
     },
+    /// All is read in order, 256 KiB a request.
+    Sequential {
+        /// Requests in flight.
+        depth: u32,
+    },
     /// A snapshot of an image with content is made.
     Snapshot,
     /// A clone of a snapshot is made.
@@ -66,6 +93,8 @@ pub(crate) struct Job {
 
 const NOWAIT: &str = "nowait";
 const S3BACKER: &str = "s3backer";
+const SLATEDB: &str = "slatedb";
+const PLAIN: &str = "plain";
 const MEMORY: &str = "nowait-memory";
 const FOLDER: &str = "nowait-folder";
 const LOCAL_MEMORY: &str = "local-memory";
@@ -79,6 +108,10 @@ fn subject(name: &'static str, server: Server, work: Work) -> Subject<Job> {
         Server::S3backer => "s3backer without a cache; its fsync does nothing, its writes wait",
         Server::Local(Local::Memory) => "nowait serve --cache user of a file of this machine",
         Server::Local(Local::Disk) => "nowait serve of a file of this machine, by direct I/O",
+        Server::Crate(Crate::SlateDb) => {
+            "SlateDB 0.18 in the client, a key for each block; what was read is cached, none twice"
+        }
+        Server::Crate(Crate::Plain) => "a client of the crate object_store, ranges of one object",
     };
     Subject { name, engine: (name, about), job: Job { server, work } }
 }
@@ -92,14 +125,23 @@ const fn at_most(metric: Metric, count: f64) -> Target {
 const WRITES: &[Metric] =
     &[Iops, LatencyUsP50, LatencyUsP99, PutsPerIo, BytesSentPerByte, CpuUsPerIo];
 const READS: &[Metric] = &[Iops, LatencyUsP50, LatencyUsP99, GetsPerIo, CpuUsPerIo];
+const IN_ORDER: &[Metric] = &[BytesPerS, LatencyUsP50, LatencyUsP99, GetsPerIo, CpuUsPerIo];
 const TIMES: &[Metric] = &[LatencyUsP50];
 
 fn own(work: Work) -> Vec<Subject<Job>> {
     vec![subject(NOWAIT, Server::Nowait(Before::Nothing), work)]
 }
 
-fn both(work: Work) -> Vec<Subject<Job>> {
-    [own(work), vec![subject(S3BACKER, Server::S3backer, work)]].concat()
+fn with_slatedb(work: Work) -> Vec<Subject<Job>> {
+    [own(work), vec![subject(SLATEDB, Server::Crate(Crate::SlateDb), work)]].concat()
+}
+
+fn with_both(work: Work) -> Vec<Subject<Job>> {
+    [with_slatedb(work), vec![subject(S3BACKER, Server::S3backer, work)]].concat()
+}
+
+fn with_plain(work: Work) -> Vec<Subject<Job>> {
+    [own(work), vec![subject(PLAIN, Server::Crate(Crate::Plain), work)]].concat()
 }
 
 fn caches(work: Work) -> Vec<Subject<Job>> {
@@ -113,53 +155,71 @@ fn caches(work: Work) -> Vec<Subject<Job>> {
 
 /// Makes the cases.
 pub(crate) fn cases() -> Vec<Case<Job>> {
-    let case = |name, title: &str, about, columns, subjects, targets| Case {
-        name,
-        title: title.to_owned(),
-        about,
-        source: String::new(),
-        columns,
-        subjects,
-        targets,
+    [writes(), reads(), edits()].concat()
+}
+
+fn case(
+    (name, title): (&'static str, &str),
+    about: &'static str,
+    columns: &'static [Metric],
+    subjects: Vec<Subject<Job>>,
+    targets: Vec<Target>,
+) -> Case<Job> {
+    let (title, source) = (title.to_owned(), String::new());
+    Case { name, title, about, source, columns, subjects, targets }
+}
+
+fn writes() -> Vec<Case<Job>> {
+    let write = |name, title, about, subjects, targets| {
+        case((name, title), about, WRITES, subjects, targets)
     };
-    let write =
-        |name, title, about, subjects, targets| case(name, title, about, WRITES, subjects, targets);
-    let read = |name, title, subjects, targets| case(name, title, "", READS, subjects, targets);
-    let time = |name, title, about, subjects| case(name, title, about, TIMES, subjects, Vec::new());
     vec![
         write(
             "flush",
             "a random write of 4 KiB and a flush, one after another",
             "The times are those of the writes; the rate has the flushes in it. s3backer asks the \
              store before each PUT (Expect: 100-continue): two ways there and back.",
-            both(Work::Write { flush: 1, clients: 1 }),
+            with_both(Work::Write { flush: 1, clients: 1 }),
             vec![at_most(PutsPerIo, 1.05), Target::at_least(Iops, NOWAIT, 0.87, S3BACKER)],
         ),
         write(
             "flush-16",
             "the same by 16 clients at once",
             "",
-            both(Work::Write { flush: 1, clients: 16 }),
+            with_both(Work::Write { flush: 1, clients: 16 }),
             vec![Target::at_least(Iops, NOWAIT, 12.0, S3BACKER)],
         ),
         write(
             "flush-64",
             "random writes of 4 KiB, a flush after 64",
             "What the store got, headers of requests included.",
-            own(Work::Write { flush: 64, clients: 1 }),
+            with_slatedb(Work::Write { flush: 64, clients: 1 }),
             vec![at_most(BytesSentPerByte, 1.15)],
         ),
+    ]
+}
+
+fn reads() -> Vec<Case<Job>> {
+    let read = |name, title, subjects, targets| case((name, title), "", READS, subjects, targets);
+    vec![
         read(
             "read",
             "random reads of 4 KiB without a cache, one after another",
-            both(Work::Read { depth: 1 }),
+            with_both(Work::Read { depth: 1 }),
             vec![at_most(GetsPerIo, 1.05), Target::at_most(LatencyUsP50, NOWAIT, 1.08, S3BACKER)],
         ),
         read(
             "read-16",
             "the same, 16 in flight",
-            both(Work::Read { depth: 16 }),
+            with_both(Work::Read { depth: 16 }),
             vec![Target::at_least(Iops, NOWAIT, 1.0, S3BACKER)],
+        ),
+        case(
+            ("sequential", "all in order without a cache, 256 KiB a request, 16 in flight"),
+            "The plain client has no server between: ranges of one object, as many in flight.",
+            IN_ORDER,
+            with_plain(Work::Sequential { depth: 16 }),
+            vec![Target::at_least(BytesPerS, NOWAIT, 0.9, PLAIN)],
         ),
         read(
             "cached",
@@ -170,6 +230,13 @@ pub(crate) fn cases() -> Vec<Case<Job>> {
                 Target::at_least(Iops, FOLDER, 0.7, LOCAL_DISK),
             ],
         ),
+    ]
+}
+
+fn edits() -> Vec<Case<Job>> {
+    let time =
+        |name, title, about, subjects| case((name, title), about, TIMES, subjects, Vec::new());
+    vec![
         time(
             "snapshot",
             "nowait image snapshot, the whole command",

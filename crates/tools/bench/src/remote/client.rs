@@ -34,7 +34,8 @@ pub(crate) struct Span {
 /// # Errors
 /// It cannot be started, or fails.
 pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
-    let mut words = vec!["--bs=4096".to_owned(), "--time_based".to_owned()];
+    let block_bytes = if matches!(work, Work::Sequential { .. }) { 256 << 10 } else { 4096 };
+    let mut words = vec![format!("--bs={block_bytes}"), "--time_based".to_owned()];
     words.push(format!("--runtime={}ms", span.runtime.as_millis()));
     words.push(format!("--randseed={}", span.seed));
     match work {
@@ -55,6 +56,9 @@ pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
                 "--group_reporting".to_owned(),
             ]),
         },
+        Work::Sequential { depth } => {
+            words.extend(["--rw=read".to_owned(), format!("--iodepth={depth}")]);
+        }
         Work::Snapshot | Work::Clone => {}
     }
     fio(target, &words, span)

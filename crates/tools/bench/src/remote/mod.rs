@@ -3,6 +3,7 @@
 //! ```text
 //!  RemoteArgs ─► suite ─► cases      what the client does, with which server, the targets
 //!                  ├─ subject        servers of an image, started with the store's address
+//!                  ├─ peer           other crates on the store, in a program of their own
 //!                  ├─ store          the store: one that is started here
 //!                  └─ relay          between them: delays, and counts what is asked for
 //! ```
@@ -10,6 +11,7 @@
 mod args;
 mod cases;
 mod client;
+mod peer;
 mod relay;
 mod store;
 mod subject;

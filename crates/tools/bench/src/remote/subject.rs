@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::cases::{Before, Local, Server as Kind};
 use super::client::Target;
+use super::peer::Peer;
 use super::store::{BUCKET, KEY, REGION, SECRET};
 use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
@@ -77,6 +78,10 @@ impl Place {
     pub(crate) fn serve(&self, kind: Kind, image: &str, size_bytes: u64) -> Result<Served> {
         let (mut command, target) = match kind {
             Kind::S3backer => self.s3backer(image, size_bytes)?,
+            Kind::Crate(which) => {
+                let why = format!("{} has no server", which.word());
+                return Err(BenchError::failed(why));
+            }
             Kind::Local(cache) => self.nowait(self.folder.join(image).display(), |command| {
                 if cache == Local::Memory {
                     command.args(["--cache", "user", "--cache-size"]);
@@ -159,11 +164,16 @@ impl Served {
     }
 }
 
-/// Says why a server cannot be had, if it cannot.
-pub(crate) fn lacks(kind: Kind) -> Option<String> {
-    if kind != Kind::S3backer {
-        return None;
+/// Says why a server cannot be had, if it cannot; `peers` is the program of other crates.
+pub(crate) fn lacks(kind: Kind, peers: &Path) -> Option<String> {
+    match kind {
+        Kind::Nowait(_) | Kind::Local(_) => None,
+        Kind::Crate(_) => Peer::lacks(peers),
+        Kind::S3backer => lacks_s3backer(),
     }
+}
+
+fn lacks_s3backer() -> Option<String> {
     let there = Command::new("s3backer").arg("--version").output().is_ok();
     let fuse = Path::new("/dev/fuse").exists();
     match (there, fuse) {

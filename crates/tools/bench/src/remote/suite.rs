@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use serde_json::json;
 use super::args::RemoteArgs;
 use super::cases::{Before, Job, Server, Work};
 use super::client::{self, Span};
-use super::relay::Relay;
+use super::peer::Peer;
+use super::relay::{Passed, Relay};
 use super::store::Store;
 use super::subject::{Place, lacks};
 use crate::args::Extent;
@@ -44,12 +46,14 @@ pub(crate) fn measure(
     let store = Store::start(&args.store, &scratch.path().join("store"))?;
     let relay = Relay::start(store.address())?;
     let place = Place { nowait, endpoint: relay.address(), folder: scratch.path().to_owned() };
-    let mut notes = leave_possible(&mut cases);
+    let peer = Peer { program: args.peers.clone(), endpoint: relay.address() };
+    let mut notes = leave_possible(&mut cases, &args.peers);
     let progress = Progress::new();
     runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
     progress.start_runs();
     let mut runs = Runs {
         place,
+        peer,
         relay,
         delay: Duration::from_millis(args.delay),
         extent: *extent,
@@ -86,10 +90,10 @@ pub(crate) fn measure(
 }
 
 /// Leaves the servers that can be had; returns why others cannot.
-fn leave_possible(cases: &mut Vec<Case<Job>>) -> Vec<String> {
+fn leave_possible(cases: &mut Vec<Case<Job>>, peers: &Path) -> Vec<String> {
     let mut notes = BTreeSet::new();
     for case in cases.iter_mut() {
-        case.subjects.retain(|subject| match lacks(subject.job.server) {
+        case.subjects.retain(|subject| match lacks(subject.job.server, peers) {
             Some(why) => {
                 notes.insert(format!("{} was not measured: {why}", subject.name));
                 false
@@ -105,6 +109,7 @@ fn leave_possible(cases: &mut Vec<Case<Job>>) -> Vec<String> {
 /// What the runs have in common.
 struct Runs {
     place: Place,
+    peer: Peer,
     relay: Relay,
     delay: Duration,
     extent: Extent,
@@ -121,6 +126,7 @@ impl Runs {
         let image = match (reads, job.server) {
             (true, Server::S3backer) => "filled-s3backer".to_owned(),
             (true, Server::Local(_)) => "filled-local".to_owned(),
+            (true, Server::Crate(which)) => format!("filled-{}", which.word()),
             (true, Server::Nowait(_)) => "filled".to_owned(),
             (false, _) => format!("written-{subject}-{job:?}-{round}"),
         };
@@ -144,7 +150,15 @@ impl Runs {
                 let us = self.place.image("clone", &[&name, &format!("clone-{round}")], &[])?;
                 return Ok(Sample::from([(Metric::LatencyUsP50, us)]));
             }
-            Work::Write { .. } | Work::Read { .. } => {}
+            Work::Write { .. } | Work::Read { .. } | Work::Sequential { .. } => {}
+        }
+        if let Server::Crate(which) = job.server {
+            let before = self.relay.passed();
+            let report = self.peer.run(which, job.work, &image, span)?;
+            let passed = self.relay.passed().since(before);
+            let mut sample = report.sample();
+            count(&mut sample, (passed, passed), (report.ios, report.bytes), reads);
+            return Ok(sample);
         }
         let served = self.place.serve(job.server, &image, size_bytes)?;
         client::touch(served.target(), span)?;
@@ -160,12 +174,8 @@ impl Runs {
         let written = self.relay.passed().since(before);
         let mut sample = parsed.sample;
         sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
-        sample.insert(Metric::GetsPerIo, read.gets as f64 / parsed.ios);
         // The end has to put what waits.
-        sample.insert(Metric::PutsPerIo, written.puts as f64 / parsed.ios);
-        if !reads {
-            sample.insert(Metric::BytesSentPerByte, written.sent as f64 / parsed.bytes);
-        }
+        count(&mut sample, (read, written), (parsed.ios, parsed.bytes), reads);
         Ok(sample)
     }
 
@@ -179,7 +189,10 @@ impl Runs {
                 let file = File::create(&path).and_then(|file| file.set_len(span.size_bytes));
                 file.context(|| path.display().to_string())?;
             }
-            Server::S3backer => {}
+            Server::Crate(which) if fills => {
+                return self.peer.fill(which, image, span.size_bytes);
+            }
+            Server::S3backer | Server::Crate(_) => {}
         }
         if fills {
             let plain = match server {
@@ -191,5 +204,19 @@ impl Runs {
             served.stop()?;
         }
         Ok(())
+    }
+}
+
+/// Adds what the store was asked for: until the client ended, and until all had ended.
+fn count(
+    sample: &mut Sample,
+    (read, written): (Passed, Passed),
+    (ios, bytes): (f64, f64),
+    reads: bool,
+) {
+    sample.insert(Metric::GetsPerIo, read.gets as f64 / ios);
+    sample.insert(Metric::PutsPerIo, written.puts as f64 / ios);
+    if !reads {
+        sample.insert(Metric::BytesSentPerByte, written.sent as f64 / bytes);
     }
 }

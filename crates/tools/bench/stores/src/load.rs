@@ -1,0 +1,108 @@
+//! Which blocks are read or written, by how many clients, until when; and what was measured.
+
+use futures_util::future::try_join_all;
+use hdrhistogram::Histogram;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) const BLOCK: u64 = 4096;
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) size: u64,
+    pub(crate) clients: u64,
+    pub(crate) runtime: Duration,
+    pub(crate) seed: u64,
+}
+
+impl Load {
+    /// Returns the `nth` block of an order in which each is once.
+    pub(crate) fn block(&self, nth: u64) -> u64 {
+        // A power of two, and an odd factor.
+        let blocks = 1 << (self.size / BLOCK).max(1).ilog2();
+        nth.wrapping_add(self.seed.wrapping_mul(0x51_7cc1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            % blocks
+    }
+
+    /// Has each client do `one` after another until the time is over, or `most` were begun; `one`
+    /// gets which it is of all.
+    pub(crate) async fn run<F>(
+        &self,
+        bytes: u64,
+        most: u64,
+        one: impl Fn(u64) -> F,
+    ) -> Result<serde_json::Value, Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let taken_ns = Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?);
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let client = async || -> Result<(), Failure> {
+            while start.elapsed() < self.runtime {
+                let nth = begun.fetch_add(1, Relaxed);
+                if nth >= most {
+                    break;
+                }
+                let at = Instant::now();
+                one(nth).await?;
+                let ns = at.elapsed().as_nanos() as u64;
+                taken_ns.lock().expect("no client panics").saturating_record(ns);
+                done.fetch_add(1, Relaxed);
+            }
+            Ok(())
+        };
+        try_join_all((0..self.clients).map(|_| client())).await?;
+        let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let taken_ns = taken_ns.into_inner().expect("no client panics");
+        let us = |quantile| taken_ns.value_at_quantile(quantile) as f64 / 1e3;
+        let done = done.into_inner();
+        Ok(serde_json::json!({
+            "ios": done,
+            "bytes": done * bytes,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "latency_us_p50": us(0.5),
+            "latency_us_p99": us(0.99),
+        }))
+    }
+}
+
+/// Returns what a block has as its data: not to be compressed, and told from other blocks.
+pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
+    let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
+    let word = || {
+        // xorshift*: a state that is not zero stays so.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = std::iter::repeat_with(word).take(BLOCK as usize / 8).flatten().collect();
+    bytes[..8].copy_from_slice(&block.to_le_bytes());
+    bytes
+}
+
+/// Fails if that is not the data of a block.
+pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
+    match bytes.len() >= 8 && bytes[..8] == block.to_le_bytes() {
+        true => Ok(()),
+        false => Err(format!("block {block} has other data").into()),
+    }
+}
+
+/// Processor time of the process.
+fn cpu_seconds() -> f64 {
+    // SAFETY: `used` is a live local that the call fills; zeroes are valid for it.
+    let used = unsafe {
+        let mut used: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut used);
+        used
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    seconds(used.ru_utime) + seconds(used.ru_stime)
+}

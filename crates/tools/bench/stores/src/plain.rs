@@ -1,0 +1,39 @@
+//! What the store gives a plain client: ranges of one object.
+
+use crate::load::{self, BLOCK, Failure, Load};
+use serde_json::{Value, json};
+use slatedb::object_store::{ObjectStore, ObjectStoreExt, path::Path};
+use std::sync::Arc;
+
+/// Bytes of a read in order.
+const RANGE: u64 = 256 << 10;
+
+fn path(image: &str) -> Path {
+    Path::from(format!("plain/{image}"))
+}
+
+pub(crate) async fn fill(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    size: u64,
+) -> Result<Value, Failure> {
+    let bytes: Vec<u8> = (0..size / BLOCK).flat_map(|block| load::data(block, 0)).collect();
+    store.put(&path(image), bytes.into()).await?;
+    Ok(json!({}))
+}
+
+pub(crate) async fn read(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    load: &Load,
+    in_order: bool,
+) -> Result<Value, Failure> {
+    let path = path(image);
+    let bytes = if in_order { RANGE } else { BLOCK };
+    let one = async |nth: u64| {
+        let at = if in_order { nth % (load.size / RANGE) * RANGE } else { load.block(nth) * BLOCK };
+        let data = store.get_range(&path, at..at + bytes).await?;
+        load::check(at / BLOCK, &data)
+    };
+    load.run(bytes, u64::MAX, one).await
+}

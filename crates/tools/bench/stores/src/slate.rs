@@ -1,0 +1,72 @@
+//! SlateDB with a key for each block, and flushes only where they are asked for.
+
+use crate::load::{self, BLOCK, Failure, Load};
+use serde_json::{Value, json};
+use slatedb::{Db, Settings, object_store::ObjectStore};
+use std::sync::Arc;
+
+/// Blocks of a flush, where all are written.
+const FILL_FLUSH: u64 = 1024;
+
+async fn open(store: Arc<dyn ObjectStore>, image: &str) -> Result<Db, Failure> {
+    let settings = Settings { flush_interval: None, ..Settings::default() };
+    Ok(Db::builder(format!("slatedb/{image}"), store).with_settings(settings).build().await?)
+}
+
+async fn put(db: &Db, block: u64, round: u64) -> Result<(), Failure> {
+    db.put(block.to_be_bytes(), load::data(block, round)).await?;
+    Ok(())
+}
+
+pub(crate) async fn fill(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    size: u64,
+) -> Result<Value, Failure> {
+    let db = open(store, image).await?;
+    for block in 0..size / BLOCK {
+        put(&db, block, 0).await?;
+        if block % FILL_FLUSH == FILL_FLUSH - 1 {
+            db.flush().await?;
+        }
+    }
+    db.flush().await?;
+    db.close().await?;
+    Ok(json!({}))
+}
+
+pub(crate) async fn write(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    load: &Load,
+    flush: u64,
+) -> Result<Value, Failure> {
+    let db = open(store, image).await?;
+    let one = async |nth: u64| {
+        put(&db, load.block(nth), nth).await?;
+        if nth % flush == flush - 1 {
+            db.flush().await?;
+        }
+        Ok(())
+    };
+    let report = load.run(BLOCK, u64::MAX, one).await?;
+    db.close().await?;
+    Ok(report)
+}
+
+pub(crate) async fn read(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    load: &Load,
+) -> Result<Value, Failure> {
+    let db = open(store, image).await?;
+    let one = async |nth: u64| {
+        let block = load.block(nth);
+        let data = db.get(block.to_be_bytes()).await?.ok_or("a block is missing")?;
+        load::check(block, &data)
+    };
+    // None twice: its cache has what was read.
+    let report = load.run(BLOCK, load.size / BLOCK, one).await?;
+    db.close().await?;
+    Ok(report)
+}
