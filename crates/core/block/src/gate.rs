@@ -39,6 +39,12 @@ impl Gate {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
 
+    /// Tells whether a wait was announced and has not ended. What the caller did before is seen by
+    /// a thread that begins to wait later: this changes the word too, though not its value.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.word.fetch_or(0, AcqRel) & WAITING != 0
+    }
+
     /// Makes this wait or the next one end early. True: the caller must rouse a sleeper.
     #[must_use]
     pub(crate) fn wake(&self) -> bool {

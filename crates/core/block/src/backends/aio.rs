@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 /// `data` of the poll that ends a wait; keys of requests have bit 63 clear.
 const ALARM: u64 = 1 << 63;
+const POLLOUT: u16 = 0x4;
 const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// How long a wait lasts at most where it cannot be ended, in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
@@ -265,12 +266,16 @@ impl Kaio {
         min: usize,
         deadline: Deadline,
     ) -> Result<usize, Errno> {
+        let mut alarm = false;
         let mut book = self.book.lock();
         if book.asking == 0 {
             // SAFETY: no thread asks the kernel for events, nor begins to: the lock is held.
-            let taken = unsafe { self.context.take(|event| self.end(&mut book, event, done)) };
+            let taken =
+                unsafe { self.context.take(|event| alarm |= self.end(&mut book, event, done)) };
             book.dealt_with = self.context.head();
             if taken >= min {
+                drop(book);
+                self.pass_on(alarm && min == 0);
                 return Ok(taken);
             }
         }
@@ -282,22 +287,37 @@ impl Kaio {
         book.asking -= 1;
         let count = asked?;
         for event in events.into_iter().take(count) {
-            self.end(&mut book, event, done);
+            alarm |= self.end(&mut book, event, done);
         }
         book.dealt_with = self.context.after(book.dealt_with, count as u32);
+        drop(book);
+        self.pass_on(alarm && min == 0);
         Ok(count)
     }
 
-    fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) {
+    /// Deals with an event; returns whether it is that of the alarm.
+    fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
-            self.armed.store(false, Relaxed);
-            return;
+            self.armed.store(false, Release);
+            return true;
         }
-        if book.requests.get_mut(event.data).is_some_and(|it| it.claims(event.res)) {
-            return;
-        }
-        if let Some(request) = book.requests.remove(event.data) {
+        let claimed = book.requests.get_mut(event.data).is_some_and(|it| it.claims(event.res));
+        if !claimed && let Some(request) = book.requests.remove(event.data) {
             done.push(finish(&request, event.res));
+        }
+        false
+    }
+
+    /// Sounds the alarm again, whose event this thread has taken, and not the one that it was to
+    /// wake: the kernel has called that, but shows it an empty ring, and it sleeps on.
+    ///
+    /// Either this sees that a thread waits, or that one, which has announced it since, sees that
+    /// there is no alarm (`sleep`): both change the word of the gate.
+    fn pass_on(&self, is_taken: bool) {
+        let is_due = is_taken && self.gate.is_waiting();
+        if is_due && !self.armed.swap(true, AcqRel) {
+            // An event counter can be written to: the event is there at once.
+            self.armed.store(self.submit_alarm(POLLOUT).is_ok(), Release);
         }
     }
 
@@ -427,29 +447,37 @@ impl Kaio {
         if self.any_failed.load(Acquire) {
             return Ok(());
         }
-        let cut = !self.armed.load(Relaxed) || self.starved.load(Relaxed);
+        let cut = !self.armed.load(Acquire) || self.starved.load(Relaxed);
         let slice = if cut { Deadline::after_ns(DEAF_SLICE_NS) } else { Deadline::NEVER };
         self.events(done, 1, deadline.min(slice)).map(drop)
     }
 
     /// Submits the poll whose cancellation ends a wait.
     fn arm(&self) {
-        if self.armed.load(Relaxed) || self.deaf.load(Relaxed) {
+        if self.deaf.load(Relaxed) || self.armed.swap(true, AcqRel) {
             return;
         }
-        let armed = match self.submit_alarm(self.anchor.raw()) {
-            // The application closed the anchor, or this thread has another descriptor table.
-            Err(Errno::BADF) => EventFd::new().and_then(|fresh| self.submit_alarm(fresh.raw())),
-            armed => armed,
-        };
-        self.armed.store(armed.is_ok(), Relaxed);
+        let armed = self.submit_alarm(0);
         self.deaf.store(armed == Err(Errno::INVAL), Relaxed);
+        self.armed.store(armed.is_ok(), Release);
     }
 
-    fn submit_alarm(&self, fd: i32) -> Result<(), Errno> {
+    /// Submits a poll of nothing but these events. Only the thread that has set `armed` does.
+    fn submit_alarm(&self, events: u16) -> Result<(), Errno> {
+        match self.submit_poll(self.anchor.raw(), events) {
+            // The application closed the anchor, or this thread has another descriptor table.
+            Err(Errno::BADF) => {
+                EventFd::new().and_then(|fresh| self.submit_poll(fresh.raw(), events))
+            }
+            submitted => submitted,
+        }
+    }
+
+    fn submit_poll(&self, fd: i32, events: u16) -> Result<(), Errno> {
         let block = self.blocks.address(self.depth);
-        // SAFETY: only the reaper uses this block, and only while the poll is not in flight.
-        unsafe { block.write(aio_blocks::poll(fd, 0, ALARM)) };
+        // SAFETY: only the thread that has set `armed` uses this block, and only while the poll is
+        // not in flight.
+        unsafe { block.write(aio_blocks::poll(fd, events, ALARM)) };
         // SAFETY: the block lives as long as the context; a poll names no other memory.
         match unsafe { self.context.submit(&mut [block]) } {
             Ok(0) => Err(Errno::AGAIN),
@@ -605,3 +633,6 @@ fn finish(request: &Request, result: i64) -> Completion {
     };
     Completion { token: request.token, result }
 }
+
+#[cfg(test)]
+mod tests;
