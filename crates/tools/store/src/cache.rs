@@ -14,16 +14,15 @@
 //! finds damaged is asked of the store anew.
 
 mod folder;
-mod pages;
 mod writer;
 
+use crate::pages;
 use bytes::Bytes;
 use folder::Folder;
 use futures_util::StreamExt;
 use nowait::{CacheMode, Nowait};
 use nowait_log::ImageId;
 use nowait_sys::mutex::Mutex;
-use pages::{Page, PageKey, Pages};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
@@ -81,6 +80,17 @@ impl Segment {
         PageKey { segment: self, number: number as u32 }
     }
 }
+
+/// Names a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PageKey {
+    segment: Segment,
+    /// Its place in the segment, in pages.
+    number: u32,
+}
+
+type Page = pages::Page<PageKey>;
+type Pages = pages::Pages<PageKey>;
 
 /// A cache. Several images may share it, each with a thread of its own.
 #[derive(Debug)]
@@ -190,7 +200,7 @@ impl Cache {
     /// Forgets what is here of a log from a segment on, which none of its writers has put.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
-        state.pages.forget(from);
+        state.pages.forget(|key| key.segment.follows(from));
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
@@ -220,7 +230,7 @@ impl Cache {
     #[cfg(test)]
     pub(crate) fn segments(&self) -> HashSet<Segment> {
         let state = self.state.lock();
-        let pages = (0..state.pages.len()).filter_map(|slot| state.pages.page(slot));
+        let pages = (0..state.pages.slots_used()).filter_map(|slot| state.pages.page(slot));
         pages.map(|page| page.key.segment).collect()
     }
 

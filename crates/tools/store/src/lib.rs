@@ -3,7 +3,8 @@
 //! * [`url`]: where an image is; `place`: the store itself, by the crate `object_store`; `folder`:
 //!   a folder as one, with the condition that it lacks
 //! * [`client`]: operations of the machine, asked of a store
-//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder
+//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder; [`pages`]:
+//!   which of its pages are where, for other caches, too
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
@@ -26,6 +27,7 @@ pub mod edit;
 mod folder;
 pub mod image;
 mod key_file;
+pub mod pages;
 mod place;
 pub mod probe;
 mod reader;

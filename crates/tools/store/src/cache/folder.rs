@@ -10,8 +10,7 @@
 //! checksum of a page, with its name in it, tells what is there. No page is believed without it. It
 //! is no CRC32C: that of what ends with its own, as segments do, depends on the length only.
 
-use super::pages::{Page, PageKey, Pages};
-use super::{PAGE_BYTES, Segment, sum};
+use super::{PAGE_BYTES, Page, PageKey, Pages, Segment, sum};
 use bytes::Bytes;
 use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions, Zeroing};
 use nowait_sys::file::{O_NOFOLLOW, O_NONBLOCK};
@@ -113,7 +112,7 @@ impl Folder {
                 let page = page_of(row);
                 // Slots behind the last page were never used.
                 if page.is_some() {
-                    while pages.len() < slot {
+                    while pages.slots_used() < slot {
                         pages.restore(None);
                     }
                     pages.restore(page);

@@ -1,8 +1,7 @@
 //! The thread that writes pages into the folder of a cache, and then the rows of the table.
 
-use super::State;
 use super::folder::{Folder, ROWS};
-use super::pages::Page;
+use super::{Page, State};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

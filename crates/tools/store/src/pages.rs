@@ -1,0 +1,178 @@
+//! Which page of a cache is in which slot, and which one goes when room is needed: a clock goes
+//! round, and takes the first page that was not asked for since it came by; after a while, the next
+//! one. A page is known by its key, whatever that is to the cache.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Most pages for which there is room in the index from the beginning: 128 GiB.
+const ROOM_MAX: u32 = 8 << 20;
+
+/// Pages that the clock comes by at in vain; then the next one goes. A round of a large cache would
+/// take long.
+const STEPS_MAX: usize = 1024;
+
+/// A page that is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<K> {
+    /// Its name.
+    pub key: K,
+    /// In bytes; the last one is shorter.
+    pub len: u32,
+    /// A checksum of its name and its bytes, if the cache has use for one.
+    pub sum: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot<K> {
+    page: Option<Page<K>>,
+    is_used: bool,
+    /// A page is on its way into it.
+    is_busy: bool,
+}
+
+impl<K> Slot<K> {
+    fn with(page: Option<Page<K>>) -> Slot<K> {
+        Slot { page, is_used: false, is_busy: false }
+    }
+}
+
+/// The slots of a cache.
+#[derive(Debug)]
+pub struct Pages<K> {
+    slots: Vec<Slot<K>>,
+    slots_max: u32,
+    index: HashMap<K, u32>,
+    /// Slots whose pages were forgotten: they are taken first.
+    free: Vec<u32>,
+    hand: u32,
+}
+
+impl<K: Copy + Eq + Hash> Pages<K> {
+    /// Makes room for so many pages.
+    pub fn new(slots_max: u32) -> Pages<K> {
+        // Tables that grow stop all images while they do; memory that is not touched is not used.
+        let room = slots_max.min(ROOM_MAX) as usize;
+        let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
+        Pages { slots, slots_max, index, free: Vec::new(), hand: 0 }
+    }
+
+    /// Adds a slot behind the others, with the page that it had before the program began.
+    pub fn restore(&mut self, page: Option<Page<K>>) {
+        let slot = self.slots.len() as u32;
+        let new = page.filter(|page| !self.index.contains_key(&page.key));
+        self.slots.push(Slot::with(new));
+        self.index.extend(new.map(|page| (page.key, slot)));
+    }
+
+    /// Returns how many slots were ever used.
+    pub fn slots_used(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Returns the page of a slot.
+    pub fn page(&self, slot: u32) -> Option<Page<K>> {
+        self.slots.get(slot as usize)?.page
+    }
+
+    /// Forgets the pages with certain keys.
+    pub fn forget(&mut self, is_meant: impl Fn(&K) -> bool) {
+        let meant: Vec<K> = self.index.keys().copied().filter(is_meant).collect();
+        meant.iter().for_each(|key| self.remove(key));
+    }
+
+    /// Tells whether a page is here.
+    pub fn contains(&self, key: &K) -> bool {
+        self.index.contains_key(key)
+    }
+
+    /// Returns where a page is, which will stay a while.
+    pub fn find(&mut self, key: &K) -> Option<(u32, Page<K>)> {
+        let number = *self.index.get(key)?;
+        let slot = &mut self.slots[number as usize];
+        slot.is_used = true;
+        Some((number, slot.page?))
+    }
+
+    /// Takes a slot, which has no page then, until [`Pages::put`] or [`Pages::give_up`]. `None`:
+    /// all are taken.
+    pub fn take(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize].is_busy = true;
+            return Some(slot);
+        }
+        if self.slots_used() < self.slots_max {
+            self.slots.push(Slot { is_busy: true, ..Slot::with(None) });
+            return Some(self.slots_used() - 1);
+        }
+        for step in 0..2 * self.slots.len() {
+            let number = self.hand;
+            self.hand = (self.hand + 1) % self.slots_used();
+            let slot = &mut self.slots[number as usize];
+            match slot {
+                Slot { is_busy: true, .. } => {}
+                Slot { is_used: true, .. } if step < STEPS_MAX => slot.is_used = false,
+                _ => {
+                    slot.is_busy = true;
+                    if let Some(page) = slot.page.take() {
+                        self.index.remove(&page.key);
+                    }
+                    return Some(number);
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts a page into a slot that was taken. Another one of the name is gone.
+    pub fn put(&mut self, slot: u32, page: Page<K>) {
+        self.remove(&page.key);
+        self.slots[slot as usize] = Slot::with(Some(page));
+        self.index.insert(page.key, slot);
+    }
+
+    /// Gives a slot that was taken back, without a page.
+    pub fn give_up(&mut self, slot: u32) {
+        self.slots[slot as usize] = Slot::with(None);
+    }
+
+    /// Forgets a page.
+    pub fn remove(&mut self, key: &K) {
+        if let Some(slot) = self.index.remove(key) {
+            self.slots[slot as usize].page = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// Takes no further slots: there is no room for more than there are.
+    pub fn stop_growing(&mut self) {
+        self.slots_max = self.slots_used();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(pages: &mut Pages<u32>, key: u32) {
+        let slot = pages.take().unwrap();
+        pages.put(slot, Page { key, len: 1, sum: 0 });
+    }
+
+    /// A page that is changed again and again costs no other one.
+    #[test]
+    fn the_slot_of_a_page_that_was_forgotten_is_taken_first() {
+        let mut pages = Pages::new(4);
+        (0..4).for_each(|key| put(&mut pages, key));
+        for _ in 0..100 {
+            pages.remove(&2);
+            put(&mut pages, 2);
+        }
+        assert!((0..4).all(|key| pages.contains(&key)));
+        put(&mut pages, 4);
+        assert_eq!((0..5).filter(|key| pages.contains(key)).count(), 4, "one has gone");
+        pages.forget(|key| *key < 5);
+        (10..14).for_each(|key| put(&mut pages, key));
+        assert!((10..14).all(|key| pages.contains(&key)) && pages.slots_used() == 4);
+    }
+}
