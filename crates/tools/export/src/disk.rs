@@ -4,6 +4,7 @@ use crate::{
     Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd, Source, Tag,
     burst::Burst, stripes::Shared,
 };
+use core::ops::Range;
 use nowait::{
     Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
 };
@@ -296,9 +297,8 @@ impl Medium for Disk {
     }
 
     fn read(&mut self, image: &Arc<Image<Source>>, mut chunk: Chunk, offset: u64, tag: Tag) {
-        let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
-        let first = at / align * align;
-        let last = (at + len).next_multiple_of(align);
+        let (at, len) = (image.place(offset), chunk.data().len() as u64);
+        let Range { start: first, end: last } = image.file().span(&(at..at + len));
         if first != at || last != at + len {
             let before = (at - first) as usize;
             chunk = self.pool.widened(chunk, before, (last - first) as usize);
@@ -306,6 +306,10 @@ impl Medium for Disk {
         let needed = (at + len - first) as usize;
         match image.file() {
             Source::File(file) => self.add(file, (What::Read(chunk, first), needed), tag, None),
+            Source::Remote(remote) if remote.read_now(&mut chunk, first) => {
+                let (result, chunk) = (Ok(()), Some(chunk));
+                self.ended.push_back(RequestEnd { tag, result, chunk, extents: Vec::new() });
+            }
             Source::Remote(remote) => remote.read_chunk(chunk, first, tag, &self.mailbox),
             Source::Object(object) => object.read_chunk(chunk, first, tag, &self.mailbox),
         }

@@ -4,7 +4,7 @@ use crate::{
     Backing, Source, Stats,
     claim::{self, Claim},
     object::{Object, ObjectOptions},
-    remote::{Patience, Remote},
+    remote::{Cache as ServerCache, Patience, Remote},
     stripes::Stripes,
 };
 use core::{
@@ -50,6 +50,8 @@ pub struct ImageOptions {
     pub sector_bytes: Option<u32>,
     /// What becomes of it when its server cannot be reached.
     pub patience: Patience,
+    /// What `cache` is for images on NBD servers, with [`Cache::User`]: one for all of them.
+    pub server_cache: Option<Arc<ServerCache>>,
     /// How it is opened, if it lies on an object store.
     pub object: ObjectOptions,
 }
@@ -327,16 +329,30 @@ fn open_source(
         Backing::Nbd(address) => address,
     };
     let shown = options.path.display();
-    if options.cache != Cache::None {
-        return Err(ImageError(format!("{shown}: --cache is for files, not for an NBD server")));
-    }
-    let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience)
+    let cache =
+        cache_of_server(options).map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
+    let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience, cache)
         .map_err(|error| ImageError(format!("{shown}: {error}")))?;
     if !(options.read_only || remote.is_read_only() || remote.flushes()) {
         let reason = "the server has no flush, nothing written would be safe: say read-only";
         return Err(ImageError(format!("{shown}: {reason}")));
     }
     Ok(Source::Remote(Arc::new(remote)))
+}
+
+/// Returns the cache of an image on an NBD server.
+///
+/// # Errors
+/// There is none that would be true.
+fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
+    match options.cache {
+        Cache::None => Ok(None),
+        Cache::Host => Err("--cache host is for files: say user"),
+        Cache::User if options.force_share => {
+            Err("--cache user does not see what others change: leave it or --force-share out")
+        }
+        Cache::User => Ok(options.server_cache.as_ref()),
+    }
 }
 
 /// An image on a store has one writer: the second one would take it from the first.

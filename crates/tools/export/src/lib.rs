@@ -51,6 +51,6 @@ pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
 pub use nowait_store::{Cache as StoreCache, StoreOptions};
 pub use object::{Durability, Object, ObjectOptions};
-pub use remote::{ConnectionCounts, Patience};
+pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience};
 pub use source::Source;
 pub use stats::{Kind, Stats};

@@ -82,6 +82,16 @@ impl Source {
         }
     }
 
+    /// Returns what has to be read for a range: whole blocks, and what a cache has use for.
+    pub(crate) fn span(&self, range: &Range<u64>) -> Range<u64> {
+        let align = self.block_bytes();
+        let blocks = range.start / align * align..range.end.next_multiple_of(align);
+        match self {
+            Source::File(_) | Source::Object(_) => blocks,
+            Source::Remote(remote) => remote.span(blocks),
+        }
+    }
+
     pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
         match self {
             Source::File(file) => file.read_at(bytes, at).map_err(|error| error.errno()),

@@ -24,7 +24,7 @@ use std::{
     },
     thread,
 };
-use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, export, greeting, next_end};
+use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, cached, export, greeting, next_end};
 
 /// For servers that come back: longer than any test takes.
 const LONG: Patience =
@@ -258,11 +258,13 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
     }
 }
 
-fn survives(seed: u64) -> (u64, u64) {
+/// With a cache of so many bytes; returns how often a server was lost, how many changes were
+/// repeated, and how many reads the cache has answered.
+fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
     let server = Served::start(Faulty::new(seed), Faulty::serve);
     // The first connection is made once only.
     let mut rig = (0..30)
-        .find_map(|_| support::open(&server.socket(), LONG).ok())
+        .find_map(|_| support::open_with(&cached(&server.socket(), LONG, cache_bytes)).ok())
         .map(|(nowait, image)| Rig::of(&nowait, image))
         .expect("it lets us in at last");
     let (mut numbers, mut model, mut step) = (Numbers(seed), vec![0; SIZE as usize], 0);
@@ -294,18 +296,54 @@ fn survives(seed: u64) -> (u64, u64) {
     drop(rig);
     let storage = server.stop().storage;
     assert!(storage.durable == model, "seed {seed}: what was flushed is lost");
-    (counts.reconnects, counts.repeated)
+    [counts.reconnects, counts.repeated, counts.cache.hits]
+}
+
+fn survive(cache_bytes: u64) -> [u64; 3] {
+    let mut sums = [0; 3];
+    for seed in 0..40 {
+        let counts = survives(seed, cache_bytes);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    sums
 }
 
 #[test]
 fn what_was_flushed_is_there_whatever_a_server_does() {
-    let (mut reconnects, mut repeated) = (0, 0);
-    for seed in 0..40 {
-        let counts = survives(seed);
-        reconnects += counts.0;
-        repeated += counts.1;
-    }
+    let [reconnects, repeated, hits] = survive(0);
     assert!(reconnects > 100 && repeated > 100, "{reconnects} times, {repeated} changes");
+    assert_eq!(hits, 0);
+}
+
+/// It has no room for all of the image.
+#[test]
+fn what_is_cached_is_true_whatever_a_server_does() {
+    let [reconnects, repeated, hits] = survive(SIZE * 3 / 4);
+    assert!(reconnects > 100 && repeated > 100, "{reconnects} times, {repeated} changes");
+    assert!(hits > 100, "{hits}");
+}
+
+/// What is cached is read while the server is away.
+#[test]
+fn reads_of_what_is_cached_do_not_wait_for_the_server() {
+    let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
+        *clients += 1;
+        let first = *clients == 1;
+        let _ = serve_until(storage, client, (SIZE, CAN), |heard| first && heard.kind == 0);
+    });
+    let mut rig = Rig::with(&cached(&server.socket(), LONG, SIZE));
+    assert_eq!(rig.write(0, &[1; 8192], false), Ok(()));
+    // The server never answers this one.
+    let chunk = rig.disk.pool().take(4096);
+    rig.disk.read(&rig.image, chunk, 8192, Tag { slot: 1, ..TAG });
+    assert_eq!(rig.read(4096..8192), Ok(vec![1; 4096]));
+    assert_eq!(rig.connection().cache.hits, 1);
+    let support::Rig { mut disk, epoll, image } = rig;
+    drop(image);
+    let ended = next_end(&mut disk, &epoll);
+    assert_eq!((ended.tag.slot, ended.result), (1, Err(Errno::IO)));
+    disk.pool().give_back(ended.chunk.unwrap());
+    server.stop();
 }
 
 /// Lets a client in, and answers as the storage does, until `ends` says so of a request.

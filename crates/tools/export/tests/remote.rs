@@ -4,7 +4,7 @@
 mod support;
 
 use nowait::{Errno, Nowait};
-use nowait_export::{Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
+use nowait_export::{Cache, Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
 use nowait_sys::{epoll::Epoll, time::Deadline};
 use proptest::prelude::*;
 use std::{
@@ -22,7 +22,7 @@ use std::{
     process::{Child, Command, Stdio},
     thread,
 };
-use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, export, greeting, next_end, open};
+use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, cached, export, greeting, next_end, open};
 
 /// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
 fn note_skip(program: &str) {
@@ -101,7 +101,19 @@ fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
 }
 
 fn agrees_with_a_model(server: &Server, seed: u64) {
-    let (mut rig, mut numbers) = (Rig::new(&server.socket()), Numbers(seed));
+    let options = support::options(&server.socket(), Patience::default());
+    image_agrees_with_a_model(server, Rig::with(&options), seed);
+}
+
+/// Before its image is a cache that has not room for all of it; returns how often that has
+/// answered.
+fn cached_agrees_with_a_model(server: &Server, seed: u64) -> u64 {
+    let options = cached(&server.socket(), Patience::default(), SIZE * 3 / 4);
+    image_agrees_with_a_model(server, Rig::with(&options), seed)
+}
+
+fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
+    let mut numbers = Numbers(seed);
     assert_eq!(rig.image.size(), SIZE);
     let mut model = server.contents();
     let place = |range: &Range<u64>| range.start as usize..range.end as usize;
@@ -135,6 +147,7 @@ fn agrees_with_a_model(server: &Server, seed: u64) {
     }
     assert_eq!(rig.flush(), Ok(()));
     assert!(server.contents() == model, "seed {seed}: the server's file differs");
+    rig.connection().cache.hits
 }
 
 #[test]
@@ -152,6 +165,22 @@ fn an_image_of_large_blocks_is_what_was_written() {
         let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];
         let Some(server) = nbdkit("blocksize-policy", &policy) else { return };
         agrees_with_a_model(&server, seed);
+    }
+}
+
+/// Its blocks are smaller than pages, as large, and larger.
+#[test]
+fn a_cached_image_is_what_was_written() {
+    for seed in 0..4 {
+        let Some(server) = qemu("writeback") else { return };
+        assert!(cached_agrees_with_a_model(&server, seed) > 10);
+        for bytes in [4096, 16_384] {
+            let [least, usual] =
+                ["minimum", "preferred"].map(|which| format!("blocksize-{which}={bytes}"));
+            let policy = [&least, &usual, "blocksize-error-policy=error"];
+            let Some(server) = nbdkit("blocksize-policy", &policy) else { return };
+            assert!(cached_agrees_with_a_model(&server, seed) > 10, "{bytes}");
+        }
     }
 }
 
@@ -364,6 +393,100 @@ fn a_server_is_left_with_a_word() {
     let heard = thread.join().unwrap();
     let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
+}
+
+/// Reads a request; returns its kind and its cookie.
+fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
+    let mut header = [0; 28];
+    client.read_exact(&mut header).unwrap();
+    let len = u32::from_be_bytes(*header[24..].first_chunk().unwrap());
+    if header[7] == 1 {
+        client.read_exact(&mut vec![0; len as usize]).unwrap();
+    }
+    (header[7], *header[8..].first_chunk().unwrap())
+}
+
+fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
+    [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read].concat()
+}
+
+fn begin_read(rig: &mut Rig, tag: Tag) {
+    let chunk = rig.disk.pool().take(4096);
+    rig.disk.read(&rig.image, chunk, 0, tag);
+}
+
+/// The server had read them before it wrote, and says so after it.
+#[test]
+fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let (read, old) = heard(&mut client);
+        let (write, new) = heard(&mut client);
+        assert_eq!((read, write), (0, 1));
+        client.write_all(&said(0, new, &[])).unwrap();
+        client.write_all(&said(0, old, &[1; 4096])).unwrap();
+        let (again, cookie) = heard(&mut client);
+        assert_eq!(again, 0, "it is asked");
+        client.write_all(&said(0, cookie, &[2; 4096])).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
+    begin_read(&mut rig, Tag { slot: 1, ..TAG });
+    // Not a whole page, which would be in the cache by itself.
+    assert_eq!(rig.write(0, &[2; 512], false), Ok(()));
+    let ended = next_end(&mut rig.disk, &rig.epoll);
+    assert_eq!((ended.tag.slot, ended.result), (1, Ok(())));
+    rig.disk.pool().give_back(ended.chunk.unwrap());
+    // The first asks the server.
+    assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
+    assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
+    let cache = rig.connection().cache;
+    assert_eq!((cache.hits, cache.misses), (1, 2));
+    drop(rig);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing_in_the_cache() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let (read, cookie) = heard(&mut client);
+        client.write_all(&said(0, cookie, &[1; 4096])).unwrap();
+        let (write, cookie) = heard(&mut client);
+        client.write_all(&said(28, cookie, &[])).unwrap();
+        let (again, cookie) = heard(&mut client);
+        assert_eq!((read, write, again), (0, 1, 0));
+        client.write_all(&said(0, cookie, &[3; 4096])).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]), "from the cache");
+    assert_eq!(rig.write(0, &[2; 4096], false), Err(Errno::NOSPC));
+    assert_eq!(rig.read(0..4096), Ok(vec![3; 4096]), "neither the old ones nor the new ones");
+    drop(rig);
+    thread.join().unwrap();
+}
+
+/// What is cached of an image whose server is lost fails as all the rest.
+#[test]
+fn a_cached_image_fails_with_its_server() {
+    let Some(mut server) = qemu("writeback") else { return };
+    let mut rig = Rig::with(&cached(&server.socket(), Patience::default(), 1 << 20));
+    assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]));
+    server.kill();
+    assert_eq!(rig.flush(), Err(Errno::IO), "the write may be lost");
+    assert_eq!(rig.read(0..4096), Err(Errno::IO));
+}
+
+#[test]
+fn a_cache_that_would_not_be_true_is_refused() {
+    let options = support::options(Path::new("/nowhere"), Patience::default());
+    let host = ImageOptions { cache: Cache::Host, ..options.clone() };
+    let user = ImageOptions { cache: Cache::User, read_only: true, force_share: true, ..options };
+    for (options, expected) in [(host, "say user"), (user, "does not see what others change")] {
+        let error = support::open_with(&options).map(drop).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    }
 }
 
 /// Greets as `answers` say, one connection, and keeps it until the client goes.

@@ -9,6 +9,7 @@
 //! order in which they took effect, and the journal has it.
 
 use super::{
+    cache::Visit,
     journal::{self, Change, Journal},
     request::{End, Memory, Request},
     stream::Stream,
@@ -99,17 +100,18 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Has a server asked for something. Does not wait.
-    pub(super) fn ask(&self, command: Command, memory: Memory, end: End) {
+    /// Has a server asked for something, which visits a cache if there is one. Does not wait.
+    pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
             drop(state);
+            drop(visit);
             return end.tell(Err(Errno::IO), memory);
         }
         if state.phase == Phase::Down {
             state.waits_since.get_or_insert_with(Instant::now);
         }
-        let cookie = state.add(command, memory, end);
+        let cookie = state.add(Request { visit, ..Request::new(command, memory, end) });
         state.unsent.push_back(cookie);
         drop(state);
         self.news.notify_one();
@@ -212,7 +214,7 @@ impl Line {
         if waits && self.keeps {
             self.news.notify_one();
         }
-        request.end.tell(result, memory);
+        request.tell(result, memory);
         outcome
     }
 
@@ -326,17 +328,18 @@ impl Line {
         let requests = core::mem::take(&mut state.requests);
         state.journal.forget(u64::MAX);
         drop(state);
-        for request in requests.into_values() {
-            request.end.tell(Err(Errno::IO), request.memory.unwrap_or(Memory::Nothing));
+        for mut request in requests.into_values() {
+            let memory = request.memory.take().unwrap_or(Memory::Nothing);
+            request.tell(Err(Errno::IO), memory);
         }
     }
 }
 
 impl State {
-    fn add(&mut self, command: Command, memory: Memory, end: End) -> u64 {
+    fn add(&mut self, request: Request) -> u64 {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
-        self.requests.insert(cookie, Request::new(command, memory, end));
+        self.requests.insert(cookie, request);
         cookie
     }
 
@@ -346,7 +349,8 @@ impl State {
             return None;
         }
         self.makes_room = true;
-        let cookie = self.add(Command::plain(Kind::Flush), Memory::Nothing, End::Room);
+        let flush = Request::new(Command::plain(Kind::Flush), Memory::Nothing, End::Room);
+        let cookie = self.add(flush);
         self.send(cookie)
     }
 
@@ -421,7 +425,7 @@ mod tests {
     fn write(line: &Line, at: u64) {
         let command = Command { kind: Kind::Write, flags: 0, at, len: WRITE };
         let end = End::Call(mpsc::sync_channel(1).0);
-        line.ask(command, Memory::Bytes(vec![0; WRITE as usize]), end);
+        line.ask(command, Memory::Bytes(vec![0; WRITE as usize]), None, end);
     }
 
     fn send(line: &Line) -> Option<u64> {
@@ -466,7 +470,7 @@ mod tests {
         write(&line, 0);
         write(&line, u64::from(WRITE));
         let end = End::Call(mpsc::sync_channel(1).0);
-        line.ask(Command::plain(Kind::Flush), Memory::Nothing, end);
+        line.ask(Command::plain(Kind::Flush), Memory::Nothing, None, end);
         assert_eq!([send(&line), send(&line)], [Some(0), Some(1)]);
         answer(&line, 0);
         assert_eq!(send(&line), Some(2));

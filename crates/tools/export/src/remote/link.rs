@@ -3,6 +3,7 @@
 
 use super::{
     Patience,
+    cache::ImageCache,
     handshake::{self, Export},
     journal::Failure,
     line::Line,
@@ -25,6 +26,7 @@ use std::{
 pub(super) struct Link {
     pub(super) nowait: Nowait,
     pub(super) line: Arc<Line>,
+    pub(super) cached: Option<Arc<ImageCache>>,
     pub(super) address: NbdAddress,
     pub(super) shown: String,
     pub(super) export: Export,
@@ -45,6 +47,8 @@ impl Link {
         if let Some(Err(reason)) = ended {
             self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
         }
+        // Before the first request fails: what is read then fails, too.
+        self.cached.iter().for_each(|cached| cached.end());
         self.line.give_up();
     }
 

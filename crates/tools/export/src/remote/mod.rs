@@ -5,7 +5,12 @@
 //! send and receive (`link`), by TLS if that is wanted (`tls`). Those changes are kept (`journal`)
 //! that the server has answered and not made durable: to a server that was started again they are
 //! repeated first, and then all is asked again that was not answered.
+//!
+//! All that is asked may visit a cache (`cache`), which has to know what is being changed
+//! (`changes`).
 
+mod cache;
+mod changes;
 mod handshake;
 mod journal;
 mod line;
@@ -16,6 +21,7 @@ mod tls;
 mod wire;
 
 use crate::{Chunk, Mailbox, Tag, backing::NbdAddress, stripes::Shared as Blocks};
+use cache::ImageCache;
 use core::{
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -33,6 +39,8 @@ use std::{
 };
 use stream::Stream;
 use wire::{Command, Kind};
+
+pub use cache::{Cache, CacheCounts};
 
 type Done = Result<(), Errno>;
 
@@ -58,6 +66,8 @@ pub struct ConnectionCounts {
     pub repeated: u64,
     /// Bytes kept of changes that are not durable.
     pub kept_bytes: u64,
+    /// If there is a cache.
+    pub cache: CacheCounts,
 }
 
 /// As much is kept of changes that are not durable: then there is a flush. Bytes.
@@ -71,13 +81,15 @@ pub struct Remote {
     shown: String,
     export: Export,
     line: Arc<Line>,
+    cached: Option<Arc<ImageCache>>,
     reconnects: Arc<AtomicU64>,
     repeated: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Remote {
-    /// Connects to `address`, given as `shown`. Blocks, some seconds at most.
+    /// Connects to `address`, given as `shown`; what it has may be cached. Blocks, some seconds at
+    /// most.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or is none of NBD.
@@ -86,14 +98,18 @@ impl Remote {
         address: &NbdAddress,
         shown: String,
         patience: Patience,
+        cache: Option<&Arc<Cache>>,
     ) -> io::Result<Remote> {
         let (stream, export) = handshake::choose(Stream::to(&address.server)?, address)?;
+        let end = export.size - export.size % u64::from(export.block_bytes);
+        let cached = cache.map(|cache| Arc::new(cache.image(end)));
         let kept_bytes = if patience.outage.is_zero() { 0 } else { JOURNAL_BYTES };
         let line = Arc::new(Line::new(kept_bytes));
         let (reconnects, repeated) = (Arc::default(), Arc::default());
         let link = Link {
             nowait: nowait.clone(),
             line: line.clone(),
+            cached: cached.clone(),
             address: address.clone(),
             shown: shown.clone(),
             export,
@@ -104,7 +120,7 @@ impl Remote {
         let named = thread::Builder::new().name("nowait-nbd-in".to_owned());
         let thread = Some(named.spawn(move || link.run(stream))?);
         let (nowait, address) = (nowait.clone(), address.clone());
-        Ok(Remote { nowait, address, shown, export, line, reconnects, repeated, thread })
+        Ok(Remote { nowait, address, shown, export, line, cached, reconnects, repeated, thread })
     }
 
     /// Returns what became of the connection.
@@ -115,6 +131,7 @@ impl Remote {
             reconnects: self.reconnects.load(Relaxed),
             repeated: self.repeated.load(Relaxed),
             kept_bytes: kept_bytes as u64,
+            cache: self.cached.as_ref().map_or_else(CacheCounts::default, |it| it.counts()),
         }
     }
 
@@ -162,6 +179,19 @@ impl Remote {
         self.export.flags & flag != 0
     }
 
+    /// Returns what has to be read for a range of whole blocks.
+    pub(crate) fn span(&self, blocks: Range<u64>) -> Range<u64> {
+        match &self.cached {
+            Some(cached) => cached.span(&blocks),
+            None => blocks,
+        }
+    }
+
+    /// Fills all of `chunk`, if it need not be asked for. Does not wait.
+    pub(crate) fn read_now(&self, chunk: &mut Chunk, at: u64) -> bool {
+        self.cached.as_ref().is_some_and(|cached| cached.read(chunk.whole_mut(), at))
+    }
+
     /// Reads into all of `chunk`; its end comes into `mailbox`.
     pub(crate) fn read_chunk(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>) {
         let end = End::Mail(mailbox.clone(), tag, None);
@@ -201,12 +231,18 @@ impl Remote {
         if self.flushes() { self.call((Kind::Flush, 0), 0, 0, Memory::Nothing).0 } else { Ok(()) }
     }
 
-    /// Fills `bytes`, at most a chunk's worth. Blocks.
+    /// Fills `bytes`, whole blocks and at most a chunk's worth. Blocks.
     pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Done {
-        let memory = Memory::Bytes(vec![0; bytes.len()]);
-        let (done, memory) = self.call((Kind::Read, 0), at, bytes.len() as u64, memory);
+        if self.cached.as_ref().is_some_and(|cached| cached.read(bytes, at)) {
+            return Ok(());
+        }
+        let span = self.span(at..at + bytes.len() as u64);
+        let len = span.end - span.start;
+        let memory = Memory::Bytes(vec![0; len as usize]);
+        let (done, memory) = self.call((Kind::Read, 0), span.start, len, memory);
         done?;
-        bytes.copy_from_slice(memory.bytes());
+        let skip = (at - span.start) as usize;
+        bytes.copy_from_slice(&memory.bytes()[skip..skip + bytes.len()]);
         Ok(())
     }
 
@@ -253,7 +289,9 @@ impl Remote {
     fn ask(&self, what: (Kind, u16), at: u64, len: u64, memory: Memory, end: End) {
         // More than the protocol can say; those that ask take steps.
         let Ok(len) = u32::try_from(len) else { return end.tell(Err(Errno::INVAL), memory) };
-        self.line.ask(Command { kind: what.0, flags: what.1, at, len }, memory, end);
+        let command = Command { kind: what.0, flags: what.1, at, len };
+        let visit = self.cached.as_ref().and_then(|cached| cached.begin(&command));
+        self.line.ask(command, memory, visit, end);
     }
 }
 

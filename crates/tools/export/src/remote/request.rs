@@ -1,6 +1,6 @@
 //! A request to a server: its memory, and where its end goes.
 
-use super::wire::Command;
+use super::{cache::Visit, wire::Command};
 use crate::{Chunk, Mailbox, RequestEnd, Tag, stripes::Shared};
 use nowait::Errno;
 use std::sync::{Arc, mpsc};
@@ -16,12 +16,25 @@ pub(super) struct Request {
     pub(super) answer: Option<Result<(), Errno>>,
     /// Of a flush: how many changes had been answered when it was sent.
     pub(super) covers: u64,
+    /// To the pages of a cache, if there is one.
+    pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
 
 impl Request {
     pub(super) fn new(command: Command, memory: Memory, end: End) -> Request {
-        Request { command, memory: Some(memory), is_sent: false, answer: None, covers: 0, end }
+        let (memory, visit) = (Some(memory), None);
+        Request { command, memory, is_sent: false, answer: None, covers: 0, visit, end }
+    }
+
+    /// Tells how it has ended; a cache knows of it before.
+    pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
+        if let Some(visit) = self.visit
+            && result.is_ok()
+        {
+            visit.end_well(memory.bytes());
+        }
+        self.end.tell(result, memory);
     }
 }
 

@@ -3,8 +3,8 @@
 
 use nowait::{Errno, Nowait};
 use nowait_export::{
-    Chore, Chores, ConnectionCounts, Disk, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
-    Patience, RequestEnd, Source, Tag,
+    Cache, Chore, Chores, ConnectionCounts, Disk, Image, ImageOptions, Mailbox, Medium,
+    PIECE_BYTES, Patience, RequestEnd, ServerCache, Source, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -28,11 +28,26 @@ pub(crate) struct Rig {
     pub(crate) image: Arc<Image<Source>>,
 }
 
-pub(crate) fn open(socket: &Path, patience: Patience) -> Result<(Nowait, Image<Source>), String> {
+/// What stands for an image of a server.
+pub(crate) fn options(socket: &Path, patience: Patience) -> ImageOptions {
     let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
+    ImageOptions { path, patience, ..ImageOptions::default() }
+}
+
+/// The same with a cache of so many bytes; none, without any.
+pub(crate) fn cached(socket: &Path, patience: Patience, bytes: u64) -> ImageOptions {
+    let server_cache = (bytes > 0).then(|| ServerCache::new(bytes));
+    let cache = if bytes > 0 { Cache::User } else { Cache::None };
+    ImageOptions { cache, server_cache, ..options(socket, patience) }
+}
+
+pub(crate) fn open(socket: &Path, patience: Patience) -> Result<(Nowait, Image<Source>), String> {
+    open_with(&options(socket, patience))
+}
+
+pub(crate) fn open_with(options: &ImageOptions) -> Result<(Nowait, Image<Source>), String> {
     let nowait = Nowait::new().unwrap();
-    let options = ImageOptions { path, patience, ..ImageOptions::default() };
-    let image = Image::open(&nowait, &options).map_err(|error| error.to_string())?;
+    let image = Image::open(&nowait, options).map_err(|error| error.to_string())?;
     Ok((nowait, image))
 }
 
@@ -55,7 +70,11 @@ impl Rig {
     }
 
     pub(crate) fn patient(socket: &Path, patience: Patience) -> Rig {
-        let (nowait, image) = open(socket, patience).unwrap();
+        Rig::with(&options(socket, patience))
+    }
+
+    pub(crate) fn with(options: &ImageOptions) -> Rig {
+        let (nowait, image) = open_with(options).unwrap();
         Rig::of(&nowait, image)
     }
 

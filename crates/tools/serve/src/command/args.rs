@@ -222,6 +222,7 @@ impl ServeArgs {
             length: image.own.length.or(self.length),
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             patience: self.patience(),
+            server_cache: None,
             object: self.object(image.own.key_file.as_ref()),
         };
         self.images.iter().map(options).collect()

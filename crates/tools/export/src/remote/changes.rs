@@ -1,0 +1,86 @@
+//! Which pages of an image are being changed, and how often they were: what a server reads
+//! meanwhile may be older than the change, or not.
+
+use core::ops::Range;
+
+/// Counts changes by page. Pages that are this far apart have the same counter: one is then taken
+/// for the other, and is not cached though it could be.
+const COUNTERS: u64 = 4096;
+
+/// The changes of one image.
+#[derive(Debug)]
+pub(super) struct Changes {
+    counters: Box<[Counter]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    begun: u64,
+    in_flight: u32,
+}
+
+impl Changes {
+    pub(super) fn new() -> Changes {
+        Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
+    }
+
+    /// Returns what [`Changes::begun`] is as long as no change of these pages begins; `None`: one
+    /// is in flight.
+    pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
+        let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
+        (!is_changing).then(|| self.begun(pages))
+    }
+
+    /// Returns how many changes of these pages have begun, in all.
+    pub(super) fn begun(&self, pages: &Range<u64>) -> u64 {
+        places(pages).map(|place| self.counters[place].begun).sum()
+    }
+
+    /// Notes that a change of these pages begins.
+    pub(super) fn begin(&mut self, pages: &Range<u64>) {
+        for place in places(pages) {
+            self.counters[place].begun += 1;
+            self.counters[place].in_flight += 1;
+        }
+    }
+
+    /// Notes that it has ended.
+    pub(super) fn end(&mut self, pages: &Range<u64>) {
+        places(pages).for_each(|place| self.counters[place].in_flight -= 1);
+    }
+}
+
+/// Returns the counters of a range of pages, each once.
+fn places(pages: &Range<u64>) -> impl Iterator<Item = usize> {
+    let end = pages.end.min(pages.start.saturating_add(COUNTERS));
+    (pages.start..end).map(|number| (number % COUNTERS) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_good_until_a_change_begins() {
+        let mut changes = Changes::new();
+        let mark = changes.mark(&(3..6));
+        changes.begin(&(6..9));
+        assert_eq!(mark, Some(changes.begun(&(3..6))), "beside it");
+        assert_eq!(changes.mark(&(8..10)), None, "in flight");
+        changes.begin(&(5..6));
+        changes.end(&(5..6));
+        assert_ne!(mark, Some(changes.begun(&(3..6))), "it has ended, and was one");
+        changes.end(&(6..9));
+        assert!(changes.mark(&(0..10)).is_some());
+    }
+
+    #[test]
+    fn a_change_of_very_many_pages_is_one_of_all() {
+        let mut changes = Changes::new();
+        let mark = changes.mark(&(7..8));
+        changes.begin(&(100..u64::MAX));
+        assert_eq!(changes.mark(&(7..8)), None);
+        changes.end(&(100..u64::MAX));
+        assert_ne!(mark, changes.mark(&(7..8)));
+    }
+}
