@@ -46,7 +46,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: u16,
-    /// Page cache between the clients and the device.
+    /// Page cache between the clients and the device, or the NBD server or object store.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
     /// Refuse everything that changes an image, all of them.
@@ -134,7 +134,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one
-    /// for themselves.
+    /// for themselves, and so have those on NBD servers.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
     /// Keep data of images on object stores in a file in this folder, for this server and the next

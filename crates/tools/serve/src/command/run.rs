@@ -13,7 +13,7 @@ use crate::{
     vhost::Front,
 };
 use nowait::{CacheMode, Nowait};
-use nowait_export::{Backing, Image, Source, StoreCache};
+use nowait_export::{Backing, Image, ServerCache, Source, StoreCache};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -121,9 +121,14 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
 
 /// Returns what images on stores have as a cache.
 fn store_cache(nowait: &Nowait, args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
-    let stored = |path| matches!(Backing::of(path), Ok(Backing::Object(_)));
-    if !args.images().iter().any(|image| stored(&image.path)) {
+    if !has_any(args, |backing| matches!(backing, Backing::Object(_))) {
         return match args.cache_dir {
+            // Others may have written to what a server has, when the next of ours starts.
+            Some(_) if has_any(args, |backing| matches!(backing, Backing::Nbd(_))) => {
+                let reason = "--cache-dir is for images on object stores, not on NBD servers, \
+                              which others change between two starts: say --cache user";
+                Err(ServeError::new(reason))
+            }
             Some(_) => Err(ServeError::new("--cache-dir is for images on object stores, none is")),
             None => Ok(None),
         };
@@ -143,6 +148,17 @@ fn store_cache(nowait: &Nowait, args: &ServeArgs) -> Result<Option<Arc<StoreCach
     }
 }
 
+/// Returns what images on NBD servers have as a cache.
+fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
+    let is_used =
+        args.cache == CacheArg::User && has_any(args, |backing| matches!(backing, Backing::Nbd(_)));
+    is_used.then(|| ServerCache::new(args.cache_size))
+}
+
+fn has_any(args: &ServeArgs, is_meant: fn(&Backing) -> bool) -> bool {
+    args.images().iter().any(|image| Backing::of(&image.path).is_ok_and(|it| is_meant(&it)))
+}
+
 fn open_images(
     nowait: &Nowait,
     args: &ServeArgs,
@@ -157,7 +173,11 @@ fn open_images(
             )));
         }
     }
-    options.iter_mut().for_each(|image| image.object.store.cache = cache.cloned());
+    let server_cache = server_cache(args);
+    for image in &mut options {
+        image.object.store.cache = cache.cloned();
+        image.server_cache.clone_from(&server_cache);
+    }
     let images = Image::open_all(nowait, &options)?;
     for (image, options) in images.iter().zip(&options) {
         let (shown, lost) = (options.path.display(), image.cut_off());

@@ -179,6 +179,7 @@ fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
         let _ = writeln!(text, "{pid:>8}  {name:<20} {:>7} {read:>18} {write:>18}", "");
     }
     text.push_str(&stores(before, now, ms));
+    text.push_str(&connections(before, now));
     text.push_str(&figures(before, now, ms));
     if now.servers.is_empty() && now.programs.is_empty() {
         let _ = writeln!(text, "no server of this user, and nothing under nowait run");
@@ -197,11 +198,12 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
         if text.is_empty() {
             let _ = writeln!(
                 text,
-                "\n{:>8}  {:<20} {:>8} {:>8} {:>8} {:>12} {:>9} {:>12} {:>7}  STATE",
+                "\n{:>8}  {:<20} {:>8} {:>8} {:>6} {:>8} {:>12} {:>9} {:>12} {:>7}  STATE",
                 "PID",
                 "ON A STORE",
                 "PUT",
                 "GET",
+                "HITS",
                 "DELETE",
                 "PUT BYTES",
                 "/ WRITTEN",
@@ -218,15 +220,50 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
         let unflushed = format!("{:.1} MB", store.unflushed_bytes as f64 / 1e6);
         let _ = writeln!(
             text,
-            "{pid:>8}  {:<20} {puts:>8} {gets:>8} {deletes:>8} {bytes:>12} {:>9} {unflushed:>12} \
-             {:>7}  {}",
+            "{pid:>8}  {:<20} {puts:>8} {gets:>8} {:>6} {deletes:>8} {bytes:>12} {:>9} \
+             {unflushed:>12} {:>7}  {}",
             export.name,
+            percent(since.hit_percent()),
             put_for_each_byte(export, store),
             store.failures,
             store.state
         );
     }
     text
+}
+
+/// Makes the table of the images that lie on NBD servers. What became of the connection is since
+/// the server started.
+fn connections(before: &Look, now: &Look) -> String {
+    let all = now.servers.iter().flat_map(|(pid, status)| {
+        let exports = status.exports.iter();
+        exports.filter_map(move |export| Some((*pid, export, export.connection.as_ref()?)))
+    });
+    let mut text = String::new();
+    for (pid, export, connection) in all {
+        if text.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n{:>8}  {:<20} {:>6} {:>10} {:>8} {:>10}  STATE",
+                "PID", "ON AN NBD SERVER", "HITS", "RECONNECTS", "REPEATED", "KEPT"
+            );
+        }
+        let earlier =
+            before.servers.get(&pid).and_then(|status| same(status, export)?.connection.clone());
+        let hits = percent(connection.hit_percent_since(&earlier.unwrap_or_default()));
+        let kept = format!("{:.1} MB", connection.kept_bytes as f64 / 1e6);
+        let state = if connection.is_up { "connected" } else { "away" };
+        let _ = writeln!(
+            text,
+            "{pid:>8}  {:<20} {hits:>6} {:>10} {:>8} {kept:>10}  {state}",
+            export.name, connection.reconnects, connection.repeated
+        );
+    }
+    text
+}
+
+fn percent(share: Option<u64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{share} %"))
 }
 
 /// Returns how many bytes were put for each that was written.
@@ -309,6 +346,7 @@ fn row(before: Option<&ExportStatus>, now: &ExportStatus, ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::ConnectionStatus;
     use serde_json::json;
 
     #[test]
@@ -327,6 +365,8 @@ mod tests {
                 in_flight: 7,
                 kinds: vec![kind],
                 store: Some(StoreStatus {
+                    cache_hits: requests / 4,
+                    cache_misses: requests,
                     state: "serving, epoch 3".to_owned(),
                     puts: requests / 100,
                     put_bytes: requests * 4300,
@@ -335,7 +375,16 @@ mod tests {
                 }),
                 ..ExportStatus::default()
             };
-            let status = Status { pid: 42, exports: vec![export], ..Status::default() };
+            let connection = Some(ConnectionStatus {
+                is_up: true,
+                reconnects: 2,
+                repeated: 9,
+                kept_bytes: 1_000_000,
+                cache_hits: requests * 3,
+                cache_misses: requests,
+            });
+            let far = ExportStatus { name: "far".to_owned(), connection, ..Default::default() };
+            let status = Status { pid: 42, exports: vec![export, far], ..Status::default() };
             let context = |submit_ns: u64| {
                 json!({
                     "requests": requests, "completed_inline": requests / 4,
@@ -351,10 +400,12 @@ mod tests {
         let rows: Vec<String> =
             text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(rows[1], "42 vm 2 0/s 0.0 MB/s 1000/s 4.1 MB/s 7 80 µs 80 µs");
-        assert_eq!(rows[2], "43 run: fio 2.0 MB/s 0.0 MB/s");
-        assert_eq!(rows[5], "42 vm 10/s 0/s 0/s 4.3 MB/s 1.05 0.0 MB 1 serving, epoch 3");
-        assert_eq!(rows[7], "PID PROGRAM BACKEND REQUESTS INLINE DEPTH SUBMIT P50 P99 MAX");
-        assert_eq!(rows[8], "43 fio uring 2000/s 25 % 16 2.0 µs 9.0 µs -");
+        assert_eq!(rows[3], "43 run: fio 2.0 MB/s 0.0 MB/s");
+        assert_eq!(rows[6], "42 vm 10/s 0/s 20 % 0/s 4.3 MB/s 1.05 0.0 MB 1 serving, epoch 3");
+        assert_eq!(rows[8], "PID ON AN NBD SERVER HITS RECONNECTS REPEATED KEPT STATE");
+        assert_eq!(rows[9], "42 far 75 % 2 9 1.0 MB connected");
+        assert_eq!(rows[11], "PID PROGRAM BACKEND REQUESTS INLINE DEPTH SUBMIT P50 P99 MAX");
+        assert_eq!(rows[12], "43 fio uring 2000/s 25 % 16 2.0 µs 9.0 µs -");
         assert!(show(&Look::default(), &Look::default(), Duration::ZERO).contains("no server"));
     }
 }

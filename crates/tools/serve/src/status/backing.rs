@@ -47,6 +47,12 @@ pub struct ConnectionStatus {
     pub repeated: u64,
     /// Bytes that are kept to be written again, because the server has not flushed them.
     pub kept_bytes: u64,
+    /// Reads that the cache has answered, if there is one.
+    #[serde(default)]
+    pub cache_hits: u64,
+    /// Those that the server was asked for.
+    #[serde(default)]
+    pub cache_misses: u64,
 }
 
 impl StoreStatus {
@@ -93,6 +99,11 @@ impl StoreStatus {
         }
     }
 
+    /// Returns how many of a hundred reads the cache has answered; `None`: there were none.
+    pub(crate) fn hit_percent(&self) -> Option<u64> {
+        (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
+    }
+
     /// Returns what was asked for since `before`; what is there now is as it is.
     #[must_use]
     pub fn since(&self, before: &StoreStatus) -> StoreStatus {
@@ -122,6 +133,26 @@ impl ConnectionStatus {
             reconnects: counts.reconnects,
             repeated: counts.repeated,
             kept_bytes: counts.kept_bytes,
+            cache_hits: counts.cache.hits,
+            cache_misses: counts.cache.misses,
         })
+    }
+
+    /// Returns how many of a hundred reads the cache has answered since `before`; `None`: there
+    /// were none, or there is no cache.
+    pub(crate) fn hit_percent_since(&self, before: &ConnectionStatus) -> Option<u64> {
+        let hits = self.cache_hits.saturating_sub(before.cache_hits);
+        let misses = self.cache_misses.saturating_sub(before.cache_misses);
+        (hits * 100).checked_div(hits + misses)
+    }
+
+    /// Returns the sum of what is counted of two caches.
+    #[must_use]
+    pub(super) fn with_cache_of(self, other: &ConnectionStatus) -> ConnectionStatus {
+        ConnectionStatus {
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
+            ..self
+        }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
         0 => String::new(),
         failures => format!("  {failures} failed"),
     };
-    let hits = match (store.cache_hits * 100).checked_div(store.cache_hits + store.cache_misses) {
+    let hits = match store.hit_percent() {
         None => String::new(),
         Some(percent) => format!("  hits {percent} %"),
     };

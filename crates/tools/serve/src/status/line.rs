@@ -45,6 +45,10 @@ impl StatusLine {
                 None => write!(text, "  hits –"),
             };
         }
+        let caches = status.server_caches();
+        if let Some(percent) = caches.hit_percent_since(&self.before.server_caches()) {
+            let _ = write!(text, "  hits {percent} % before NBD servers");
+        }
         if let Some(stores) = status.stores() {
             let since = stores.since(&self.before.stores().unwrap_or_default());
             let _ = write!(text, "  store {}", format::store(&since, ms));
@@ -61,7 +65,7 @@ fn counted(count: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{CacheStatus, ExportStatus, KindStatus, StoreStatus};
+    use crate::status::{CacheStatus, ConnectionStatus, ExportStatus, KindStatus, StoreStatus};
 
     #[test]
     fn the_line_is_about_the_time_since_the_last_one() {
@@ -90,6 +94,18 @@ mod tests {
         shown.exports[0].files = vec!["/run/disk".to_owned()];
         let text = line.next(shown);
         assert!(text.starts_with("0 clients  1 file  ") && text.ends_with("hits –"), "{text}");
+        let far = |cache_hits| {
+            let connection =
+                ConnectionStatus { cache_hits, cache_misses: cache_hits / 4, ..Default::default() };
+            let mut far = status(4000, 2500);
+            far.exports[0].connection = Some(connection);
+            far
+        };
+        line.next(far(100));
+        let text = line.next(far(500));
+        assert!(text.ends_with("  hits 80 % before NBD servers"), "{text}");
+        let text = line.next(far(500));
+        assert!(!text.contains("hits"), "no reads: {text}");
         let mut stored = status(5000, 2500);
         let puts = StoreStatus { puts: 30, put_bytes: 3_000_000, gets: 5, ..Default::default() };
         stored.exports[0].store = Some(puts);

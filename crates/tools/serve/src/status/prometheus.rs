@@ -95,11 +95,15 @@ fn stores(text: &mut String, status: &Status) {
 }
 
 fn connections(text: &mut String, status: &Status) {
-    let rows: [Row<ConnectionStatus>; 4] = [
+    let rows: [Row<ConnectionStatus>; 6] = [
         ("backing_up", "gauge", "There is a connection to the server.", |it| it.is_up.into()),
         ("backing_reconnects_total", "counter", "Connections after the first.", |it| it.reconnects),
         ("backing_repeated_total", "counter", "Requests asked again.", |it| it.repeated),
         ("backing_kept_bytes", "gauge", "Bytes kept to be written again.", |it| it.kept_bytes),
+        ("backing_cache_hits_total", "counter", "Reads the cache has answered.", |it| {
+            it.cache_hits
+        }),
+        ("backing_cache_misses_total", "counter", "Reads it has not.", |it| it.cache_misses),
     ];
     each_export(text, status, &rows, |export| export.connection.as_ref());
 }
@@ -183,7 +187,8 @@ mod tests {
         let cache = Some(CacheStatus { hits: 7, ..CacheStatus::default() });
         let store = Some(StoreStatus { puts: 5, ..StoreStatus::default() });
         let stored = ExportStatus { name: "s".to_owned(), store, ..ExportStatus::default() };
-        let connection = Some(ConnectionStatus { is_up: true, ..ConnectionStatus::default() });
+        let connection =
+            Some(ConnectionStatus { is_up: true, cache_hits: 9, ..ConnectionStatus::default() });
         let remote = ExportStatus { name: "r".to_owned(), connection, ..ExportStatus::default() };
         let exports = vec![export, stored, remote];
         let text = metrics(&Status { cache, exports, ..Status::default() });
@@ -193,6 +198,7 @@ mod tests {
             "nowait_serve_cache_hits_total 7".to_owned(),
             "nowait_serve_store_puts_total{export=\"s\"} 5".to_owned(),
             "nowait_serve_backing_up{export=\"r\"} 1".to_owned(),
+            "nowait_serve_backing_cache_hits_total{export=\"r\"} 9".to_owned(),
             format!("nowait_serve_files{{{label}}} 0"),
             format!("nowait_serve_size_bytes{{{label}}} 512"),
             format!("nowait_serve_requests_total{{{label},kind=\"read\"}} 3"),

@@ -142,6 +142,12 @@ impl Status {
         stores.fold(None, |sum, store| Some(sum.unwrap_or_default().and(store)))
     }
 
+    /// Adds up what the caches of images on NBD servers have done.
+    pub(super) fn server_caches(&self) -> ConnectionStatus {
+        let all = self.exports.iter().filter_map(|export| export.connection.as_ref());
+        all.fold(ConnectionStatus::default(), ConnectionStatus::with_cache_of)
+    }
+
     /// Adds up a kind of all exports.
     pub fn sum(&self, kind: &str) -> KindStatus {
         let mut sum = KindStatus { kind: kind.to_owned(), ..KindStatus::default() };
