@@ -124,16 +124,23 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
 
 #[test]
 fn fio_does_not_notice_that_the_server_is_killed() {
-    fio_goes_on_while_the_server_is_killed(false);
+    fio_goes_on_while_the_server_is_killed(false, &[]);
+}
+
+/// What is read back soon after it was written comes from the cache, and the rest does not fit.
+#[test]
+fn fio_does_not_notice_that_the_server_behind_a_cache_is_killed() {
+    let cache = ["--cache", "user", "--cache-size", "16M"];
+    fio_goes_on_while_the_server_is_killed(false, &cache);
 }
 
 #[test]
 fn fio_does_not_notice_that_a_server_with_tls_is_killed() {
-    fio_goes_on_while_the_server_is_killed(true);
+    fio_goes_on_while_the_server_is_killed(true, &[]);
 }
 
 /// It is started anew each time.
-fn fio_goes_on_while_the_server_is_killed(tls: bool) {
+fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     let needed = skip::missing_program(&["qemu-nbd", "fio", "openssl"])
         .and_then(|()| nowait_tests::fuse::missing_fuse());
     let Some(()) = skip::unless(needed) else { return };
@@ -149,11 +156,11 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool) {
         Some(pki) => backing.name_by_tls(&pki.folder),
         None => backing.name(),
     };
-    let (file, arguments) = (scratch.file("disk"), [&name, "--threads", "2"]);
+    let (file, arguments) = (scratch.file("disk"), [&[&name, "--threads", "2"], cache].concat());
     let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
     let fio = Program::new("fio")
         .args(["--name=v", "--ioengine=libaio", "--direct=1", "--rw=randwrite", "--bs=4k"])
-        .args(["--iodepth=32", "--fsync=256", "--size=48m"])
+        .args(["--iodepth=32", "--fsync=256", "--size=48m", "--verify_backlog=512"])
         .args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1"])
         .arg(format!("--filename={}", file.display()));
     let mut fio = fio.spawn();
@@ -169,8 +176,21 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool) {
     let output = fio.wait(Duration::from_mins(3));
     assert!(output.status.success(), "{output}");
     shown.server().wait_until_it_says("it is connected again");
+    let connection = connection(&scratch);
+    let hits = connection["cache_hits"].as_u64().expect("a number");
+    assert_eq!(hits > 0, !cache.is_empty(), "{connection}");
     shown.stop();
     backing.stop();
+}
+
+/// What the only server says of the connection of its image.
+fn connection(scratch: &Scratch) -> serde_json::Value {
+    let top = Program::new(nowait_tests::subject::built("bin/nowait"))
+        .env("XDG_RUNTIME_DIR", scratch.path())
+        .args(["top", "--json"])
+        .succeed();
+    let mut servers: serde_json::Value = serde_json::from_str(&top.stdout).expect("JSON");
+    servers[0]["exports"][0]["connection"].take()
 }
 
 #[test]
@@ -203,13 +223,37 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
 
 /// Starts `nowait serve NAME`, which must fail at once; returns what it says.
 fn refused(scratch: &Scratch, name: &str) -> String {
+    refused_with(scratch, name, &[])
+}
+
+/// The same with further options.
+fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     let address = format!("unix:{}", scratch.file("never").display());
     let served = Program::new(nowait_tests::subject::built("bin/nowait"))
         .args(["serve", name, "--nbd", &address])
+        .args(options)
         .run();
     assert_eq!(served.status.code(), Some(1), "{served}");
     assert_eq!(served.stderr.trim_end().lines().count(), 1, "{served}");
     served.stderr
+}
+
+/// They would not be true at the next start, or while others write.
+#[test]
+fn caches_that_are_not_for_nbd_servers_are_refused() {
+    if tool().is_none() {
+        return;
+    }
+    let scratch = Scratch::new("nbd");
+    let folder = text(scratch.path());
+    for (options, expected) in [
+        (&["--cache-dir", folder][..], "which others change between two starts"),
+        (&["--cache", "host"], "--cache host is for files"),
+        (&["--cache", "user", "--read-only", "--force-share"], "does not see what others change"),
+    ] {
+        let said = refused_with(&scratch, "vm=nbd+unix:///vm?socket=/nowhere", options);
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 #[test]
