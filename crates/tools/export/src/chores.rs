@@ -446,15 +446,16 @@ fn extents(
     let mut at = start;
     while at < end {
         limit.check()?;
-        let next = image.file().extent_at(at)?;
-        let (until, data) = next.unwrap_or((end, false));
-        let len = until.min(end) - at;
-        at += len;
-        let full = found.len() == max;
-        match found.last_mut() {
-            Some(last) if last.hole != data => last.len += len,
-            _ if full => break,
-            _ => found.push(Extent { len, hole: !data }),
+        for (until, data) in image.file().extents(at, end)? {
+            let len = until.min(end) - at;
+            at += len;
+            let full = found.len() == max;
+            match found.last_mut() {
+                _ if len == 0 => break,
+                Some(last) if last.hole != data => last.len += len,
+                _ if full => return Ok(found),
+                _ => found.push(Extent { len, hole: !data }),
+            }
         }
     }
     Ok(found)

@@ -128,14 +128,16 @@ impl Source {
         }
     }
 
-    /// Returns where the extent that begins at `at` ends, and whether it has data; `None`: it has
-    /// none up to the end.
-    pub(crate) fn extent_at(&self, at: u64) -> Result<Option<(u64, bool)>, Errno> {
+    /// Tells where data are from `at` on, as far as that is known at once: where each extent ends,
+    /// and whether it has data. There is one at least, which may go on behind `end`.
+    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
         match self {
-            Source::File(file) => file.extent_at(at).map_err(|error| error.errno()),
-            // The server is not asked: all of it may be data.
-            Source::Remote(remote) => Ok(Some((remote.size(), true))),
-            Source::Object(object) => Ok(Some((object.size(), true))),
+            Source::File(file) => {
+                let extent = file.extent_at(at).map_err(|error| error.errno())?;
+                Ok(vec![extent.unwrap_or((end, false))])
+            }
+            Source::Remote(remote) => remote.extents(at, end),
+            Source::Object(_) => Ok(vec![(end, true)]),
         }
     }
 }

@@ -101,12 +101,16 @@ fn fill(
     let block = geometry.block_bytes as usize;
     let mut copied = Copied { size_bytes: geometry.size_bytes, written_bytes: 0 };
     let mut writes = Writes::of(image);
-    let mut at = 0;
+    let (mut at, mut data_until) = (0, 0);
     while at < geometry.size_bytes {
-        if let Some(end) = end_of_hole(source, at, there) {
-            at = end - end % PIECE_BYTES;
-            if at >= there {
+        if at >= data_until {
+            let (end, has_data) = extent(source, at, there);
+            if has_data {
+                data_until = end;
+            } else if end >= there {
                 break;
+            } else {
+                at = end - end % PIECE_BYTES;
             }
         }
         let mut piece = vec![0; (geometry.size_bytes - at).min(PIECE_BYTES) as usize];
@@ -138,17 +142,16 @@ fn fill(
     Ok(copied)
 }
 
-/// Returns where the hole ends in which `at` lies, if it lies in one.
-fn end_of_hole(source: &Source, at: u64, there: u64) -> Option<u64> {
+/// Returns where the extent ends in which `at` lies, and whether it has to be read.
+fn extent(source: &Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
-        return Some(there);
+        return (there, false);
     }
-    match source.extent_at(at) {
-        Ok(None) => Some(there),
-        Ok(Some((end, false))) if end - end % PIECE_BYTES > at => Some(end),
-        // A file system that cannot tell has data everywhere.
-        Ok(Some(_)) | Err(_) => None,
-    }
+    let first = source.extents(at, there).ok().and_then(|extents| extents.first().copied());
+    // What cannot tell has data everywhere.
+    let (end, has_data) = first.unwrap_or((there, true));
+    let ends_in_piece = end - end % PIECE_BYTES <= at;
+    (end, has_data || end < there && ends_in_piece)
 }
 
 fn read_all(source: &Source, to: &mut [u8], at: u64) -> Result<(), ImageError> {

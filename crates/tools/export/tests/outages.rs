@@ -24,7 +24,10 @@ use std::{
     },
     thread,
 };
-use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, cached, export, greeting, next_end};
+use support::{
+    ASKED_BYTES, Numbers, Rig, SIZE, TAG, answer, cached, export, greeting, next_end,
+    wait_until_left,
+};
 
 /// For servers that come back: longer than any test takes.
 const LONG: Patience =
@@ -143,7 +146,7 @@ impl Faulty {
             hello.truncate(self.numbers.below(hello.len() as u64) as usize);
         }
         let _ = client.write_all(&hello);
-        if client.read_exact(&mut [0; 4 + 16 + 12 - 2]).is_err() {
+        if client.read_exact(&mut [0; ASKED_BYTES]).is_err() {
             return;
         }
         let mut at_hand = Vec::new();
@@ -354,7 +357,7 @@ fn serve_until(
     mut ends: impl FnMut(&Heard) -> bool,
 ) -> io::Result<Option<Heard>> {
     client.write_all(&[greeting(), export(size, flags), answer(1, &[])].concat())?;
-    client.read_exact(&mut [0; 4 + 16 + 12 - 2])?;
+    client.read_exact(&mut [0; ASKED_BYTES])?;
     while let Some(heard) = hear(&mut client) {
         if ends(&heard) {
             wait_until_left(&client);
@@ -364,15 +367,6 @@ fn serve_until(
         client.write_all(&reply(0, heard.cookie, &read))?;
     }
     Ok(None)
-}
-
-/// Says nothing until the client has gone.
-fn wait_until_left(client: &UnixStream) {
-    let mut events = Vec::with_capacity(1);
-    let epoll = Epoll::new().unwrap();
-    epoll.add(client.as_raw_fd(), 0, 0).unwrap();
-    epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
-    assert!(!events.is_empty(), "the client does not go");
 }
 
 const CAN: u16 = 1 | FLUSH | FUA | ZEROES;
@@ -515,7 +509,7 @@ fn a_write_that_was_acknowledged_and_is_refused_later_fails_all() {
             return;
         }
         client.write_all(&[greeting(), export(SIZE, CAN), answer(1, &[])].concat()).unwrap();
-        client.read_exact(&mut [0; 4 + 16 + 12 - 2]).unwrap();
+        client.read_exact(&mut [0; ASKED_BYTES]).unwrap();
         let heard = hear(&mut client).unwrap();
         assert_eq!((heard.kind, heard.bytes), (1, vec![1; 4096]), "first what was acknowledged");
         client.write_all(&reply(28, heard.cookie, &[])).unwrap();
@@ -575,7 +569,7 @@ fn what_is_kept_is_bounded_by_flushes() {
 fn a_flush_that_makes_room_and_fails_fails_all() {
     let server = Served::start((), |(), mut client| {
         client.write_all(&[greeting(), export(SIZE, CAN), answer(1, &[])].concat()).unwrap();
-        client.read_exact(&mut [0; 4 + 16 + 12 - 2]).unwrap();
+        client.read_exact(&mut [0; ASKED_BYTES]).unwrap();
         while let Some(heard) = hear(&mut client) {
             let error = if heard.kind == 3 { 5 } else { 0 };
             if client.write_all(&reply(error, heard.cookie, &[])).is_err() {

@@ -5,100 +5,19 @@ mod support;
 
 use nowait::{Errno, Nowait};
 use nowait_export::{Cache, Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
-use nowait_sys::{epoll::Epoll, time::Deadline};
+use nowait_sys::epoll::Epoll;
 use proptest::prelude::*;
 use std::{
-    fs::File,
     io::{Read, Write},
     ops::Range,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::{
-            fs::FileExt,
-            net::{UnixListener, UnixStream},
-        },
-    },
+    os::unix::{fs::FileExt, net::UnixListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     thread,
 };
-use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, cached, export, greeting, next_end, open};
-
-/// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
-fn note_skip(program: &str) {
-    let thread = thread::current();
-    let test = thread.name().unwrap_or("unnamed");
-    let line = format!("skipped: {test}: {program} is not installed\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
-    let mut file = File::options().create(true).append(true).open(file).unwrap();
-    file.write_all(line.as_bytes()).unwrap();
-}
-
-/// A server of another project, ended with the test.
-struct Server {
-    process: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes its
-    /// clients from a socket that is there already, as systemd gives it, so none has to wait for
-    /// it. `None`: it is not installed.
-    fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
-        if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
-            note_skip(program);
-            return None;
-        }
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let image = folder.path().join("image");
-        File::create(&image).unwrap().set_len(size).unwrap();
-        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let takes_over = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
-        let words = words.iter().map(|word| word.replace("{image}", image.to_str().unwrap()));
-        let mut shell = Command::new("sh");
-        shell.args(["-c", takes_over, "sh", program]).args(words);
-        shell.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
-        Some(Server { process: shell.spawn().unwrap(), folder })
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    fn file(&self) -> File {
-        File::options().read(true).write(true).open(self.folder.path().join("image")).unwrap()
-    }
-
-    fn contents(&self) -> Vec<u8> {
-        std::fs::read(self.folder.path().join("image")).unwrap()
-    }
-}
-
-fn qemu(cache: &str) -> Option<Server> {
-    let cache = format!("--cache={cache}");
-    let words = ["-f", "raw", "-x", "vm", "-t", "-e", "8", "--discard=unmap", &cache, "{image}"];
-    Server::start("qemu-nbd", &words, SIZE)
-}
-
-/// With `filter`, and the parameters of that.
-fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
-    let filter = format!("--filter={filter}");
-    let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
-    Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
-}
+use support::{
+    Numbers, Rig, SIZE, Server, TAG, answer, cached, export, greeting, heard, nbdkit, next_end,
+    open, qemu, said, scripted, wait_until_left,
+};
 
 fn agrees_with_a_model(server: &Server, seed: u64) {
     let options = support::options(&server.socket(), Patience::default());
@@ -291,25 +210,6 @@ fn two_images_of_one_export_may_lie_side_by_side_only() {
     Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
 }
 
-/// Lets one client in, and goes on as `then` says.
-fn scripted<T: Send + 'static>(
-    then: impl FnOnce(UnixStream) -> T + Send + 'static,
-) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let thread = thread::spawn(move || {
-        let (mut client, _) = listener.accept().unwrap();
-        let flags = 0b1101; // it is one, with flush and FUA
-        let hello = [greeting(), export(SIZE, flags), answer(1, &[])].concat();
-        client.write_all(&hello).unwrap();
-        // The flags of the client, and the option with the name `vm`.
-        client.read_exact(&mut [0; 4 + 16 + 12 - 2]).unwrap();
-        then(client)
-    });
-    (folder, socket, thread)
-}
-
 /// Asks for more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
 fn ask_for_much(rig: &mut Rig) -> u32 {
     const COUNT: u32 = 65;
@@ -360,16 +260,6 @@ fn all_in_flight_ends_once_when_the_server_goes() {
     }
 }
 
-/// Reads nothing until the client has gone.
-fn wait_until_left(client: &UnixStream) {
-    let mut events = Vec::with_capacity(1);
-    let epoll = Epoll::new().unwrap();
-    // That it hangs up is told in any case.
-    epoll.add(client.as_raw_fd(), 0, 0).unwrap();
-    epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
-    assert!(!events.is_empty(), "the client does not go");
-}
-
 #[test]
 fn all_in_flight_ends_once_when_the_image_goes() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
@@ -393,21 +283,6 @@ fn a_server_is_left_with_a_word() {
     let heard = thread.join().unwrap();
     let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
-}
-
-/// Reads a request; returns its kind and its cookie.
-fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
-    let mut header = [0; 28];
-    client.read_exact(&mut header).unwrap();
-    let len = u32::from_be_bytes(*header[24..].first_chunk().unwrap());
-    if header[7] == 1 {
-        client.read_exact(&mut vec![0; len as usize]).unwrap();
-    }
-    (header[7], *header[8..].first_chunk().unwrap())
-}
-
-fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
-    [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read].concat()
 }
 
 fn begin_read(rig: &mut Rig, tag: Tag) {

@@ -20,6 +20,17 @@ pub(super) struct Export {
     pub(super) block_bytes: u32,
     /// Most bytes of one transfer.
     pub(super) payload_max: u32,
+    /// How this connection to it goes on.
+    pub(super) talk: Talk,
+}
+
+/// What was agreed for a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Talk {
+    /// A reply may come in chunks.
+    pub(super) chunks: bool,
+    /// It tells where data are, by this number.
+    pub(super) allocation: Option<u32>,
 }
 
 /// What an export can do.
@@ -30,6 +41,7 @@ pub(super) mod flags {
     pub(crate) const FUA: u16 = 1 << 3;
     pub(crate) const TRIM: u16 = 1 << 5;
     pub(crate) const WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const DONT_FRAGMENT: u16 = 1 << 7;
     pub(crate) const FAST_ZERO: u16 = 1 << 11;
 }
 
@@ -39,7 +51,8 @@ impl Export {
         if self.size != before.size {
             return Some(format!("it has {} bytes now, before {}", self.size, before.size));
         }
-        if self.block_bytes != before.block_bytes || self.flags != before.flags {
+        let tells_less = self.talk.allocation.is_none() && before.talk.allocation.is_some();
+        if self.block_bytes != before.block_bytes || self.flags != before.flags || tells_less {
             return Some("it can other things now than before".to_owned());
         }
         None
@@ -53,15 +66,20 @@ const OPTION: &[u8; 8] = b"IHAVEOPT";
 const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 const STARTTLS: u32 = 5;
 const GO: u32 = 7;
+const STRUCTURED_REPLY: u32 = 8;
+const SET_META_CONTEXT: u32 = 10;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
 const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
+const REPLY_META_CONTEXT: u32 = 4;
 const REPLY_ERROR: u32 = 1 << 31;
 /// Longer answers are not of a server that means well.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
 /// Nor more answers than this to one option.
 const REPLIES_MAX: usize = 64;
+/// What tells where data are, and where zeroes.
+const ALLOCATION: &[u8] = b"base:allocation";
 /// What every server takes in one request, unless it says otherwise.
 const PAYLOAD_MAX: u32 = 32 << 20;
 
@@ -77,8 +95,9 @@ pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(St
         start_tls(&mut stream)?;
         stream = Stream::Tls(tls::Channel::begin(stream, &tls)?.into());
     }
+    let talk = agree(&mut stream, &address.export)?;
     let export = go(&mut stream, &address.export)?;
-    Ok((stream, export))
+    Ok((stream, Export { talk, ..export }))
 }
 
 fn greet(stream: &mut Stream) -> io::Result<()> {
@@ -104,13 +123,51 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
     }
 }
 
+/// Finds out what else the server can; one that wants TLS first says so again when an export is
+/// chosen.
+fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
+    ask(stream, STRUCTURED_REPLY, &[])?;
+    let chunks = match answer(stream, STRUCTURED_REPLY)? {
+        (REPLY_ACK, _) => true,
+        (kind, _) if kind & REPLY_ERROR != 0 => false,
+        _ => return Err(against("its answer is of no known kind")),
+    };
+    let allocation = if chunks { choose_context(stream, name)? } else { None };
+    Ok(Talk { chunks, allocation })
+}
+
+fn choose_context(stream: &mut Stream, name: &str) -> io::Result<Option<u32>> {
+    let mut said = (name.len() as u32).to_be_bytes().to_vec();
+    said.extend(name.as_bytes());
+    said.extend([1, ALLOCATION.len() as u32].map(u32::to_be_bytes).concat());
+    said.extend(ALLOCATION);
+    ask(stream, SET_META_CONTEXT, &said)?;
+    let mut allocation = None;
+    for _ in 0..REPLIES_MAX {
+        match answer(stream, SET_META_CONTEXT)? {
+            (REPLY_ACK, _) => return Ok(allocation),
+            (REPLY_META_CONTEXT, body) => {
+                let short = || against("its answer is too short");
+                let (number, context) = body.split_first_chunk().ok_or_else(short)?;
+                if context == ALLOCATION {
+                    allocation = Some(u32::from_be_bytes(*number));
+                }
+            }
+            (kind, _) if kind & REPLY_ERROR != 0 => return Ok(None),
+            _ => return Err(against("its answer is of no known kind")),
+        }
+    }
+    Err(against("it has no end of answers"))
+}
+
 fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
     let mut said = (name.len() as u32).to_be_bytes().to_vec();
     said.extend(name.as_bytes());
     said.extend([0, 1]);
     said.extend(INFO_BLOCK_SIZE.to_be_bytes());
     ask(stream, GO, &said)?;
-    let mut export = Export { size: 0, flags: 0, block_bytes: 1, payload_max: PAYLOAD_MAX };
+    let talk = Talk::default();
+    let mut export = Export { size: 0, flags: 0, block_bytes: 1, payload_max: PAYLOAD_MAX, talk };
     for _ in 0..REPLIES_MAX {
         match answer(stream, GO)? {
             (REPLY_ACK, _) => return checked(export),

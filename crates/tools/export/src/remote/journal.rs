@@ -1,6 +1,6 @@
 //! What a server has answered and not made durable yet: it may forget that when it starts again.
 
-use super::wire::{self, Command};
+use super::wire::{self, Command, Part};
 use core::ops::Range;
 use nowait::Errno;
 use std::{
@@ -81,21 +81,26 @@ impl Journal {
         }
     }
 
-    /// Repeats all changes, those that overlap one after the other; returns how many there are.
+    /// Repeats all changes, those that overlap one after the other; returns how many there are. A
+    /// reply may come in `chunks`.
     ///
     /// # Errors
     /// The connection ends, or the server refuses one: the second is so said.
-    pub(super) fn repeat(&self, stream: &mut (impl Read + Write)) -> Result<u64, Failure> {
+    pub(super) fn repeat(
+        &self,
+        stream: &mut (impl Read + Write),
+        chunks: bool,
+    ) -> Result<u64, Failure> {
         let mut batch: Vec<&Change> = Vec::new();
         for change in &self.changes {
             let range = change.command.range();
             if batch.len() == BATCH || batch.iter().any(|other| overlap(other, &range)) {
-                repeat_batch(&batch, stream)?;
+                repeat_batch(&batch, stream, chunks)?;
                 batch.clear();
             }
             batch.push(change);
         }
-        repeat_batch(&batch, stream)?;
+        repeat_batch(&batch, stream, chunks)?;
         Ok(self.changes.len() as u64)
     }
 }
@@ -120,19 +125,32 @@ fn overlap(change: &Change, range: &Range<u64>) -> bool {
     its.start < range.end && range.start < its.end
 }
 
-fn repeat_batch(batch: &[&Change], stream: &mut (impl Read + Write)) -> Result<(), Failure> {
+fn repeat_batch(
+    batch: &[&Change],
+    stream: &mut (impl Read + Write),
+    chunks: bool,
+) -> Result<(), Failure> {
     for (cookie, change) in batch.iter().enumerate() {
         stream.write_all(&change.command.header(cookie as u64))?;
         stream.write_all(&change.bytes)?;
     }
     let mut answered = vec![false; batch.len()];
     for _ in batch {
-        let (cookie, result) = wire::reply(stream)?;
-        let place = usize::try_from(cookie).ok().and_then(|place| answered.get_mut(place));
+        let reply = wire::reply(stream, chunks)?;
+        let place = usize::try_from(reply.cookie).ok().and_then(|place| answered.get_mut(place));
         match place {
             Some(answered) if !*answered => *answered = true,
             _ => return Err(wire::strange().into()),
         }
+        let result = match reply.part {
+            Part::All(result) => result,
+            Part::Nothing => Ok(()),
+            // Whatever follows: the connection is given up.
+            Part::Failed(errno) => Err(errno),
+            Part::Data(..) | Part::Hole(..) | Part::Extents(..) => {
+                return Err(wire::strange().into());
+            }
+        };
         match result {
             Ok(()) => {}
             Err(Errno::SHUTDOWN) => return Err(io::Error::other("it is shutting down").into()),

@@ -10,11 +10,13 @@
 
 use super::{
     cache::Visit,
+    handshake::Talk,
     journal::{self, Change, Journal},
     request::{End, Memory, Request},
     stream::Stream,
-    wire::{self, Command, Header, Kind},
+    wire::{self, Command, Header, Kind, Part, Reply},
 };
+use core::ops::Range;
 use nowait::Errno;
 use nowait_sys::mutex::{Condvar, Mutex};
 use std::{
@@ -57,6 +59,8 @@ struct State {
     verdict: Option<String>,
     /// The connection, to be shut by any thread.
     stream: Option<Stream>,
+    /// As was agreed for it.
+    talk: Talk,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,7 @@ impl Line {
             waits_since: None,
             verdict: None,
             stream: None,
+            talk: Talk::default(),
         };
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
@@ -150,33 +155,81 @@ impl Line {
         }
     }
 
-    /// Takes the next answer of a server.
+    /// Takes the next answer of a server, or a part of one.
     ///
     /// # Errors
     /// The connection ends or is of no use any more.
     pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
-        let (cookie, result) = wire::reply(stream)?;
+        let talk = self.state.lock().talk;
+        let Reply { cookie, is_last, part } = wire::reply(stream, talk.chunks)?;
+        match part {
+            Part::All(result) => return self.finish(cookie, result, Some(stream)),
+            Part::Nothing => {}
+            Part::Failed(errno) => self.state.lock().fail(cookie, errno)?,
+            Part::Extents(context, count) => {
+                let extents = wire::extents(stream, count)?;
+                let is_meant = talk.allocation == Some(context);
+                self.state.lock().put_extents(cookie, extents, is_meant)?;
+            }
+            Part::Data(at, len) => {
+                self.fill(cookie, at..at.saturating_add(len.into()), |bytes| {
+                    stream.read_exact(bytes)
+                })?;
+            }
+            Part::Hole(at, len) => {
+                self.fill(cookie, at..at.saturating_add(len.into()), |bytes| {
+                    bytes.fill(0);
+                    Ok(())
+                })?;
+            }
+        }
+        if !is_last {
+            return Ok(());
+        }
+        let outcome = self.state.lock().sent(cookie)?.outcome();
+        self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
+    }
+
+    /// Ends a request that was answered; what it has read comes from `data`, or came before.
+    fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
             // The next server will do it.
             return Err(io::Error::other("it is shutting down"));
         }
         let Some((mut memory, reads)) = self.take_memory(cookie, result)? else { return Ok(()) };
-        if reads
-            && result.is_ok()
-            && let Err(error) = stream.read_exact(memory.bytes_mut())
-        {
-            self.put_back(cookie, memory);
-            return Err(error);
+        if let Some(data) = data.filter(|_| result.is_ok()) {
+            let read = match memory {
+                // That is told in chunks only.
+                Memory::Extents(_) => Err(wire::strange()),
+                _ if reads => data.read_exact(memory.bytes_mut()),
+                _ => Ok(()),
+            };
+            if let Err(error) = read {
+                self.put_back(cookie, memory);
+                return Err(error);
+            }
         }
         self.end(cookie, memory, result)
+    }
+
+    /// Has a part of the memory of a read filled.
+    fn fill(
+        &self,
+        cookie: u64,
+        part: Range<u64>,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (mut memory, place) = self.state.lock().lend(cookie, &part)?;
+        let filled = fill(&mut memory.bytes_mut()[place]);
+        self.put_back(cookie, memory);
+        filled
     }
 
     /// Returns the memory of a request that was answered, and whether it is a read. `None`: it is
     /// being sent, and ends when that is over.
     fn take_memory(&self, cookie: u64, result: Done) -> io::Result<Option<(Memory, bool)>> {
         let mut state = self.state.lock();
-        let request = state.requests.get_mut(&cookie).filter(|request| request.is_sent);
-        let request = request.ok_or_else(wire::strange)?;
+        let request = state.sent(cookie)?;
         match request.memory.take() {
             Some(memory) => Ok(Some((memory, request.command.reads()))),
             None if request.answer.is_none() => {
@@ -231,9 +284,10 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Begins to send.
-    pub(super) fn open(&self) {
+    /// Begins to send, by a connection for which this was agreed.
+    pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
+        state.talk = talk;
         if state.phase == Phase::Down {
             state.phase = Phase::Up;
         }
@@ -259,9 +313,7 @@ impl Line {
         state.stream = None;
         state.requests.retain(|_, request| !matches!(request.end, End::Room));
         state.makes_room = false;
-        for request in state.requests.values_mut() {
-            request.is_sent = false;
-        }
+        state.requests.values_mut().for_each(Request::forget_answer);
         state.unsent = state.requests.keys().copied().collect();
         state.changing.clear();
         state.changing_bytes = 0;
@@ -379,8 +431,59 @@ impl State {
         request.is_sent = true;
         request.covers = covers;
         let header = request.command.header(cookie);
-        let memory = if request.command.reads() { None } else { request.memory.take() };
+        let writes = request.command.kind == Kind::Write;
+        let memory = if writes { request.memory.take() } else { None };
         Some(Sending { cookie, header, memory })
+    }
+
+    /// Returns a request that a server may answer.
+    fn sent(&mut self, cookie: u64) -> io::Result<&mut Request> {
+        let request = self.requests.get_mut(&cookie).filter(|request| request.is_sent);
+        request.ok_or_else(wire::strange)
+    }
+
+    /// Notes that a request has failed, before its last chunk.
+    fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
+        /// A server that has no end of them would never be silent.
+        const FAILURES_MAX: u32 = 64;
+        let so_far = &mut self.sent(cookie)?.so_far;
+        so_far.failure.get_or_insert(errno);
+        so_far.failures += 1;
+        if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
+    }
+
+    /// Notes extents of those that were asked for, once.
+    fn put_extents(
+        &mut self,
+        cookie: u64,
+        extents: Vec<wire::Extent>,
+        is_meant: bool,
+    ) -> io::Result<()> {
+        match &mut self.sent(cookie)?.memory {
+            Some(Memory::Extents(none)) if none.is_empty() && is_meant => *none = extents,
+            _ => return Err(wire::strange()),
+        }
+        Ok(())
+    }
+
+    /// Lends the memory of a read, and says where in it a part of the image goes.
+    fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
+        let request = self.sent(cookie)?;
+        let (whole, so_far) = (request.command.range(), &mut request.so_far);
+        let is_inside = whole.start <= part.start && part.end <= whole.end;
+        let left = u64::from(request.command.len - so_far.bytes);
+        let len = part.end - part.start;
+        if !(request.command.reads() && is_inside && len <= left) {
+            return Err(wire::strange());
+        }
+        let mut memory = request.memory.take().ok_or_else(wire::strange)?;
+        if so_far.bytes == 0 && len < left {
+            // Chunks may leave something out: it may hold what another client has written.
+            memory.bytes_mut().fill(0);
+        }
+        so_far.bytes += len as u32;
+        let place = |at: u64| (at - whole.start) as usize;
+        Ok((memory, place(part.start)..place(part.end)))
     }
 
     /// Notes how a request has ended that was in flight.
@@ -444,7 +547,7 @@ mod tests {
     #[test]
     fn a_change_waits_for_room_and_for_those_it_overlaps() {
         let line = Line::new(1 << 20);
-        line.open();
+        line.open(Talk::default());
         for place in [0, 1, 1, 2] {
             write(&line, place * u64::from(WRITE));
         }
@@ -466,7 +569,7 @@ mod tests {
     #[test]
     fn a_flush_covers_what_was_answered_before_it_was_sent() {
         let line = Line::new(8 << 20);
-        line.open();
+        line.open(Talk::default());
         write(&line, 0);
         write(&line, u64::from(WRITE));
         let end = End::Call(mpsc::sync_channel(1).0);

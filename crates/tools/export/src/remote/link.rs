@@ -4,7 +4,7 @@
 use super::{
     Patience,
     cache::ImageCache,
-    handshake::{self, Export},
+    handshake::{self, Export, Talk},
     journal::Failure,
     line::Line,
     stream::{PATIENCE, Stream},
@@ -43,7 +43,8 @@ impl Link {
     /// Keeps the connection up as long as the image is wanted, or as it is possible. Then all
     /// requests fail.
     pub(super) fn run(self, stream: Stream) {
-        let ended = self.nowait.caught("on a connection", || self.keep_up(stream));
+        let talk = self.export.talk;
+        let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
         if let Some(Err(reason)) = ended {
             self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
         }
@@ -54,9 +55,9 @@ impl Link {
 
     /// # Errors
     /// Why there is no connection any more, though the image is wanted.
-    fn keep_up(&self, mut stream: Stream) -> Result<(), String> {
+    fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
         loop {
-            let reason = self.serve(stream)?;
+            let reason = self.serve(stream, talk)?;
             if self.line.is_closing() {
                 return Ok(());
             }
@@ -69,7 +70,8 @@ impl Link {
             if self.line.is_closing() {
                 return Ok(());
             }
-            stream = connected.map_err(|reason| format!("no other connection: {reason}"))?;
+            (stream, talk) =
+                connected.map_err(|reason| format!("no other connection: {reason}"))?;
             self.reconnects.fetch_add(1, Relaxed);
             self.say("it is connected again");
         }
@@ -85,12 +87,12 @@ impl Link {
     ///
     /// # Errors
     /// A thread has failed: what it had in its hands is lost.
-    fn serve(&self, mut stream: Stream) -> Result<String, String> {
+    fn serve(&self, mut stream: Stream, talk: Talk) -> Result<String, String> {
         let mut sends = match self.prepare(&stream) {
             Ok(sends) => sends,
             Err(error) => return Ok(error.to_string()),
         };
-        self.line.open();
+        self.line.open(talk);
         thread::scope(|scope| {
             let named = thread::Builder::new().name("nowait-nbd-out".to_owned());
             let sender = named.spawn_scoped(scope, move || {
@@ -153,13 +155,13 @@ impl Link {
     }
 
     /// Connects until it is possible, or requests have waited for too long.
-    fn connect_again(&self) -> Result<Stream, String> {
+    fn connect_again(&self) -> Result<(Stream, Talk), String> {
         let mut pause = PAUSE;
         let mut reason = "no answer in time".to_owned();
         // A server that lets us in and never answers comes here again and again.
         while !self.line.has_waited(self.patience.outage) {
             reason = match self.connect() {
-                Ok(stream) => return Ok(stream),
+                Ok(connected) => return Ok(connected),
                 Err(Failure::Final(reason)) => return Err(reason),
                 Err(Failure::Passing(error)) => error.to_string(),
             };
@@ -172,7 +174,7 @@ impl Link {
     }
 
     /// Connects, and has the server know again what it had answered.
-    fn connect(&self) -> Result<Stream, Failure> {
+    fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {
             return Err(io::Error::other("the image is not wanted any more").into());
@@ -183,9 +185,10 @@ impl Link {
         }
         let patience = PATIENCE.max(self.patience.silence);
         stream.limit(Some(patience), Some(patience))?;
-        let repeated = self.line.with_journal(|journal| journal.repeat(&mut stream))?;
+        let chunks = export.talk.chunks;
+        let repeated = self.line.with_journal(|journal| journal.repeat(&mut stream, chunks))?;
         self.repeated.fetch_add(repeated, Relaxed);
-        Ok(stream)
+        Ok((stream, export.talk))
     }
 }
 

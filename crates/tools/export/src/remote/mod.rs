@@ -73,6 +73,9 @@ pub struct ConnectionCounts {
 /// As much is kept of changes that are not durable: then there is a flush. Bytes.
 const JOURNAL_BYTES: usize = 64 << 20;
 
+/// A server is asked for the extents of so much at a time: it may take long. Bytes.
+const STATUS_BYTES_MAX: u64 = 1 << 30;
+
 /// An image on an NBD server.
 #[derive(Debug)]
 pub struct Remote {
@@ -196,7 +199,8 @@ impl Remote {
     pub(crate) fn read_chunk(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>) {
         let end = End::Mail(mailbox.clone(), tag, None);
         let len = chunk.whole().len();
-        self.ask((Kind::Read, 0), at, len as u64, Memory::Chunk(chunk), end);
+        let what = self.read_of(len as u64);
+        self.ask(what, at, len as u64, Memory::Chunk(chunk), end);
     }
 
     /// Writes all of `chunk`, which holds `blocks`; its end comes into `mailbox`. Only durable
@@ -231,6 +235,14 @@ impl Remote {
         if self.flushes() { self.call((Kind::Flush, 0), 0, 0, Memory::Nothing).0 } else { Ok(()) }
     }
 
+    /// Returns the command for a read: in one chunk, where the server must be able to do that. It
+    /// need not look for holes then.
+    fn read_of(&self, len: u64) -> (Kind, u16) {
+        const ALWAYS_ONE_BYTES: u64 = 64 << 10;
+        let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
+        (Kind::Read, if in_one { wire::DONT_FRAGMENT } else { 0 })
+    }
+
     /// Fills `bytes`, whole blocks and at most a chunk's worth. Blocks.
     pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Done {
         if self.cached.as_ref().is_some_and(|cached| cached.read(bytes, at)) {
@@ -239,7 +251,7 @@ impl Remote {
         let span = self.span(at..at + bytes.len() as u64);
         let len = span.end - span.start;
         let memory = Memory::Bytes(vec![0; len as usize]);
-        let (done, memory) = self.call((Kind::Read, 0), span.start, len, memory);
+        let (done, memory) = self.call(self.read_of(len), span.start, len, memory);
         done?;
         let skip = (at - span.start) as usize;
         bytes.copy_from_slice(&memory.bytes()[skip..skip + bytes.len()]);
@@ -274,6 +286,31 @@ impl Remote {
         let keep = if allocated { wire::NO_HOLE } else { 0 };
         let quick = if fast { wire::FAST_ZERO } else { 0 };
         self.change((Kind::WriteZeroes, keep | quick), range)
+    }
+
+    /// Tells where data are from `at` on, as far as the server says at once: where each extent
+    /// ends, and whether it has data. There is one at least, which may go on behind `end`. Blocks.
+    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        if self.export.talk.allocation.is_none() {
+            // It does not tell: all of it may be data.
+            return Ok(vec![(end, true)]);
+        }
+        let block = u64::from(self.export.block_bytes);
+        let first = at / block * block;
+        let end = end.next_multiple_of(block).min(self.size());
+        let len = (end - first).min(STATUS_BYTES_MAX);
+        let what = (Kind::BlockStatus, 0);
+        let (done, memory) = self.call(what, first, len, Memory::Extents(Vec::new()));
+        done?;
+        let Memory::Extents(said) = memory else { return Err(Errno::IO) };
+        let mut until = first;
+        let ends = said.into_iter().map(|(len, has_data)| {
+            until += u64::from(len);
+            (until, has_data)
+        });
+        let extents: Vec<_> = ends.filter(|(until, _)| *until > at).collect();
+        // It says nothing of the place that it was asked for.
+        if extents.is_empty() { Err(Errno::IO) } else { Ok(extents) }
     }
 
     fn change(&self, what: (Kind, u16), range: &Range<u64>) -> Done {

@@ -25,16 +25,37 @@ pub(super) enum Kind {
     Flush = 3,
     Trim = 4,
     WriteZeroes = 6,
+    BlockStatus = 7,
 }
 
 pub(super) const FUA: u16 = 1;
 pub(super) const NO_HOLE: u16 = 1 << 1;
+pub(super) const DONT_FRAGMENT: u16 = 1 << 2;
 pub(super) const FAST_ZERO: u16 = 1 << 4;
 
 const REQUEST: u32 = 0x2560_9513;
 const REQUEST_BYTES: usize = 28;
 const SIMPLE_REPLY: u32 = 0x6744_6698;
+const CHUNKED_REPLY: u32 = 0x668e_33ef;
+/// Of a reply that is one; the header of a chunk goes on with its length.
 const REPLY_BYTES: usize = 16;
+
+/// Kinds of chunks, and the flag of the last one of a reply.
+mod chunk {
+    pub(crate) const NONE: u16 = 0;
+    pub(crate) const DATA: u16 = 1;
+    pub(crate) const HOLE: u16 = 2;
+    pub(crate) const BLOCK_STATUS: u16 = 5;
+    pub(crate) const ERROR: u16 = 1 << 15;
+    pub(crate) const DONE: u16 = 1;
+}
+
+/// Longer descriptions of an error are not of a server that means well.
+const ERROR_BYTES_MAX: u32 = 64 << 10;
+/// Nor more extents than this at once.
+const EXTENTS_MAX: u32 = 128 << 10;
+/// An extent reads as zeroes.
+const ZERO: u32 = 1 << 1;
 
 /// A request without its data.
 pub(super) type Header = [u8; REQUEST_BYTES];
@@ -70,20 +91,120 @@ impl Command {
     }
 }
 
-/// Returns which request a server answers next, and how it ended. What was read follows.
+/// What a server says next of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) cookie: u64,
+    pub(super) is_last: bool,
+    pub(super) part: Part,
+}
+
+/// A reply, or a chunk of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// How it has ended; all that was read follows.
+    All(Result<(), Errno>),
+    /// So many bytes from this place of the image follow.
+    Data(u64, u32),
+    /// So many bytes from this place of the image are zeroes.
+    Hole(u64, u32),
+    /// So many extents follow, of the context with this number.
+    Extents(u32, u32),
+    Failed(Errno),
+    Nothing,
+}
+
+/// Returns what a server says next; `chunks`: also a part of a reply.
 ///
 /// # Errors
 /// The connection ends, or what comes is no reply.
-pub(super) fn reply(stream: &mut impl Read) -> io::Result<(u64, Result<(), Errno>)> {
-    let mut reply = [0; REPLY_BYTES];
-    stream.read_exact(&mut reply)?;
-    let [magic, error, high, low] =
+pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
+    let reply: [u8; REPLY_BYTES] = bytes(stream)?;
+    let [magic, word, high, low] =
         [0, 4, 8, 12].map(|at| u32::from_be_bytes([at, at + 1, at + 2, at + 3].map(|n| reply[n])));
-    if magic != SIMPLE_REPLY {
+    let cookie = u64::from(high) << 32 | u64::from(low);
+    if magic == SIMPLE_REPLY {
+        let part = Part::All(if word == 0 { Ok(()) } else { Err(errno(word)) });
+        return Ok(Reply { cookie, is_last: true, part });
+    }
+    if magic != CHUNKED_REPLY || !chunks {
         return Err(strange());
     }
-    let cookie = u64::from(high) << 32 | u64::from(low);
-    Ok((cookie, if error == 0 { Ok(()) } else { Err(errno(error)) }))
+    let is_last = (word >> 16) as u16 & chunk::DONE != 0;
+    let part = part(stream, word as u16)?;
+    if part == Part::Nothing && !is_last {
+        return Err(strange());
+    }
+    Ok(Reply { cookie, is_last, part })
+}
+
+fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
+    // What each kind begins with is read at once.
+    match kind {
+        chunk::NONE => match u32::from_be_bytes(bytes(stream)?) {
+            0 => Ok(Part::Nothing),
+            _ => Err(strange()),
+        },
+        chunk::DATA => match length_and_place(stream)? {
+            (len, at) if len > 8 => Ok(Part::Data(at, len - 8)),
+            _ => Err(strange()),
+        },
+        chunk::HOLE => match (length_and_place(stream)?, u32::from_be_bytes(bytes(stream)?)) {
+            ((12, at), len) if len > 0 => Ok(Part::Hole(at, len)),
+            _ => Err(strange()),
+        },
+        chunk::BLOCK_STATUS => match length_and_number(stream)? {
+            (len, context) if len >= 12 && len % 8 == 4 && len / 8 <= EXTENTS_MAX => {
+                Ok(Part::Extents(context, len / 8))
+            }
+            _ => Err(strange()),
+        },
+        _ if kind & chunk::ERROR != 0 => match length_and_number(stream)? {
+            (len @ 6..=ERROR_BYTES_MAX, number) => {
+                // What it says in words is for people.
+                stream.read_exact(&mut vec![0; len as usize - 4])?;
+                Ok(Part::Failed(errno(number)))
+            }
+            _ => Err(strange()),
+        },
+        _ => Err(strange()),
+    }
+}
+
+fn length_and_place(stream: &mut impl Read) -> io::Result<(u32, u64)> {
+    let mut both = [0; 16];
+    stream.read_exact(&mut both[4..])?;
+    let both = u128::from_be_bytes(both);
+    Ok(((both >> 64) as u32, both as u64))
+}
+
+fn length_and_number(stream: &mut impl Read) -> io::Result<(u32, u32)> {
+    let both = u64::from_be_bytes(bytes(stream)?);
+    Ok(((both >> 32) as u32, both as u32))
+}
+
+/// An extent: how long it is, and whether it has data.
+pub(super) type Extent = (u32, bool);
+
+/// Returns so many extents.
+///
+/// # Errors
+/// The connection ends, or one is empty.
+pub(super) fn extents(stream: &mut impl Read, count: u32) -> io::Result<Vec<Extent>> {
+    let mut all = vec![0; count as usize * 8];
+    stream.read_exact(&mut all)?;
+    let extents = all.as_chunks::<8>().0.iter().map(|bytes| {
+        let both = u64::from_be_bytes(*bytes);
+        ((both >> 32) as u32, both as u32 & ZERO == 0)
+    });
+    let extents: Vec<Extent> = extents.collect();
+    if extents.iter().all(|(len, _)| *len > 0) { Ok(extents) } else { Err(strange()) }
+}
+
+fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Is said of a server that does not follow the protocol.

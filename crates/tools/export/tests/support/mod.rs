@@ -1,9 +1,11 @@
 //! An image on a server, asked as a front does, and what servers of our own say.
-#![allow(dead_code, reason = "each test has need of some of it")]
+#![allow(dead_code, unused_imports, reason = "each test has need of some of it")]
+
+mod servers;
 
 use nowait::{Errno, Nowait};
 use nowait_export::{
-    Cache, Chore, Chores, ConnectionCounts, Disk, Image, ImageOptions, Mailbox, Medium,
+    Cache, Chore, Chores, ConnectionCounts, Disk, Extent, Image, ImageOptions, Mailbox, Medium,
     PIECE_BYTES, Patience, RequestEnd, ServerCache, Source, Tag,
 };
 use nowait_sys::{
@@ -15,6 +17,10 @@ use std::{
     os::fd::AsRawFd,
     path::{Path, PathBuf},
     sync::Arc,
+};
+
+pub(crate) use servers::{
+    Server, heard, let_in, nbdkit, qemu, said, scripted, scripted_with, wait_until_left,
 };
 
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -126,6 +132,13 @@ impl Rig {
         self.end().result
     }
 
+    /// Returns where the image has data in a range, and where holes.
+    pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Errno> {
+        self.disk.run(&self.image, Chore::Extents { range, max: 100 }, TAG);
+        let ended = self.end();
+        ended.result.map(|()| ended.extents)
+    }
+
     pub(crate) fn run(&mut self, chore: Chore) -> Result<(), Errno> {
         self.disk.run(&self.image, chore, TAG);
         self.end().result
@@ -150,13 +163,34 @@ impl Numbers {
     }
 }
 
+/// What a client says until it has chosen the export `vm` of a server that refuses replies in
+/// chunks: its flags, and two options.
+pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
+/// The same of a server that has block status: a third option.
+pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
+/// By which that knows it.
+pub(crate) const CONTEXT: u32 = 0x1234_5678;
+
+/// Says hello, and that replies do not come in chunks.
 pub(crate) fn greeting() -> Vec<u8> {
-    [&b"NBDMAGICIHAVEOPT"[..], &[0, 3]].concat()
+    [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &answer_to(8, 1 << 31 | 1, &[])].concat()
 }
 
+/// Says hello, and that replies come in chunks and tell where data are.
+pub(crate) fn greeting_with_status() -> Vec<u8> {
+    let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
+    let agreed = [answer_to(8, 1, &[]), answer_to(10, 4, &context), answer_to(10, 1, &[])];
+    [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &agreed.concat()].concat()
+}
+
+/// Answers the choice of an export.
 pub(crate) fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
+    answer_to(7, kind, body)
+}
+
+pub(crate) fn answer_to(option: u32, kind: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
-    bytes.extend([7, kind, body.len() as u32].map(u32::to_be_bytes).concat());
+    bytes.extend([option, kind, body.len() as u32].map(u32::to_be_bytes).concat());
     bytes.extend(body);
     bytes
 }

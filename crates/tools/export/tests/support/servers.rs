@@ -1,0 +1,147 @@
+//! Servers of other projects, and one that says what a test wants.
+
+use super::{ASKED_BYTES, HANG_NS, SIZE, answer, export, greeting};
+use nowait_sys::{epoll::Epoll, time::Deadline};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+/// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
+pub(crate) fn note_skip(program: &str) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("unnamed");
+    let line = format!("skipped: {test}: {program} is not installed\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
+    let mut file = File::options().create(true).append(true).open(file).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
+}
+
+/// A server of another project, ended with the test.
+pub(crate) struct Server {
+    process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes its
+    /// clients from a socket that is there already, as systemd gives it, so none has to wait for
+    /// it. `None`: it is not installed.
+    pub(crate) fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
+        if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
+            note_skip(program);
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let image = folder.path().join("image");
+        File::create(&image).unwrap().set_len(size).unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let takes_over = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+        let words = words.iter().map(|word| word.replace("{image}", image.to_str().unwrap()));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", takes_over, "sh", program]).args(words);
+        shell.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
+        Some(Server { process: shell.spawn().unwrap(), folder })
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub(crate) fn file(&self) -> File {
+        File::options().read(true).write(true).open(self.folder.path().join("image")).unwrap()
+    }
+
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("image")).unwrap()
+    }
+}
+
+pub(crate) fn qemu(cache: &str) -> Option<Server> {
+    let cache = format!("--cache={cache}");
+    let words = ["-f", "raw", "-x", "vm", "-t", "-e", "8", "--discard=unmap", &cache, "{image}"];
+    Server::start("qemu-nbd", &words, SIZE)
+}
+
+/// With `filter`, and the parameters of that.
+pub(crate) fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
+    let filter = format!("--filter={filter}");
+    let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
+    Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
+}
+
+/// Lets one client in, and goes on as `then` says.
+pub(crate) fn scripted<T: Send + 'static>(
+    then: impl FnOnce(UnixStream) -> T + Send + 'static,
+) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
+    scripted_with((greeting(), ASKED_BYTES), then)
+}
+
+/// The same with a greeting, to which a client says so much.
+pub(crate) fn scripted_with<T: Send + 'static>(
+    hello: (Vec<u8>, usize),
+    then: impl FnOnce(UnixStream) -> T + Send + 'static,
+) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        then(let_in(client, hello))
+    });
+    (folder, socket, thread)
+}
+
+/// Lets a client in that says so much until it is.
+pub(crate) fn let_in(mut client: UnixStream, (greeting, asked): (Vec<u8>, usize)) -> UnixStream {
+    let flags = 0b1101; // it is one, with flush and FUA
+    let hello = [greeting, export(SIZE, flags), answer(1, &[])].concat();
+    client.write_all(&hello).unwrap();
+    client.read_exact(&mut vec![0; asked]).unwrap();
+    client
+}
+
+/// Reads a request; returns its kind and its cookie.
+pub(crate) fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
+    let mut header = [0; 28];
+    client.read_exact(&mut header).unwrap();
+    let len = u32::from_be_bytes(*header[24..].first_chunk().unwrap());
+    if header[7] == 1 {
+        client.read_exact(&mut vec![0; len as usize]).unwrap();
+    }
+    (header[7], *header[8..].first_chunk().unwrap())
+}
+
+pub(crate) fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
+    [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read].concat()
+}
+
+/// Reads nothing until the client has gone.
+pub(crate) fn wait_until_left(client: &UnixStream) {
+    let mut events = Vec::with_capacity(1);
+    let epoll = Epoll::new().unwrap();
+    // That it hangs up is told in any case.
+    epoll.add(client.as_raw_fd(), 0, 0).unwrap();
+    epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
+    assert!(!events.is_empty(), "the client does not go");
+}
