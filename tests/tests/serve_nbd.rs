@@ -38,8 +38,12 @@ impl Backing {
 
     /// With certificates it is for clients with TLS that have one, too.
     fn start_with(scratch: &Scratch, image: &Path, pki: Option<&Pki>) -> Backing {
+        Backing::start_as(scratch, image, "raw", pki)
+    }
+
+    fn start_as(scratch: &Scratch, image: &Path, format: &str, pki: Option<&Pki>) -> Backing {
         let socket = scratch.file("backing");
-        let mut qemu = Program::new("qemu-nbd").args(["-f", "raw", "-x", "vm", "-t", "-e", "8"]);
+        let mut qemu = Program::new("qemu-nbd").args(["-f", format, "-x", "vm", "-t", "-e", "8"]);
         if let Some(pki) = pki {
             let folder = pki.folder.display();
             let object = format!("tls-creds-x509,id=tls,endpoint=server,dir={folder}");
@@ -219,6 +223,44 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
     server.wait_until_it_says("its size stays");
     server.stop();
     backing.stop();
+}
+
+/// Where qemu-img finds data, and what reads as zeroes.
+fn map(uri: &str) -> Vec<[serde_json::Value; 4]> {
+    let said = Program::new("qemu-img").args(["map", "--output=json", "-f", "raw", uri]).succeed();
+    let extents: Vec<serde_json::Value> = serde_json::from_str(&said.stdout).expect("JSON");
+    let told = ["start", "length", "zero", "data"];
+    extents.iter().map(|extent| told.map(|name| extent[name].clone())).collect()
+}
+
+#[test]
+fn holes_on_a_server_are_seen_and_copied_as_holes() {
+    let needed = skip::missing_program(&["qemu-nbd", "qemu-img", "qemu-io", "nbdcopy"]);
+    let Some(()) = skip::unless(needed) else { return };
+    if tool().is_none() {
+        return;
+    }
+    for format in ["raw", "qcow2"] {
+        let scratch = Scratch::new("nbd");
+        let (disk, back) = (scratch.file("disk.img"), scratch.file("back"));
+        Program::new("qemu-img").args(["create", "-q", "-f", format, text(&disk), "64M"]).succeed();
+        let qemu_io = Program::new("qemu-io").args(["-f", format]);
+        let written = ["write -P 7 0 64k", "write -P 8 20M 1M", "write -P 9 50M 128k"];
+        let words = written.iter().flat_map(|command| ["-c", command]);
+        qemu_io.args(words).arg(&disk).succeed();
+        let backing = Backing::start_as(&scratch, &disk, format, None);
+        let Some(server) = Server::start(&scratch, &[&backing.name()]) else { return };
+        let uri = server.uri("vm");
+        let seen = map(&uri);
+        assert!(seen == map(&backing.name()) && seen.len() >= 5, "{format}: {seen:?}");
+        Program::new("nbdcopy").args([&uri, text(&back)]).succeed();
+        let held = fs::metadata(&back).expect("a copy").blocks() * 512;
+        assert!(held < 4 << 20, "{format}: {held} bytes");
+        let same = ["compare", "-q", "-f", format, "-F", "raw", text(&disk), text(&back)];
+        server.stop();
+        backing.stop();
+        Program::new("qemu-img").args(same).succeed();
+    }
 }
 
 /// Starts `nowait serve NAME`, which must fail at once; returns what it says.
