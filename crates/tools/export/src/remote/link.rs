@@ -17,7 +17,7 @@ use core::{
 };
 use nowait::Nowait;
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufReader, Read, Write},
     sync::Arc,
     thread,
 };
@@ -38,6 +38,9 @@ pub(super) struct Link {
 /// Between two attempts to connect, at first and at most.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Most bytes of answers that are received at once, with what was read; longer reads go past them.
+const ANSWERS_BYTES: usize = 32 << 10;
 
 impl Link {
     /// Keeps the connection up as long as the image is wanted, or as it is possible. Then all
@@ -146,9 +149,10 @@ impl Link {
 
     /// Takes what the server answers, as long as there is the connection; returns why it ended.
     fn receive(&self, stream: &mut Stream) -> io::Error {
-        let mut watched = Watched { stream, line: &self.line, silence: self.patience.silence };
+        let watched = Watched { stream, line: &self.line, silence: self.patience.silence };
+        let mut answers = BufReader::with_capacity(ANSWERS_BYTES, watched);
         loop {
-            if let Err(error) = self.line.answer(&mut watched) {
+            if let Err(error) = self.line.answer(&mut answers) {
                 return error;
             }
         }
