@@ -20,8 +20,9 @@ use std::{
     thread,
 };
 use support::{
-    ASKED_FOR_STATUS_BYTES, CONTEXT, Rig, SIZE, Server, TAG, greeting_with_status, heard, let_in,
-    nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
+    ASKED_BYTES, ASKED_FOR_STATUS_BYTES, CONTEXT, Rig, SIZE, Server, TAG, greeting,
+    greeting_with_status, heard, let_in, nbdkit, next_end, qemu, said, scripted_with,
+    wait_until_left,
 };
 
 const NONE: u16 = 0;
@@ -307,6 +308,10 @@ fn a_question_is_asked_again_by_the_next_connection() {
         for is_last in [false, true] {
             let (client, _) = listener.accept().unwrap();
             let mut client = let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES));
+            // A write that is answered, and is repeated by the second connection.
+            let (kind, cookie) = heard(&mut client);
+            assert_eq!(kind, 1);
+            client.write_all(&chunk(cookie, true, NONE, &[])).unwrap();
             // A read and a question, in any order.
             for _ in 0..2 {
                 let (kind, cookie) = heard(&mut client);
@@ -324,6 +329,7 @@ fn a_question_is_asked_again_by_the_next_connection() {
     });
     let long = Duration::from_secs(50);
     let mut rig = Rig::patient(&socket, Patience { outage: long, silence: long / 2, say: None });
+    assert_eq!(rig.write(8192, &[5; 4096], false), Ok(()));
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 0, Tag { slot: 0, ..TAG });
     let asked = Chore::Extents { range: 0..4096, max: 8 };
@@ -339,7 +345,27 @@ fn a_question_is_asked_again_by_the_next_connection() {
             None => assert_eq!(ended.extents, [of_zeroes(4096)]),
         }
     }
-    assert_eq!(rig.connection().reconnects, 1);
+    assert_eq!((rig.connection().reconnects, rig.connection().repeated), (1, 1));
+    drop(rig);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_tell_any_more_is_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        heard(&mut let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES)));
+        let (client, _) = listener.accept().unwrap();
+        let mut client = let_in(client, (greeting(), ASKED_BYTES));
+        // Nothing is asked of it.
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    });
+    let long = Duration::from_secs(50);
+    let mut rig = Rig::patient(&socket, Patience { outage: long, silence: long / 2, say: None });
+    assert_eq!(rig.read(0..4096), Err(Errno::IO));
     drop(rig);
     thread.join().unwrap();
 }
