@@ -24,6 +24,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-cli", 6),
     ("nowait-bench", 6),
     ("nowait-bench-futures", 6),
+    ("nowait-bench-stores", 6),
     ("nowait-export", 6),
     ("nowait-serve", 6),
     ("nowait-simulator", 6),
@@ -50,8 +51,14 @@ const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
 /// The crates that may name those: the layer made for it, what looks from outside, and what
 /// answers in simulations.
-const SYSTEM_USERS: &[&str] =
-    &["nowait-sys", "nowait-bench", "nowait-bench-futures", "nowait-tests", "nowait-machine"];
+const SYSTEM_USERS: &[&str] = &[
+    "nowait-sys",
+    "nowait-bench",
+    "nowait-bench-futures",
+    "nowait-bench-stores",
+    "nowait-tests",
+    "nowait-machine",
+];
 
 /// Checks the dependencies that a manifest names, those for tests and targets too.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {

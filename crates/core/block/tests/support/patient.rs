@@ -13,11 +13,11 @@ use nowait_sys::{Errno, time::Deadline};
 /// (`gave_up` in nowait-file); its own threads block signals.
 pub(crate) struct Patient<B> {
     inner: B,
-    in_flight: Mutex<Vec<Asked>>,
+    in_flight: Mutex<Vec<Pending>>,
 }
 
 /// What may be asked for again.
-struct Asked {
+struct Pending {
     bio: Bio,
     is_cancelled: bool,
 }
@@ -33,9 +33,9 @@ impl<B: BlockBackend> Patient<B> {
         let mut in_flight = self.in_flight.lock();
         for completion in fresh {
             let at = in_flight.iter().position(|it| it.bio.token == completion.token);
-            let asked = &in_flight[at.expect("it was queued")];
-            if completion.result == Err(Errno::CANCELED) && !asked.is_cancelled {
-                self.inner.queue(asked.bio.clone()).expect("its place is free");
+            let pending = &in_flight[at.expect("it was queued")];
+            if completion.result == Err(Errno::CANCELED) && !pending.is_cancelled {
+                self.inner.queue(pending.bio.clone()).expect("its place is free");
             } else {
                 in_flight.remove(at.expect("it was queued"));
                 done.push(completion);
@@ -46,7 +46,7 @@ impl<B: BlockBackend> Patient<B> {
     }
 
     /// Tells whether bios that are not [endless](Bio::is_endless) have all places.
-    fn is_full(&self, in_flight: &[Asked]) -> bool {
+    fn is_full(&self, in_flight: &[Pending]) -> bool {
         let count = in_flight.iter().filter(|it| !it.bio.is_endless()).count();
         count >= self.inner.limits().depth
     }
@@ -67,7 +67,7 @@ impl<B: BlockBackend> BlockBackend for Patient<B> {
             return Err(bio);
         }
         self.inner.queue(bio.clone())?;
-        in_flight.push(Asked { bio, is_cancelled: false });
+        in_flight.push(Pending { bio, is_cancelled: false });
         Ok(())
     }
 
@@ -102,8 +102,8 @@ impl<B: BlockBackend> BlockBackend for Patient<B> {
     }
 
     fn cancel(&self, token: u64) {
-        for asked in self.in_flight.lock().iter_mut().filter(|it| it.bio.token == token) {
-            asked.is_cancelled = true;
+        for pending in self.in_flight.lock().iter_mut().filter(|it| it.bio.token == token) {
+            pending.is_cancelled = true;
         }
         self.inner.cancel(token);
     }

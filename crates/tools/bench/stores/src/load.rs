@@ -82,7 +82,8 @@ pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
         state ^= state >> 27;
         state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
     };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(word).take(BLOCK as usize / 8).flatten().collect();
+    let mut bytes: Vec<u8> =
+        std::iter::repeat_with(word).take(BLOCK as usize / 8).flatten().collect();
     bytes[..8].copy_from_slice(&block.to_le_bytes());
     bytes
 }

@@ -123,9 +123,7 @@ async fn run(args: &Args) -> Result<serde_json::Value, Failure> {
         (Way::Slatedb, Work::Write { flush, load: it }) => {
             slate::write(store, &args.image, &load(it), flush).await
         }
-        (Way::Slatedb, Work::Read { load: it }) => {
-            slate::read(store, &args.image, &load(it)).await
-        }
+        (Way::Slatedb, Work::Read { load: it }) => slate::read(store, &args.image, &load(it)).await,
         (Way::Plain, Work::Fill) => plain::fill(store, &args.image, args.size).await,
         (Way::Plain, Work::Read { load: it }) => {
             plain::read(store, &args.image, &load(it), false).await
