@@ -178,8 +178,8 @@ fn writes() -> Vec<Case<Job>> {
             "flush",
             "a random write of 4 KiB and a flush, one after another",
             "The times are those of the writes, of SlateDB with the flush; the rate has the \
-             flushes in it. s3backer asks the store before each PUT (Expect: 100-continue): two ways \
-             there and back.",
+             flushes in it. s3backer asks the store before each PUT (Expect: 100-continue): two \
+             ways there and back.",
             with_both(Work::Write { flush: 1, clients: 1 }),
             vec![at_most(PutsPerIo, 1.05), Target::at_least(Iops, NOWAIT, 0.87, S3BACKER)],
         ),
