@@ -137,15 +137,12 @@ fn link_libraries(machine: Machine) -> Result {
 /// and in half the time, since all that it needs is built for the tests too.
 fn build_tool(machine: Machine) -> Result {
     let is_for_tests = env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own();
-    let (command, built) = match is_for_tests {
-        true => {
-            let what = ["build", "--workspace", "--all-targets", "--features", examples::FEATURES];
-            (process::command("cargo", &what), process::target().join("debug/nowait"))
-        }
-        false => {
-            let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"])?;
-            (command, machine.built("nowait"))
-        }
+    let (command, built) = if is_for_tests {
+        let what = ["build", "--workspace", "--all-targets", "--features", examples::FEATURES];
+        (process::command("cargo", &what), process::target().join("debug/nowait"))
+    } else {
+        let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"])?;
+        (command, machine.built("nowait"))
     };
     process::stream(command, |line| println!("{line}"))?;
     let dist = machine.dist();
