@@ -1,7 +1,5 @@
 //! The programs with other crates, which nothing else builds: each is linted, built, and run once.
 
-use std::path::Path;
-
 use super::{Context, End, own_target};
 use crate::process::{self, Result};
 
@@ -23,7 +21,7 @@ pub(super) fn futures(context: &Context) -> Result<End> {
 /// SlateDB, and a plain client of object stores.
 pub(super) fn stores(context: &Context) -> Result<End> {
     const STORE: &str = ".stamps/stores/versitygw";
-    if !Path::new(STORE).exists() {
+    if !process::root().join(STORE).exists() {
         return Ok(End::Skipped(format!("{STORE} is not there: setup builds it with go")));
     }
     const CASES: &str = "flush,flush-16,flush-64,read,read-16,sequential";

@@ -43,7 +43,8 @@ pub struct Pages<K> {
     slots: Vec<Slot<K>>,
     slots_max: u32,
     index: HashMap<K, u32>,
-    /// Slots whose pages were forgotten: they are taken first.
+    /// Slots whose pages were forgotten: they are taken first, so the clock, which goes only when
+    /// there is none, never takes one that is in this list.
     free: Vec<u32>,
     hand: u32,
 }
