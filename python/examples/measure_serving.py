@@ -39,6 +39,8 @@ def serve(name: str, folder: str) -> None:
     """Serve a folder, and print the port."""
     config = uvicorn.Config(SERVERS[name](folder), port=0, log_level="error", access_log=False)
     listens = config.bind_socket()
+    # Clients that come before the server's loop runs wait here, instead of being refused.
+    listens.listen(config.backlog)
     print(listens.getsockname()[1], flush=True)
     uvicorn.Server(config).run([listens])
 

@@ -33,6 +33,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     (folder / "secret").write_text("not for all")
     config = uvicorn.Config(example.application(str(folder / "served")), port=0, log_level="error")
     server, listens = uvicorn.Server(config), config.bind_socket()
+    listens.listen(config.backlog)
     thread = threading.Thread(target=server.run, args=([listens],))
     thread.start()
     port = listens.getsockname()[1]
