@@ -33,8 +33,15 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of a page.
+/// Bytes of a page: what the store is asked for at the least.
 pub const PAGE_BYTES: u64 = 16 << 10;
+
+/// Bytes of a part of a page, which has a checksum of its own: what a folder is asked for at the
+/// least. A block of 4 KiB and its checksum are in two of them.
+const PART_BYTES: usize = 4 << 10;
+
+/// Parts of a page.
+const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
 /// Pages that are read from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
@@ -89,8 +96,10 @@ struct PageKey {
     number: u32,
 }
 
-type Page = pages::Page<PageKey>;
-type Pages = pages::Pages<PageKey>;
+/// The checksum of each part of a page; of a page in memory, and of parts that it has not, zeroes.
+type Sums = [u32; PARTS];
+type Page = pages::Page<PageKey, Sums>;
+type Pages = pages::Pages<PageKey, Sums>;
 
 /// A cache. Several images may share it, each with a thread of its own.
 #[derive(Debug)]
@@ -179,10 +188,8 @@ impl Cache {
         if !self.has_all(segment, range) {
             return None;
         }
-        let pages = parts(range).map(|(number, within)| async move {
-            let page = self.page(segment.page(number)).await?;
-            (within.end <= page.len()).then(|| page.slice(within))
-        });
+        let pages =
+            parts(range).map(|(number, within)| self.read_page(segment.page(number), within));
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         let mut pages = futures_util::stream::iter(pages).buffered(READS_AT_ONCE);
         while let Some(page) = pages.next().await {
@@ -204,15 +211,20 @@ impl Cache {
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
-    async fn page(&self, key: PageKey) -> Option<Bytes> {
+    /// Returns bytes of a page that is in the folder, or on its way there.
+    async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
         let (slot, page) = {
             let mut state = self.state.lock();
             if let Some(bytes) = state.writes.get(&key) {
-                return Some(bytes.clone());
+                return (within.end <= bytes.len()).then(|| bytes.slice(within));
             }
             state.pages.find(&key)?
         };
-        let read = tokio::time::timeout(READ_MAX, self.folder.as_ref()?.0.read(slot, page)).await;
+        if within.end > page.len as usize {
+            return None;
+        }
+        let read = self.folder.as_ref()?.0.read(slot, page, within);
+        let read = tokio::time::timeout(READ_MAX, read).await;
         let mut state = self.state.lock();
         let Ok(bytes) = read else {
             state.away_until = Some(Instant::now() + AWAY);
@@ -275,8 +287,8 @@ impl Cache {
         }
         // Not while the others wait.
         let len = bytes.len() as u32;
-        let sum = if self.folder.is_some() { sum(&key, bytes) } else { 0 };
-        let (page, bytes) = (Page { key, len, sum }, Bytes::copy_from_slice(bytes));
+        let sums = if self.folder.is_some() { sums(&key, bytes) } else { [0; PARTS] };
+        let (page, bytes) = (Page { key, len, sums }, Bytes::copy_from_slice(bytes));
         let mut state = self.state.lock();
         let Some(slot) = state.pages.take() else { return };
         if let Some((_, writer)) = &self.folder {
@@ -339,11 +351,22 @@ pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }
 
-fn sum(PageKey { segment: Segment { origin, sequence }, number }: &PageKey, bytes: &[u8]) -> u64 {
+/// Returns the checksums of the parts of a page.
+fn sums(key: &PageKey, bytes: &[u8]) -> Sums {
+    let mut sums = [0; PARTS];
+    for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
+        sums[number] = part_sum(key, number, part);
+    }
+    sums
+}
+
+fn part_sum(key: &PageKey, part: usize, bytes: &[u8]) -> u32 {
+    let PageKey { segment: Segment { origin, sequence }, number } = key;
     let mut sum = Xxh3::new();
     sum.update(origin);
     sum.update(&sequence.to_le_bytes());
     sum.update(&number.to_le_bytes());
+    sum.update(&[part as u8]);
     sum.update(bytes);
-    sum.digest()
+    sum.digest() as u32
 }

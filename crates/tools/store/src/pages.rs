@@ -14,33 +14,33 @@ const STEPS_MAX: usize = 1024;
 
 /// A page that is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page<K> {
+pub struct Page<K, S = ()> {
     /// Its name.
     pub key: K,
     /// In bytes; the last one is shorter.
     pub len: u32,
-    /// A checksum of its name and its bytes, if the cache has use for one.
-    pub sum: u64,
+    /// Checksums of its name and its bytes, if the cache has use for them.
+    pub sums: S,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot<K> {
-    page: Option<Page<K>>,
+struct Slot<K, S> {
+    page: Option<Page<K, S>>,
     is_used: bool,
     /// A page is on its way into it.
     is_busy: bool,
 }
 
-impl<K> Slot<K> {
-    fn with(page: Option<Page<K>>) -> Slot<K> {
+impl<K, S> Slot<K, S> {
+    fn with(page: Option<Page<K, S>>) -> Slot<K, S> {
         Slot { page, is_used: false, is_busy: false }
     }
 }
 
 /// The slots of a cache.
 #[derive(Debug)]
-pub struct Pages<K> {
-    slots: Vec<Slot<K>>,
+pub struct Pages<K, S = ()> {
+    slots: Vec<Slot<K, S>>,
     slots_max: u32,
     index: HashMap<K, u32>,
     /// Slots whose pages were forgotten: they are taken first, so the clock, which goes only when
@@ -49,9 +49,9 @@ pub struct Pages<K> {
     hand: u32,
 }
 
-impl<K: Copy + Eq + Hash> Pages<K> {
+impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
     /// Makes room for so many pages.
-    pub fn new(slots_max: u32) -> Pages<K> {
+    pub fn new(slots_max: u32) -> Pages<K, S> {
         // Tables that grow stop all images while they do; memory that is not touched is not used.
         let room = slots_max.min(ROOM_MAX) as usize;
         let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
@@ -59,7 +59,7 @@ impl<K: Copy + Eq + Hash> Pages<K> {
     }
 
     /// Adds a slot behind the others, with the page that it had before the program began.
-    pub fn restore(&mut self, page: Option<Page<K>>) {
+    pub fn restore(&mut self, page: Option<Page<K, S>>) {
         let slot = self.slots.len() as u32;
         let new = page.filter(|page| !self.index.contains_key(&page.key));
         self.slots.push(Slot::with(new));
@@ -72,7 +72,7 @@ impl<K: Copy + Eq + Hash> Pages<K> {
     }
 
     /// Returns the page of a slot.
-    pub fn page(&self, slot: u32) -> Option<Page<K>> {
+    pub fn page(&self, slot: u32) -> Option<Page<K, S>> {
         self.slots.get(slot as usize)?.page
     }
 
@@ -88,7 +88,7 @@ impl<K: Copy + Eq + Hash> Pages<K> {
     }
 
     /// Returns where a page is, which will stay a while.
-    pub fn find(&mut self, key: &K) -> Option<(u32, Page<K>)> {
+    pub fn find(&mut self, key: &K) -> Option<(u32, Page<K, S>)> {
         let number = *self.index.get(key)?;
         let slot = &mut self.slots[number as usize];
         slot.is_used = true;
@@ -126,7 +126,7 @@ impl<K: Copy + Eq + Hash> Pages<K> {
     }
 
     /// Puts a page into a slot that was taken. Another one of the name is gone.
-    pub fn put(&mut self, slot: u32, page: Page<K>) {
+    pub fn put(&mut self, slot: u32, page: Page<K, S>) {
         self.remove(&page.key);
         self.slots[slot as usize] = Slot::with(Some(page));
         self.index.insert(page.key, slot);
@@ -157,7 +157,7 @@ mod tests {
 
     fn put(pages: &mut Pages<u32>, key: u32) {
         let slot = pages.take().unwrap();
-        pages.put(slot, Page { key, len: 1, sum: 0 });
+        pages.put(slot, Page { key, len: 1, sums: () });
     }
 
     /// A page that is changed again and again costs no other one.

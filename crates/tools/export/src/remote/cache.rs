@@ -203,7 +203,7 @@ impl State {
             self.memory.push(Box::new([0; PAGE_BYTES as usize]));
         }
         self.memory[place][..bytes.len()].copy_from_slice(bytes);
-        self.pages.put(slot, Page { key, len: bytes.len() as u32, sum: 0 });
+        self.pages.put(slot, Page { key, len: bytes.len() as u32, sums: () });
     }
 }
 

@@ -3,14 +3,15 @@
 //! ```text
 //!   block 0   magic 8 │ page size 4 │ slots 4 │ checksum 4
 //!   table     a row for each slot, 64 bytes: log 16 │ segment 8 │ page 4 │ length 4
-//!             │ checksum of the page 8 │ checksum of the row 4 │ zeroes
+//!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
 //! Nothing is made durable. A page is written before its row, but a crash may leave either: the
-//! checksum of a page, with its name in it, tells what is there. No page is believed without it. It
-//! is no CRC32C: that of what ends with its own, as segments do, depends on the length only.
+//! checksum of each part, with the page's name in it, tells what is there. No part is believed
+//! without it; the block of an image that is in it has one more. It is no CRC32C: that of what ends
+//! with its own, as segments do, depends on the length only.
 
-use super::{PAGE_BYTES, Page, PageKey, Pages, Segment, sum};
+use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
 use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions, Zeroing};
 use nowait_sys::file::{O_NOFOLLOW, O_NONBLOCK};
@@ -18,13 +19,17 @@ use nowait_sys::inspect::user_ids;
 use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 const NAME: &str = "nowait-cache";
-const MAGIC: &[u8; 8] = b"nwcache2";
+const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
+/// Where the checksums of a page begin in its row, and where that of the row.
+const SUMS_START: usize = 32;
+const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
 /// Rows of a block.
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
 /// Blocks of the table that are read at a time.
@@ -139,13 +144,21 @@ impl Folder {
         self.pages_start() + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Returns the bytes of a page, if they are whole and there.
-    pub(super) async fn read(&self, slot: u32, page: Page) -> Option<Bytes> {
-        let buffer = AlignedBuffer::zeroed(PAGE_BYTES as usize);
-        let (result, buffer) = self.file.read_at(buffer, self.place(slot)).await;
-        let whole = result.is_ok_and(|count| count >= page.len as usize);
-        let bytes = Bytes::from_owner(Whole(buffer)).slice(..page.len as usize);
-        (whole && sum(&page.key, &bytes) == page.sum).then_some(bytes)
+    /// Returns bytes of a page, if the parts that they are in are whole and there.
+    pub(super) async fn read(&self, slot: u32, page: Page, within: Range<usize>) -> Option<Bytes> {
+        let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
+        let start = parts.start * PART_BYTES;
+        let end = (parts.end * PART_BYTES).min(page.len as usize);
+        let buffer = AlignedBuffer::zeroed(parts.len() * PART_BYTES);
+        let (result, buffer) = self.file.read_at(buffer, self.place(slot) + start as u64).await;
+        let bytes = buffer.get(..end - start).filter(|all| result.is_ok_and(|n| n >= all.len()))?;
+        let are_whole = bytes
+            .chunks(PART_BYTES)
+            .zip(parts)
+            .all(|(part, number)| part_sum(&page.key, number, part) == page.sums[number]);
+        are_whole.then(|| {
+            Bytes::from_owner(Whole(buffer)).slice(within.start - start..within.end - start)
+        })
     }
 
     /// Writes the bytes of a page.
@@ -213,14 +226,16 @@ fn table_block(number: u32) -> u64 {
     (1 + u64::from(number)) * BLOCK_BYTES as u64
 }
 
-fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sum }: &Page) {
+fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sums }: &Page) {
     row[..16].copy_from_slice(&key.segment.origin);
     row[16..24].copy_from_slice(&key.segment.sequence.to_le_bytes());
     row[24..28].copy_from_slice(&key.number.to_le_bytes());
     row[28..32].copy_from_slice(&len.to_le_bytes());
-    row[32..40].copy_from_slice(&sum.to_le_bytes());
-    let sum = crc32c::crc32c(&row[..40]);
-    row[40..44].copy_from_slice(&sum.to_le_bytes());
+    for (place, sum) in row[SUMS_START..].chunks_exact_mut(4).zip(sums) {
+        place.copy_from_slice(&sum.to_le_bytes());
+    }
+    let sum = crc32c::crc32c(&row[..ROW_SUM_START]);
+    row[ROW_SUM_START..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Returns the page of a row, if the row is whole.
@@ -229,7 +244,11 @@ fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
     let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let segment = Segment { origin: *row.first_chunk()?, sequence: long(16)? };
     let key = PageKey { segment, number: number(24)? };
-    let page = Page { key, len: number(28)?, sum: long(32)? };
-    let is_whole = crc32c::crc32c(&row[..40]) == number(40)?;
+    let mut sums = [0; PARTS];
+    for (place, sum) in sums.iter_mut().enumerate() {
+        *sum = number(SUMS_START + 4 * place)?;
+    }
+    let page = Page { key, len: number(28)?, sums };
+    let is_whole = crc32c::crc32c(&row[..ROW_SUM_START]) == number(ROW_SUM_START)?;
     (is_whole && (1..=PAGE_BYTES).contains(&u64::from(page.len))).then_some(page)
 }

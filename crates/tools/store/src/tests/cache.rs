@@ -158,6 +158,28 @@ fn what_is_damaged_in_a_folder_is_not_there() {
     assert_eq!(read(&cache, hit, 0..9), Some(bytes_of(hit, 9)));
 }
 
+#[test]
+fn each_part_of_a_page_is_believed_by_its_own_checksum() {
+    let place = TempDir::new().unwrap();
+    let segment = segment(1, 1);
+    let all = bytes_of(segment, PAGE_BYTES);
+    let part = |number: u64| number * 4096..(number + 1) * 4096;
+    for damaged in 0..4 {
+        let cache = opened(&place);
+        cache.insert(segment, 0, &all, (PAGE_BYTES, true));
+        drop(cache);
+        let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
+        file.write_all_at(b"!", PAGE_BYTES + part(damaged).end - 1).unwrap();
+        let cache = opened(&place);
+        for other in (0..4).filter(|other| *other != damaged) {
+            let expected = &all[part(other).start as usize..part(other).end as usize];
+            assert_eq!(read(&cache, segment, part(other)).as_deref(), Some(expected));
+        }
+        assert_eq!(read(&cache, segment, part(damaged)), None);
+        assert_eq!(read(&cache, segment, part((damaged + 1) % 4)), None, "the page is gone");
+    }
+}
+
 /// A segment of one block, as an image puts it.
 fn put_by(image: u8, data: u8) -> Vec<u8> {
     let geometry = Geometry::checked(4096, 1 << 20).unwrap();
