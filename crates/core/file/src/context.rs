@@ -591,15 +591,18 @@ impl Context {
 
     /// Looks after the own queue when no caller does; called by the driver on its tick with what
     /// it saw at the last one; `hurries` while the process waits for all that is in flight. `None`:
-    /// nothing is in flight, the watch is over.
-    pub(crate) fn tick(&self, waits_before: Option<u64>, hurries: bool) -> Option<u64> {
+    /// nothing has been in flight for a while, the watch is over.
+    pub(crate) fn tick(&self, before: Seen, hurries: bool) -> Option<Seen> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
         let waits = self.waits.load(Relaxed);
+        let mut idle_ticks = 0;
         if under_way()? == 0 {
-            if self.io.has_poller() {
+            idle_ticks = before.idle_ticks + 1;
+            if self.io.poller_may_hold_back() {
                 // It waits for more than will come, with what has come in its hands.
                 self.io.hurry_poller();
-            } else if self.watch.ends(|| under_way() == Some(0)) {
+                idle_ticks = 0;
+            } else if idle_ticks > IDLE_TICKS && self.watch.ends(|| under_way() == Some(0)) {
                 return None;
             }
         } else if hurries {
@@ -608,7 +611,7 @@ impl Context {
                 true => self.io.hurry_poller(),
                 false => self.io.poll_pump(),
             }
-        } else if waits_before == Some(waits) && !self.io.has_poller() {
+        } else if before.waits == Some(waits) && !self.io.has_poller() {
             let before = under_way()?;
             self.io.poll_pump();
             while self.unrun.load(Relaxed) > 0 && !self.io.has_poller() {
@@ -621,7 +624,7 @@ impl Context {
                 thread::preempt_on_wakeup();
             }
         }
-        Some(waits)
+        Some(Seen { waits: Some(waits), idle_ticks })
     }
 }
 
@@ -644,6 +647,19 @@ impl Drop for Context {
         }
     }
 }
+
+/// What the driver saw of a context at its last tick.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// How often the program had looked for events; `None`: it was not looked at yet.
+    waits: Option<u64>,
+    /// At how many ticks in a row nothing was in flight.
+    idle_ticks: u32,
+}
+
+/// After so many ticks with nothing in flight the watch ends: the submitter of the next request has
+/// to wake the driver, which may take its processor.
+const IDLE_TICKS: u32 = 20;
 
 /// How long a caller stays awake for copies by the driver, in nanoseconds.
 const AWAIT_COPIES_NS: u64 = 20_000;

@@ -6,6 +6,7 @@ use crate::{
     stats::Stats,
     waiters::{Mask, Notifier, Waiters},
 };
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
@@ -66,6 +67,10 @@ pub struct IoContext {
     /// Requests in flight that callers may take for completed already.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
+    /// The poller stays in the own queue when nothing is in flight there: the last request that was
+    /// started there had to wake a thread to poll. Only a hint, in an atomic that loom does not
+    /// watch: the poller is found and called wherever it sleeps.
+    lingers: AtomicBool,
     /// Called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
@@ -92,11 +97,6 @@ impl WaitOptions<'_> {
     /// Asks for events without a mask.
     pub fn new(min: usize, max: usize, deadline: Deadline) -> WaitOptions<'static> {
         WaitOptions { min, max, deadline, patient: false, mask: None, dedicated: false }
-    }
-
-    /// Tells whether the caller polls a queue.
-    fn serves(&self, pump: &dyn Pump) -> bool {
-        self.dedicated || pump.is_busy()
     }
 }
 
@@ -125,6 +125,7 @@ impl IoContext {
             outstanding: AtomicUsize::new(0),
             synchronous: AtomicUsize::new(0),
             pump: OnceLock::new(),
+            lingers: AtomicBool::new(false),
             on_event: OnceLock::new(),
             stats,
         })
@@ -278,7 +279,12 @@ impl IoContext {
     }
 
     fn wake_a_waiter(&self) {
-        self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
+        let interrupt = || {
+            // Where completions come from elsewhere, a thread that sleeps there is woken with less.
+            self.lingers.store(false, Relaxed);
+            self.interrupt_pump();
+        };
+        self.waiters.notify(|| self.ring.unread(), interrupt);
     }
 
     fn interrupt_pump(&self) {
@@ -289,12 +295,19 @@ impl IoContext {
 
     /// Says that requests were started in the context's own queue: it needs a poller.
     pub fn pump_started(&self) {
-        self.waiters.call_for_poller();
+        if self.waiters.call_for_poller() {
+            self.lingers.store(true, Relaxed);
+        }
     }
 
     /// Tells whether a caller waits in the context's own queue.
     pub fn has_poller(&self) -> bool {
         self.waiters.has_poller()
+    }
+
+    /// Tells whether that caller waits for several completions, some of which it may have by now.
+    pub fn poller_may_hold_back(&self) -> bool {
+        self.waiters.poller_may_hold_back()
     }
 
     /// Makes the poller run what it has collected so far, and look again.
@@ -402,10 +415,12 @@ impl IoContext {
 
     fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
         let pump = self.pump.get();
-        match pump.filter(|pump| wanted.mask.is_none() && wanted.serves(pump.as_ref())) {
+        let lingers = || need == 1 && self.lingers.load(Relaxed);
+        let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy() || lingers();
+        match pump.filter(|pump| wanted.mask.is_none() && serves(pump.as_ref())) {
             Some(pump) if self.waiters.try_become_poller() => {
                 let _polling = Polling(self);
-                let leaves = || wanted.deadline.has_passed() || !wanted.serves(pump.as_ref());
+                let leaves = || wanted.deadline.has_passed() || !serves(pump.as_ref());
                 let over = || self.is_over(need, wanted);
                 // Until it is over: another thread called here in its place would call it back.
                 loop {
@@ -524,174 +539,7 @@ impl IoContext {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    fn context() -> Arc<IoContext> {
-        Arc::new(IoContext::new(0, 8, Stats::new(true)).unwrap())
-    }
-
-    fn event(data: u64) -> IoEvent {
-        IoEvent { data, ..IoEvent::default() }
-    }
-
-    fn take(context: &IoContext, min: usize, deadline: Deadline) -> Result<Vec<u64>, Errno> {
-        let mut seen = Vec::new();
-        context.wait_events(&WaitOptions::new(min, 100, deadline), |_, event| {
-            seen.push(event.data);
-            Ok(())
-        })?;
-        Ok(seen)
-    }
-
-    #[test]
-    fn a_full_context_gives_a_part_then_eagain() {
-        let context = context();
-        let capacity = context.ring().capacity();
-        assert_eq!(context.reserve(capacity + 5), Ok(capacity));
-        assert_eq!(context.reserve(1), Err(Errno::AGAIN));
-        context.complete(event(1));
-        assert_eq!(context.reserve(1), Err(Errno::AGAIN), "an unread event keeps its slot");
-        assert_eq!(take(&context, 0, Deadline::NOW), Ok(vec![1]));
-        assert_eq!(context.reserve(2), Ok(1));
-    }
-
-    /// Has something to bring once, and fails with it.
-    #[derive(Default)]
-    struct Broken(nowait_sys::primitives::AtomicBool);
-
-    impl Pump for Broken {
-        fn is_busy(&self) -> bool {
-            !self.0.load(SeqCst)
-        }
-
-        fn wait(&self, _: usize, _: Deadline) -> Result<(), Errno> {
-            Ok(())
-        }
-
-        fn run(&self) {
-            assert!(self.0.swap(true, SeqCst), "broken");
-        }
-
-        fn interrupt(&self) {}
-    }
-
-    #[test]
-    fn a_leader_that_panics_leads_no_more() {
-        for sleeps in [false, true] {
-            let context = context();
-            context.set_pump(Box::new(Broken::default()));
-            context.reserve(1).unwrap();
-            let poll = || match sleeps {
-                true => context.sleep(1, &WaitOptions::new(1, 1, Deadline::NEVER)),
-                false => take(&context, 0, Deadline::NOW).map(drop),
-            };
-            let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
-            assert!(polled.is_err() && !context.has_poller());
-            context.complete(event(1));
-            assert_eq!(take(&context, 1, Deadline::NEVER), Ok(vec![1]));
-        }
-    }
-
-    #[test]
-    fn a_sink_gets_each_event_once_and_its_limit_holds() {
-        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let taken = seen.clone();
-        let deliver = Box::new(move |event: IoEvent| taken.lock().unwrap().push(event.data));
-        let sink = Sink { face: "test", limit: 3, deliver };
-        let context = IoContext::with_sink(0, Stats::new(true), sink).unwrap();
-        assert_eq!(context.reserve(5), Ok(3));
-        assert_eq!(context.reserve(1), Err(Errno::AGAIN));
-        context.complete(event(1));
-        assert_eq!(context.reserve(2), Ok(1), "the slot is free at once");
-        context.complete_batch(&[event(2), event(3)]);
-        context.complete(event(4));
-        assert_eq!(
-            (seen.lock().unwrap().as_slice(), context.outstanding()),
-            (&[1, 2, 3, 4][..], 0)
-        );
-        context.destroy(|| {}).unwrap();
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "sleeps in a system call")]
-    fn the_deadline_gives_what_is_there() {
-        let context = context();
-        context.reserve(2).unwrap();
-        context.complete(event(1));
-        assert_eq!(take(&context, 2, Deadline::NOW), Ok(vec![1]));
-        assert_eq!(take(&context, 1, Deadline::after_ns(1000)), Ok(vec![]));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "sleeps in a system call")]
-    fn a_waiter_is_woken_when_it_has_enough() {
-        let context = context();
-        context.reserve(3).unwrap();
-        let waiter = context.clone();
-        let waiter = std::thread::spawn(move || take(&waiter, 3, Deadline::NEVER));
-        for data in 0..3 {
-            context.complete(event(data));
-        }
-        assert_eq!(waiter.join().unwrap(), Ok(vec![0, 1, 2]));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "sleeps in a system call")]
-    fn more_events_than_the_ring_holds_can_be_waited_for() {
-        let context = context();
-        let (waiter, capacity) = (context.clone(), context.ring().capacity());
-        let waiter = std::thread::spawn(move || {
-            let wanted = WaitOptions::new(capacity + 1, capacity + 1, Deadline::NEVER);
-            waiter.wait_events(&wanted, |_, _| Ok(()))
-        });
-        for data in 0..=capacity as u64 {
-            while context.reserve(1) == Err(Errno::AGAIN) {
-                std::thread::yield_now();
-            }
-            context.complete(event(data));
-        }
-        assert_eq!(waiter.join().unwrap(), Ok(capacity + 1));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "sleeps in a system call")]
-    fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
-        let context = context();
-        let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
-        assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is in flight");
-        context.reserve(1).unwrap();
-        context.synchronous_begins();
-        let waiter = context.clone();
-        let waiter = std::thread::spawn(move || {
-            let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
-            waiter.wait_events(&patient, |_, _| Ok(()))
-        });
-        context.complete(event(1));
-        context.synchronous_ends();
-        assert_eq!(waiter.join().unwrap(), Ok(1));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "sleeps in a system call")]
-    fn destroy_waits_wakes_and_happens_once() {
-        let context = context();
-        context.reserve(1).unwrap();
-        let waiting = context.clone();
-        let waiting = std::thread::spawn(move || take(&waiting, 1, Deadline::NEVER));
-        let (cancelled, was_cancelled) = mpsc::channel();
-        let destroyer = context.clone();
-        let destroyer =
-            std::thread::spawn(move || destroyer.destroy(|| cancelled.send(()).unwrap()));
-        was_cancelled.recv().unwrap();
-        assert_eq!(context.destroy(|| {}), Err(Errno::INVAL));
-        assert_eq!(waiting.join().unwrap(), Err(Errno::INVAL));
-        assert_eq!(context.reserve(1), Err(Errno::INVAL));
-        context.complete(event(1));
-        assert_eq!(destroyer.join().unwrap(), Ok(()));
-    }
-}
+mod tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

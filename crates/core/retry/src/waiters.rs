@@ -197,12 +197,22 @@ impl Waiters {
         }
     }
 
-    /// Wakes the youngest sleeping waiter that does not poll, to become the poller.
-    pub fn call_for_poller(&self) {
+    /// Wakes the youngest sleeping waiter that does not poll, to become the poller; returns whether
+    /// there was one, and no poller.
+    pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
-        if self.count.load(Relaxed) != 0 && !self.has_poller() {
-            self.wake(|waiter| !waiter.polls, || {});
-        }
+        let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();
+        is_wanted && self.wake(|waiter| !waiter.polls, || {})
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(SeqCst) == 0
+    }
+
+    /// Tells whether a poller waits for several completions, some of which it may have by now.
+    pub fn poller_may_hold_back(&self) -> bool {
+        self.list.lock().iter().any(|waiter| waiter.polls && waiter.need > 1)
     }
 
     /// Wakes all waiters, to look again.

@@ -54,6 +54,11 @@ pub struct Kaio {
     gate: Gate,
     /// The reaper sleeps on the gate, not in the kernel's ring: nothing is in flight.
     dozing: AtomicBool,
+    /// It sleeps in the kernel's ring all the same.
+    sleeps_idle: AtomicBool,
+    /// Something was submitted while a reaper dozed, which had to be woken for it: the next one
+    /// sleeps in the kernel, until it is called from there while nothing is in flight.
+    was_nudged: AtomicBool,
     armed: AtomicBool,
     /// This kernel has no polls.
     deaf: AtomicBool,
@@ -152,6 +157,8 @@ impl Kaio {
             cancels_total: AtomicU64::new(0),
             gate: Gate::default(),
             dozing: AtomicBool::new(false),
+            sleeps_idle: AtomicBool::new(false),
+            was_nudged: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             anchor: EventFd::new()?.moved_high(),
@@ -393,6 +400,7 @@ impl Kaio {
         // Now there is something to sleep for in the kernel. (The book's lock orders this load:
         // a reaper that did not see the bios has set the flag before.)
         if self.dozing.load(Relaxed) {
+            self.was_nudged.store(true, Relaxed);
             self.nudge();
         }
         if self.cancels_total.load(Acquire) == cancels {
@@ -412,15 +420,19 @@ impl Kaio {
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
         // All that a waking thread must find is in place before the wait is announced.
         let idle = self.book.lock().requests.is_empty();
-        self.dozing.store(idle, Relaxed);
-        if !idle {
+        let may_doze = idle && !self.was_nudged.load(Relaxed);
+        if !may_doze {
             self.arm();
         }
+        // Without an alarm it could not be called, and would look again every millisecond.
+        let dozes = may_doze || idle && !self.armed.load(Acquire);
+        self.dozing.store(dozes, Relaxed);
+        self.sleeps_idle.store(idle && !dozes, Relaxed);
         let Some(seen) = self.gate.begin() else {
             self.dozing.store(false, Relaxed);
             return Ok(false);
         };
-        let waited = if idle { self.doze(seen, deadline) } else { self.sleep(done, deadline) };
+        let waited = if dozes { self.doze(seen, deadline) } else { self.sleep(done, deadline) };
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
@@ -581,6 +593,9 @@ impl BlockBackend for Kaio {
 
     fn wake(&self) {
         if self.gate.wake() {
+            if self.sleeps_idle.load(Relaxed) {
+                self.was_nudged.store(false, Relaxed);
+            }
             self.rouse();
         }
     }

@@ -7,6 +7,7 @@
 use super::{Place, Plug};
 use crate::{
     Context, Engine,
+    context::Seen,
     engine::section::Section,
     hold::{self, BothTables},
     request::FileOperation,
@@ -59,7 +60,7 @@ pub struct Driver {
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the event counter that rouses the queue's thread.
     counter: OnceLock<i32>,
-    watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
+    watched: Mutex<Vec<(Weak<Context>, Seen)>>,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
@@ -163,7 +164,7 @@ impl Driver {
 
     pub(crate) fn watch(&self, context: Weak<Context>) {
         let mut watched = self.watched.lock();
-        watched.push((context, None));
+        watched.push((context, Seen::default()));
         if watched.len() == 1 {
             self.wake(); // it may be in a sleep without end
         }
@@ -210,7 +211,7 @@ impl Driver {
         for (context, before) in watched {
             let Some(alive) = context.upgrade() else { continue };
             if let Some(now) = alive.tick(before, hurries) {
-                kept.push((context, Some(now)));
+                kept.push((context, now));
             }
         }
         let mut watched = self.watched.lock();

@@ -278,6 +278,38 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
+/// A caller waits in the own queue though nothing is in flight there, for one event after another:
+/// of a request that is started there meanwhile, and from elsewhere.
+fn one_that_lingers(complete: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(2).unwrap();
+        let own = Own::of(&context, 0);
+        context.lingers.store(true, Relaxed);
+        let waiter = context.clone();
+        let waiter = thread::spawn(move || {
+            assert_eq!(take(&waiter, 1, 1), Ok(1));
+            assert_eq!(take(&waiter, 1, 1), Ok(1));
+        });
+        own.start();
+        context.pump_started();
+        own.end(1);
+        complete(&context);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_poller_that_lingers_misses_neither_a_start_nor_an_event_from_elsewhere() {
+    one_that_lingers(|context| context.complete(event(2)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_poller_that_lingers_and_is_not_called() {
+    one_that_lingers(|context| forgetting_wakes(|| context.complete(event(2))));
+}
+
 /// Two callers want the event of the one synchronous request: the other must not wait for more.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {

@@ -1,0 +1,264 @@
+//! Slots, events and threads that wait, on their own.
+
+use super::*;
+use std::sync::{Condvar, Mutex, Weak, mpsc};
+
+fn context() -> Arc<IoContext> {
+    Arc::new(IoContext::new(0, 8, Stats::new(true)).unwrap())
+}
+
+fn event(data: u64) -> IoEvent {
+    IoEvent { data, ..IoEvent::default() }
+}
+
+fn take(context: &IoContext, min: usize, deadline: Deadline) -> Result<Vec<u64>, Errno> {
+    let mut seen = Vec::new();
+    context.wait_events(&WaitOptions::new(min, 100, deadline), |_, event| {
+        seen.push(event.data);
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+#[test]
+fn a_full_context_gives_a_part_then_eagain() {
+    let context = context();
+    let capacity = context.ring().capacity();
+    assert_eq!(context.reserve(capacity + 5), Ok(capacity));
+    assert_eq!(context.reserve(1), Err(Errno::AGAIN));
+    context.complete(event(1));
+    assert_eq!(context.reserve(1), Err(Errno::AGAIN), "an unread event keeps its slot");
+    assert_eq!(take(&context, 0, Deadline::NOW), Ok(vec![1]));
+    assert_eq!(context.reserve(2), Ok(1));
+}
+
+/// Has something to bring once, and fails with it.
+#[derive(Default)]
+struct Broken(nowait_sys::primitives::AtomicBool);
+
+impl Pump for Broken {
+    fn is_busy(&self) -> bool {
+        !self.0.load(SeqCst)
+    }
+
+    fn wait(&self, _: usize, _: Deadline) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn run(&self) {
+        assert!(self.0.swap(true, SeqCst), "broken");
+    }
+
+    fn interrupt(&self) {}
+}
+
+#[test]
+fn a_leader_that_panics_leads_no_more() {
+    for sleeps in [false, true] {
+        let context = context();
+        context.set_pump(Box::new(Broken::default()));
+        context.reserve(1).unwrap();
+        let poll = || match sleeps {
+            true => context.sleep(1, &WaitOptions::new(1, 1, Deadline::NEVER)),
+            false => take(&context, 0, Deadline::NOW).map(drop),
+        };
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
+        assert!(polled.is_err() && !context.has_poller());
+        context.complete(event(1));
+        assert_eq!(take(&context, 1, Deadline::NEVER), Ok(vec![1]));
+    }
+}
+
+#[test]
+fn a_sink_gets_each_event_once_and_its_limit_holds() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let taken = seen.clone();
+    let deliver = Box::new(move |event: IoEvent| taken.lock().unwrap().push(event.data));
+    let sink = Sink { face: "test", limit: 3, deliver };
+    let context = IoContext::with_sink(0, Stats::new(true), sink).unwrap();
+    assert_eq!(context.reserve(5), Ok(3));
+    assert_eq!(context.reserve(1), Err(Errno::AGAIN));
+    context.complete(event(1));
+    assert_eq!(context.reserve(2), Ok(1), "the slot is free at once");
+    context.complete_batch(&[event(2), event(3)]);
+    context.complete(event(4));
+    assert_eq!((seen.lock().unwrap().as_slice(), context.outstanding()), (&[1, 2, 3, 4][..], 0));
+    context.destroy(|| {}).unwrap();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn the_deadline_gives_what_is_there() {
+    let context = context();
+    context.reserve(2).unwrap();
+    context.complete(event(1));
+    assert_eq!(take(&context, 2, Deadline::NOW), Ok(vec![1]));
+    assert_eq!(take(&context, 1, Deadline::after_ns(1000)), Ok(vec![]));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn a_waiter_is_woken_when_it_has_enough() {
+    let context = context();
+    context.reserve(3).unwrap();
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || take(&waiter, 3, Deadline::NEVER));
+    for data in 0..3 {
+        context.complete(event(data));
+    }
+    assert_eq!(waiter.join().unwrap(), Ok(vec![0, 1, 2]));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn more_events_than_the_ring_holds_can_be_waited_for() {
+    let context = context();
+    let (waiter, capacity) = (context.clone(), context.ring().capacity());
+    let waiter = std::thread::spawn(move || {
+        let wanted = WaitOptions::new(capacity + 1, capacity + 1, Deadline::NEVER);
+        waiter.wait_events(&wanted, |_, _| Ok(()))
+    });
+    for data in 0..=capacity as u64 {
+        while context.reserve(1) == Err(Errno::AGAIN) {
+            std::thread::yield_now();
+        }
+        context.complete(event(data));
+    }
+    assert_eq!(waiter.join().unwrap(), Ok(capacity + 1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
+    let context = context();
+    let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
+    assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is in flight");
+    context.reserve(1).unwrap();
+    context.synchronous_begins();
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || {
+        let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
+        waiter.wait_events(&patient, |_, _| Ok(()))
+    });
+    context.complete(event(1));
+    context.synchronous_ends();
+    assert_eq!(waiter.join().unwrap(), Ok(1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn destroy_waits_wakes_and_happens_once() {
+    let context = context();
+    context.reserve(1).unwrap();
+    let waiting = context.clone();
+    let waiting = std::thread::spawn(move || take(&waiting, 1, Deadline::NEVER));
+    let (cancelled, was_cancelled) = mpsc::channel();
+    let destroyer = context.clone();
+    let destroyer = std::thread::spawn(move || destroyer.destroy(|| cancelled.send(()).unwrap()));
+    was_cancelled.recv().unwrap();
+    assert_eq!(context.destroy(|| {}), Err(Errno::INVAL));
+    assert_eq!(waiting.join().unwrap(), Err(Errno::INVAL));
+    assert_eq!(context.reserve(1), Err(Errno::INVAL));
+    context.complete(event(1));
+    assert_eq!(destroyer.join().unwrap(), Ok(()));
+}
+
+/// An own queue that ends requests when it is told to, and says when a thread waits in it.
+struct Told {
+    context: Weak<IoContext>,
+    entered: mpsc::Sender<()>,
+    /// Requests in flight, those that have ended, and whether the wait is to end.
+    state: Mutex<(usize, usize, bool)>,
+    changed: Condvar,
+}
+
+impl Told {
+    fn change(&self, change: impl FnOnce(&mut (usize, usize, bool))) {
+        change(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
+}
+
+struct Handle(Arc<Told>);
+
+impl Pump for Handle {
+    fn is_busy(&self) -> bool {
+        self.0.state.lock().unwrap().0 > 0
+    }
+
+    fn wait(&self, need: usize, _: Deadline) -> Result<(), Errno> {
+        if need > 0 {
+            self.0.entered.send(()).unwrap();
+        }
+        let state = self.0.state.lock().unwrap();
+        let is_over = |(_, ended, called): &mut (usize, usize, bool)| *ended < need && !*called;
+        self.0.changed.wait_while(state, is_over).unwrap().2 = false;
+        Ok(())
+    }
+
+    fn run(&self) {
+        let mut ended = 0;
+        self.0.change(|state| {
+            ended = core::mem::take(&mut state.1);
+            state.0 -= ended;
+        });
+        let context = self.0.context.upgrade().unwrap();
+        (0..ended).for_each(|_| context.complete(event(1)));
+    }
+
+    fn interrupt(&self) {
+        self.0.change(|state| state.2 = true);
+    }
+}
+
+/// To be woken for each request, and again for its end, would cost its submitter two switches.
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere() {
+    let context = context();
+    let (entered, enters) = mpsc::channel();
+    let (state, changed) = (Mutex::default(), Condvar::default());
+    let own = Arc::new(Told { context: Arc::downgrade(&context), entered, state, changed });
+    context.set_pump(Box::new(Handle(own.clone())));
+    context.reserve(5).unwrap();
+    let (taken, takes) = mpsc::channel();
+    let waiter = context.clone();
+    let waiter = std::thread::spawn(move || {
+        for _ in 0..5 {
+            taken.send(take(&waiter, 1, Deadline::NEVER).unwrap()).unwrap();
+        }
+    });
+    let start = || {
+        own.change(|state| state.0 += 1);
+        context.pump_started();
+    };
+    start();
+    enters.recv().unwrap(); // called, or it came by itself
+    own.change(|state| state.1 += 1);
+    assert_eq!(takes.recv(), Ok(vec![1]));
+    // Now it is made sure that it has to be called.
+    context.lingers.store(false, Relaxed);
+    while context.waiters.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(!context.has_poller(), "it sleeps elsewhere");
+    start();
+    enters.recv().unwrap();
+    own.change(|state| state.1 += 1);
+    assert_eq!(takes.recv(), Ok(vec![1]));
+    // Nothing is in flight, and it waits in the queue.
+    enters.recv().unwrap();
+    start();
+    own.change(|state| state.1 += 1);
+    assert_eq!(takes.recv(), Ok(vec![1]));
+    enters.recv().unwrap();
+    context.complete(event(2));
+    assert_eq!(takes.recv(), Ok(vec![2]));
+    while context.waiters.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(!context.has_poller(), "what comes from elsewhere wakes it with less");
+    context.complete(event(3));
+    assert_eq!(takes.recv(), Ok(vec![3]));
+    waiter.join().unwrap();
+}
