@@ -282,7 +282,7 @@ impl Client {
                 | Error::NotFound { .. }
                 | Error::NotSupported { .. }
                 | Error::NotImplemented { .. }
-        );
+        ) || is_denied(error);
         *self.last_error.lock() = Some(LastError { text: one_line(error), is_hopeless });
         Answer::Failed
     }
@@ -342,19 +342,33 @@ pub(crate) fn update(tag: &Tag) -> PutMode {
     PutMode::Update(version_of(tag))
 }
 
-/// S3 says so when another request for the same object is being carried out.
+/// S3 says so when another request for the same object is being carried out. Azure says 409, too,
+/// of an object that is there: that is an answer.
 fn is_conflict(error: &Error) -> bool {
     let Error::AlreadyExists { source, .. } = error else { return false };
-    source.to_string().contains("status code: 409")
+    let text = source.to_string();
+    // No URL has a <, whatever the image is called.
+    text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
 }
 
 /// Tells whether a range begins behind the end of its object.
 fn is_behind_end(error: &Error) -> bool {
+    says(error, &["status code: 416", "object was only"])
+}
+
+/// Tells whether the caller may not what it asked for, or is unknown: clients say so of requests
+/// for no single object, as deletions are on Azure, and of those for a token, in the text only.
+fn is_denied(error: &Error) -> bool {
+    says(error, &["status code: 401", "status code: 403"])
+}
+
+/// Tells whether what an error without a kind of its own comes of has one of these texts.
+fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());
     while let Some(error) = source {
         let text = error.to_string();
-        if text.contains("status code: 416") || text.contains("object was only") {
+        if texts.iter().any(|it| text.contains(it)) {
             return true;
         }
         source = error.source();

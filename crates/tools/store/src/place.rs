@@ -66,7 +66,7 @@ impl Place {
         let store: Arc<dyn ObjectStore> = match url.scheme {
             Scheme::S3 => Arc::new(s3(url, options).build().map_err(said)?),
             Scheme::Gs => Arc::new(gs(url, options).build().map_err(said)?),
-            Scheme::Az => Arc::new(az(url, options).build().map_err(said)?),
+            Scheme::Az => Arc::new(az(url, options)?.build().map_err(said)?),
             Scheme::File => Arc::new(Folder::open(&url.bucket).map_err(said)?),
             Scheme::Memory => MEMORIES.lock().entry(url.bucket.clone()).or_default().clone(),
         };
@@ -91,9 +91,16 @@ impl Place {
 
 /// Returns an error as it can be shown.
 pub(crate) fn one_line(error: &object_store::Error) -> String {
+    /// Where a machine of each of the clouds asks for the credentials of its role.
+    const ROLE: &str = "://169.254.169.254/";
     let text = error.to_string();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().take(400).collect()
+    let hint = if line.contains(ROLE) {
+        "no credentials in the environment, and this machine has no role: "
+    } else {
+        ""
+    };
+    format!("{hint}{line}").chars().take(400).collect()
 }
 
 /// The machine tries again, and knows what that means: the store's client does not.
@@ -113,6 +120,11 @@ fn choose_ciphers() {
 
 fn is_plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// Tells whether a variable is on, as the clients read it.
+fn is_yes(text: &str) -> bool {
+    matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y")
 }
 
 fn s3(url: &StoreUrl, options: &StoreOptions) -> AmazonS3Builder {
@@ -144,23 +156,37 @@ fn gs(url: &StoreUrl, options: &StoreOptions) -> GoogleCloudStorageBuilder {
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_base_url(endpoint);
     }
+    if let Some(endpoint) = builder.get_config_value(&GoogleConfigKey::BaseUrl) {
+        // Its client appends a / in any case.
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
     if is_plain(options.endpoint.as_ref()) {
         builder = builder.with_config(client(ClientConfigKey::AllowHttp), "true");
     }
     builder
 }
 
-fn az(url: &StoreUrl, options: &StoreOptions) -> MicrosoftAzureBuilder {
+fn az(url: &StoreUrl, options: &StoreOptions) -> Result<MicrosoftAzureBuilder, String> {
     choose_ciphers();
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(&url.bucket)
         .with_retry(retries())
         .with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
-    if let Some(endpoint) = &options.endpoint {
-        builder = builder.with_endpoint(endpoint.clone());
+    let said = |builder: &MicrosoftAzureBuilder, key| builder.get_config_value(&key);
+    let is_emulator = said(&builder, AzureConfigKey::UseEmulator).is_some_and(|it| is_yes(&it));
+    if said(&builder, AzureConfigKey::AccountName).is_none() && !is_emulator {
+        return Err(format!("{url}: no account: set AZURE_STORAGE_ACCOUNT_NAME"));
     }
-    if is_plain(builder.get_config_value(&AzureConfigKey::Endpoint).as_ref()) {
+    if options.endpoint.is_some() && is_emulator {
+        // Its client would ask the emulator's usual address.
+        let why = "with AZURE_STORAGE_USE_EMULATOR, AZURITE_BLOB_STORAGE_URL says where";
+        return Err(format!("{url}: {why} it is, not --endpoint"));
+    }
+    if let Some(endpoint) = options.endpoint.clone().or(said(&builder, AzureConfigKey::Endpoint)) {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    if is_plain(said(&builder, AzureConfigKey::Endpoint).as_ref()) {
         builder = builder.with_allow_http(true);
     }
-    builder
+    Ok(builder)
 }

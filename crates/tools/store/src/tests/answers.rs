@@ -152,6 +152,12 @@ fn a_request_that_collides_or_panics_has_failed_and_is_not_refused() {
 }
 
 #[test]
+fn an_object_that_azure_has_already_is_refused() {
+    let client = client(Arc::new(WrongStore::new(Wrong::AlreadyExists)));
+    assert_eq!(ask(client.run(put(b"x"))), Answer::Refused);
+}
+
+#[test]
 fn a_store_that_never_answers_has_failed_after_its_time() {
     let place = Place { store: Arc::new(WrongStore::new(Wrong::Silent)), prefix: "vm".into() };
     let client = Client::new(place, Duration::from_millis(10));

@@ -31,6 +31,8 @@ pub(super) enum Wrong {
     OtherRange,
     /// Two requests at once: it does neither.
     Conflict,
+    /// It has the object, which it says as Azure does.
+    AlreadyExists,
     /// Its client panics.
     Panics,
     /// It does not know the caller.
@@ -62,6 +64,12 @@ impl WrongStore {
             Wrong::Conflict => Err(Error::AlreadyExists {
                 path: "x".to_owned(),
                 source: "Server returned non-2xx status code: 409 Conflict".into(),
+            }),
+            Wrong::AlreadyExists => Err(Error::AlreadyExists {
+                path: "x".to_owned(),
+                source: "Server returned non-2xx status code: 409 Conflict: \
+                    <Error> <Code>BlobAlreadyExists</Code>"
+                    .into(),
             }),
             Wrong::Denies => {
                 Err(Error::Unauthenticated { path: "x".to_owned(), source: "no\nkey".into() })
