@@ -181,10 +181,16 @@ CONF
     ) >&2 || say "no kernel with ublk for guests: their test is skipped"
 }
 
-# S3 servers that others wrote, for the tests of images on an object store: one in Python, in
-# memory, and one in Go, in files, where there is a go command. Without one its tests are skipped.
+# Servers of objects that others wrote, for the tests of images on an object store. S3: one in
+# Python, in memory, and one in Go, in files. Google's: one in Go. Azure's: one in JavaScript. Those
+# in Go are built where there is a go command, the last where there is npm. Without one its tests
+# are skipped.
 moto=("moto[s3]==5.2.1" flask==3.1.3 flask-cors==6.0.2)
-versitygw=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+go_stores=(
+    github.com/versity/versitygw/cmd/versitygw@v1.8.0
+    github.com/fsouza/fake-gcs-server@v1.56.1
+)
+azurite=azurite@3.35.0               # the last for Node.js before 21
 
 setup_stores() {
     local folder
@@ -199,12 +205,34 @@ setup_stores() {
                 printf '%s\n' "${moto[*]}" >"$folder/moto/made-of"
         } >&2 || say "no moto: the tests that need it are skipped"
     fi
-    [ -x "$folder/versitygw" ] && return
-    command -v go >/dev/null || { say "no go: no versitygw, its tests are skipped"; return; }
-    say "installing $versitygw"
-    # Not optimized: it takes a third less to build.
-    GOBIN=$folder go install -gcflags='all=-N -l' "$versitygw" >&2 ||
-        say "no versitygw: its tests are skipped"
+    setup_azurite "$folder"
+    setup_go_stores "$folder"
+}
+
+setup_azurite() {
+    local folder=$1/azurite
+    grep -qsxF "$azurite" "$folder/made-of" && return
+    command -v npm >/dev/null || { say "no npm: no $azurite, its tests are skipped"; return; }
+    say "installing $azurite"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    {
+        npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder" "$azurite" &&
+            printf '%s\n' "$azurite" >"$folder/made-of"
+    } >&2 || say "no $azurite: its tests are skipped"
+}
+
+setup_go_stores() {
+    local module name
+    for module in "${go_stores[@]}"; do
+        name=${module##*/} name=${name%@*}
+        [ -x "$1/$name" ] && continue
+        command -v go >/dev/null || { say "no go: no $name, its tests are skipped"; continue; }
+        say "installing $module"
+        # Not optimized: it takes a third less to build.
+        GOBIN=$1 go install -gcflags='all=-N -l' "$module" >&2 ||
+            say "no $name: its tests are skipped"
+    done
 }
 
 # The standard library of another machine; its C compiler is one of the packages.

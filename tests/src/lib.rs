@@ -47,15 +47,16 @@ pub mod ready;
 pub mod report;
 pub mod request;
 pub mod rings;
-pub mod s3;
 pub mod scratch;
 pub mod seccomp;
 pub mod server;
 pub mod skip;
 pub mod store_proxy;
 pub mod stored;
+pub mod stores;
 pub mod subject;
 pub mod thread_state;
+pub mod xml_puts;
 
 /// Whether the long form of the tests was asked for (`NOWAIT_FULL=1`).
 pub fn full() -> bool {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::program::{Output, Program, Running};
 use crate::ready;
-use crate::s3::Store;
 use crate::scratch::Scratch;
 use crate::skip;
+use crate::stores::Store;
 use crate::subject::{self, Backend, Library, Subject};
 
 const DEADLINE: Duration = Duration::from_mins(1);

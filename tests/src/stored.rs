@@ -1,10 +1,10 @@
 //! An image on an object store: made, served, written and read by the tools of users.
 
 use crate::program::{Output, Program};
-use crate::s3::{Kind, Store};
 use crate::scratch::Scratch;
 use crate::server::{Server, tool};
 use crate::skip;
+use crate::stores::{Kind, Store};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub fn made(kind: Kind) -> Option<(Store, String)> {
     skip::unless(skip::missing_program(&["curl", "qemu-io", "nbdcopy"]))?;
     tool()?;
     let store = skip::unless(Store::start(kind))?;
-    let endpoint = Store::endpoint(store.address());
-    let output = image(&endpoint, &["create", &Store::url("vm"), "--size", SIZE]);
+    let endpoint = store.own_endpoint();
+    let output = image(&endpoint, &["create", &kind.url("vm"), "--size", SIZE]);
     assert!(output.status.success(), "{output}");
     Some((store, endpoint))
 }
@@ -47,7 +47,12 @@ pub fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
 
 /// Serves an image, or a snapshot of it, as `vm`.
 pub fn serve_of(scratch: &Scratch, endpoint: &str, image: &str, words: &[&str]) -> Server {
-    let name = format!("vm={}", Store::url(image));
+    serve_url(scratch, endpoint, &Store::url(image), words)
+}
+
+/// The same of a URL, of whichever store.
+pub fn serve_url(scratch: &Scratch, endpoint: &str, url: &str, words: &[&str]) -> Server {
+    let name = format!("vm={url}");
     let words = [&[&name, "--endpoint", endpoint], words].concat();
     let mut server = Server::start(scratch, &words).expect("asked before");
     // It listens before the image is its own.

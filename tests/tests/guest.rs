@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::Path;
 
 use nowait_tests::guest::{Disk, Guest, Parts};
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
+use nowait_tests::stores::{Kind, Store};
 use nowait_tests::{skip, stored};
 
 /// As small as XFS can be.

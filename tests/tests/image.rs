@@ -7,14 +7,14 @@ use std::time::Duration;
 use nowait_tests::fuse::{Shown, missing_tools};
 use nowait_tests::program::Program;
 use nowait_tests::ready;
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{
-    PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_of, serve_with, text,
-    verified,
+    PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_of, serve_url,
+    serve_with, text, verified,
 };
+use nowait_tests::stores::{Kind, Store};
 
 fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
     let Some((_store, endpoint)) = made(kind) else { return };
@@ -196,10 +196,14 @@ fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
 
 /// Writes blocks and flushes each of them, while `meanwhile` does what it does; then all of them
 /// are there, for this server and the next one.
-fn all_is_kept(proxy: &StoreProxy, blocks: usize, meanwhile: impl FnOnce()) {
-    let endpoint = Store::endpoint(proxy.address());
+fn all_is_kept(
+    proxy: &StoreProxy,
+    (endpoint, url): (&str, &str),
+    blocks: usize,
+    meanwhile: impl FnOnce(),
+) {
     let scratch = Scratch::new("image");
-    let server = serve(&scratch, &endpoint);
+    let server = serve_url(&scratch, endpoint, url, &[]);
     let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
     let writes = (0..blocks)
         .flat_map(|at| ["-c".to_owned(), write(at), "-c".to_owned(), "flush".to_owned()]);
@@ -213,7 +217,7 @@ fn all_is_kept(proxy: &StoreProxy, blocks: usize, meanwhile: impl FnOnce()) {
     verified(&server.uri("vm"), blocks);
     server.kill();
     let after = Scratch::new("after");
-    let server = serve(&after, &endpoint);
+    let server = serve_url(&after, endpoint, url, &[]);
     verified(&server.uri("vm"), blocks);
     server.stop();
 }
@@ -225,7 +229,8 @@ fn a_store_that_is_killed_again_and_again_delays_and_loses_nothing() {
     let puts = |count: u64| {
         assert!(proxy.wait_for(PATIENCE, |counts| counts.of("PUT") >= count), "no load");
     };
-    all_is_kept(&proxy, 200, || {
+    let endpoint = Store::endpoint(proxy.address());
+    all_is_kept(&proxy, (&endpoint, &Store::url("vm")), 200, || {
         for round in 1..=3 {
             puts(round * 40);
             store.kill();
@@ -234,16 +239,31 @@ fn a_store_that_is_killed_again_and_again_delays_and_loses_nothing() {
     });
 }
 
-#[test]
-fn a_store_at_its_worst_delays_and_loses_nothing() {
-    let Some((store, _)) = made(Kind::Moto) else { return };
+fn a_store_at_its_worst_delays_and_loses_nothing(kind: Kind) {
+    let Some((store, _)) = made(kind) else { return };
     let proxy = StoreProxy::start(store.address(), 7);
     let faults = FAULTS.to_vec();
     let delay = Duration::from_millis(2);
     proxy.behave(Behaviour { faults, per_mille: 150, delay, is_constant: false });
-    all_is_kept(&proxy, 100, || ());
+    let endpoint = store.endpoint_at(proxy.address());
+    all_is_kept(&proxy, (&endpoint, &kind.url("vm")), 100, || ());
     let faults: u64 = proxy.counts().faults.values().sum();
     assert!(faults > 10, "{:?}", proxy.counts());
+}
+
+#[test]
+fn moto_at_its_worst_delays_and_loses_nothing() {
+    a_store_at_its_worst_delays_and_loses_nothing(Kind::Moto);
+}
+
+#[test]
+fn azurite_at_its_worst_delays_and_loses_nothing() {
+    a_store_at_its_worst_delays_and_loses_nothing(Kind::Azurite);
+}
+
+#[test]
+fn fake_gcs_server_at_its_worst_delays_and_loses_nothing() {
+    a_store_at_its_worst_delays_and_loses_nothing(Kind::FakeGcs);
 }
 
 #[test]

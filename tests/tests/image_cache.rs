@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::Program;
-use nowait_tests::s3::{self, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{made, pattern, qemu_io_with, serve_with, text, verified};
+use nowait_tests::stores::{self, Store};
 
 const BLOCKS: usize = 64;
 
@@ -61,7 +61,7 @@ impl Watched {
 
 #[test]
 fn the_next_server_finds_what_is_in_the_folder() {
-    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
     let [written, read] = ["written", "read"].map(Scratch::new);
     for mode in ["none", "user", "host"] {
         let scratch = Scratch::new("cache");
@@ -95,7 +95,7 @@ fn the_next_server_finds_what_is_in_the_folder() {
 
 #[test]
 fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
-    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
     let [scratch, folder] = ["server", "folder"].map(Scratch::new);
     let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
     let first = Watched::start(&scratch, &endpoint, &options);
@@ -115,7 +115,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
 
 #[test]
 fn what_was_read_is_in_memory() {
-    let Some((_store, endpoint)) = made(s3::Kind::Versitygw) else { return };
+    let Some((_store, endpoint)) = made(stores::Kind::Versitygw) else { return };
     let scratch = Scratch::new("cache");
     let first = Watched::start(&scratch, &endpoint, &[]);
     first.write();
@@ -130,7 +130,7 @@ fn what_was_read_is_in_memory() {
 
 #[test]
 fn a_store_at_its_worst_leaves_nothing_wrong_in_the_folder() {
-    let Some((store, _)) = made(s3::Kind::Moto) else { return };
+    let Some((store, _)) = made(stores::Kind::Moto) else { return };
     let folder = Scratch::new("folder");
     let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
     let proxy = StoreProxy::start(store.address(), 11);
@@ -152,7 +152,7 @@ fn a_store_at_its_worst_leaves_nothing_wrong_in_the_folder() {
 #[test]
 fn a_full_disk_is_said_and_ends_nothing() {
     let Some(disk) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
-    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
     let scratch = Scratch::new("server");
     let words = ["--cache-dir", text(disk.path()), "--cache-dir-size", "64M", "--cache", "host"];
     let mut server = Watched::start(&scratch, &endpoint, &words);
@@ -171,7 +171,7 @@ fn a_full_disk_is_said_and_ends_nothing() {
 
 #[test]
 fn a_cache_that_cannot_be_is_said_in_one_line() {
-    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
     let [scratch, folder] = ["server", "folder"].map(Scratch::new);
     let place = text(folder.path());
     let server = Watched::start(&scratch, &endpoint, &["--cache-dir", place]);

@@ -4,11 +4,11 @@
 use std::fs;
 
 use nowait_tests::program::{Program, Running};
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::Server;
 use nowait_tests::store_proxy::StoreProxy;
 use nowait_tests::stored::{PATIENCE, image, made, pattern, qemu_io, text};
+use nowait_tests::stores::{Kind, Store};
 
 const IMAGES: usize = 64;
 /// Of each; all that is written, four times what the server may have.

@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use nowait_tests::program::{Output, Program};
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{image, made, qemu_io, qemu_io_with, serve, serve_of, text};
+use nowait_tests::stores::{Kind, Store};
 
 fn succeeded(output: &Output) {
     assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");

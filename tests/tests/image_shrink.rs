@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use nowait_tests::program::Output;
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::stored::{image, made, qemu_io, qemu_io_with, serve, serve_of, text};
+use nowait_tests::stores::{Kind, Store};
 
 fn succeeded(output: &Output) {
     assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");

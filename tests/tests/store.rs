@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nowait_tests::s3::{Kind, Store};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, Fault, StoreProxy};
+use nowait_tests::stores::{Kind, Store};
 
 const NONE_THERE: &str = "If-None-Match: *";
 /// Against hanging.

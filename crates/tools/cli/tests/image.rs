@@ -43,7 +43,13 @@ fn image(words: &[&str]) -> String {
 
 /// The same, of what is refused in one line.
 fn refused(words: &[&str]) -> String {
-    let (code, out, err) = outcome(nowait(words).env("NO_COLOR", "1"));
+    refused_with(words, &[])
+}
+
+/// The same with variables.
+fn refused_with(words: &[&str], variables: &[(&str, &str)]) -> String {
+    let mut nowait = nowait(words);
+    let (code, out, err) = outcome(nowait.env("NO_COLOR", "1").envs(variables.iter().copied()));
     assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{words:?}: {err}");
     err
 }
@@ -126,4 +132,22 @@ fn what_a_key_file_is_not_for_is_said_in_one_line() {
         assert!(said.contains("its mode is 644, others may use the key: chmod 600"), "{said}");
     }
     assert!(!Path::new(&place.file("store/b")).exists());
+}
+
+#[test]
+fn what_is_missing_to_reach_google_or_azure_is_named_in_one_line() {
+    let list = |url| ["image", "ls", url];
+    let said = refused(&list("az://disks"));
+    assert!(said.contains("set AZURE_STORAGE_ACCOUNT_NAME"), "{said}");
+    let account = ("AZURE_STORAGE_ACCOUNT_NAME", "disks");
+    let said = refused_with(&list("az://disks"), &[account, ("AZURE_STORAGE_ACCOUNT_KEY", "%")]);
+    assert!(said.contains("Invalid Access Key"), "{said}");
+    let emulator = ("AZURE_STORAGE_USE_EMULATOR", "1");
+    let elsewhere = [&list("az://disks")[..], &["--endpoint", "http://127.0.0.1:1"]].concat();
+    let said = refused_with(&elsewhere, &[emulator]);
+    assert!(said.contains("AZURITE_BLOB_STORAGE_URL"), "{said}");
+    for variable in ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"] {
+        let said = refused_with(&list("gs://disks"), &[(variable, "/nowhere/key.json")]);
+        assert!(said.contains("/nowhere/key.json"), "{said}");
+    }
 }

@@ -1,9 +1,11 @@
-//! Real S3-compatible servers that others wrote, each with a bucket.
+//! Real servers of objects that others wrote, each with a bucket.
 //!
-//! | server | written in | keeps its objects |
-//! |---|---|---|
-//! | moto | Python | in memory: gone when it ends |
-//! | versitygw | Go | in files: a test may kill it and start it again |
+//! | server | speaks | written in | keeps its objects |
+//! |---|---|---|---|
+//! | moto | S3 | Python | in memory: gone when it ends |
+//! | versitygw | S3 | Go | in files: a test may kill it and start it again |
+//! | Azurite | Azure Blob Storage | JavaScript | in files |
+//! | fake-gcs-server | Google Cloud Storage, with `xml_puts.rs` before it | Go | in memory |
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::program::{Program, Running};
 use crate::scratch::Scratch;
 use crate::skip::Skip;
+use crate::xml_puts::XmlPuts;
 
 /// The bucket that each server has.
 pub const BUCKET: &str = "disks";
@@ -23,6 +26,14 @@ pub const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
 pub const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 /// A region, which signatures need.
 pub const REGION: &str = "us-east-1";
+
+/// The account of Azurite, and its key: both are public.
+const ACCOUNT: &str = "devstoreaccount1";
+const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/\
+    K1SZFPTOtr/KBHBeksoGMGw==";
+/// What may do anything with the blobs of the account until 2999, signed by that key.
+const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01-01T00%3A00%3A00Z&\
+    sig=2e75XsdEqEX6pnqN2DL6Y42UWGHca0VzR5up%2FpSX0ws%3D";
 
 /// How long a server may take to start on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -38,6 +49,10 @@ pub enum Kind {
     Moto,
     /// In files.
     Versitygw,
+    /// Azure's protocol.
+    Azurite,
+    /// Google's.
+    FakeGcs,
 }
 
 /// A running server; killed when dropped.
@@ -48,6 +63,7 @@ pub struct Store {
     address: SocketAddr,
     running: Option<Running>,
     scratch: Scratch,
+    puts: Option<XmlPuts>,
 }
 
 /// What a server answered to one request.
@@ -65,34 +81,75 @@ impl Store {
         let program = kind.program()?;
         let address = free_address();
         let scratch = Scratch::new("store");
-        let mut store = Self { kind, program, address, running: None, scratch };
+        let mut store = Self { kind, program, address, running: None, scratch, puts: None };
         store.start_again();
-        let made = store.request("PUT", "", &[], b"");
-        assert_eq!(made.status, 200, "no bucket: {}", made.text());
+        if kind == Kind::FakeGcs {
+            store.puts = Some(XmlPuts::start(address));
+        }
+        store.make_bucket();
         Ok(store)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    fn make_bucket(&self) {
+        let curl = Program::new("curl").args(["-sS", "--noproxy", "*", "-f", "-X"]);
+        let address = self.address;
+        match self.kind {
+            Kind::Moto | Kind::Versitygw => {
+                let made = self.request("PUT", "", &[], b"");
+                assert_eq!(made.status, 200, "no bucket: {}", made.text());
+            }
+            Kind::Azurite => {
+                let query = format!("restype=container&{ACCOUNT_SIGNATURE}");
+                let url = format!("http://{address}/{ACCOUNT}/{BUCKET}?{query}");
+                curl.args(["PUT", "-H", "Content-Length: 0", &url]).succeed();
+            }
+            Kind::FakeGcs => {
+                let url = format!("http://{address}/storage/v1/b");
+                let body = format!("{{\"name\":\"{BUCKET}\"}}");
+                curl.args(["POST", "-H", "Content-Type: application/json", "-d", &body, &url])
+                    .succeed();
+            }
+        }
     }
 
-    /// What clients call the server, or a proxy before it.
+    /// Where its clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.puts.as_ref().map_or(self.address, XmlPuts::address)
+    }
+
+    /// What its clients call it.
+    pub fn own_endpoint(&self) -> String {
+        self.endpoint_at(self.address())
+    }
+
+    /// What they call a proxy before it.
+    pub fn endpoint_at(&self, address: SocketAddr) -> String {
+        let endpoint = Self::endpoint(address);
+        match self.kind {
+            Kind::Azurite => format!("{endpoint}/{ACCOUNT}"),
+            _ => endpoint,
+        }
+    }
+
+    /// What clients of S3 call the server, or a proxy before it.
     pub fn endpoint(address: SocketAddr) -> String {
         format!("http://{address}")
     }
 
-    /// The URL of an image in the bucket.
+    /// The URL of an image in the bucket, on those that speak S3.
     pub fn url(image: &str) -> String {
-        format!("s3://{BUCKET}/{image}")
+        Kind::Moto.url(image)
     }
 
-    /// Gives a program the credentials by the variables that clients of S3 read.
+    /// Gives a program the credentials by the variables that clients of each protocol read.
     pub fn credentials(program: Program) -> Program {
         program
             .env("AWS_ACCESS_KEY_ID", KEY)
             .env("AWS_SECRET_ACCESS_KEY", SECRET)
             .env("AWS_REGION", REGION)
+            .env("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+            .env("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)
+            .env("GOOGLE_BEARER_TOKEN", "any")
             .env("NO_PROXY", "127.0.0.1")
     }
 
@@ -115,6 +172,12 @@ impl Store {
                     .args(["--port", &address, "posix", "--sidecar"])
                     .args([meta, objects])
             }
+            Kind::Azurite => program
+                .args(["--blobPort", &port, "--disableTelemetry", "--silent", "--location"])
+                .arg(self.scratch.folder("objects")),
+            Kind::FakeGcs => program
+                .args(["-scheme", "http", "-host", "127.0.0.1", "-port", &port])
+                .args(["-backend", "memory", "-public-host", &address]),
         };
         let mut running = program.spawn();
         let start = Instant::now();
@@ -189,20 +252,29 @@ impl Answer {
 }
 
 impl Kind {
+    /// The URL of an image in the bucket.
+    pub fn url(self, image: &str) -> String {
+        let scheme = match self {
+            Self::Moto | Self::Versitygw => "s3",
+            Self::Azurite => "az",
+            Self::FakeGcs => "gs",
+        };
+        format!("{scheme}://{BUCKET}/{image}")
+    }
+
     /// Where `make setup` puts it.
     fn program(self) -> Result<PathBuf, Skip> {
         let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/stores");
-        let path = match self {
-            Self::Moto => stores.join("moto/bin/moto_server"),
-            Self::Versitygw => stores.join("versitygw"),
+        let (path, what) = match self {
+            Self::Moto => ("moto/bin/moto_server", "the Python package moto"),
+            Self::Versitygw => ("versitygw", "the Go module versitygw"),
+            Self::Azurite => ("azurite/node_modules/.bin/azurite-blob", "the npm package azurite"),
+            Self::FakeGcs => ("fake-gcs-server", "the Go module fake-gcs-server"),
         };
+        let path = stores.join(path);
         if path.exists() {
             return Ok(path);
         }
-        let why = match self {
-            Self::Moto => "the Python package moto is not there",
-            Self::Versitygw => "the Go module versitygw is not there",
-        };
-        Err(Skip(format!("{why}: see xtask/setup.sh")))
+        Err(Skip(format!("{what} is not there: see xtask/setup.sh")))
     }
 }
