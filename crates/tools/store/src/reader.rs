@@ -44,12 +44,15 @@ pub(crate) struct Reader<'a> {
 }
 
 /// What else says which store it is.
-const ENDPOINTS: [&str; 5] = [
+const ENDPOINTS: [&str; 8] = [
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT",
     "AZURE_STORAGE_ACCOUNT_NAME",
     "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+    "AZURITE_BLOB_STORAGE_URL",
+    "GOOGLE_BASE_URL",
 ];
 
 /// Makes a client for an image.

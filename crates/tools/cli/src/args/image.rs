@@ -11,8 +11,8 @@ use std::time::Duration;
 pub(crate) const IMAGE_EXAMPLES: &str = "\
 URL: s3://BUCKET/IMAGE, gs://BUCKET/IMAGE, az://CONTAINER/IMAGE, file:///FOLDER/IMAGE. Credentials
 come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL,
-GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, … Exit code 0; 1: failed, or a check
-that has found something; 2: wrong usage.
+GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, …
+Exit code 0; 1: failed, or a check that has found something; 2: wrong usage.
 
 Examples:
   nowait image create s3://disks/vm --size 20G
@@ -208,7 +208,8 @@ impl KeyFile {
 /// How a store is reached.
 #[derive(Args, Debug)]
 pub(crate) struct Store {
-    /// Where the store is, if not where its kind usually is: http://HOST:PORT.
+    /// Where the store is, if not where its kind usually is: http://HOST:PORT, for Azure with the
+    /// account behind it, http://HOST:PORT/ACCOUNT.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// How long the store may take for one request.

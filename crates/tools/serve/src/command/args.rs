@@ -117,9 +117,10 @@ pub struct ServeArgs {
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,
     /// Where the object store of images is, if not where its kind usually is:
-    /// http://HOST:PORT, say. Credentials come from the environment: AWS_ACCESS_KEY_ID,
-    /// AWS_SECRET_ACCESS_KEY, AWS_REGION, GOOGLE_APPLICATION_CREDENTIALS,
-    /// AZURE_STORAGE_ACCOUNT_NAME and their like.
+    /// http://HOST:PORT, say, for Azure http://HOST:PORT/ACCOUNT. Credentials come from the
+    /// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+    /// GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and
+    /// their like.
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// When writes to images on an object store are durable: flush, after a flush of the client,
