@@ -592,7 +592,7 @@ impl Context {
     /// Looks after the own queue when no caller does; called by the driver on its tick with what
     /// it saw at the last one; `hurries` while the process waits for all that is in flight. `None`:
     /// nothing has been in flight for a while, the watch is over.
-    pub(crate) fn tick(&self, before: Seen, hurries: bool) -> Option<Seen> {
+    pub(crate) fn tick(&self, before: LastTick, hurries: bool) -> Option<LastTick> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
         let waits = self.waits.load(Relaxed);
         let mut idle_ticks = 0;
@@ -624,7 +624,7 @@ impl Context {
                 thread::preempt_on_wakeup();
             }
         }
-        Some(Seen { waits: Some(waits), idle_ticks })
+        Some(LastTick { waits: Some(waits), idle_ticks })
     }
 }
 
@@ -650,7 +650,7 @@ impl Drop for Context {
 
 /// What the driver saw of a context at its last tick.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: it was not looked at yet.
     waits: Option<u64>,
     /// At how many ticks in a row nothing was in flight.

@@ -2,11 +2,11 @@
 
 use crate::{
     event_ring::EventRing,
+    hint::Hint,
     primitives::{Arc, AtomicUsize, Ordering::SeqCst},
     stats::Stats,
     waiters::{Mask, Notifier, Waiters},
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
@@ -68,9 +68,8 @@ pub struct IoContext {
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     /// The poller stays in the own queue when nothing is in flight there: the last request that was
-    /// started there had to wake a thread to poll. Only a hint, in an atomic that loom does not
-    /// watch: the poller is found and called wherever it sleeps.
-    lingers: AtomicBool,
+    /// started there had to wake a thread to poll.
+    lingers: Hint,
     /// Called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
@@ -125,7 +124,7 @@ impl IoContext {
             outstanding: AtomicUsize::new(0),
             synchronous: AtomicUsize::new(0),
             pump: OnceLock::new(),
-            lingers: AtomicBool::new(false),
+            lingers: Hint::default(),
             on_event: OnceLock::new(),
             stats,
         })
@@ -281,7 +280,7 @@ impl IoContext {
     fn wake_a_waiter(&self) {
         let interrupt = || {
             // Where completions come from elsewhere, a thread that sleeps there is woken with less.
-            self.lingers.store(false, Relaxed);
+            self.lingers.set(false);
             self.interrupt_pump();
         };
         self.waiters.notify(|| self.ring.unread(), interrupt);
@@ -296,7 +295,7 @@ impl IoContext {
     /// Says that requests were started in the context's own queue: it needs a poller.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
-            self.lingers.store(true, Relaxed);
+            self.lingers.set(true);
         }
     }
 
@@ -415,7 +414,7 @@ impl IoContext {
 
     fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
         let pump = self.pump.get();
-        let lingers = || need == 1 && self.lingers.load(Relaxed);
+        let lingers = || need == 1 && self.lingers.is_yes();
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy() || lingers();
         match pump.filter(|pump| wanted.mask.is_none() && serves(pump.as_ref())) {
             Some(pump) if self.waiters.try_become_poller() => {

@@ -24,6 +24,7 @@
 pub mod context;
 pub mod counter;
 pub mod event_ring;
+mod hint;
 pub mod kick;
 pub mod operation;
 pub mod outcome;

@@ -7,7 +7,7 @@
 use super::{Place, Plug};
 use crate::{
     Context, Engine,
-    context::Seen,
+    context::LastTick,
     engine::section::Section,
     hold::{self, BothTables},
     request::FileOperation,
@@ -60,7 +60,7 @@ pub struct Driver {
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the event counter that rouses the queue's thread.
     counter: OnceLock<i32>,
-    watched: Mutex<Vec<(Weak<Context>, Seen)>>,
+    watched: Mutex<Vec<(Weak<Context>, LastTick)>>,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
@@ -164,7 +164,7 @@ impl Driver {
 
     pub(crate) fn watch(&self, context: Weak<Context>) {
         let mut watched = self.watched.lock();
-        watched.push((context, Seen::default()));
+        watched.push((context, LastTick::default()));
         if watched.len() == 1 {
             self.wake(); // it may be in a sleep without end
         }

@@ -285,7 +285,7 @@ fn one_that_lingers(complete: fn(&IoContext)) {
         let context = context();
         context.reserve(2).unwrap();
         let own = Own::of(&context, 0);
-        context.lingers.store(true, Relaxed);
+        context.lingers.set(true);
         let waiter = context.clone();
         let waiter = thread::spawn(move || {
             assert_eq!(take(&waiter, 1, 1), Ok(1));

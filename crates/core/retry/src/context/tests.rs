@@ -164,7 +164,7 @@ fn destroy_waits_wakes_and_happens_once() {
 }
 
 /// An own queue that ends requests when it is told to, and says when a thread waits in it.
-struct Told {
+struct ScriptedQueue {
     context: Weak<IoContext>,
     entered: mpsc::Sender<()>,
     /// Requests in flight, those that have ended, and whether the wait is to end.
@@ -172,14 +172,14 @@ struct Told {
     changed: Condvar,
 }
 
-impl Told {
+impl ScriptedQueue {
     fn change(&self, change: impl FnOnce(&mut (usize, usize, bool))) {
         change(&mut self.state.lock().unwrap());
         self.changed.notify_all();
     }
 }
 
-struct Handle(Arc<Told>);
+struct Handle(Arc<ScriptedQueue>);
 
 impl Pump for Handle {
     fn is_busy(&self) -> bool {
@@ -218,7 +218,8 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     let context = context();
     let (entered, enters) = mpsc::channel();
     let (state, changed) = (Mutex::default(), Condvar::default());
-    let own = Arc::new(Told { context: Arc::downgrade(&context), entered, state, changed });
+    let own =
+        Arc::new(ScriptedQueue { context: Arc::downgrade(&context), entered, state, changed });
     context.set_pump(Box::new(Handle(own.clone())));
     context.reserve(5).unwrap();
     let (taken, takes) = mpsc::channel();
@@ -237,7 +238,7 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     own.change(|state| state.1 += 1);
     assert_eq!(takes.recv(), Ok(vec![1]));
     // Now it is made sure that it has to be called.
-    context.lingers.store(false, Relaxed);
+    context.lingers.set(false);
     while context.waiters.is_empty() {
         std::thread::yield_now();
     }
