@@ -232,7 +232,13 @@ impl Recovery {
                 out.errands.reread(errand, out.now_ns);
                 return Ok(None);
             }
-            return Err(Over::Failed("an object is damaged"));
+            const WHY: &str = "an object is damaged";
+            if matches!(errand.purpose, Purpose::ReadPart(_) | Purpose::ReadSegment(_)) {
+                // Or a later writer has put it, into an image that has grown since.
+                judge(WHY, out);
+                return Ok(None);
+            }
+            return Err(Over::Failed(WHY));
         }
         if matches!(errand.purpose, Purpose::ReadPart(_)) {
             self.read_parts(out);

@@ -1,8 +1,8 @@
 //! The machine, one call at a time: what it asks of the store, and when requests end.
 
 use nowait_log::{
-    Answer, Geometry, Image, Key, Operation, Origin, PROOF_NS, Request, Settings, Status, Ticket,
-    Writer,
+    Answer, Geometry, Head, Image, Key, Operation, Origin, Over, PROOF_NS, Request, Settings,
+    Status, Ticket, Writer,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -139,6 +139,41 @@ fn errors_of_the_store_are_not_taken_for_damage() {
         assert_eq!(matches!(image.status(), Status::Over(_)), is_over, "{errors} {answers}");
         assert_eq!(image.pop_operation().is_none(), is_over, "the head is put anew");
     }
+}
+
+/// Has a writer find a segment that is none of the image as it knows that; then the head is this
+/// one, if it is not the writer's own.
+fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
+    let (_, mut head) = image(1 << 30);
+    let mut image = take_over();
+    while let Some((ticket, operation)) = image.pop_operation() {
+        let answer = match operation {
+            Operation::PutIfMatch { body, .. } => {
+                head = another.unwrap_or(&body).to_vec();
+                Answer::Put(String::from("a tag"))
+            }
+            Operation::Get { key: Key::Head, .. } => got(&head),
+            Operation::Get { key: Key::Segment(1), .. } => got(b"a segment of a larger image"),
+            Operation::Get { .. } => Answer::Missing,
+            Operation::PutIfAbsent { .. } | Operation::Delete { .. } => panic!("{operation:?}"),
+        };
+        image.answer(ticket, answer, 0);
+        if let Some(next_ns) = image.next_ns() {
+            image.turn(next_ns);
+        }
+    }
+    image.status()
+}
+
+#[test]
+fn a_writer_that_was_replaced_while_it_opened_takes_nothing_of_the_next_for_damage() {
+    let (_, head) = image(1 << 30);
+    let mut later = Head::parse(&head).expect("a head");
+    (later.epoch, later.writer.name) = (3, String::from("a later writer"));
+    let fenced = Over::Fenced { epoch: 3, writer: later.writer.name.clone() };
+    assert_eq!(opened_with_a_strange_segment(Some(&later.encode())), Status::Over(fenced));
+    let damaged = Over::Failed("an object is damaged");
+    assert_eq!(opened_with_a_strange_segment(None), Status::Over(damaged));
 }
 
 /// Has the store be empty but for a head and the parts of the first checkpoint of epoch 1 among
