@@ -11,8 +11,12 @@ use zeroize::Zeroizing;
 /// Hexadecimal digits of a key.
 const DIGITS: usize = 2 * KEY_BYTES;
 
-/// Those of its mode that let others have it.
-const MODE_OF_OTHERS: u32 = 0o077;
+/// What of its mode lets others have it, or put another in its place. A group that root has let
+/// read it is one that may have it; and a credential of systemd's is root's, with the right of a
+/// service to read it told as that of its group.
+fn mode_of_others(owner: u32) -> u32 {
+    if owner == 0 { 0o037 } else { 0o077 }
+}
 
 /// Reads a key: 32 bytes that are no text, or 64 hexadecimal digits and perhaps a newline. Blocks.
 ///
@@ -34,7 +38,7 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
         Ok((mode, owner, bytes))
     };
     let (mode, owner, bytes) = read().map_err(|error: io::Error| said(error.to_string()))?;
-    if mode & MODE_OF_OTHERS != 0 {
+    if mode & mode_of_others(owner) != 0 {
         let mode = mode & 0o777;
         return Err(said(format!("its mode is {mode:03o}, others may use the key: chmod 600")));
     }
