@@ -108,7 +108,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
     pub memory: u64,
     /// Memory for writes to images on object stores that are not durable yet, in equal parts for
-    /// all of them, of 64M at most; at least 64M.
+    /// all that are written, of 64M at most; at least 64M.
     #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "1G")]
     pub write_buffer: u64,
     /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
@@ -243,11 +243,14 @@ impl ServeArgs {
     }
 
     /// Equal parts, because one of a store that stands still is full, and must not be the others'.
+    /// An image that is only read has none.
     fn write_buffer_of_each(&self) -> usize {
         const MOST: u64 = 64 << 20;
-        let stored =
-            |image: &&NamedImage| matches!(Backing::of(&image.path), Ok(Backing::Object(_)));
-        let count = self.images.iter().filter(stored).count() as u64;
+        let writes = |image: &&NamedImage| {
+            let is_stored = matches!(Backing::of(&image.path), Ok(Backing::Object(_)));
+            is_stored && !self.read_only && !image.own.read_only
+        };
+        let count = self.images.iter().filter(writes).count() as u64;
         (self.write_buffer / count.max(1)).min(MOST) as usize
     }
 }
@@ -383,6 +386,7 @@ fn cache_dir_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn an_image_has_its_own_name_or_another() {
@@ -418,6 +422,22 @@ mod tests {
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());
+    }
+
+    #[test]
+    fn images_that_are_only_read_have_no_part_of_the_memory_for_writes() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let each = |words: &[&str]| {
+            let words = ["serve", "--write-buffer", "64M", "s3://a/vm"].iter().chain(words);
+            Line::try_parse_from(words).unwrap().args.write_buffer_of_each() >> 20
+        };
+        assert_eq!((each(&[]), each(&["s3://a/b"]), each(&["s3://a/b", "s3://a/c"])), (64, 32, 21));
+        assert_eq!(each(&["s3://a/b,read-only", "s3://a/c@d,read-only", "disk.img"]), 64);
+        assert_eq!(each(&["s3://a/b", "--read-only"]), 64);
     }
 
     #[test]
