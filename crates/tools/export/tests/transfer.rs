@@ -1,4 +1,6 @@
-//! Images on a store, filled from files and copied to files.
+//! Images on a store, filled from files and servers, and copied to these.
+
+mod support;
 
 use nowait::Nowait;
 use nowait_export::transfer::{Copied, Transfer, export, import};
@@ -174,4 +176,22 @@ fn an_encrypted_image_is_filled_and_copied_with_its_key_only() {
     assert_eq!(imported(&again(&with(1, &source))).unwrap(), none, "all is there");
     assert_eq!(exported(&with(1, &back)).unwrap(), copied);
     assert!(same(&source, &back));
+}
+
+#[test]
+fn a_server_is_asked_for_no_more_at_once_than_it_allows() {
+    let limits = ["blocksize-minimum=512", "blocksize-preferred=4096", "blocksize-maximum=524288"];
+    let policy = [&limits[..], &["blocksize-error-policy=error"]].concat();
+    let Some(server) = support::nbdkit("blocksize-policy", &policy) else { return };
+    let (file, half) = (server.file(), support::SIZE / 2);
+    let data: Vec<u8> = (0..half + 4096).map(|at| (at % 251) as u8 + 1).collect();
+    file.write_all_at(&data, 0).unwrap();
+    let before = server.contents();
+    let address = format!("nbd+unix:///vm?socket={}", server.socket().display());
+    let transfer = transfer("memory://limits/vm", Path::new(&address));
+    assert_eq!(imported(&transfer).unwrap().written_bytes, half + 4096);
+    // What is zeroes is written, too, where it must not be asked for otherwise.
+    file.write_all_at(&vec![0xff; support::SIZE as usize], 0).unwrap();
+    assert_eq!(exported(&transfer).unwrap().written_bytes, half + 4096);
+    assert!(server.contents() == before);
 }

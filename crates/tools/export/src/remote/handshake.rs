@@ -83,6 +83,9 @@ const ALLOCATION: &[u8] = b"base:allocation";
 /// What every server takes in one request, unless it says otherwise.
 const PAYLOAD_MAX: u32 = 32 << 20;
 
+/// Most bytes of a block of a server.
+pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
 /// Chooses an export by a connection that was just made; returns the stream to use from then on.
 ///
 /// # Errors
@@ -226,7 +229,6 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    const BLOCK_BYTES_MAX: u32 = 64 << 10;
     /// The longest transfer of a chunk.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {

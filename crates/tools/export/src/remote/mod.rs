@@ -243,25 +243,39 @@ impl Remote {
         (Kind::Read, if in_one { wire::DONT_FRAGMENT } else { 0 })
     }
 
-    /// Fills `bytes`, whole blocks and at most a chunk's worth. Blocks.
+    /// Fills `bytes`, whole blocks. Blocks.
     pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Done {
         if self.cached.as_ref().is_some_and(|cached| cached.read(bytes, at)) {
             return Ok(());
         }
         let span = self.span(at..at + bytes.len() as u64);
-        let len = span.end - span.start;
-        let memory = Memory::Bytes(vec![0; len as usize]);
-        let (done, memory) = self.call(self.read_of(len), span.start, len, memory);
-        done?;
-        let skip = (at - span.start) as usize;
-        bytes.copy_from_slice(&memory.bytes()[skip..skip + bytes.len()]);
+        for first in span.clone().step_by(self.most_bytes()) {
+            let len = (span.end - first).min(self.most_bytes() as u64);
+            let memory = Memory::Bytes(vec![0; len as usize]);
+            let (done, memory) = self.call(self.read_of(len), first, len, memory);
+            done?;
+            // The first and the last of them may have more than is asked for.
+            let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
+            let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
+            bytes[to].copy_from_slice(&memory.bytes()[from]);
+        }
         Ok(())
     }
 
-    /// Writes `bytes`, at most a chunk's worth. Blocks.
+    /// Writes `bytes`, whole blocks. Blocks.
     pub(crate) fn write_at(&self, bytes: &[u8], at: u64) -> Done {
-        let memory = Memory::Bytes(bytes.to_vec());
-        self.call((Kind::Write, 0), at, bytes.len() as u64, memory).0
+        let most = self.most_bytes();
+        for (at, piece) in (at..).step_by(most).zip(bytes.chunks(most)) {
+            let memory = Memory::Bytes(piece.to_vec());
+            self.call((Kind::Write, 0), at, piece.len() as u64, memory).0?;
+        }
+        Ok(())
+    }
+
+    /// Returns how much the server takes or gives at once, in whole blocks and pages of a cache.
+    fn most_bytes(&self) -> usize {
+        let unit = handshake::BLOCK_BYTES_MAX;
+        (self.export.payload_max / unit * unit) as usize
     }
 
     /// Gives the space of a range back, whatever it reads as then. Blocks.
