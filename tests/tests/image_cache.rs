@@ -4,16 +4,19 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use nowait_tests::fuse::{Shown, missing_tools};
+use nowait_tests::hang;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
-use nowait_tests::stored::{made, pattern, qemu_io_with, serve_with, text, verified};
+use nowait_tests::stored::{PATIENCE, made, pattern, qemu_io_with, serve_with, text, verified};
 use nowait_tests::stores::{self, Store};
 
 const BLOCKS: usize = 64;
@@ -50,12 +53,70 @@ impl Watched {
     }
 
     fn asked(&self) -> (u64, u64) {
+        let store = self.store();
+        let number = |name: &str| store[name].as_u64().expect("a number");
+        (number("cache_hits"), number("cache_misses"))
+    }
+
+    fn store(&self) -> serde_json::Value {
         let curl = Program::new("curl").args(["-sS", "--unix-socket", text(&self.status)]);
         let json = curl.arg("http://localhost/status").succeed().stdout;
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        let store = &json["exports"][0]["store"];
-        let number = |name: &str| store[name].as_u64().expect("a number");
-        (number("cache_hits"), number("cache_misses"))
+        json["exports"][0]["store"].clone()
+    }
+
+    /// Tells whether the cache is not asked, because its disk does not answer.
+    fn is_aside(&self) -> bool {
+        self.store()["cache_is_aside"].as_bool().expect("yes or no")
+    }
+}
+
+/// A disk for the folder of a cache: a file system on a file that another server shows.
+struct Disk {
+    shown: Shown,
+    point: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Disk {
+    fn new() -> Option<Disk> {
+        skip::unless(missing_tools())?;
+        let scratch = Scratch::new("disk");
+        let (image, point) = (scratch.file("image"), scratch.folder("mnt"));
+        File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+        let mut shown = Shown::start(&scratch, &scratch.file("shown"), &[text(&image)])?;
+        // What was read of it is not in the kernel's memory.
+        let device = shown.attach(&["--direct-io=on"]);
+        Program::new("mkfs.ext4").args(["-q", "-F", &device]).succeed();
+        shown.mount(&point);
+        Some(Disk { shown, point, _scratch: scratch })
+    }
+
+    /// Has nothing of the cache's file be in the kernel's memory, and no I/O end any more.
+    fn stand_still(&mut self) -> Still {
+        let file = format!("if={}", text(&self.point.join("nowait-cache")));
+        Program::new("dd").args([&file, "iflag=nocache", "count=0", "status=none"]).succeed();
+        self.shown.server().signal(libc::SIGSTOP);
+        Still(self.shown.server().pid())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.shown.give_up();
+        // Of a server that was killed, too.
+        let _ = Command::new("umount").arg("--lazy").arg(self.shown.file()).output();
+    }
+}
+
+/// A disk stands still until it is dropped, which a test that fails does first: nothing that waits
+/// for the disk can be killed.
+struct Still(i32);
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        // SAFETY: takes numbers; the process is a child that has not been waited for.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
     }
 }
 
@@ -167,6 +228,97 @@ fn a_full_disk_is_said_and_ends_nothing() {
     server.server.wait_until_it_says("it does not grow any more: ");
     assert!(server.read().0 > 0, "what has come there is there");
     server.server.stop();
+}
+
+/// Has commands of qemu-io's succeed.
+fn carried_out(server: &Server, export: &str, commands: &[&str]) {
+    let commands: Vec<String> = commands.iter().map(|it| (*it).to_owned()).collect();
+    let output = qemu_io_with(&["-t", "writeback"], &server.uri(export), &commands);
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+}
+
+/// Waits until the first thread of a process has ended: others may be with a disk.
+fn ended(pid: i32) {
+    let begin = Instant::now();
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a child");
+    while !state().contains(") Z ") {
+        assert!(begin.elapsed() < PATIENCE, "{}", hang::describe(pid));
+        std::thread::yield_now();
+    }
+}
+
+/// What the store can answer it answers; writes, other images and the end do not wait, either.
+#[test]
+fn a_disk_that_stands_still_is_left_alone() {
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
+    for mode in ["none", "user", "host"] {
+        let Some(mut disk) = Disk::new() else { return };
+        let (scratch, folder) = (Scratch::new("server"), disk.point.clone());
+        let beside = scratch.file("beside");
+        std::fs::write(&beside, vec![9; 8 << 20]).expect("an image");
+        let cached = ["--cache-dir", text(&folder), "--cache-dir-size", "64M", "--cache", mode];
+        let words = [&[text(&beside), "--cache-size", "8M"][..], &cached].concat();
+        let first = Watched::start(&scratch, &endpoint, &words);
+        carried_out(&first.server, "vm", &["write -P 7 0 8M", "flush"]);
+        first.server.stop();
+        let mut second = Watched::start(&scratch, &endpoint, &words);
+        let still = disk.stand_still();
+        // More at a time than there are threads for it.
+        carried_out(&second.server, "vm", &["read -P 7 0 8M"]);
+        assert!(second.asked().1 > 0, "{mode}: by the store");
+        second.server.wait_until_it_says("its disk does not answer: the store is asked instead");
+        assert!(second.is_aside(), "{mode}");
+        carried_out(&second.server, "vm", &["write -P 8 4M 32M", "flush", "read -P 8 4M 32M"]);
+        carried_out(&second.server, "beside", &["read -P 9 0 8M", "write -P 6 0 8M", "flush"]);
+        second.server.signal(libc::SIGTERM);
+        ended(second.server.pid());
+        drop(still);
+        second.server.stop_told();
+    }
+}
+
+/// It is asked again when it has answered.
+#[test]
+fn a_disk_that_goes_on_has_the_cache_again() {
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
+    let Some(mut disk) = Disk::new() else { return };
+    let (scratch, folder) = (Scratch::new("server"), disk.point.clone());
+    let words = ["--cache-dir", text(&folder), "--cache-dir-size", "64M"];
+    let mut server = Watched::start(&scratch, &endpoint, &words);
+    server.write();
+    assert_eq!(server.read().1, 0);
+    let still = disk.stand_still();
+    assert_eq!(server.read().0, 0);
+    drop(still);
+    while server.read().0 == 0 {}
+    server.server.wait_until_it_says("its disk answers again");
+    assert!(!server.is_aside());
+    server.server.stop();
+}
+
+#[test]
+fn a_disk_that_fails_is_said_and_ends_nothing() {
+    let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
+    for mode in ["none", "user", "host"] {
+        let Some(mut disk) = Disk::new() else { return };
+        let (scratch, folder) = (Scratch::new("server"), disk.point.clone());
+        let words = ["--cache-dir", text(&folder), "--cache-dir-size", "64M", "--cache", mode];
+        let words = [&words[..], &["--cache-size", "8M"]].concat();
+        let mut server = Watched::start(&scratch, &endpoint, &words);
+        carried_out(&server.server, "vm", &["write -P 7 0 8M", "flush"]);
+        // What it was to read is not answered, and then never will be.
+        let still = disk.stand_still();
+        disk.shown.kill();
+        std::mem::forget(still);
+        carried_out(&server.server, "vm", &["read -P 7 0 8M"]);
+        carried_out(&server.server, "vm", &["write -P 8 4M 32M", "flush", "read -P 8 4M 32M"]);
+        if mode == "none" {
+            // Not by the memory of the kernel, or of the server.
+            assert!(server.asked().1 > 0);
+            server.server.wait_until_it_says("a page is not stored: ");
+        }
+        server.server.stop();
+    }
 }
 
 #[test]

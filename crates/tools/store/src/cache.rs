@@ -49,8 +49,8 @@ const READS_AT_ONCE: usize = 8;
 /// How long a page may take to come from a folder: the store has it, too.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// How long a folder is left alone then.
-const AWAY: Duration = Duration::from_secs(10);
+/// How long a folder is left alone then; longer if its disk has not answered all by then.
+const ASIDE: Duration = Duration::from_secs(10);
 
 /// Pages on their way into a folder; more are not stored.
 const WRITES_MAX: usize = 2048;
@@ -107,6 +107,7 @@ pub struct Cache {
     state: Arc<Mutex<State>>,
     /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
+    say: Option<fn(&str)>,
     /// Wakes reads that wait for the GET of another.
     fetched: Notify,
 }
@@ -120,8 +121,8 @@ struct State {
     writes: HashMap<PageKey, Bytes>,
     /// First pages of what the store is being asked for.
     fetches: HashSet<PageKey>,
-    /// Till when the folder is not asked: its disk did not answer.
-    away_until: Option<Instant>,
+    /// Till when the folder is not asked, at least: its disk did not answer.
+    aside_until: Option<Instant>,
 }
 
 impl Cache {
@@ -133,7 +134,9 @@ impl Cache {
 
     /// Opens the one of a folder, or makes it, of so many bytes on the disk, which are used as they
     /// are needed. What it has from before stays, if it had the same size. `mode` is the page cache
-    /// between it and the disk; a page that cannot be stored is told to `say`. Blocks.
+    /// between it and the disk; a page that cannot be stored, and a disk that does not answer, is
+    /// told to `say`. What waits for the disk has places of `nowait`, which others then have not.
+    /// Blocks.
     ///
     /// # Errors
     /// Another process uses it; it cannot be opened: in one line.
@@ -149,14 +152,15 @@ impl Cache {
         let folder = Arc::new(folder);
         let writer = Writer::start(folder.clone(), cache.state.clone(), say)
             .map_err(|error| io::Error::other(format!("{}: {error}", folder.shown())))?;
-        cache.folder = Some((folder, writer));
+        (cache.folder, cache.say) = (Some((folder, writer)), say);
         Ok(Arc::new(cache))
     }
 
     fn new(pages: Pages) -> Cache {
         let (writes, fetches) = (HashMap::new(), HashSet::new());
-        let state = State { pages, memory: Vec::new(), writes, fetches, away_until: None };
-        Cache { state: Arc::new(Mutex::new(state)), folder: None, fetched: Notify::new() }
+        let state = State { pages, memory: Vec::new(), writes, fetches, aside_until: None };
+        let state = Arc::new(Mutex::new(state));
+        Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
     /// Has the disk get what is on its way, and takes nothing in any more, as when it is dropped.
@@ -199,9 +203,48 @@ impl Cache {
     }
 
     fn has_all(&self, segment: Segment, range: &Range<u64>) -> bool {
-        let state = self.state.lock();
-        let is_away = state.away_until.is_some_and(|until| Instant::now() < until);
-        !is_away && parts(range).all(|(number, _)| state.has(&segment.page(number)))
+        let has_all = {
+            let state = self.state.lock();
+            parts(range).all(|(number, _)| state.has(&segment.page(number)))
+        };
+        has_all && self.asks()
+    }
+
+    /// Tells whether the folder is asked; again, if its disk has answered all that it had not.
+    fn asks(&self) -> bool {
+        let mut state = self.state.lock();
+        if self.is_aside_in(&state) {
+            return false;
+        }
+        if state.aside_until.take().is_some() {
+            drop(state);
+            self.say("its disk answers again");
+        }
+        true
+    }
+
+    /// Tells whether the folder is not asked: its disk did not answer, and what it was asked then
+    /// takes up memory until it does.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.is_aside_in(&self.state.lock())
+    }
+
+    fn is_aside_in(&self, state: &State) -> bool {
+        let is_read = || self.folder.as_ref().is_some_and(|(folder, _)| folder.is_read());
+        state.aside_until.is_some_and(|until| Instant::now() < until || is_read())
+    }
+
+    fn set_aside(&self) {
+        let until = Instant::now() + ASIDE;
+        if self.state.lock().aside_until.replace(until).is_none() {
+            self.say("its disk does not answer: the store is asked instead until it does");
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if let (Some(say), Some((folder, _))) = (self.say, &self.folder) {
+            say(&format!("{}: {what}", folder.shown()));
+        }
     }
 
     /// Forgets what is here of a log from a segment on, which none of its writers has put.
@@ -225,11 +268,11 @@ impl Cache {
         }
         let read = self.folder.as_ref()?.0.read(slot, page, within);
         let read = tokio::time::timeout(READ_MAX, read).await;
-        let mut state = self.state.lock();
         let Ok(bytes) = read else {
-            state.away_until = Some(Instant::now() + AWAY);
+            self.set_aside();
             return None;
         };
+        let mut state = self.state.lock();
         // Another page may be there by now.
         let is_there = state.pages.page(slot) == Some(page);
         if bytes.is_none() && is_there {

@@ -101,6 +101,11 @@ impl Client {
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
+    /// Tells whether the cache is not asked, because its disk does not answer.
+    pub(crate) fn is_cache_aside(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_aside())
+    }
+
     /// Tells whether that was for good: credentials are missing, say.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)

@@ -199,6 +199,11 @@ impl StoredImage {
         self.client.last_error()
     }
 
+    /// Tells whether its cache is not asked for now, because the disk of that does not answer.
+    pub fn is_cache_aside(&self) -> bool {
+        self.client.is_cache_aside()
+    }
+
     /// Begins a request, which must be of whole blocks. `done` is called when it has ended, on a
     /// thread that other requests wait for; or at once, on this one, if the image is closed.
     pub fn submit(

@@ -12,7 +12,7 @@ use crate::{
     ublk::Drive,
     vhost::Front,
 };
-use nowait::{CacheMode, Nowait};
+use nowait::{CacheMode, Nowait, SubmitMode};
 use nowait_export::{Backing, Image, ServerCache, Source, StoreCache};
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -52,7 +52,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         args.status.as_ref().map(|address| listen_for_status(address, args)).transpose()?;
     drives::prepare(args);
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
-    let cache = store_cache(&nowait, args)?;
+    let cache = store_cache(args)?;
     let images = open_images(&nowait, args, cache.as_ref())?;
     let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
     let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
@@ -120,7 +120,7 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
 }
 
 /// Returns what images on stores have as a cache.
-fn store_cache(nowait: &Nowait, args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
+fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
     if !has_any(args, |backing| matches!(backing, Backing::Object(_))) {
         return match args.cache_dir {
             // Others may have written to what a server has, when the next of ours starts.
@@ -140,9 +140,16 @@ fn store_cache(nowait: &Nowait, args: &ServeArgs) -> Result<Option<Arc<StoreCach
     };
     let say: Option<fn(&str)> = Some(|text| say(text));
     match (&args.cache_dir, args.cache) {
-        (Some(folder), _) => StoreCache::in_folder(nowait, folder, args.cache_dir_size, mode, say)
-            .map(Some)
-            .map_err(|error| ServeError::new(error.to_string())),
+        (Some(folder), _) => {
+            // What waits for a disk that stands still takes no worker from other images. And the
+            // thread of an image must not wait for it: to submit does, if the disk has as many
+            // requests as it takes.
+            let engine = Nowait::builder().cache_bytes(args.cache_size);
+            let nowait = engine.submit(SubmitMode::Offload).build()?;
+            StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
+                .map(Some)
+                .map_err(|error| ServeError::new(error.to_string()))
+        }
         (None, CacheArg::User) => Ok(Some(StoreCache::in_memory(args.cache_size))),
         (None, _) => Ok(None),
     }

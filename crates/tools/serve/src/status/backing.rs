@@ -34,6 +34,9 @@ pub struct StoreStatus {
     /// Those that the store was asked for.
     #[serde(default)]
     pub cache_misses: u64,
+    /// The cache is not asked for now: the disk of its folder does not answer.
+    #[serde(default)]
+    pub cache_is_aside: bool,
 }
 
 /// The connection to an NBD server.
@@ -75,6 +78,7 @@ impl StoreStatus {
             unflushed_bytes: figures.unflushed_bytes,
             cache_hits: figures.cache.hits,
             cache_misses: figures.cache.misses,
+            cache_is_aside: image.is_cache_aside(),
         })
     }
 }
@@ -95,6 +99,7 @@ impl StoreStatus {
             unflushed_bytes: self.unflushed_bytes + other.unflushed_bytes,
             cache_hits: self.cache_hits + other.cache_hits,
             cache_misses: self.cache_misses + other.cache_misses,
+            cache_is_aside: self.cache_is_aside || other.cache_is_aside,
             ..StoreStatus::default()
         }
     }

@@ -19,8 +19,9 @@ pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
         None => String::new(),
         Some(percent) => format!("  hits {percent} %"),
     };
+    let aside = if store.cache_is_aside { "  cache set aside" } else { "" };
     format!(
-        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s{hits}  {:.1} MB unflushed{failed}",
+        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s{hits}{aside}  {:.1} MB unflushed{failed}",
         per_s(store.puts),
         per_s(store.put_bytes) / 1e6,
         per_s(store.gets),

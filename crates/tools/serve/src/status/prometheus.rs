@@ -74,7 +74,7 @@ pub fn metrics(status: &Status) -> String {
 type Row<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 fn stores(text: &mut String, status: &Status) {
-    let rows: [Row<StoreStatus>; 11] = [
+    let rows: [Row<StoreStatus>; 12] = [
         ("store_puts_total", "counter", "PUTs to the store.", |it| it.puts),
         ("store_put_bytes_total", "counter", "Bytes of the PUTs.", |it| it.put_bytes),
         ("store_gets_total", "counter", "GETs from the store.", |it| it.gets),
@@ -89,6 +89,9 @@ fn stores(text: &mut String, status: &Status) {
         }),
         ("store_cache_hits_total", "counter", "Reads the cache has answered.", |it| it.cache_hits),
         ("store_cache_misses_total", "counter", "Reads it has not.", |it| it.cache_misses),
+        ("store_cache_aside", "gauge", "The disk of the cache does not answer.", |it| {
+            it.cache_is_aside.into()
+        }),
         ("store_unflushed_bytes", "gauge", "Bytes written, not durable.", |it| it.unflushed_bytes),
     ];
     each_export(text, status, &rows, |export| export.store.as_ref());

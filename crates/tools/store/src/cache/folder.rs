@@ -13,7 +13,9 @@
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
-use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions, Zeroing};
+use nowait::{
+    AlignedBuffer, AsyncFile, CacheMode, IoBuffer, IoBufferMut, Nowait, OpenOptions, Zeroing,
+};
 use nowait_sys::file::{O_NOFOLLOW, O_NONBLOCK};
 use nowait_sys::inspect::user_ids;
 use std::fmt::Display;
@@ -22,6 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
@@ -41,6 +44,8 @@ pub(super) struct Folder {
     file: AsyncFile,
     shown: String,
     slots_max: u32,
+    /// Each page that the disk is asked for has one, too.
+    reads: Arc<()>,
     /// The same file, which keeps other processes away.
     lock: File,
 }
@@ -65,7 +70,8 @@ impl Folder {
         let file = options.open(nowait, &path).map_err(|error| failed(&error))?;
         let slots_max = bytes / (PAGE_BYTES + ROW_BYTES as u64);
         let slots_max = u32::try_from(slots_max).unwrap_or(u32::MAX).max(1);
-        let folder = Folder { file: AsyncFile::from(file), shown: shown.clone(), slots_max, lock };
+        let (file, reads) = (AsyncFile::from(file), Arc::default());
+        let folder = Folder { file, shown: shown.clone(), slots_max, reads, lock };
         let pages = folder.restore(mode).map_err(|error| failed(&error))?;
         Ok((folder, pages))
     }
@@ -149,16 +155,24 @@ impl Folder {
         let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
         let start = parts.start * PART_BYTES;
         let end = (parts.end * PART_BYTES).min(page.len as usize);
-        let buffer = AlignedBuffer::zeroed(parts.len() * PART_BYTES);
-        let (result, buffer) = self.file.read_at(buffer, self.place(slot) + start as u64).await;
-        let bytes = buffer.get(..end - start).filter(|all| result.is_ok_and(|n| n >= all.len()))?;
-        let are_whole = bytes
-            .chunks(PART_BYTES)
-            .zip(parts)
-            .all(|(part, number)| part_sum(&page.key, number, part) == page.sums[number]);
+        let memory = AlignedBuffer::zeroed(parts.len() * PART_BYTES);
+        let buffer = Read { memory, _counts: self.reads.clone() };
+        let place = self.place(slot) + start as u64;
+        let (result, Read { memory, .. }) = self.file.read_at(buffer, place).await;
+        let is_there = result.is_ok_and(|count| count >= end - start);
+        let bytes = memory.get(..end - start).filter(|_| is_there)?;
+        let mut parts = bytes.chunks(PART_BYTES).zip(parts);
+        let are_whole =
+            parts.all(|(part, number)| part_sum(&page.key, number, part) == page.sums[number]);
         are_whole.then(|| {
-            Bytes::from_owner(Whole(buffer)).slice(within.start - start..within.end - start)
+            Bytes::from_owner(Whole(memory)).slice(within.start - start..within.end - start)
         })
+    }
+
+    /// Tells whether the disk has not answered all that it was asked for, also if that is waited
+    /// for no more.
+    pub(super) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.reads) > 1
     }
 
     /// Writes the bytes of a page.
@@ -211,6 +225,31 @@ fn opened(path: &Path) -> io::Result<File> {
 /// come to write it.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
+}
+
+/// Memory that the disk fills, and that counts until it has let go of it.
+#[derive(Debug)]
+struct Read {
+    memory: AlignedBuffer,
+    _counts: Arc<()>,
+}
+
+// SAFETY: its memory is one, and does not move with the value.
+unsafe impl IoBuffer for Read {
+    fn as_ptr(&self) -> *const u8 {
+        self.memory.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufferMut for Read {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory.as_mut_ptr()
+    }
 }
 
 /// Lends the memory of a buffer.
