@@ -406,6 +406,31 @@ fn was_said(text: &str) -> bool {
     SAID.lock().iter().any(|said| said.contains(text))
 }
 
+/// As of a proxy whose server is away. It is said once that the connection is lost.
+#[test]
+fn a_server_that_lets_us_in_and_hangs_up_is_told_of_once() {
+    let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
+        *clients += 1;
+        let hello = [greeting(), export(SIZE, CAN), answer(1, &[])].concat();
+        if *clients > 6 {
+            let _ = serve_until(storage, client, (SIZE, CAN), |_| false);
+        } else if (&client).write_all(&hello).is_ok() {
+            let _ = (&client).read_exact(&mut [0; ASKED_BYTES]);
+        }
+    });
+    let mut rig = Rig::patient(&server.socket(), Patience { say: Some(note), ..LONG });
+    assert_eq!(rig.read(0..4096), Ok(vec![0; 4096]));
+    assert_eq!(rig.connection().reconnects, 6);
+    let address = server.socket().display().to_string();
+    let count = |text: &str| {
+        let said = SAID.lock();
+        said.iter().filter(|said| said.contains(&address) && said.contains(text)).count()
+    };
+    assert_eq!((count("the connection is lost"), count("it is connected again")), (1, 1));
+    drop(rig);
+    server.stop();
+}
+
 #[test]
 fn all_fails_when_a_server_stays_away_for_too_long() {
     let server = Served::start(Storage::new(), |storage, client| {

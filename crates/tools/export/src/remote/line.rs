@@ -55,6 +55,8 @@ struct State {
     silent_since: Option<Instant>,
     /// Since when requests wait for another connection; until it has answered something.
     waits_since: Option<Instant>,
+    /// The connection has answered something, the last one if there is none.
+    has_answered: bool,
     /// Why no other connection is of use.
     verdict: Option<String>,
     /// The connection, to be shut by any thread.
@@ -98,6 +100,7 @@ impl Line {
             makes_room: false,
             silent_since: None,
             waits_since: None,
+            has_answered: false,
             verdict: None,
             stream: None,
             talk: Talk::default(),
@@ -287,10 +290,15 @@ impl Line {
     /// Begins to send, by a connection for which this was agreed.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
-        state.talk = talk;
+        (state.talk, state.has_answered) = (talk, false);
         if state.phase == Phase::Down {
             state.phase = Phase::Up;
         }
+    }
+
+    /// Tells whether the last connection has answered anything.
+    pub(super) fn has_answered(&self) -> bool {
+        self.state.lock().has_answered
     }
 
     /// Ends sending: the connection is lost.
@@ -491,7 +499,7 @@ impl State {
     /// # Errors
     /// No client waits for it, and it failed.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
-        self.waits_since = None;
+        (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();
         self.silent_since = in_flight.then(Instant::now);
         let command = &request.command;
@@ -563,6 +571,22 @@ mod tests {
         answer(&line, 2);
         assert_eq!([send(&line), send(&line)], [Some(4), None], "no more");
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
+    }
+
+    /// Nor does it end when they do.
+    #[test]
+    fn a_change_of_nothing_waits_for_none() {
+        let line = Line::new(1 << 20);
+        line.open(Talk::default());
+        write(&line, 0);
+        let nothing = Command { len: 0, ..Command::plain(Kind::Write) };
+        line.ask(nothing, Memory::Nothing, None, End::Call(mpsc::sync_channel(1).0));
+        write(&line, 0);
+        assert_eq!([send(&line), send(&line), send(&line)], [Some(0), Some(1), None]);
+        answer(&line, 1);
+        assert_eq!(send(&line), None, "the first one is in flight");
+        answer(&line, 0);
+        assert_eq!(send(&line), Some(2));
     }
 
     /// What was answered after a flush was sent is not durable by it.

@@ -42,6 +42,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of answers that are received at once, with what was read; longer reads go past them.
 const ANSWERS_BYTES: usize = 32 << 10;
 
+/// Returns the pause that follows one.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE, PAUSE_MAX)
+}
+
 impl Link {
     /// Keeps the connection up as long as the image is wanted, or as it is possible. Then all
     /// requests fail.
@@ -59,6 +64,7 @@ impl Link {
     /// # Errors
     /// Why there is no connection any more, though the image is wanted.
     fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
+        let mut is_said = false;
         loop {
             let reason = self.serve(stream, talk)?;
             if self.line.is_closing() {
@@ -68,15 +74,22 @@ impl Link {
             if self.patience.outage.is_zero() {
                 return Err(format!("the connection is lost: {reason}"));
             }
-            self.say(&format!("the connection is lost: {reason}; all waits for another one"));
-            let connected = self.connect_again();
+            // A server that lets us in and hangs up again and again gets time, and is told of once.
+            is_said &= !self.line.has_answered();
+            let pause = if is_said { PAUSE } else { Duration::ZERO };
+            if !is_said {
+                self.say(&format!("the connection is lost: {reason}; all waits for another one"));
+            }
+            let connected = self.connect_again(pause);
             if self.line.is_closing() {
                 return Ok(());
             }
             (stream, talk) =
                 connected.map_err(|reason| format!("no other connection: {reason}"))?;
             self.reconnects.fetch_add(1, Relaxed);
-            self.say("it is connected again");
+            if !std::mem::replace(&mut is_said, true) {
+                self.say("it is connected again");
+            }
         }
     }
 
@@ -158,21 +171,17 @@ impl Link {
         }
     }
 
-    /// Connects until it is possible, or requests have waited for too long.
-    fn connect_again(&self) -> Result<(Stream, Talk), String> {
-        let mut pause = PAUSE;
+    /// Connects, after a pause, until it is possible or requests have waited for too long.
+    fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
         // A server that lets us in and never answers comes here again and again.
-        while !self.line.has_waited(self.patience.outage) {
+        while !self.line.has_waited(self.patience.outage) && self.line.pause(pause) {
             reason = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(Failure::Final(reason)) => return Err(reason),
                 Err(Failure::Passing(error)) => error.to_string(),
             };
-            if !self.line.pause(pause) {
-                break;
-            }
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = longer(pause);
         }
         Err(reason)
     }

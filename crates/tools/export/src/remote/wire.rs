@@ -76,7 +76,7 @@ impl Command {
 
     /// Tells whether the image is not what it was before.
     pub(super) fn changes(&self) -> bool {
-        matches!(self.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes)
+        self.len > 0 && matches!(self.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes)
     }
 
     pub(super) fn header(&self, cookie: u64) -> Header {
