@@ -24,7 +24,7 @@ pub(super) fn stores(context: &Context) -> Result<End> {
     if !process::root().join(STORE).exists() {
         return Ok(End::Skipped(format!("{STORE} is not there: setup builds it with go")));
     }
-    const CASES: &str = "flush,flush-16,flush-64,read,read-16,sequential";
+    const CASES: &str = "flush,flush-16,flush-64,read,read-16,sequential,killed";
     let words = &["remote", "--size", "16M", "--delay", "1", "--store", STORE, "--case", CASES];
     Peer { name: "stores", words, option: "--peers" }.check(context)
 }

@@ -66,6 +66,8 @@ pub(crate) enum Metric {
     GetsPerIo,
     /// Bytes sent to an object store for each that the client has written.
     BytesSentPerByte,
+    /// Blocks that were flushed, and are not there after their server was killed.
+    BlocksLost,
     /// Memory of the process at its largest, what it shares with others included.
     RssBytesMax,
     /// By how much the kernel's page cache was larger after the run than before it.
@@ -94,7 +96,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 32] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -123,6 +125,7 @@ const ROWS: [Row; 31] = [
     (Metric::PutsPerIo, "puts_per_io", "1", "PUTs per I/O", Less),
     (Metric::GetsPerIo, "gets_per_io", "1", "GETs per I/O", Less),
     (Metric::BytesSentPerByte, "bytes_sent_per_byte", "1", "bytes sent per byte", Less),
+    (Metric::BlocksLost, "blocks_lost", "1", "blocks lost", Less),
     (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
     (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
     (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),

@@ -86,6 +86,24 @@ impl Server {
         self.end(patience)
     }
 
+    /// Kills it, so that it cannot do anything more; returns when it has ended.
+    ///
+    /// # Errors
+    /// It has ended before, or cannot be killed.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        let name = self.name.clone();
+        let ended = self.child.try_wait().context(|| format!("wait for {name}"))?;
+        if let Some(status) = ended {
+            self.has_ended = true;
+            let said = self.last_words();
+            return Err(BenchError::failed(format!("{name} ended before ({status}): {said}")));
+        }
+        self.child.kill().context(|| format!("kill {name}"))?;
+        self.child.wait().context(|| format!("wait for {name}"))?;
+        self.has_ended = true;
+        Ok(())
+    }
+
     fn end(&mut self, patience: Duration) -> Result<Usage> {
         let pid = libc::pid_t::try_from(self.child.id()).unwrap_or(libc::pid_t::MAX);
         // SAFETY: takes numbers; the process is ours and has not been waited for.
@@ -126,6 +144,20 @@ mod tests {
         let error = Server::start(&mut command, Duration::from_mins(1), || false).err();
         let error = error.expect("it does not serve").to_string();
         assert!(error.contains("exit status: 3") && error.contains("no licence"), "{error}");
+    }
+
+    #[test]
+    fn a_server_is_killed_once_and_one_that_has_ended_is_told() {
+        let start = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Server::start(&mut command, Duration::from_mins(1), || true).expect("a server")
+        };
+        start("trap '' TERM; exec sleep 30").kill().expect("it is killed");
+        let mut ended = start("exit 3");
+        ended.child.wait().expect("it ends");
+        let error = ended.kill().expect_err("there is nothing to kill").to_string();
+        assert!(error.contains("ended before (exit status: 3)"), "{error}");
     }
 
     #[test]

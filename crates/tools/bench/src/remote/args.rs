@@ -12,7 +12,9 @@ use crate::measurement::Measurement;
 
 const EXAMPLES: &str = "\
 Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick
-1 s. The store is versitygw, started here on files; s3backer is left out where it is not installed.
+1 s. The store is versitygw, started here on files. Others are left out where they are not
+installed: s3backer; nbdkit with the plugin of s3backer 2, from its source; ZeroFS, by `cargo
+install zerofs --version 0.19.1 --locked`.
 SlateDB and a plain client are a program that is built by hand first, in some minutes:
 
   cargo build --release --manifest-path crates/tools/bench/stores/Cargo.toml
@@ -44,6 +46,14 @@ pub struct RemoteArgs {
     /// The program with SlateDB and a plain client
     #[arg(long, value_name = "FILE", default_value = peer::PROGRAM)]
     pub peers: PathBuf,
+
+    /// The plugin of s3backer 2 in nbdkit: its name, or its file
+    #[arg(long, value_name = "PLUGIN", default_value = "s3backer")]
+    pub s3backer_plugin: PathBuf,
+
+    /// The program of ZeroFS
+    #[arg(long, value_name = "FILE", default_value = "zerofs")]
+    pub zerofs: PathBuf,
 
     /// Milliseconds that each request to the store takes more, for the way there and back
     #[arg(long, value_name = "MS", default_value = "10",

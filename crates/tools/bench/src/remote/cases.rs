@@ -2,8 +2,8 @@
 
 use crate::case::{Against, Case, Comparison, Subject, Target};
 use crate::metric::Metric::{
-    self, BytesPerS, BytesSentPerByte, CpuUsPerIo, GetsPerIo, Iops, LatencyUsP50, LatencyUsP99,
-    PutsPerIo,
+    self, BlocksLost, BytesPerS, BytesSentPerByte, CpuUsPerIo, GetsPerIo, Iops, LatencyUsP50,
+    LatencyUsP99, PutsPerIo,
 };
 
 /// A server of an image.
@@ -13,6 +13,10 @@ pub(crate) enum Server {
     Nowait(Before),
     /// `s3backer`, without a cache: each write waits for the store, as one that is durable has to.
     S3backer,
+    /// The plugin of s3backer 2 in nbdkit, without a cache.
+    S3backerNbd,
+    /// ZeroFS, one of its devices by NBD.
+    ZeroFs,
     /// `nowait serve` of a file of this machine: what a cache is held against.
     Local(Local),
     /// No server: another crate on the store, in the client's process.
@@ -78,6 +82,8 @@ pub(crate) enum Work {
         /// Requests in flight.
         depth: u32,
     },
+    /// Blocks are written, each with a flush after it; then the server is killed, and started anew.
+    Killed,
     /// A snapshot of an image with content is made.
     Snapshot,
     /// A clone of a snapshot is made.
@@ -93,6 +99,8 @@ pub(crate) struct Job {
 
 const NOWAIT: &str = "nowait";
 const S3BACKER: &str = "s3backer";
+const S3BACKER_NBD: &str = "s3backer-nbd";
+const ZEROFS: &str = "zerofs";
 const SLATEDB: &str = "slatedb";
 const PLAIN: &str = "plain";
 const MEMORY: &str = "nowait-memory";
@@ -106,6 +114,8 @@ fn subject(name: &'static str, server: Server, work: Work) -> Subject<Job> {
         Server::Nowait(Before::Memory) => "nowait serve --cache user",
         Server::Nowait(Before::Folder) => "nowait serve --cache-dir",
         Server::S3backer => "s3backer without a cache; its fsync does nothing, its writes wait",
+        Server::S3backerNbd => "s3backer 2 as a plugin of nbdkit, without a cache; its writes wait",
+        Server::ZeroFs => "zerofs run, a device by NBD, with caches that begin empty",
         Server::Local(Local::Memory) => "nowait serve --cache user of a file of this machine",
         Server::Local(Local::Disk) => "nowait serve of a file of this machine, by direct I/O",
         Server::Crate(Crate::SlateDb) => {
@@ -127,22 +137,24 @@ const WRITES: &[Metric] =
 const READS: &[Metric] = &[Iops, LatencyUsP50, LatencyUsP99, GetsPerIo, CpuUsPerIo];
 const IN_ORDER: &[Metric] = &[BytesPerS, LatencyUsP50, LatencyUsP99, GetsPerIo, CpuUsPerIo];
 const TIMES: &[Metric] = &[LatencyUsP50];
+const LOSSES: &[Metric] = &[BlocksLost];
 
 fn own(work: Work) -> Vec<Subject<Job>> {
     vec![subject(NOWAIT, Server::Nowait(Before::Nothing), work)]
 }
 
-fn with_slatedb(work: Work) -> Vec<Subject<Job>> {
-    [own(work), vec![subject(SLATEDB, Server::Crate(Crate::SlateDb), work)]].concat()
+/// Ours, and others on the same store.
+fn with(others: &[(&'static str, Server)], work: Work) -> Vec<Subject<Job>> {
+    let others = others.iter().map(|&(name, server)| subject(name, server, work));
+    own(work).into_iter().chain(others).collect()
 }
 
-fn with_both(work: Work) -> Vec<Subject<Job>> {
-    [with_slatedb(work), vec![subject(S3BACKER, Server::S3backer, work)]].concat()
-}
-
-fn with_plain(work: Work) -> Vec<Subject<Job>> {
-    [own(work), vec![subject(PLAIN, Server::Crate(Crate::Plain), work)]].concat()
-}
+const OF_SLATEDB: (&str, Server) = (SLATEDB, Server::Crate(Crate::SlateDb));
+const OF_S3BACKER: (&str, Server) = (S3BACKER, Server::S3backer);
+const OF_S3BACKER_NBD: (&str, Server) = (S3BACKER_NBD, Server::S3backerNbd);
+const OF_ZEROFS: (&str, Server) = (ZEROFS, Server::ZeroFs);
+const OF_PLAIN: (&str, Server) = (PLAIN, Server::Crate(Crate::Plain));
+const ALL: &[(&str, Server)] = &[OF_SLATEDB, OF_S3BACKER, OF_S3BACKER_NBD, OF_ZEROFS];
 
 fn caches(work: Work) -> Vec<Subject<Job>> {
     vec![
@@ -155,7 +167,7 @@ fn caches(work: Work) -> Vec<Subject<Job>> {
 
 /// Makes the cases.
 pub(crate) fn cases() -> Vec<Case<Job>> {
-    [writes(), reads(), edits()].concat()
+    [writes(), reads(), losses(), edits()].concat()
 }
 
 fn case(
@@ -180,21 +192,21 @@ fn writes() -> Vec<Case<Job>> {
             "The times are those of the writes, of SlateDB with the flush; the rate has the \
              flushes in it. s3backer asks the store before each PUT (Expect: 100-continue): two \
              ways there and back.",
-            with_both(Work::Write { flush: 1, clients: 1 }),
+            with(ALL, Work::Write { flush: 1, clients: 1 }),
             vec![at_most(PutsPerIo, 1.05), Target::at_least(Iops, NOWAIT, 0.87, S3BACKER)],
         ),
         write(
             "flush-16",
             "the same by 16 clients at once",
             "",
-            with_both(Work::Write { flush: 1, clients: 16 }),
+            with(ALL, Work::Write { flush: 1, clients: 16 }),
             vec![Target::at_least(Iops, NOWAIT, 12.0, S3BACKER)],
         ),
         write(
             "flush-64",
             "random writes of 4 KiB, a flush after 64",
             "What the store got, headers of requests included.",
-            with_slatedb(Work::Write { flush: 64, clients: 1 }),
+            with(&[OF_SLATEDB, OF_S3BACKER_NBD, OF_ZEROFS], Work::Write { flush: 64, clients: 1 }),
             vec![at_most(BytesSentPerByte, 1.15)],
         ),
     ]
@@ -206,20 +218,20 @@ fn reads() -> Vec<Case<Job>> {
         read(
             "read",
             "random reads of 4 KiB without a cache, one after another",
-            with_both(Work::Read { depth: 1 }),
+            with(ALL, Work::Read { depth: 1 }),
             vec![at_most(GetsPerIo, 1.05), Target::at_most(LatencyUsP50, NOWAIT, 1.08, S3BACKER)],
         ),
         read(
             "read-16",
             "the same, 16 in flight",
-            with_both(Work::Read { depth: 16 }),
+            with(ALL, Work::Read { depth: 16 }),
             vec![Target::at_least(Iops, NOWAIT, 1.0, S3BACKER)],
         ),
         case(
             ("sequential", "all in order without a cache, 256 KiB a request, 16 in flight"),
             "The plain client has no server between: ranges of one object, as many in flight.",
             IN_ORDER,
-            with_plain(Work::Sequential { depth: 16 }),
+            with(&[OF_PLAIN, OF_S3BACKER_NBD, OF_ZEROFS], Work::Sequential { depth: 16 }),
             vec![Target::at_least(BytesPerS, NOWAIT, 0.9, PLAIN)],
         ),
         read(
@@ -232,6 +244,18 @@ fn reads() -> Vec<Case<Job>> {
             ],
         ),
     ]
+}
+
+fn losses() -> Vec<Case<Job>> {
+    vec![case(
+        ("killed", "blocks lost of 500 flushed, when the server is killed"),
+        "Each of 500 writes of 4 KiB is followed by a flush that is answered. Then the server gets \
+         SIGKILL, while its client is still connected, and a new one begins on the same store with \
+         an empty cache. SlateDB is killed with its client.",
+        LOSSES,
+        with(ALL, Work::Killed),
+        vec![at_most(BlocksLost, 0.0)],
+    )]
 }
 
 fn edits() -> Vec<Case<Job>> {

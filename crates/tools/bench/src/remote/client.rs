@@ -1,10 +1,11 @@
 //! fio as the client, on a socket of NBD or on a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::cases::Work;
+use super::subject::DEVICE;
 use crate::error::{BenchError, Context, Result};
 use crate::fio::{Parsed, parse};
 use crate::launch;
@@ -59,7 +60,7 @@ pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
         Work::Sequential { depth } => {
             words.extend(["--rw=read".to_owned(), format!("--iodepth={depth}")]);
         }
-        Work::Snapshot | Work::Clone => {}
+        Work::Killed | Work::Snapshot | Work::Clone => {}
     }
     fio(target, &words, span)
 }
@@ -91,6 +92,11 @@ pub(crate) fn warm(target: &Target, span: Span) -> Result<()> {
     fio(target, &words, span).map(drop)
 }
 
+/// Returns how clients of NBD name the image at a socket.
+pub(crate) fn uri(socket: &Path) -> String {
+    format!("nbd+unix:///{DEVICE}?socket={}", socket.display())
+}
+
 fn fio(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
@@ -102,7 +108,7 @@ fn fio(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
     match target {
         Target::Nbd(socket) => {
             command.arg("--ioengine=nbd");
-            command.arg(format!("--uri=nbd+unix:///vm?socket={}", socket.display()));
+            command.arg(format!("--uri={}", uri(socket)));
         }
         Target::File(path) => {
             command.args(["--ioengine=psync", "--direct=1"]);

@@ -9,10 +9,12 @@ use serde::Deserialize;
 
 use super::cases::{Crate, Work};
 use super::client::Span;
+use super::killed::{self, Blocks};
 use super::store::{BUCKET, KEY, REGION, SECRET};
 use crate::error::{BenchError, Result};
 use crate::launch;
 use crate::metric::{Metric, Sample};
+use crate::server::Server;
 
 /// Where the program is after `cargo build` in its folder.
 pub(crate) const PROGRAM: &str = "crates/tools/bench/stores/target/release/nowait-bench-stores";
@@ -25,6 +27,12 @@ const GRACE: Duration = Duration::from_mins(2);
 pub(crate) struct Peer {
     pub(crate) program: PathBuf,
     pub(crate) endpoint: SocketAddr,
+}
+
+/// What the program prints when it has looked for blocks.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Lost {
+    lost: u64,
 }
 
 /// What the program prints.
@@ -75,7 +83,9 @@ impl Peer {
             Work::Write { clients, .. } => ("write", clients),
             Work::Read { depth } => ("read", depth),
             Work::Sequential { depth } => ("sequential", depth),
-            Work::Snapshot | Work::Clone => return Err(failed(which, "it has no such thing")),
+            Work::Killed | Work::Snapshot | Work::Clone => {
+                return Err(failed(which, "it has no such thing"));
+            }
         };
         let mut words = vec![word.to_owned()];
         if let Work::Write { flush, .. } = work {
@@ -93,6 +103,39 @@ impl Peer {
         }
     }
 
+    /// Has blocks written, and each flushed; returns the program, which does no more. `written` is a
+    /// file that is made then.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub(crate) fn write_flushed(
+        &self,
+        which: Crate,
+        image: &str,
+        blocks: Blocks,
+        written: &Path,
+    ) -> Result<Server> {
+        let mut command = self.command(which, image, blocks.size_bytes);
+        command.arg("write-flushed").args(Peer::words_of(blocks)).arg("--written").arg(written);
+        Server::start(&mut command, blocks.patience(), || written.exists())
+    }
+
+    /// Returns how many of the blocks do not have what was written.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub(crate) fn count_lost(&self, which: Crate, image: &str, blocks: Blocks) -> Result<u64> {
+        let words = [vec!["count-lost".to_owned()], Peer::words_of(blocks)].concat();
+        let printed = self.start(which, image, blocks.size_bytes, &words, blocks.patience())?;
+        let lost: serde_json::Result<Lost> = serde_json::from_str(&printed);
+        lost.map(|it| it.lost).map_err(|error| failed(which, &error.to_string()))
+    }
+
+    fn words_of(blocks: Blocks) -> Vec<String> {
+        let count = killed::BLOCKS.to_string();
+        ["--blocks".to_owned(), count, "--seed".to_owned(), blocks.seed.to_string()].to_vec()
+    }
+
     fn start(
         &self,
         which: Crate,
@@ -101,17 +144,23 @@ impl Peer {
         words: &[String],
         runtime: Duration,
     ) -> Result<String> {
-        let mut command = Command::new(&self.program);
-        launch::inherit_nothing_of_ours(&mut command);
-        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").arg(which.word());
-        command.args(["--endpoint", &format!("http://{}", self.endpoint), "--bucket", BUCKET]);
-        command.args(["--image", image, "--size", &size_bytes.to_string()]).args(words);
+        let mut command = self.command(which, image, size_bytes);
+        command.args(words);
         let finished = launch::run(&mut command, runtime + GRACE)?;
         match finished.status.success() {
             true => Ok(finished.stdout),
             false => Err(failed(which, finished.stderr.trim())),
         }
+    }
+
+    fn command(&self, which: Crate, image: &str, size_bytes: u64) -> Command {
+        let mut command = Command::new(&self.program);
+        launch::inherit_nothing_of_ours(&mut command);
+        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+        command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").arg(which.word());
+        command.args(["--endpoint", &format!("http://{}", self.endpoint), "--bucket", BUCKET]);
+        command.args(["--image", image, "--size", &size_bytes.to_string()]);
+        command
     }
 }
 

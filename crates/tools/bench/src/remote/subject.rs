@@ -9,16 +9,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::{Before, Local, Server as Kind};
+use super::args::RemoteArgs;
+use super::cases::{Before, Job, Local, Server as Kind, Work};
 use super::client::Target;
 use super::peer::Peer;
 use super::store::{BUCKET, KEY, REGION, SECRET};
+use super::{killed, zerofs};
 use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
 use crate::server::Server;
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What a client asks an NBD server for.
+pub(crate) const DEVICE: &str = "vm";
+
+/// The programs of others.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    /// With other crates.
+    pub(crate) peers: PathBuf,
+    pub(crate) zerofs: PathBuf,
+    /// Of nbdkit: its name, or its file.
+    pub(crate) s3backer_plugin: PathBuf,
+}
+
+impl From<&RemoteArgs> for Programs {
+    fn from(args: &RemoteArgs) -> Self {
+        Self {
+            peers: args.peers.clone(),
+            zerofs: args.zerofs.clone(),
+            s3backer_plugin: args.s3backer_plugin.clone(),
+        }
+    }
+}
 
 /// Where all lies.
 #[derive(Debug, Clone)]
@@ -29,6 +54,7 @@ pub(crate) struct Place {
     pub(crate) endpoint: SocketAddr,
     /// For sockets, caches and files.
     pub(crate) folder: PathBuf,
+    pub(crate) programs: Programs,
 }
 
 /// A server of an image; ended when dropped.
@@ -78,6 +104,11 @@ impl Place {
     pub(crate) fn serve(&self, kind: Kind, image: &str, size_bytes: u64) -> Result<Served> {
         let (mut command, target) = match kind {
             Kind::S3backer => self.s3backer(image, size_bytes)?,
+            Kind::S3backerNbd => self.s3backer_nbd(image, size_bytes)?,
+            Kind::ZeroFs => {
+                let socket = self.socket();
+                (zerofs::command(self, image, &socket)?, Target::Nbd(socket))
+            }
             Kind::Crate(which) => {
                 let why = format!("{} has no server", which.word());
                 return Err(BenchError::failed(why));
@@ -104,18 +135,29 @@ impl Place {
         if let Target::Nbd(socket) = &target {
             let _ = fs::remove_file(socket);
         }
+        let listens = |socket: &Path| UnixStream::connect(socket).is_ok();
         let is_there = || match &target {
-            Target::Nbd(socket) => UnixStream::connect(socket).is_ok(),
+            Target::Nbd(socket) => {
+                let for_files = kind == Kind::ZeroFs;
+                listens(socket) && (!for_files || listens(&zerofs::socket_of_files(&self.folder)))
+            }
             Target::File(path) => path.metadata().is_ok(),
         };
         let server = Server::start(&mut command, PATIENCE, is_there)?;
         Ok(Served { server, target })
     }
 
+    fn socket(&self) -> PathBuf {
+        self.folder.join("nbd")
+    }
+
     fn nowait(&self, image: impl Display, options: impl Fn(&mut Command)) -> (Command, Target) {
-        let socket = self.folder.join("nbd");
+        let socket = self.socket();
         let mut command = self.tool(&["serve", "--endpoint", &format!("http://{}", self.endpoint)]);
-        command.arg(format!("vm={image}")).arg("--nbd").arg(format!("unix:{}", socket.display()));
+        command
+            .arg(format!("{DEVICE}={image}"))
+            .arg("--nbd")
+            .arg(format!("unix:{}", socket.display()));
         options(&mut command);
         (command, Target::Nbd(socket))
     }
@@ -131,6 +173,21 @@ impl Place {
         command.args(["--md5CacheTime=0", "--minWriteDelay=0", "--directIO", "--force"]);
         command.args(["--quiet", "-f", BUCKET]).arg(&mount);
         Ok((command, Target::File(mount.join("file"))))
+    }
+
+    /// The plugin takes the options of the program.
+    fn s3backer_nbd(&self, image: &str, size_bytes: u64) -> Result<(Command, Target)> {
+        let socket = self.socket();
+        let mut command = Command::new("nbdkit");
+        launch::inherit_nothing_of_ours(&mut command);
+        command.args(["--foreground", "--unix"]).arg(&socket);
+        command.arg(&self.programs.s3backer_plugin).arg(format!("bucket={BUCKET}"));
+        command.arg(format!("accessFile={}", self.keys()?.display()));
+        command.arg(format!("baseURL=http://{}/", self.endpoint));
+        command.arg(format!("prefix={image}-")).arg(format!("size={size_bytes}"));
+        command.args(["blockSize=4k", "blockCacheSize=0", "md5CacheSize=0", "md5CacheTime=0"]);
+        command.args(["minWriteDelay=0", "force=true", "quiet=true"]);
+        Ok((command, Target::Nbd(socket)))
     }
 
     /// Returns the file in which s3backer finds its keys.
@@ -162,15 +219,50 @@ impl Served {
     pub(crate) fn stop(self) -> Result<Usage> {
         self.server.stop(PATIENCE)
     }
+
+    /// Kills it, and takes down what it has mounted.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub(crate) fn kill(self) -> Result<()> {
+        self.server.kill()?;
+        if let Target::File(path) = &self.target {
+            let _ = Command::new("umount").arg("--lazy").args(path.parent()).output();
+        }
+        Ok(())
+    }
 }
 
-/// Says why a server cannot be had, if it cannot; `peers` is the program of other crates.
-pub(crate) fn lacks(kind: Kind, peers: &Path) -> Option<String> {
-    match kind {
+/// Says why a job cannot be done, if it cannot.
+pub(crate) fn lacks(job: Job, programs: &Programs) -> Option<String> {
+    let by_nbd = !matches!(job.server, Kind::S3backer | Kind::Crate(_));
+    let client = || (by_nbd && job.work == Work::Killed).then(killed::lacks_client).flatten();
+    let server = match job.server {
         Kind::Nowait(_) | Kind::Local(_) => None,
-        Kind::Crate(_) => Peer::lacks(peers),
+        Kind::Crate(_) => Peer::lacks(&programs.peers),
         Kind::S3backer => lacks_s3backer(),
+        Kind::S3backerNbd => lacks_plugin(&programs.s3backer_plugin),
+        Kind::ZeroFs => lacks_zerofs(&programs.zerofs),
+    };
+    server.or_else(client)
+}
+
+fn lacks_plugin(plugin: &Path) -> Option<String> {
+    match Command::new("nbdkit").arg(plugin).arg("--dump-plugin").output() {
+        Err(_) => Some("nbdkit is not installed".to_owned()),
+        Ok(output) if output.status.success() => None,
+        Ok(_) => Some(format!(
+            "nbdkit has no plugin {}: s3backer 2 makes it, built from its source where \
+             nbdkit-plugin-dev is installed",
+            plugin.display()
+        )),
     }
+}
+
+fn lacks_zerofs(program: &Path) -> Option<String> {
+    let there = Command::new(program).arg("--version").output().is_ok();
+    let built = "cargo install zerofs --version 0.19.1 --locked";
+    (!there).then(|| format!("{} is not there: {built}", program.display()))
 }
 
 fn lacks_s3backer() -> Option<String> {

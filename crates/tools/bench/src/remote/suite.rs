@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,10 +10,12 @@ use serde_json::json;
 use super::args::RemoteArgs;
 use super::cases::{Before, Job, Server, Work};
 use super::client::{self, Span};
+use super::killed::Blocks;
 use super::peer::Peer;
 use super::relay::{Passed, Relay};
 use super::store::Store;
-use super::subject::{Place, lacks};
+use super::subject::{Place, Programs, lacks};
+use super::zerofs;
 use crate::args::Extent;
 use crate::case::{Case, Subject};
 use crate::error::{BenchError, Context, Result};
@@ -45,9 +46,11 @@ pub(crate) fn measure(
     let scratch = tempfile::tempdir_in(&args.dir).context(|| "temporary folder".to_owned())?;
     let store = Store::start(&args.store, &scratch.path().join("store"))?;
     let relay = Relay::start(store.address())?;
-    let place = Place { nowait, endpoint: relay.address(), folder: scratch.path().to_owned() };
+    let programs = Programs::from(args);
+    let mut notes = leave_possible(&mut cases, &programs);
+    let (endpoint, folder) = (relay.address(), scratch.path().to_owned());
+    let place = Place { nowait, endpoint, folder, programs };
     let peer = Peer { program: args.peers.clone(), endpoint: relay.address() };
-    let mut notes = leave_possible(&mut cases, &args.peers);
     let progress = Progress::new();
     runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
     progress.start_runs();
@@ -90,10 +93,10 @@ pub(crate) fn measure(
 }
 
 /// Leaves the servers that can be had; returns why others cannot.
-fn leave_possible(cases: &mut Vec<Case<Job>>, peers: &Path) -> Vec<String> {
+fn leave_possible(cases: &mut Vec<Case<Job>>, programs: &Programs) -> Vec<String> {
     let mut notes = BTreeSet::new();
     for case in cases.iter_mut() {
-        case.subjects.retain(|subject| match lacks(subject.job.server, peers) {
+        case.subjects.retain(|subject| match lacks(subject.job, programs) {
             Some(why) => {
                 notes.insert(format!("{} was not measured: {why}", subject.name));
                 false
@@ -121,10 +124,12 @@ impl Runs {
     fn one(&mut self, job: Job, subject: &str, round: usize) -> Result<Sample> {
         let Extent { runtime, size_bytes, .. } = self.extent;
         let span = Span { size_bytes, runtime, seed: round as u64 + 1 };
-        let reads = !matches!(job.work, Work::Write { .. });
+        let reads = !matches!(job.work, Work::Write { .. } | Work::Killed);
         // What is read only is filled once; what is written is new each time.
         let image = match (reads, job.server) {
-            (true, Server::S3backer) => "filled-s3backer".to_owned(),
+            // Both have the same objects.
+            (true, Server::S3backer | Server::S3backerNbd) => "filled-s3backer".to_owned(),
+            (true, Server::ZeroFs) => "filled-zerofs".to_owned(),
             (true, Server::Local(_)) => "filled-local".to_owned(),
             (true, Server::Crate(which)) => format!("filled-{}", which.word()),
             (true, Server::Nowait(_)) => "filled".to_owned(),
@@ -150,6 +155,7 @@ impl Runs {
                 let us = self.place.image("clone", &[&name, &format!("clone-{round}")], &[])?;
                 return Ok(Sample::from([(Metric::LatencyUsP50, us)]));
             }
+            Work::Killed => return self.killed(job.server, &image, span),
             Work::Write { .. } | Work::Read { .. } | Work::Sequential { .. } => {}
         }
         if let Server::Crate(which) = job.server {
@@ -179,6 +185,32 @@ impl Runs {
         Ok(sample)
     }
 
+    /// Writes blocks, kills the server, and counts what a new one does not have.
+    fn killed(&self, server: Server, image: &str, span: Span) -> Result<Sample> {
+        let Span { size_bytes, seed, .. } = span;
+        let blocks = Blocks { size_bytes, seed, delay: self.delay };
+        let written = self.place.file("written");
+        let _ = std::fs::remove_file(&written);
+        let lost = if let Server::Crate(which) = server {
+            self.peer.write_flushed(which, image, blocks, &written)?.kill()?;
+            self.relay.delay(Duration::ZERO);
+            self.peer.count_lost(which, image, blocks)?
+        } else {
+            let served = self.place.serve(server, image, size_bytes)?;
+            client::touch(served.target(), span)?;
+            let client = blocks.write(served.target(), &written)?;
+            served.kill()?;
+            drop(client);
+            self.relay.delay(Duration::ZERO);
+            let served = self.place.serve(server, image, size_bytes)?;
+            client::touch(served.target(), span)?;
+            let lost = blocks.count_lost(served.target())?;
+            served.stop()?;
+            lost
+        };
+        Ok(Sample::from([(Metric::BlocksLost, lost as f64)]))
+    }
+
     /// Makes an image, and fills it if it is to be read.
     fn make(&self, server: Server, image: &str, fills: bool, span: Span) -> Result<()> {
         let size = span.size_bytes.to_string();
@@ -192,7 +224,12 @@ impl Runs {
             Server::Crate(which) if fills => {
                 return self.peer.fill(which, image, span.size_bytes);
             }
-            Server::S3backer | Server::Crate(_) => {}
+            Server::ZeroFs => {
+                let served = self.place.serve(server, image, span.size_bytes)?;
+                zerofs::make_device(&self.place, span.size_bytes)?;
+                served.stop()?;
+            }
+            Server::S3backer | Server::S3backerNbd | Server::Crate(_) => {}
         }
         if fills {
             let plain = match server {

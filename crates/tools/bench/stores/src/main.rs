@@ -14,7 +14,7 @@ mod slate;
 use clap::{Parser, Subcommand, ValueEnum};
 use load::{Failure, Load};
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 /// Reads and writes blocks on an object store by another crate.
 #[derive(Clone, Debug, Parser)]
@@ -50,7 +50,7 @@ enum Way {
     Plain,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Work {
     /// Writes all blocks once
     Fill,
@@ -71,6 +71,29 @@ enum Work {
         #[command(flatten)]
         load: LoadArgs,
     },
+    /// Writes blocks, each with a flush after it, and then does nothing until it is killed
+    WriteFlushed {
+        #[command(flatten)]
+        blocks: BlocksArgs,
+        /// A file that is made when all are flushed
+        #[arg(long, value_name = "FILE")]
+        written: PathBuf,
+    },
+    /// Counts the blocks that do not have what was written
+    CountLost {
+        #[command(flatten)]
+        blocks: BlocksArgs,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct BlocksArgs {
+    /// How many
+    #[arg(long)]
+    blocks: u64,
+    /// Makes the content of one round different from that of others
+    #[arg(long)]
+    seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -118,7 +141,7 @@ async fn run(args: &Args) -> Result<serde_json::Value, Failure> {
         runtime: Duration::from_millis(it.runtime_ms),
         seed: it.seed,
     };
-    match (args.way, args.work) {
+    match (args.way, args.work.clone()) {
         (Way::Slatedb, Work::Fill) => slate::fill(store, &args.image, args.size).await,
         (Way::Slatedb, Work::Write { flush, load: it }) => {
             slate::write(store, &args.image, &load(it), flush).await
@@ -131,7 +154,14 @@ async fn run(args: &Args) -> Result<serde_json::Value, Failure> {
         (Way::Plain, Work::Sequential { load: it }) => {
             plain::read(store, &args.image, &load(it), true).await
         }
-        (Way::Slatedb, Work::Sequential { .. }) | (Way::Plain, Work::Write { .. }) => {
+        (Way::Slatedb, Work::WriteFlushed { blocks, written }) => {
+            slate::write_flushed(store, &args.image, (blocks.blocks, blocks.seed), &written).await
+        }
+        (Way::Slatedb, Work::CountLost { blocks }) => {
+            slate::count_lost(store, &args.image, (blocks.blocks, blocks.seed)).await
+        }
+        (Way::Slatedb, Work::Sequential { .. })
+        | (Way::Plain, Work::Write { .. } | Work::WriteFlushed { .. } | Work::CountLost { .. }) => {
             Err("this way does not do that".into())
         }
     }

@@ -3,7 +3,7 @@
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};
 use slatedb::{Db, Settings, object_store::ObjectStore};
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// Blocks of a flush, where all are written.
 const FILL_FLUSH: u64 = 1024;
@@ -69,4 +69,36 @@ pub(crate) async fn read(
     let report = load.run(BLOCK, load.size / BLOCK, one).await?;
     db.close().await?;
     Ok(report)
+}
+
+/// Writes `count` blocks of the content of `round`, each flushed, says so by a file, and never ends.
+pub(crate) async fn write_flushed(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    (count, round): (u64, u64),
+    written: &Path,
+) -> Result<Value, Failure> {
+    let db = open(store, image).await?;
+    for block in 0..count {
+        put(&db, block, round).await?;
+        db.flush().await?;
+    }
+    std::fs::write(written, "")?;
+    std::future::pending().await
+}
+
+/// Counts those of the blocks that are not as they were written.
+pub(crate) async fn count_lost(
+    store: Arc<dyn ObjectStore>,
+    image: &str,
+    (count, round): (u64, u64),
+) -> Result<Value, Failure> {
+    let db = open(store, image).await?;
+    let mut lost = 0;
+    for block in 0..count {
+        let found = db.get(block.to_be_bytes()).await?;
+        lost += u64::from(found.is_none_or(|found| found != load::data(block, round)));
+    }
+    db.close().await?;
+    Ok(json!({ "lost": lost }))
 }
