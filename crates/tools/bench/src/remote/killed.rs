@@ -114,8 +114,7 @@ impl Blocks {
              def data(nth): return struct.pack('<QQ', {seed}, nth) * {}\n",
             BLOCK_BYTES / 16
         );
-        let mut command = Command::new("nbdsh");
-        launch::inherit_nothing_of_ours(&mut command);
+        let mut command = nbdsh();
         command.arg("--uri").arg(client::uri(socket));
         command.arg("--command").arg(head + body);
         command
@@ -136,10 +135,20 @@ impl Blocks {
     }
 }
 
+/// The shell of libnbd, with the Python that its package was made for: another that comes first on
+/// the path knows nothing of libnbd.
+fn nbdsh() -> Command {
+    let mut command = Command::new("nbdsh");
+    launch::inherit_nothing_of_ours(&mut command);
+    command.env("PATH", "/usr/bin:/bin");
+    command
+}
+
 /// Says why blocks cannot be written to an NBD server and looked for, if they cannot.
 pub(crate) fn lacks_client() -> Option<String> {
-    let there = Command::new("nbdsh").arg("--version").output().is_ok();
-    (!there).then(|| "nbdsh, of libnbd, is not installed".to_owned())
+    let output = nbdsh().args(["--command", "pass"]).output();
+    let works = output.is_ok_and(|output| output.status.success());
+    (!works).then(|| "nbdsh, of libnbd, is not installed, or does not work".to_owned())
 }
 
 #[cfg(test)]

@@ -105,9 +105,9 @@ impl Place {
         let (mut command, target) = match kind {
             Kind::S3backer => self.s3backer(image, size_bytes)?,
             Kind::S3backerNbd => self.s3backer_nbd(image, size_bytes)?,
-            Kind::ZeroFs => {
+            Kind::ZeroFs(level0) => {
                 let socket = self.socket();
-                (zerofs::command(self, image, &socket)?, Target::Nbd(socket))
+                (zerofs::command(self, image, level0, &socket)?, Target::Nbd(socket))
             }
             Kind::Crate(which) => {
                 let why = format!("{} has no server", which.word());
@@ -138,7 +138,7 @@ impl Place {
         let listens = |socket: &Path| UnixStream::connect(socket).is_ok();
         let is_there = || match &target {
             Target::Nbd(socket) => {
-                let for_files = kind == Kind::ZeroFs;
+                let for_files = matches!(kind, Kind::ZeroFs(_));
                 listens(socket) && (!for_files || listens(&zerofs::socket_of_files(&self.folder)))
             }
             Target::File(path) => path.metadata().is_ok(),
@@ -184,7 +184,8 @@ impl Place {
         command.arg(&self.programs.s3backer_plugin).arg(format!("bucket={BUCKET}"));
         command.arg(format!("accessFile={}", self.keys()?.display()));
         command.arg(format!("baseURL=http://{}/", self.endpoint));
-        command.arg(format!("prefix={image}-")).arg(format!("size={size_bytes}"));
+        // A size has a unit there.
+        command.arg(format!("prefix={image}-")).arg(format!("size={}k", size_bytes >> 10));
         command.args(["blockSize=4k", "blockCacheSize=0", "md5CacheSize=0", "md5CacheTime=0"]);
         command.args(["minWriteDelay=0", "force=true", "quiet=true"]);
         Ok((command, Target::Nbd(socket)))
@@ -242,7 +243,7 @@ pub(crate) fn lacks(job: Job, programs: &Programs) -> Option<String> {
         Kind::Crate(_) => Peer::lacks(&programs.peers),
         Kind::S3backer => lacks_s3backer(),
         Kind::S3backerNbd => lacks_plugin(&programs.s3backer_plugin),
-        Kind::ZeroFs => lacks_zerofs(&programs.zerofs),
+        Kind::ZeroFs(_) => lacks_zerofs(&programs.zerofs),
     };
     server.or_else(client)
 }

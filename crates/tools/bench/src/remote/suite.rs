@@ -129,7 +129,7 @@ impl Runs {
         let image = match (reads, job.server) {
             // Both have the same objects.
             (true, Server::S3backer | Server::S3backerNbd) => "filled-s3backer".to_owned(),
-            (true, Server::ZeroFs) => "filled-zerofs".to_owned(),
+            (true, Server::ZeroFs(_)) => "filled-zerofs".to_owned(),
             (true, Server::Local(_)) => "filled-local".to_owned(),
             (true, Server::Crate(which)) => format!("filled-{}", which.word()),
             (true, Server::Nowait(_)) => "filled".to_owned(),
@@ -224,7 +224,7 @@ impl Runs {
             Server::Crate(which) if fills => {
                 return self.peer.fill(which, image, span.size_bytes);
             }
-            Server::ZeroFs => {
+            Server::ZeroFs(_) => {
                 let served = self.place.serve(server, image, span.size_bytes)?;
                 zerofs::make_device(&self.place, span.size_bytes)?;
                 served.stop()?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::cases::Level0;
 use super::ninep;
 use super::store::{BUCKET, KEY, REGION, SECRET};
 use super::subject::{DEVICE, Place};
@@ -22,7 +23,12 @@ pub(crate) fn socket_of_files(folder: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The settings cannot be written.
-pub(crate) fn command(place: &Place, image: &str, socket: &Path) -> Result<Command> {
+pub(crate) fn command(
+    place: &Place,
+    image: &str,
+    level0: Level0,
+    socket: &Path,
+) -> Result<Command> {
     let cache = place.folder.join("zerofs-cache");
     let what = || cache.display().to_string();
     if cache.exists() {
@@ -30,13 +36,20 @@ pub(crate) fn command(place: &Place, image: &str, socket: &Path) -> Result<Comma
     }
     fs::create_dir_all(&cache).context(what)?;
     let settings = place.folder.join("zerofs.toml");
-    let text = settings_text(place, image, &cache, socket);
+    let text = settings_text(place, image, &cache, socket) + lsm_text(level0);
     fs::write(&settings, text).context(|| settings.display().to_string())?;
     let mut command = Command::new(&place.programs.zerofs);
     launch::inherit_nothing_of_ours(&mut command);
     command.env("NO_PROXY", "127.0.0.1").env("RUST_LOG", "error");
     command.args(["run", "--config"]).arg(settings);
     Ok(command)
+}
+
+fn lsm_text(level0: Level0) -> &'static str {
+    match level0 {
+        Level0::Default => "",
+        Level0::Unbounded => "\n[lsm]\nl0_max_ssts = 1000000\n",
+    }
 }
 
 fn settings_text(place: &Place, image: &str, cache: &Path, socket: &Path) -> String {
