@@ -263,7 +263,7 @@ impl Kind {
     }
 
     /// Where `make setup` puts it.
-    fn program(self) -> Result<PathBuf, Skip> {
+    pub fn program(self) -> Result<PathBuf, Skip> {
         let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/stores");
         let (path, what) = match self {
             Self::Moto => ("moto/bin/moto_server", "the Python package moto"),

@@ -15,6 +15,7 @@ use nowait_tests::stored::{
     serve_with, text, verified,
 };
 use nowait_tests::stores::{Kind, Store};
+use nowait_tests::subject;
 
 fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
     let Some((_store, endpoint)) = made(kind) else { return };
@@ -314,4 +315,25 @@ fn an_ext4_on_a_store_is_whole_on_the_next_server() {
         shown.umount();
         shown.stop();
     }
+}
+
+#[test]
+fn the_benchmark_finds_all_flushed_blocks_after_it_has_killed_the_server() {
+    let Some(()) = skip::unless(skip::missing_program(&["fio", "nbdsh"])) else { return };
+    let Some(program) = skip::unless(Kind::Versitygw.program()) else { return };
+    let scratch = Scratch::new("bench");
+    let json = scratch.file("report.json");
+    let tool = Program::new(subject::built("bin/nowait")).args(["bench", "remote", "--store"]);
+    let tool = tool.arg(&program).args(["--case", "killed", "--engine", "nowait", "--delay", "0"]);
+    let tool = tool.args(["--size", "8M", "--rounds", "1", "--dir", text(scratch.path())]);
+    let output = tool.arg("--json").arg(&json).deadline(PATIENCE).succeed();
+    let document = fs::read_to_string(&json).expect("a report");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    let lost = rows.iter().find(|row| row["metric"] == "blocks_lost").expect("a figure");
+    assert_eq!(
+        (lost["engine"].as_str(), lost["max"].as_f64()),
+        (Some("nowait"), Some(0.0)),
+        "{output}"
+    );
 }

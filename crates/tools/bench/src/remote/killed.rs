@@ -186,4 +186,32 @@ mod tests {
         file.set_len(blocks.at(BLOCKS - 2) + 1).expect("shorter");
         assert_eq!(blocks.count_lost(&target).expect("a count"), 3);
     }
+
+    /// A server that keeps nothing, of another program.
+    fn forgetful(socket: &Path) -> Server {
+        let _ = std::fs::remove_file(socket);
+        let mut command = Command::new("nbdkit");
+        command.args(["--foreground", "--unix"]).arg(socket).args(["memory", "8M"]);
+        let listens = || std::os::unix::net::UnixStream::connect(socket).is_ok();
+        Server::start(&mut command, Duration::from_mins(1), listens).expect("nbdkit serves")
+    }
+
+    #[test]
+    fn a_server_that_keeps_nothing_has_lost_all_when_it_is_killed_and_nothing_before() {
+        let has_nbdkit = Command::new("nbdkit").arg("--version").output().is_ok();
+        let lacks = (!has_nbdkit).then(|| "nbdkit is not installed".to_owned());
+        if let Some(why) = lacks.or_else(lacks_client) {
+            return nowait_block::conformance::note_skip_here(&why);
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = folder.path().join("nbd");
+        let target = Target::Nbd(socket.clone());
+        let server = forgetful(&socket);
+        let client = blocks(1).write(&target, &folder.path().join("written"));
+        assert_eq!(blocks(1).count_lost(&target).expect("a count"), 0);
+        server.kill().expect("it is killed");
+        drop(client.expect("a client"));
+        let _server = forgetful(&socket);
+        assert_eq!(blocks(1).count_lost(&target).expect("a count"), BLOCKS);
+    }
 }

@@ -275,3 +275,23 @@ fn lacks_s3backer() -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::cases::Level0;
+
+    #[test]
+    fn programs_that_are_not_there_are_said_with_how_they_are_made() {
+        let nowhere = || PathBuf::from("/nowhere/program");
+        let programs = Programs { peers: nowhere(), zerofs: nowhere(), s3backer_plugin: nowhere() };
+        let why = |server| {
+            lacks(Job { server, work: Work::Read { depth: 1 } }, &programs).unwrap_or_default()
+        };
+        assert_eq!(why(Kind::Nowait(Before::Nothing)), "");
+        let zerofs = why(Kind::ZeroFs(Level0::Default));
+        assert!(zerofs.contains("/nowhere") && zerofs.contains("cargo install zerofs"), "{zerofs}");
+        // Where there is no nbdkit that is the reason.
+        assert!(why(Kind::S3backerNbd).contains("nbdkit"));
+    }
+}

@@ -76,3 +76,36 @@ fn settings_text(place: &Place, image: &str, cache: &Path, socket: &Path) -> Str
 pub(crate) fn make_device(place: &Place, size_bytes: u64) -> Result<()> {
     ninep::make_file(&socket_of_files(&place.folder), DEVICES, DEVICE, size_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::subject::Programs;
+
+    #[test]
+    fn a_cache_is_empty_at_each_start_and_level_0_is_bounded_unless_said() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let programs = Programs {
+            peers: PathBuf::new(),
+            zerofs: "zerofs".into(),
+            s3backer_plugin: PathBuf::new(),
+        };
+        let place = Place {
+            nowait: PathBuf::new(),
+            endpoint: ([127, 0, 0, 1], 9000).into(),
+            folder: folder.path().to_owned(),
+            programs,
+        };
+        let left = folder.path().join("zerofs-cache/part");
+        let socket = folder.path().join("nbd");
+        command(&place, "one", Level0::Default, &socket).expect("a command");
+        fs::write(&left, "left by one").expect("a file");
+        let settings = || fs::read_to_string(folder.path().join("zerofs.toml")).expect("settings");
+        let by_default = settings();
+        assert!(by_default.contains(&format!("unix_socket = \"{}\"", socket.display())));
+        assert!(by_default.contains("zerofs-one") && !by_default.contains("l0_max_ssts"));
+        let again = command(&place, "two", Level0::Unbounded, &socket).expect("a command");
+        assert!(!left.exists() && settings().contains("[lsm]\nl0_max_ssts = 1000000"));
+        assert_eq!(again.get_program(), "zerofs");
+    }
+}
