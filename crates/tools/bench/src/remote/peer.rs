@@ -103,8 +103,8 @@ impl Peer {
         }
     }
 
-    /// Has blocks written, and each flushed; returns the program, which does no more. `written` is a
-    /// file that is made then.
+    /// Has blocks written, and each flushed; returns the program, which does no more. `written` is
+    /// a file that is made then.
     ///
     /// # Errors
     /// The program cannot be started, or fails.

@@ -71,7 +71,8 @@ pub(crate) async fn read(
     Ok(report)
 }
 
-/// Writes `count` blocks of the content of `round`, each flushed, says so by a file, and never ends.
+/// Writes `count` blocks of the content of `round`, each flushed, says so by a file, and waits
+/// until it is killed.
 pub(crate) async fn write_flushed(
     store: Arc<dyn ObjectStore>,
     image: &str,
