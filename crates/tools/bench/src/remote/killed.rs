@@ -33,7 +33,7 @@ pub(crate) struct Blocks {
     pub(crate) delay: Duration,
 }
 
-/// Who has written them, and is still connected.
+/// The client that has written them, and is still connected.
 #[derive(Debug)]
 #[expect(dead_code, reason = "they are there until they are dropped")]
 pub(crate) enum Client {
