@@ -1,7 +1,7 @@
 /* The reads of `python -m nowait.bench --case uncached-64` by the C API, as a peer of that: takes
  * offsets, eight bytes each, from its input, and prints in how many seconds all were read. Before,
- * it reads them once for nothing: the process that it is compared with has run before, too, and has
- * memory that the kernel need not clear.
+ * it reads them once for nothing, as what it is compared with does: that has memory then that the
+ * kernel need not clear.
  *
  *   cc -O2 read_random.c $(pkg-config --cflags --libs nowait) -o read_random
  *   ./read_random FILE host|user LENGTH DEPTH < OFFSETS
