@@ -5,6 +5,10 @@
  * A program may rightly take EINTR from io_getevents for a failure, which the kernel's AIO says
  * after each of these signals, with SA_RESTART too, and after a change of the group. So that call
  * is made again here, with the time that was left.
+ *
+ * From a program's first pthread_cancel(3) on the group is left alone: a cancellation that comes
+ * while glibc's handler for a change of the group runs unwinds that, and the change then waits for
+ * the thread for ever, with nowait and without (glibc 2.36).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -51,6 +55,31 @@ static void install(int signal, int flags)
 	sigaction(signal, &action, NULL);
 }
 
+static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
+static bool cancels;
+/* The process whose thread changes the group: a forked child has none. */
+static pid_t disturbed;
+
+static void change_group(void)
+{
+	pthread_mutex_lock(&changes);
+	if (!cancels && setgid(getgid()) != 0)
+		abort();
+	pthread_mutex_unlock(&changes);
+}
+
+int pthread_cancel(pthread_t thread)
+{
+	int (*next)(pthread_t) = (__typeof__(next))dlsym(RTLD_NEXT, "pthread_cancel");
+
+	if (getpid() == disturbed) {
+		pthread_mutex_lock(&changes);
+		cancels = true;
+		pthread_mutex_unlock(&changes);
+	}
+	return next(thread);
+}
+
 /* The child leaves by the C library, which a preloaded library watches, or past it. */
 static void fork_once(void)
 {
@@ -93,8 +122,7 @@ static void *disturb(void *unused)
 			break;
 		case 1:
 		case 2:
-			if (setgid(getgid()) != 0)
-				abort();
+			change_group();
 			break;
 		default:
 			signal_some_thread();
@@ -117,6 +145,7 @@ static void begin(void)
 	/* A multiplication apart, so that neighbours differ; never 0. */
 	state = (strtoul(seed, NULL, 10) + 1) * 0x9e3779b97f4a7c15ul | 1;
 	interrupts = !getenv("NOWAIT_TEST_DISTURB_RESTARTS");
+	disturbed = getpid();
 	install(RESTARTS, SA_RESTART);
 	install(INTERRUPTS, 0);
 	sigfillset(&all);
