@@ -530,4 +530,22 @@ mod tests {
             engine.shutdown();
         }
     }
+
+    /// Else the submitter of a next request that comes soon would have to wake the driver.
+    #[test]
+    fn a_context_is_looked_after_for_a_tenth_of_a_second_more_and_then_no_longer() {
+        let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
+        let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
+            return nowait_block::conformance::note_skip_here("native AIO is refused");
+        };
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let (mut last, mut ticks) = (LastTick::default(), 0);
+        while let Some(now) = context.tick(last, false) {
+            (last, ticks) = (now, ticks + 1);
+            assert!(ticks < 1000, "it goes on for ever");
+        }
+        assert_eq!(ticks * TICK_NS, 100_000_000);
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
 }
