@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import FOLDERS
+from nowait.bench import run_in_process
 
 SOURCE = pathlib.Path(__file__).parent.parent / "bench" / "read_random.c"
 DIST = pathlib.Path(os.environ.get("NOWAIT_DIST", ""))
@@ -67,6 +68,23 @@ def test_the_c_api_is_a_peer(disk: pathlib.Path) -> None:
     assert set(rates) == {"nowait-host", "c-api-host", "c-api-user"}
     assert all(len(runs) == 3 for runs in rates.values())
     assert "no loop" in ended.stdout
+
+
+def test_a_round_has_a_process_of_its_own_and_its_failure_is_told() -> None:
+    async def process() -> int:
+        return os.getpid()
+
+    async def fail() -> None:
+        raise OSError("no such device")
+
+    async def vanish() -> None:
+        os._exit(3)
+
+    assert run_in_process(process) not in (os.getpid(), run_in_process(process))
+    with pytest.raises(RuntimeError, match="^OSError: no such device$"):
+        run_in_process(fail)
+    with pytest.raises(RuntimeError, match="ended early"):
+        run_in_process(vanish)
 
 
 def test_a_c_program_that_is_not_there_is_told_of() -> None:
