@@ -97,6 +97,13 @@ pub trait BlockBackend: Send + Sync {
         Refused::default()
     }
 
+    /// Takes these bios in and submits them, in order, waiting as long as the system waits for that;
+    /// their numbers are those of the calling thread's descriptor table. Leaves in the list those
+    /// that it has no room for: all, if `commit` does not wait either.
+    fn submit_waiting(&self, bios: &mut Vec<Bio>) {
+        let _ = bios;
+    }
+
     /// Returns a descriptor of the table of the thread that made the backend, which stays readable
     /// while completions wait to be reaped; `None`: there is none.
     fn readable(&self) -> Option<i32> {

@@ -156,6 +156,20 @@ pub struct WorkerHints {
     pub lane: Option<Arc<Lane>>,
     /// Announce the whole range to the kernel's readahead before reading.
     pub upfront: bool,
+    /// A write that may be carried out as one with the next in its lane, where they adjoin. What the
+    /// system does not write of the whole is asked for once more, by itself; so not for appends.
+    pub joins: bool,
+    /// The worker submits the bio, which has a lane, there, instead of carrying it out: its
+    /// completion comes from there.
+    pub submit_to: Option<Arc<dyn SubmitQueue>>,
+}
+
+/// A queue to which workers submit in place of the threads that must not wait: native AIO waits in
+/// io_submit until blocks are allocated (the submit offload of 2012, in the kernel's place).
+pub trait SubmitQueue: Send + Sync + core::fmt::Debug {
+    /// Submits these bios in order, and leaves in the list what it has no room for; may wait. Their
+    /// numbers are those of the calling thread's descriptor table.
+    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>);
 }
 
 impl Bio {
@@ -177,6 +191,34 @@ impl Bio {
             flow: 0,
             hints: WorkerHints::default(),
         }
+    }
+
+    /// Tells whether a worker can do something with this one and `next`, which is behind it in its
+    /// lane, together: submit both, or carry them out as one write.
+    pub(crate) fn goes_with(&self, next: &Bio) -> bool {
+        let same_rights = self.hints.credentials == next.hints.credentials;
+        if !same_rights || self.priority != next.priority {
+            return false;
+        }
+        match (&self.hints.submit_to, &next.hints.submit_to) {
+            (Some(queue), Some(its)) => Arc::ptr_eq(queue, its),
+            (None, None) => self.adjoins(next),
+            _ => false,
+        }
+    }
+
+    fn adjoins(&self, next: &Bio) -> bool {
+        let same_file = match (&self.file, &next.file) {
+            (Some(file), Some(its)) => Arc::ptr_eq(file, its),
+            (None, None) => self.fd == next.fd,
+            _ => false,
+        };
+        let end = self.offset.checked_add(self.segments.len() as i64);
+        same_file
+            && (self.op, next.op) == (BioOp::Write, BioOp::Write)
+            && [self, next].iter().all(|bio| bio.hints.joins && !bio.segments.is_empty())
+            && self.rw_flags == next.rw_flags
+            && end == Some(next.offset)
     }
 
     /// Tells whether it waits for readiness, not for a device: a poll, a stream.

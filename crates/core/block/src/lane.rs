@@ -8,6 +8,11 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
+/// What one run moves at most, unless its first bio is longer: none of them ends before the last.
+const RUN_BYTES_MAX: usize = 512 << 10;
+/// What one system call takes at most (IOV_MAX).
+const RUN_SEGMENTS_MAX: usize = 1024;
+
 /// The order of one file: its bios run in the order queued, one at a time, and never block
 /// those of other lanes. Belongs to one pool.
 #[derive(Debug, Default)]
@@ -38,12 +43,27 @@ impl Lane {
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Takes the next bio and its number; `None` releases the lane.
-    pub(crate) fn pop(&self) -> Option<(Bio, u64)> {
+    /// Takes the next bio and its number, and of those behind it what goes with it
+    /// ([`Bio::goes_with`]), at most `count` of them, into `run`, which is empty; false, where
+    /// nothing waits, releases the lane.
+    pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
-        let next = queue.waiting.pop();
-        queue.scheduled = next.is_some();
-        self.left(next)
+        let (mut bytes, mut segments) = (0, 0);
+        while run.len() < count {
+            let Some(next) = queue.waiting.first() else { break };
+            bytes += next.segments.len();
+            segments += next.segments.as_slice().len();
+            if let Some((last, _)) = run.last()
+                && (!last.goes_with(next) || bytes > RUN_BYTES_MAX || segments > RUN_SEGMENTS_MAX)
+            {
+                break;
+            }
+            let Some(next) = queue.waiting.pop() else { break };
+            self.first.store(next.1 + 1, Release);
+            run.push(next);
+        }
+        queue.scheduled = !run.is_empty();
+        queue.scheduled
     }
 
     /// Releases the lane if it is empty; true: it is not, and must go to a worker again.
@@ -66,14 +86,8 @@ impl Lane {
     /// Takes the next bio, and does not release the lane.
     pub(crate) fn take_first(&self) -> Option<Bio> {
         let mut queue = self.queue.lock();
-        let next = queue.waiting.pop();
-        self.left(next).map(|(bio, _)| bio)
-    }
-
-    fn left(&self, next: Option<(Bio, u64)>) -> Option<(Bio, u64)> {
-        if let Some((_, number)) = &next {
-            self.first.store(number + 1, Release);
-        }
-        next
+        let (bio, number) = queue.waiting.pop()?;
+        self.first.store(number + 1, Release);
+        Some(bio)
     }
 }

@@ -53,6 +53,11 @@ impl<T> Line<T> {
         }
     }
 
+    /// Returns the first item.
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.items.front()?.as_ref()
+    }
+
     /// Returns the items in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().flatten()
@@ -119,6 +124,7 @@ mod tests {
                     }
                 }
                 prop_assert!(line.iter().eq(model.values()));
+                prop_assert_eq!(line.first(), model.values().next());
                 prop_assert_eq!(line.is_empty(), model.is_empty());
             }
         }

@@ -2,8 +2,8 @@
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Lane, Segments,
-    backends::threads::{Deliver, Threads, ThreadsConfig},
-    bio::Descriptor,
+    backends::threads::{Deliver, Threads, ThreadsConfig, system_calls},
+    bio::{Descriptor, SubmitQueue},
     conformance::note_skip,
 };
 use nowait_sys::{
@@ -13,6 +13,7 @@ use nowait_sys::{
     file::{IoVec, rwf},
     time::Deadline,
 };
+use proptest::prelude::*;
 use std::{
     io::{PipeReader, PipeWriter, Write, pipe},
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -450,4 +451,146 @@ fn a_receiver_that_panics_gets_the_rest_again() {
     let mut seen: Vec<u64> = receiver.iter().take(3).collect();
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2]);
+}
+
+/// What a lane's bios were carried out as: offset and length of each call.
+type Calls = Arc<Mutex<Vec<(i64, usize)>>>;
+
+/// A pool of one worker whose file ends at `limit`, as a disk or RLIMIT_FSIZE ends.
+fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let carry = move |bio: &Bio| {
+        if bio.op == BioOp::Read {
+            return system_calls(bio); // occupies the worker
+        }
+        noted.lock().unwrap().push((bio.offset, bio.segments.len()));
+        match limit.saturating_sub(bio.offset as usize).min(bio.segments.len()) {
+            0 => Err(Errno::NOSPC),
+            written => Ok(written),
+        }
+    };
+    let config =
+        ThreadsConfig { max_workers: 1, carry: Arc::new(carry), ..ThreadsConfig::default() };
+    (Threads::new(config).unwrap(), calls)
+}
+
+/// Queues these in one lane while the worker is busy; returns how they end, by token.
+fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
+    let (mut buffer, lane, count) = ([0; 8], Lane::new(), bios.len());
+    let (_reader, writer) = block_a_worker(backend, &mut buffer, u64::MAX);
+    for (token, mut bio) in bios.into_iter().enumerate() {
+        bio.token = token as u64;
+        bio.hints.lane = Some(lane.clone());
+        assert!(backend.queue(bio).is_ok());
+    }
+    backend.commit();
+    drop(writer);
+    let mut done = reap(backend, count + 1);
+    assert_eq!(backend.in_flight(), 0);
+    done.sort_by_key(|completion| completion.token);
+    done.into_iter().take(count).map(|completion| completion.result).collect()
+}
+
+/// A write that may be carried out with others.
+fn joining(memory: &mut [u8], offset: i64) -> Bio {
+    let mut write = bio(BioOp::Write, &std::io::stdout(), one(memory), offset, 0);
+    write.hints.joins = true;
+    write
+}
+
+#[test]
+fn writes_that_adjoin_in_a_lane_are_one_call() {
+    let (backend, calls) = pool_of_a_small_file(1 << 30);
+    let mut memory = vec![0; 300 << 10];
+    let mut write = |offset, len| joining(&mut memory[..len], offset);
+    let mut bios: Vec<Bio> = (0..8).map(|index| write(index * 4096, 4096)).collect();
+    bios.push(write(9 * 4096, 4096)); // behind a gap
+    bios.push(Bio { rw_flags: rwf::DSYNC, ..write(10 * 4096, 4096) });
+    let mut apart = write(11 * 4096, 4096);
+    apart.rw_flags = rwf::DSYNC;
+    apart.hints.joins = false;
+    bios.push(apart);
+    bios.push(Bio { priority: 2 << 13, ..write(12 * 4096, 4096) });
+    bios.push(Bio { op: BioOp::Fsync, ..write(13 * 4096, 4096) });
+    bios.extend([write(0, 300 << 10), write(300 << 10, 300 << 10), write(600 << 10, 4096)]);
+    let ends = run_in_a_lane(&backend, bios);
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
+    let block = |index: i64| (index * 4096, 4096);
+    let mut wanted = vec![(0, 8 * 4096), block(9), block(10), block(11), block(12), block(13)];
+    wanted.extend([(0, 300 << 10), (300 << 10, 304 << 10)]);
+    assert_eq!(*calls.lock().unwrap(), wanted);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A file that ends, writes that adjoin or not: each ends as it would alone.
+    #[test]
+    fn a_write_ends_as_it_would_alone(
+        writes in prop::collection::vec((0i64..4, 0usize..4), 1..40),
+        limit in 0usize..40,
+    ) {
+        let mut memory = [0; 4 * 512];
+        let mut ends = |joins| {
+            let (backend, calls) = pool_of_a_small_file(limit * 512 + 100);
+            let mut at = 0;
+            let make = |(gap, blocks): &(i64, usize)| {
+                at += if *gap == 3 { 512 } else { 0 };
+                let mut write = joining(&mut memory[..blocks * 512], at);
+                at += *blocks as i64 * 512;
+                write.hints.joins = joins;
+                write
+            };
+            let bios = writes.iter().map(make).collect();
+            let ends = run_in_a_lane(&backend, bios);
+            let calls = calls.lock().unwrap().len();
+            (ends, calls)
+        };
+        let ((together, fewer), (alone, calls)) = (ends(true), ends(false));
+        prop_assert_eq!(together, alone);
+        prop_assert!(calls == writes.len() && fewer <= 2 * calls);
+    }
+}
+
+/// Takes a few bios, and notes their tokens.
+#[derive(Debug)]
+struct Elsewhere(usize, Mutex<Vec<Vec<u64>>>);
+
+impl SubmitQueue for Elsewhere {
+    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>) {
+        let taken = bios.drain(..self.0.min(bios.len()));
+        self.1.lock().unwrap().push(taken.map(|bio| bio.token).collect());
+    }
+}
+
+#[test]
+fn a_worker_submits_what_goes_elsewhere_and_carries_out_what_has_no_room_there() {
+    for room in [3, 0] {
+        let (backend, calls) = pool_of_a_small_file(1 << 30);
+        let elsewhere = Arc::new(Elsewhere(room, Mutex::default()));
+        let (mut memory, mut buffer, lane) = ([0; 512], [0; 8], Lane::new());
+        let (_reader, writer) = block_a_worker(&backend, &mut buffer, u64::MAX);
+        // Neither in order nor adjoining.
+        let offset = |token: u64| 512 * (token as i64 * 3 % 5);
+        for token in 0..5 {
+            let mut write = joining(&mut memory, offset(token));
+            write.token = token;
+            write.hints.lane = Some(lane.clone());
+            write.hints.submit_to = Some(elsewhere.clone());
+            assert!(backend.queue(write).is_ok());
+        }
+        backend.commit();
+        drop(writer);
+        let done = reap(&backend, 6 - room);
+        let tokens: Vec<u64> = done.iter().skip(1).map(|completion| completion.token).collect();
+        let all: Vec<u64> = (0..5).collect();
+        assert_eq!(tokens, all[room..]);
+        assert_eq!(*elsewhere.1.lock().unwrap(), [&all[..room]], "in one step");
+        let wanted: Vec<_> = all[room..].iter().map(|token| (offset(*token), 512)).collect();
+        assert_eq!(*calls.lock().unwrap(), wanted);
+        while backend.in_flight() > 0 {
+            std::thread::yield_now();
+        }
+    }
 }

@@ -397,12 +397,7 @@ impl Kaio {
         }
         let cancels = self.cancels_total.load(Acquire);
         self.submit(&keys);
-        // Now there is something to sleep for in the kernel. (The book's lock orders this load:
-        // a reaper that did not see the bios has set the flag before.)
-        if self.dozing.load(Relaxed) {
-            self.was_nudged.store(true, Relaxed);
-            self.nudge();
-        }
+        self.call_dozing();
         if self.cancels_total.load(Acquire) == cancels {
             return keys;
         }
@@ -414,6 +409,35 @@ impl Kaio {
             }
         }
         keys
+    }
+
+    /// Has a reaper that dozes sleep in the kernel: now there is something to sleep for there. (The
+    /// book's lock orders this load: a reaper that did not see the bios has set the flag before.)
+    fn call_dozing(&self) {
+        if self.dozing.load(Relaxed) {
+            self.was_nudged.store(true, Relaxed);
+            self.nudge();
+        }
+    }
+
+    /// Takes a bio in, whose block then has these RWF_* besides its own; `None`: there is no room.
+    fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
+        let request = Request {
+            token: bio.token,
+            poll: match bio.op {
+                BioOp::Poll(events) => Some(events | POLLERR_POLLHUP),
+                _ => None,
+            },
+            cancelled: false,
+            claimable: claimable(bio).filter(|_| rw_flags & rwf::NOWAIT != 0),
+            claim: Claim::Reaper,
+            _segments: bio.segments.list().cloned(),
+        };
+        let key = book.requests.insert(request).ok()?;
+        let block = aio_blocks::of_bio(bio, key, rw_flags);
+        // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
+        unsafe { self.block(key).write(block) };
+        Some(key)
     }
 
     /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
@@ -529,21 +553,7 @@ impl BlockBackend for Kaio {
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let mut book = self.book.lock();
-        let request = Request {
-            token: bio.token,
-            poll: match bio.op {
-                BioOp::Poll(events) => Some(events | POLLERR_POLLHUP),
-                _ => None,
-            },
-            cancelled: false,
-            claimable: claimable(&bio),
-            claim: Claim::Reaper,
-            _segments: bio.segments.list().cloned(),
-        };
-        let Ok(key) = book.requests.insert(request) else { return Err(bio) };
-        let block = aio_blocks::of_bio(&bio, key, self.rw_flags);
-        // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
-        unsafe { self.block(key).write(block) };
+        let Some(key) = self.enter(&mut book, &bio, self.rw_flags) else { return Err(bio) };
         book.pending.push((this_thread(), key));
         Ok(())
     }
@@ -559,6 +569,34 @@ impl BlockBackend for Kaio {
         }
         let keys = self.commit_as(Claim::Committer);
         if keys.is_empty() { Refused::default() } else { self.refused(&keys) }
+    }
+
+    /// Not by way of what others have queued: their numbers may be those of another table.
+    fn submit_waiting(&self, bios: &mut Vec<Bio>) {
+        let mut book = self.book.lock();
+        let enter = |bio: &Bio| self.enter(&mut book, bio, 0);
+        let keys: Vec<u64> = bios.iter().map_while(enter).collect();
+        drop(book);
+        let (mut blocks, mut done): (Vec<_>, _) =
+            (keys.iter().map(|it| self.block(*it)).collect(), 0);
+        while done < keys.len() {
+            // One by one: of several in one call the kernel would have the device do none until it
+            // has found blocks for all (AIO_PLUG_THRESHOLD, fs/aio.c).
+            // SAFETY: the blocks' memory lives until their events, as in `submit`.
+            match unsafe { self.context.submit(&mut blocks[done..=done]) } {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(submitted) => done += submitted,
+                Err(errno) => {
+                    self.fail(keys[done], errno);
+                    done += 1;
+                }
+            }
+        }
+        let mut book = self.book.lock();
+        keys[done..].iter().for_each(|key| drop(book.requests.remove(*key)));
+        drop(book);
+        bios.drain(..done);
+        self.call_dozing();
     }
 
     fn reap(

@@ -100,3 +100,51 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
         assert_eq!(came(called), 0);
     }
 }
+
+/// A write at `offset` that the kernel does not do without waiting: the file is not direct.
+fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
+    let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+    // SAFETY: the tests reap before the memory goes.
+    unsafe { Bio::new(BioOp::Write, fd, Segments::One(segment), offset, token) }
+}
+
+#[test]
+fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
+    let Ok(kaio) = Kaio::new(4).map(Kaio::without_waiting) else {
+        return crate::conformance::note_skip_here("native AIO is refused");
+    };
+    let (reader, _writer) = pipe().unwrap();
+    // As an application's thread, whose number means another file on a worker.
+    std::thread::scope(|scope| scope.spawn(|| kaio.queue(silent(reader.as_raw_fd()))).join())
+        .unwrap()
+        .unwrap();
+    let (file, mut memory) = (tempfile::tempfile_in("/var/tmp").unwrap(), *b"abcde");
+    let write = |(index, byte): (usize, &mut u8)| {
+        let memory = core::slice::from_mut(byte);
+        buffered_write(file.as_raw_fd(), memory, index as i64, 10 + index as u64)
+    };
+    let mut bios: Vec<Bio> = memory.iter_mut().enumerate().map(write).collect();
+    kaio.submit_waiting(&mut bios);
+    let left: Vec<u64> = bios.iter().map(|bio| bio.token).collect();
+    assert_eq!(left, [13, 14], "there was room for three");
+    let mut done = Vec::new();
+    kaio.reap(&mut done, 3, Deadline::NEVER).unwrap();
+    assert!(done.iter().all(|it| it.result == Ok(1) && it.token < 13), "{done:?}");
+    assert_eq!(std::io::read_to_string(&file).unwrap(), "abc");
+    assert_eq!(
+        kaio.book.lock().pending.len(),
+        1,
+        "what another thread queued waits for its commit"
+    );
+
+    // What the kernel does not take in ends with what it says of it.
+    let mut bios = vec![buffered_write(-1, &mut memory, 0, 20)];
+    kaio.submit_waiting(&mut bios);
+    assert!(bios.is_empty());
+    done.clear();
+    kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    assert_eq!(done, [Completion { token: 20, result: Err(Errno::BADF) }]);
+    assert_eq!(kaio.in_flight(), 1);
+    kaio.cancel(1);
+    kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
+}

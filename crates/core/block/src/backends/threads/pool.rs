@@ -361,27 +361,28 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs bios of one lane, each delivered before the next starts: it may wait for long.
+    /// Runs bios of one lane, each delivered before the next starts, which may wait for long; but
+    /// those that go together, together.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
-        let (mut again, mut had) = (true, [(0, 0); LANE_TURN]);
-        let mut count = 0;
-        while count < LANE_TURN {
-            let Some((bio, number)) = lane.pop() else {
-                again = false;
-                break;
-            };
-            had[count] = (bio.token, number);
-            count += 1;
-            if let BioOp::Poll(events) = bio.op {
-                self.watch(&bio, self.watches.add(&bio, events), batch);
+        let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
+        let mut run = Vec::new();
+        while again && had.len() < LANE_TURN {
+            again = lane.pop_run(&mut run, LANE_TURN - had.len());
+            had.extend(run.iter().map(|(bio, number)| (bio.token, *number)));
+            let mut bios: Vec<Bio> = run.drain(..).map(|(bio, _)| bio).collect();
+            if let [bio] = bios.as_slice()
+                && let BioOp::Poll(events) = bio.op
+            {
+                self.watch(bio, self.watches.add(bio, events), batch);
             } else {
-                batch.push(runner.run(&bio));
+                let submitted = runner.run_all(&mut bios, batch);
+                self.in_flight.fetch_sub(submitted, AcqRel);
             }
-            drop(bio); // releases the file before the end is reported
+            drop(bios); // releases the file before the end is reported
             self.deliver(batch);
         }
         let again = again && lane.pause();
-        self.state.lock().ready.end_turn(lane, &had[..count], again);
+        self.state.lock().ready.end_turn(lane, &had, again);
     }
 
     fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {

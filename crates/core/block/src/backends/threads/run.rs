@@ -3,7 +3,7 @@
 use super::{Carry, OnPanic};
 use crate::{
     Completion,
-    bio::{Bio, BioOp},
+    bio::{Bio, BioOp, Segments},
 };
 use nowait_sys::{
     Errno,
@@ -27,6 +27,58 @@ impl BioRunner {
     /// Reads that of the calling thread.
     pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
+    }
+
+    /// Runs bios that go together ([`Bio::goes_with`]); blocks. Not for polls. Leaves in the list
+    /// those that have ended, and returns how many were submitted elsewhere.
+    pub(super) fn run_all(&self, bios: &mut Vec<Bio>, batch: &mut Vec<Completion>) -> usize {
+        let count = bios.len();
+        let left = match bios.as_slice() {
+            [first, ..] if first.hints.submit_to.is_some() => {
+                self.submit(bios);
+                bios.as_slice()
+            }
+            [_, _, ..] => self.run_joined(bios, batch),
+            one_or_none => one_or_none,
+        };
+        batch.extend(left.iter().map(|bio| self.run(bio)));
+        count - bios.len()
+    }
+
+    /// Submits bios where they are to go, and leaves those for which there is no room.
+    fn submit(&self, bios: &mut Vec<Bio>) {
+        let Some(first) = bios.first() else { return };
+        let Some(queue) = first.hints.submit_to.clone() else { return };
+        let rights = first.hints.credentials.clone();
+        let submit = || {
+            let submit = AssertUnwindSafe(|| queue.submit(bios));
+            catch_unwind(submit).unwrap_or_else(|cause| (self.failed)(cause.as_ref()));
+        };
+        match rights {
+            // Where they cannot be taken on, the attempt to carry one out says so.
+            Some(rights) => drop(rights.run(submit)),
+            None => submit(),
+        }
+    }
+
+    /// Carries adjoining writes out as one. Returns those that were not written as a whole.
+    fn run_joined<'a>(&self, bios: &'a [Bio], batch: &mut Vec<Completion>) -> &'a [Bio] {
+        let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
+        let mut joined = bios[0].clone();
+        joined.segments = Segments::Many(segments.collect());
+        let mut left = self.run(&joined).result.unwrap_or(0) as usize;
+        let is_written = |bio: &&Bio| {
+            let len = bio.segments.len();
+            let is_written = len <= left;
+            left = left.saturating_sub(len);
+            is_written
+        };
+        let count = bios.iter().take_while(is_written).count();
+        let whole = |bio: &Bio| Ok(bio.segments.len() as u32);
+        let ends =
+            bios[..count].iter().map(|bio| Completion { token: bio.token, result: whole(bio) });
+        batch.extend(ends);
+        &bios[count..]
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
