@@ -226,6 +226,12 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
+    /// Tells whether a write changes the bytes at its offset, and a part of it may be asked for once
+    /// more.
+    pub(crate) fn is_positioned(&self) -> bool {
+        !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
+    }
+
     /// Tells whether the file is open for direct I/O.
     pub fn is_direct(&self) -> bool {
         self.flags.bits() & O_DIRECT != 0

@@ -18,7 +18,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
-use nowait_block::{BlockBackend, Limits, bio::Descriptor};
+use nowait_block::{BlockBackend, Lane, Limits, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, WaitOptions,
     stats::Stats,
@@ -49,6 +49,8 @@ pub struct Context {
     own: Option<Arc<dyn BlockBackend>>,
     /// Completions of the own queue that were collected and not yet run.
     pub(crate) unrun: Arc<AtomicUsize>,
+    /// What workers submit to the own queue, in order.
+    pub(crate) submissions: Arc<Lane>,
     pub(crate) direct: DirectRequests,
     pub(crate) history: DescriptorHints,
     depth: Depth,
@@ -136,6 +138,7 @@ impl Context {
             engine: engine.clone(),
             own,
             unrun: Arc::default(),
+            submissions: Lane::new(),
             direct: DirectRequests::default(),
             history: DescriptorHints::default(),
             depth: Depth::default(),

@@ -208,7 +208,9 @@ impl FileOperation {
                 let (way, place) = (order::Way::Kernel, reach(&self.command));
                 let entry = || wait.entry();
                 let (ticket, lane) = engine.orders().enter_by(way, key, place, entry);
-                kernel.lane = kernel.wants_lane.then_some(lane);
+                if kernel.wants_lane {
+                    kernel.lane = Some(lane);
+                }
                 self.place = OrderPlace::Overlap(ticket);
             }
             _ => {}
@@ -330,17 +332,26 @@ impl FileOperation {
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
+        let refused = !endless && carrier.was_refused(result, &self.command);
         let route = if carrier.was_given_up(result) {
             engine.route_off_own_queue(endless)
-        } else if !endless && carrier.was_refused(result, &self.command) {
+        } else if refused {
             engine.route_of_refused()
         } else {
             return false;
         };
-        if !carrier.hold_late(&mut self.command, &self.target.context) {
+        let context = &self.target.context;
+        if !carrier.hold_late(&mut self.command, context) {
             return false;
         }
         carrier.route = route;
+        if let Body::Kernel(kernel) = &mut self.body
+            && refused
+            && self.command.kind == Kind::Write
+            && context.submits_by_workers()
+        {
+            kernel.offload(context);
+        }
         true
     }
 

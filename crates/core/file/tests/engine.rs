@@ -210,6 +210,67 @@ fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     }
 }
 
+/// More than an own queue takes at a time, in an order in which nothing adjoins, and the file is
+/// closed as soon as they are submitted.
+#[test]
+fn holes_are_filled_by_whatever_thread_submits_the_writes() {
+    const BLOCKS: usize = 311;
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("holes");
+        let file = File::create(&path).unwrap();
+        file.set_len((BLOCKS * BLOCK) as u64).unwrap();
+        let context = Context::new(engine, 0, BLOCKS as u32).unwrap();
+        for round in 1..3u8 {
+            let file = OpenOptions::new().write(true).custom_flags(O_DIRECT).open(&path).unwrap();
+            let write = |index: usize| {
+                let (block, byte) = (index * 7 % BLOCKS, (index % 100) as u8 + round);
+                command(Kind::Write, &file, buffer(BLOCK, byte), (block * BLOCK) as u64)
+            };
+            (0..BLOCKS).for_each(|index| submit(&context, vec![write(index)]));
+            drop(file);
+            let ends = reap(&context, BLOCKS);
+            assert!(ends.iter().all(|(_, result)| *result == BLOCK as i64), "{ends:?}");
+            let bytes = std::fs::read(&path).unwrap();
+            for index in 0..BLOCKS {
+                let block = &bytes[index * 7 % BLOCKS * BLOCK..][..BLOCK];
+                assert!(
+                    block == [(index % 100) as u8 + round; BLOCK],
+                    "round {round}: block {index} has {}",
+                    block[0]
+                );
+            }
+        }
+        context.destroy().unwrap();
+    });
+}
+
+/// What waits behind the first of them is written with it, and each has its own event.
+#[test]
+fn direct_writes_that_extend_a_file_one_behind_the_other_all_arrive() {
+    const BLOCKS: usize = 100;
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("grows");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
+        let context = Context::new(engine, 0, BLOCKS as u32).unwrap();
+        let write = |index: usize| {
+            command(Kind::Write, &file, buffer(BLOCK, index as u8), (index * BLOCK) as u64)
+        };
+        submit(&context, (0..BLOCKS).map(write).collect());
+        drop(file);
+        let mut ends = reap(&context, BLOCKS);
+        ends.sort_unstable();
+        let wanted: Vec<_> = (0..BLOCKS as u64).map(|index| (index, BLOCK as i64)).collect();
+        assert_eq!(ends, wanted);
+        let bytes = std::fs::read(&path).unwrap();
+        let wanted: Vec<u8> = (0..BLOCKS).flat_map(|index| [index as u8; BLOCK]).collect();
+        assert!(bytes == wanted);
+        context.destroy().unwrap();
+    });
+}
+
 #[test]
 fn a_write_and_its_fsync_in_one_batch_are_in_the_file() {
     everywhere(|engine| {

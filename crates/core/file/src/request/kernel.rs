@@ -1,7 +1,7 @@
 //! Requests on files with offsets, through the kernel: one bio after another until all is moved.
 
 use super::{Carrier, Iteration, copy::OnDriver};
-use crate::{Kind, cached::kernel_writes::KeptWrite, route::Route};
+use crate::{Context, Kind, cached::kernel_writes::KeptWrite, route::Route};
 use core::ops::ControlFlow;
 use nowait_block::Lane;
 use nowait_retry::Step;
@@ -21,6 +21,8 @@ pub(crate) struct KernelBody {
     pub(crate) wants_lane: bool,
     /// Is there from its place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
+    /// A worker submits it to the own queue: it would wait there.
+    pub(crate) offloads: bool,
     pub(super) on_driver: OnDriver,
     /// The driver has not given it its place yet.
     pub(super) enters: bool,
@@ -39,6 +41,7 @@ impl KernelBody {
             write: None,
             wants_lane: false,
             lane: None,
+            offloads: false,
             on_driver: OnDriver::Nothing,
             enters: false,
             queued_in_pass: 0,
@@ -48,6 +51,13 @@ impl KernelBody {
     /// Makes a body that takes this route, for the file with this `stat`.
     pub(crate) fn on(route: Route, stat: &Stat) -> KernelBody {
         KernelBody::new(Carrier::by(route, Some((stat.dev, stat.ino))))
+    }
+
+    /// Has a worker submit it, by the own queue of `context`, where submission may wait.
+    pub(crate) fn offload(&mut self, context: &Context) {
+        self.carrier.route = Route::Workers;
+        self.lane = Some(context.submissions.clone());
+        self.offloads = true;
     }
 
     /// Has the driver do this, too.
@@ -75,6 +85,10 @@ impl KernelBody {
         bio.hints.credentials.clone_from(&self.credentials);
         bio.hints.lane.clone_from(&self.lane);
         bio.hints.upfront = it.command.kind == Kind::Read;
+        bio.hints.joins = self.wants_lane && it.command.is_positioned();
+        if self.offloads {
+            bio.hints.submit_to = Some(it.target.context.clone());
+        }
         self.carrier.queue(route, bio, it)
     }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{BlockBackend, Completion, Refused};
+use nowait_block::{Bio, BlockBackend, Completion, Refused, bio::SubmitQueue};
 use nowait_retry::Pump;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
@@ -133,6 +133,28 @@ impl Pump for OwnPump {
     }
 }
 
+/// On a worker, for requests that wait in submission.
+impl SubmitQueue for Context {
+    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>) {
+        let Some(own) = self.own().filter(|_| self.submits_by_workers()) else { return };
+        for bio in bios.iter_mut() {
+            match bio.number() {
+                Ok(number) => bio.fd = number,
+                Err(_) => return, // carried out by the worker, it says so
+            }
+        }
+        own.submit_waiting(bios);
+        self.own_started();
+    }
+}
+
+impl Context {
+    /// Tells whether workers submit to the own queue what would wait there.
+    pub(crate) fn submits_by_workers(&self) -> bool {
+        self.is_caller_driven() && !self.own_limits().writes && !self.io().is_dead()
+    }
+}
+
 /// Has others carry what the own queue has refused, on the thread that queued it, which is still in
 /// submit: the numbers of its files mean what they did. `rights` are those of that thread; a write
 /// for which they cannot be had fails, because it would be done with those of the engine.
@@ -151,8 +173,13 @@ pub(crate) fn carry_elsewhere(
         };
         context.direct.identify(key);
         let Some(request) = context.direct.take(key) else { continue };
-        if result == Err(Errno::OPNOTSUPP) {
-            context.history.refused_as_such(request.command.fd);
+        match (result, request.command.kind) {
+            (Err(Errno::OPNOTSUPP), _) => context.history.refused_as_such(request.command.fd),
+            (Err(Errno::AGAIN), Kind::Write) => {
+                context.history.miss(request.command.fd);
+                context.io().stats().add(|c| &c.punt_extend, 1);
+            }
+            _ => {}
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
         let result = match (rights, request.command.kind) {
@@ -207,7 +234,7 @@ mod tests {
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
-    use nowait_block::{Bio, Segments, backends::null::Null};
+    use nowait_block::{Segments, backends::null::Null};
     use nowait_cache::SyncLevel;
     use nowait_retry::{Step, WaitEntry, WaitOptions};
     use nowait_sys::{

@@ -36,6 +36,7 @@ impl<'a> Submission<'a> {
             route = self.context.engine().route_past_own();
         }
         let (context, mut rights, mut write) = (self.context, None, None);
+        let mut offloads = false;
         let ordered = self.must_wait(command, &mut status)?;
         // A long read may be refused when a part of it is in flight, and finds its file again then.
         let refused_late = command.len > BLOCK && !self.context.own_limits().writes;
@@ -64,9 +65,15 @@ impl<'a> Submission<'a> {
                     .write_request(command, target, &stat, (true, begun), |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
-                route = self.context.engine().route_past_own();
-                reason = |c| &c.punt_extend;
-                rights = self.rights()?;
+                offloads = route == Route::Own && self.context.submits_by_workers();
+                if offloads && alone && self.context.history.favours_inline(command.fd, true) {
+                    // The queue refuses it where it would have to find blocks.
+                    self.context.history.hit(command.fd);
+                } else {
+                    rights = self.rights()?;
+                    route = self.context.engine().route_past_own();
+                    reason = |c| &c.punt_extend;
+                }
             }
             write = Some(begun);
         }
@@ -82,6 +89,9 @@ impl<'a> Submission<'a> {
         let mut body = KernelBody::on(route, &stat);
         (body.registers, body.credentials) = (registers, rights);
         body.write = write.map(|write| write.keep(context));
+        if offloads {
+            body.offload(context);
+        }
         self.request(command, target, &stat, Body::Kernel(body), reason)
     }
 
