@@ -11,7 +11,8 @@ pub struct Limits {
     /// Whether reads of the kernel's page cache wait without a thread.
     pub buffered_reads: bool,
     /// Whether writes and syncs of any file wait without a thread. Where not, `commit` may wait
-    /// until blocks are allocated, and some file systems refuse syncs.
+    /// until blocks are allocated, or `submit_waiting` does in its place, and some file systems
+    /// refuse syncs.
     pub writes: bool,
     /// Whether many bios may wait for readiness ([`Bio::is_endless`]), without a thread each, or
     /// one of a few places each.
@@ -37,8 +38,8 @@ pub struct Refused {
 
 /// Carries bios to the operating system.
 ///
-/// Every bio accepted by `queue` comes back exactly once from `reap`, failed or not, cancelled
-/// or not; also when the system refuses it at `commit`. Or from `commit_or_refuse`.
+/// Every bio accepted by `queue` or `submit_waiting` comes back exactly once from `reap`, failed or
+/// not, cancelled or not; also when the system refuses it at `commit`. Or from `commit_or_refuse`.
 ///
 /// All verbs may be called from several threads at once; one thread at a time should `reap`.
 pub trait BlockBackend: Send + Sync {
@@ -58,7 +59,7 @@ pub trait BlockBackend: Send + Sync {
 
     /// Adds completions to `done`: waits until at least `min` were added, the deadline passed or
     /// [`BlockBackend::wake`] was called; with `min` = 0 takes only what is there. The only verb
-    /// that may wait.
+    /// that may wait, besides `submit_waiting`.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while nothing was there.
@@ -97,11 +98,11 @@ pub trait BlockBackend: Send + Sync {
         Refused::default()
     }
 
-    /// Takes these bios in and submits them, in order, waiting as long as the system waits for that;
-    /// their numbers are those of the calling thread's descriptor table. Leaves in the list those
-    /// that it has no room for: all, if `commit` does not wait either.
-    fn submit_waiting(&self, bios: &mut Vec<Bio>) {
-        let _ = bios;
+    /// Takes a bio in and submits it on a thread that may wait for the system to take it in: its
+    /// number is that of the calling thread's descriptor table. Gives it back if there is no room,
+    /// and always where `commit` does not wait either.
+    fn submit_waiting(&self, bio: Bio) -> Result<(), Bio> {
+        Err(bio)
     }
 
     /// Returns a descriptor of the table of the thread that made the backend, which stays readable

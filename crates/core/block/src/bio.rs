@@ -152,24 +152,24 @@ pub struct WorkerHints {
     /// The rights to act with; `None`: the worker's own. A ring acts with those of the thread that
     /// commits.
     pub credentials: Option<Arc<Credentials>>,
-    /// Bios of one lane run one after another in the order queued.
+    /// Bios of one lane run one after another in the order queued, those that join as one.
     pub lane: Option<Arc<Lane>>,
     /// Announce the whole range to the kernel's readahead before reading.
     pub upfront: bool,
-    /// A write that may be carried out as one with the next in its lane, where they adjoin. What the
-    /// system does not write of the whole is asked for once more, by itself; so not for appends.
+    /// A write that may be carried out as one with the next in its lane, where they adjoin. What
+    /// the system does not write of the whole is asked for once more, alone; so no append.
     pub joins: bool,
-    /// The worker submits the bio, which has a lane, there, instead of carrying it out: its
-    /// completion comes from there.
+    /// The worker submits the bio there, instead of carrying it out: its completion comes from
+    /// there.
     pub submit_to: Option<Arc<dyn SubmitQueue>>,
 }
 
 /// A queue to which workers submit in place of the threads that must not wait: native AIO waits in
 /// io_submit until blocks are allocated (the submit offload of 2012, in the kernel's place).
 pub trait SubmitQueue: Send + Sync + core::fmt::Debug {
-    /// Submits these bios in order, and leaves in the list what it has no room for; may wait. Their
-    /// numbers are those of the calling thread's descriptor table.
-    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>);
+    /// Submits a bio on the file that it has in the calling thread's descriptor table; may wait.
+    /// Gives it back if there is no room for it.
+    fn submit(self: Arc<Self>, bio: Bio) -> Result<(), Bio>;
 }
 
 impl Bio {
@@ -193,32 +193,26 @@ impl Bio {
         }
     }
 
-    /// Tells whether a worker can do something with this one and `next`, which is behind it in its
-    /// lane, together: submit both, or carry them out as one write.
-    pub(crate) fn goes_with(&self, next: &Bio) -> bool {
-        let same_rights = self.hints.credentials == next.hints.credentials;
-        if !same_rights || self.priority != next.priority {
-            return false;
-        }
-        match (&self.hints.submit_to, &next.hints.submit_to) {
-            (Some(queue), Some(its)) => Arc::ptr_eq(queue, its),
-            (None, None) => self.adjoins(next),
-            _ => false,
-        }
-    }
-
-    fn adjoins(&self, next: &Bio) -> bool {
+    /// Tells whether a worker can carry this and `next`, which is behind it in its lane, out as one
+    /// write.
+    pub(crate) fn joins(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),
             (None, None) => self.fd == next.fd,
             _ => false,
         };
+        let may =
+            |bio: &Bio| bio.hints.joins && bio.op == BioOp::Write && bio.hints.submit_to.is_none();
         let end = self.offset.checked_add(self.segments.len() as i64);
-        same_file
-            && (self.op, next.op) == (BioOp::Write, BioOp::Write)
-            && [self, next].iter().all(|bio| bio.hints.joins && !bio.segments.is_empty())
-            && self.rw_flags == next.rw_flags
+        may(self)
+            && may(next)
+            && same_file
             && end == Some(next.offset)
+            && self.rw_flags == next.rw_flags
+            && self.priority == next.priority
+            && self.hints.credentials == next.hints.credentials
+            && !self.segments.is_empty()
+            && !next.segments.is_empty()
     }
 
     /// Tells whether it waits for readiness, not for a device: a poll, a stream.

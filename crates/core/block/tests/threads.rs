@@ -17,7 +17,11 @@ use proptest::prelude::*;
 use std::{
     io::{PipeReader, PipeWriter, Write, pipe},
     os::{fd::AsRawFd, unix::fs::FileExt},
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
 };
 
 fn pool(max_workers: usize) -> Threads {
@@ -555,12 +559,16 @@ proptest! {
 
 /// Takes a few bios, and notes their tokens.
 #[derive(Debug)]
-struct Elsewhere(usize, Mutex<Vec<Vec<u64>>>);
+struct Elsewhere(usize, Mutex<Vec<u64>>);
 
 impl SubmitQueue for Elsewhere {
-    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>) {
-        let taken = bios.drain(..self.0.min(bios.len()));
-        self.1.lock().unwrap().push(taken.map(|bio| bio.token).collect());
+    fn submit(self: Arc<Self>, bio: Bio) -> Result<(), Bio> {
+        let mut taken = self.1.lock().unwrap();
+        if taken.len() == self.0 {
+            return Err(bio);
+        }
+        taken.push(bio.token);
+        Ok(())
     }
 }
 
@@ -571,10 +579,8 @@ fn a_worker_submits_what_goes_elsewhere_and_carries_out_what_has_no_room_there()
         let elsewhere = Arc::new(Elsewhere(room, Mutex::default()));
         let (mut memory, mut buffer, lane) = ([0; 512], [0; 8], Lane::new());
         let (_reader, writer) = block_a_worker(&backend, &mut buffer, u64::MAX);
-        // Neither in order nor adjoining.
-        let offset = |token: u64| 512 * (token as i64 * 3 % 5);
         for token in 0..5 {
-            let mut write = joining(&mut memory, offset(token));
+            let mut write = joining(&mut memory, 512 * token as i64);
             write.token = token;
             write.hints.lane = Some(lane.clone());
             write.hints.submit_to = Some(elsewhere.clone());
@@ -586,11 +592,27 @@ fn a_worker_submits_what_goes_elsewhere_and_carries_out_what_has_no_room_there()
         let tokens: Vec<u64> = done.iter().skip(1).map(|completion| completion.token).collect();
         let all: Vec<u64> = (0..5).collect();
         assert_eq!(tokens, all[room..]);
-        assert_eq!(*elsewhere.1.lock().unwrap(), [&all[..room]], "in one step");
-        let wanted: Vec<_> = all[room..].iter().map(|token| (offset(*token), 512)).collect();
-        assert_eq!(*calls.lock().unwrap(), wanted);
+        assert_eq!(*elsewhere.1.lock().unwrap(), all[..room]);
+        let wanted: Vec<_> = all[room..].iter().map(|token| (512 * *token as i64, 512)).collect();
+        assert_eq!(*calls.lock().unwrap(), wanted, "none with another");
         while backend.in_flight() > 0 {
             std::thread::yield_now();
         }
     }
+}
+
+/// As the kernel tells of an earlier writeback that has failed: to one call, and then never again.
+#[test]
+fn an_error_that_is_told_once_is_that_of_the_first_write() {
+    let told = AtomicBool::new(false);
+    let carry = move |bio: &Bio| match bio.op {
+        BioOp::Read => system_calls(bio), // occupies the worker
+        _ if told.swap(true, Ordering::Relaxed) => Ok(bio.segments.len()),
+        _ => Err(Errno::IO),
+    };
+    let config =
+        ThreadsConfig { max_workers: 1, carry: Arc::new(carry), ..ThreadsConfig::default() };
+    let (backend, mut memory) = (Threads::new(config).unwrap(), [0; 512]);
+    let bios = (0..3).map(|index| joining(&mut memory, 512 * index)).collect();
+    assert_eq!(run_in_a_lane(&backend, bios), [Err(Errno::IO), Ok(512), Ok(512)]);
 }

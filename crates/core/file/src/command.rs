@@ -226,8 +226,7 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Tells whether a write changes the bytes at its offset, and a part of it may be asked for once
-    /// more.
+    /// Tells whether a write changes the bytes at its offset, and may be asked for once more.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }

@@ -13,6 +13,7 @@ use crate::{
         FileOperation,
         direct::{DirectRequest, DirectRequests},
         in_flight::InFlight,
+        kernel::LANES,
     },
     route::own_queue::OwnPump,
 };
@@ -50,7 +51,7 @@ pub struct Context {
     /// Completions of the own queue that were collected and not yet run.
     pub(crate) unrun: Arc<AtomicUsize>,
     /// What workers submit to the own queue, in order.
-    pub(crate) submissions: Arc<Lane>,
+    pub(crate) submissions: [Arc<Lane>; LANES],
     pub(crate) direct: DirectRequests,
     pub(crate) history: DescriptorHints,
     depth: Depth,
@@ -138,7 +139,7 @@ impl Context {
             engine: engine.clone(),
             own,
             unrun: Arc::default(),
-            submissions: Lane::new(),
+            submissions: core::array::from_fn(|_| Lane::new()),
             direct: DirectRequests::default(),
             history: DescriptorHints::default(),
             depth: Depth::default(),

@@ -527,9 +527,13 @@ impl Engine {
         &self.filesystems
     }
 
-    /// Tells whether threads may ask what rights they have.
-    pub(crate) fn knows_rights(&self) -> bool {
-        self.knows_rights.load(Relaxed)
+    /// Returns the rights of the calling thread; `None`: a filter keeps threads from asking.
+    ///
+    /// # Errors
+    /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
+    pub(crate) fn rights_of_this_thread(&self) -> Result<Option<Arc<Credentials>>, Errno> {
+        let knows_rights = self.knows_rights.load(Relaxed);
+        knows_rights.then(|| Credentials::current().map(Arc::new)).transpose()
     }
 
     pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {

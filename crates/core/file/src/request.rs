@@ -346,7 +346,7 @@ impl FileOperation {
         }
         carrier.route = route;
         if let Body::Kernel(kernel) = &mut self.body
-            && refused
+            && (refused, result) == (true, Err(Errno::AGAIN))
             && self.command.kind == Kind::Write
             && context.submits_by_workers()
         {

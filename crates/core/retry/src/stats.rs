@@ -64,7 +64,7 @@ counters! {
     punt_write,
     /// Handed on: write that must be durable when it ends.
     punt_sync,
-    /// Handed on: direct write that extends the file or fills a hole.
+    /// Handed on: direct write that extends the file, fills a hole, or was refused.
     punt_extend,
     /// Handed on: fsync or fdatasync.
     punt_fsync,

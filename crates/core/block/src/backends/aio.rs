@@ -65,7 +65,7 @@ pub struct Kaio {
     /// What the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
-    /// Flags of every transfer (RWF_*), besides its own.
+    /// Flags of every transfer that is queued (RWF_*), besides its own.
     rw_flags: u32,
 }
 
@@ -91,7 +91,7 @@ struct Request {
     /// The events a poll asks for, those that need no asking included.
     poll: Option<u16>,
     cancelled: bool,
-    /// What a transfer is to move; `None`: it is none, or asks itself not to wait.
+    /// What a transfer is to move; `None`: it is none, or asks itself not to wait, or may wait.
     claimable: Option<u64>,
     claim: Claim,
     _segments: Option<Arc<[IoVec]>>,
@@ -571,32 +571,21 @@ impl BlockBackend for Kaio {
         if keys.is_empty() { Refused::default() } else { self.refused(&keys) }
     }
 
-    /// Not by way of what others have queued: their numbers may be those of another table.
-    fn submit_waiting(&self, bios: &mut Vec<Bio>) {
-        let mut book = self.book.lock();
-        let enter = |bio: &Bio| self.enter(&mut book, bio, 0);
-        let keys: Vec<u64> = bios.iter().map_while(enter).collect();
-        drop(book);
-        let (mut blocks, mut done): (Vec<_>, _) =
-            (keys.iter().map(|it| self.block(*it)).collect(), 0);
-        while done < keys.len() {
-            // One by one: of several in one call the kernel would have the device do none until it
-            // has found blocks for all (AIO_PLUG_THRESHOLD, fs/aio.c).
-            // SAFETY: the blocks' memory lives until their events, as in `submit`.
-            match unsafe { self.context.submit(&mut blocks[done..=done]) } {
-                Ok(0) | Err(Errno::AGAIN) => break,
-                Ok(submitted) => done += submitted,
-                Err(errno) => {
-                    self.fail(keys[done], errno);
-                    done += 1;
-                }
+    /// Not by way of what others have queued: their numbers may be those of another table. And one
+    /// at a time: of several in one call the kernel holds back all from the device until it has
+    /// blocks for the last, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD, fs/aio.c).
+    fn submit_waiting(&self, bio: Bio) -> Result<(), Bio> {
+        let Some(key) = self.enter(&mut self.book.lock(), &bio, 0) else { return Err(bio) };
+        // SAFETY: the block's memory lives until its event, as in `submit`.
+        match unsafe { self.context.submit(&mut [self.block(key)]) } {
+            Ok(0) | Err(Errno::AGAIN) => {
+                self.book.lock().requests.remove(key);
+                return Err(bio);
             }
+            Ok(_) => self.call_dozing(),
+            Err(errno) => self.fail(key, errno),
         }
-        let mut book = self.book.lock();
-        keys[done..].iter().for_each(|key| drop(book.requests.remove(*key)));
-        drop(book);
-        bios.drain(..done);
-        self.call_dozing();
+        Ok(())
     }
 
     fn reap(

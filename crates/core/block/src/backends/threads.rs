@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
-//!                                      lane: its bios one after another ─┘   │
+//!                                      lane: its bios in their order    ─┘   │
 //!                                      poll: watched by one thread for all ◀─┘
 //! ```
 //! Workers are started by workers: the first one may give itself a descriptor table of its own,
@@ -54,7 +54,8 @@ pub struct ThreadsConfig {
     /// Runs on each thread of the pool, the watcher of polls too, before it does anything else:
     /// lets the maker know its own threads again.
     pub each: fn(),
-    /// What workers carry bios out by, polls excepted: [`system_calls`], or a simulated device.
+    /// What workers carry bios out by, except polls and what they submit elsewhere:
+    /// [`system_calls`], or a simulated device.
     pub carry: Carry,
     /// Called after panics, which harm no thread.
     pub failed: OnPanic,

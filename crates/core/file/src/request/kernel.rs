@@ -8,6 +8,9 @@ use nowait_retry::Step;
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use std::sync::Arc;
 
+/// How many lanes a context has for what workers submit.
+pub(crate) const LANES: usize = 4;
+
 /// The body of such a request.
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
@@ -19,7 +22,7 @@ pub(crate) struct KernelBody {
     pub(crate) write: Option<KeptWrite>,
     /// Runs after one another with the other writes of its inode.
     pub(crate) wants_lane: bool,
-    /// Is there from its place in the order on.
+    /// Is there from its place in the order on, or because a worker submits it.
     pub(crate) lane: Option<Arc<Lane>>,
     /// A worker submits it to the own queue: it would wait there.
     pub(crate) offloads: bool,
@@ -56,7 +59,9 @@ impl KernelBody {
     /// Has a worker submit it, by the own queue of `context`, where submission may wait.
     pub(crate) fn offload(&mut self, context: &Context) {
         self.carrier.route = Route::Workers;
-        self.lane = Some(context.submissions.clone());
+        // Those of other devices are, mostly, not behind one that stands still.
+        let dev = self.carrier.inode.map_or(0, |(dev, _)| dev);
+        self.lane = Some(context.submissions[(dev ^ dev >> 8) as usize % LANES].clone());
         self.offloads = true;
     }
 

@@ -105,7 +105,12 @@ impl Pump for OwnPump {
         let section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            request.into_operation(&context, None).run(&mut plug, Some(result));
+            // The submitter's are not known any more.
+            let rights = match request.command.kind {
+                Kind::Write => context.engine().rights_of_this_thread().unwrap_or_default(),
+                _ => None,
+            };
+            request.into_operation(&context, rights).run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
             // A request that was refused goes on by its file, if that can be found again.
@@ -135,16 +140,21 @@ impl Pump for OwnPump {
 
 /// On a worker, for requests that wait in submission.
 impl SubmitQueue for Context {
-    fn submit(self: Arc<Self>, bios: &mut Vec<Bio>) {
-        let Some(own) = self.own().filter(|_| self.submits_by_workers()) else { return };
-        for bio in bios.iter_mut() {
-            match bio.number() {
-                Ok(number) => bio.fd = number,
-                Err(_) => return, // carried out by the worker, it says so
+    fn submit(self: Arc<Self>, mut bio: Bio) -> Result<(), Bio> {
+        let own = match (self.own(), bio.number()) {
+            (Some(own), Ok(number)) if self.submits_by_workers() => {
+                bio.fd = number;
+                own
             }
-        }
-        own.submit_waiting(bios);
+            // Carried out by the worker, it says what is wrong.
+            _ => return Err(bio),
+        };
+        // The request holds the file, and lets go of it before its event is visible: that may be
+        // before this returns.
+        bio.file = None;
+        own.submit_waiting(bio)?;
         self.own_started();
+        Ok(())
     }
 }
 
@@ -152,6 +162,32 @@ impl Context {
     /// Tells whether workers submit to the own queue what would wait there.
     pub(crate) fn submits_by_workers(&self) -> bool {
         self.is_caller_driven() && !self.own_limits().writes && !self.io().is_dead()
+    }
+
+    /// Returns the rights of the calling thread for writes that were refused on it.
+    fn rights_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
+        match refused.bios.is_empty() {
+            true => Ok(None),
+            false => self.engine().rights_of_this_thread(),
+        }
+    }
+
+    /// Counts a request that the own queue refused.
+    fn count_refusal(&self, kind: Kind, result: Result<u32, Errno>) {
+        let stats = self.io().stats();
+        match (result, kind) {
+            (Err(Errno::OPNOTSUPP), _) => stats.add(|c| &c.punt_unsupported, 1),
+            (Err(Errno::AGAIN), Kind::Write) => stats.add(|c| &c.punt_extend, 1),
+            _ => {}
+        }
+    }
+
+    /// Commits the own queue; what it refuses goes on elsewhere, with the rights of this thread.
+    pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
+        let Some(own) = self.own() else { return };
+        let refused = own.commit_or_refuse();
+        let rights = self.rights_for(&refused);
+        carry_elsewhere(self, refused, &rights, plug);
     }
 }
 
@@ -173,12 +209,10 @@ pub(crate) fn carry_elsewhere(
         };
         context.direct.identify(key);
         let Some(request) = context.direct.take(key) else { continue };
+        context.count_refusal(request.command.kind, result);
         match (result, request.command.kind) {
             (Err(Errno::OPNOTSUPP), _) => context.history.refused_as_such(request.command.fd),
-            (Err(Errno::AGAIN), Kind::Write) => {
-                context.history.miss(request.command.fd);
-                context.io().stats().add(|c| &c.punt_extend, 1);
-            }
+            (Err(Errno::AGAIN), Kind::Write) => context.history.miss(request.command.fd),
             _ => {}
         }
         let (obj, cancelled) = (request.obj, request.cancelled);

@@ -1,6 +1,6 @@
 //! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use super::{Route, own_queue};
+use super::Route;
 use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
@@ -312,11 +312,8 @@ impl Plug {
         if !for_driver.is_empty() {
             self.engine.hand_bios_to_driver(&mut for_driver);
         }
-        if let Some((context, own)) = served.and_then(|context| Some((context, context.own()?)))
-            && own_used
-        {
-            let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, refused, &Ok(None), self);
+        if let Some(context) = served.filter(|_| own_used) {
+            context.commit_own(self);
             context.own_started();
         }
     }
@@ -371,8 +368,7 @@ impl Plug {
         let Some(own) = context.own() else { return };
         while !self.own_bios.is_empty() {
             fill_queue(own.as_ref(), &mut self.own_bios);
-            let refused = own.commit_or_refuse();
-            own_queue::carry_elsewhere(context, refused, &Ok(None), self);
+            context.commit_own(self);
             if !self.own_bios.is_empty() {
                 context.io().poll_pump();
                 std::thread::yield_now();

@@ -122,6 +122,7 @@ impl<'a> Submission<'a> {
         let stat = file::stat(command.fd)?;
         let mut body = KernelBody::on(route, &stat);
         body.registers = false;
+        body.credentials = if command.kind == Kind::Write { self.rights()? } else { None };
         body.write = write.map(|write| write.keep(context));
         self.request(command, target, &stat, Body::Kernel(body), |c| &c.punt_driver)
     }

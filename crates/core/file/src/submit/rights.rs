@@ -6,6 +6,10 @@
 //! any time. A worker compares when it makes its call, and takes on what differs; the driver
 //! compares when it hands over to its queue, and leaves to a worker what differs.
 //!
+//! A direct write on the own queue is asked for by the submitter itself. If that refuses it, it
+//! goes on with the rights of the thread that learns of it, which is the submitter, except where
+//! another thread had taken the event.
+//!
 //! [`rights_matter`]: crate::hints::filesystem::FileSystem::rights_matter
 
 use super::Submission;
@@ -19,8 +23,8 @@ impl Submission<'_> {
     /// # Errors
     /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
     pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
-        if self.rights.is_none() && self.context.engine().knows_rights() {
-            self.rights = Some(Arc::new(Credentials::current()?));
+        if self.rights.is_none() {
+            self.rights = self.context.engine().rights_of_this_thread()?;
         }
         Ok(self.rights.clone())
     }

@@ -18,6 +18,7 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, futex, own_thread::OwnThread, thread as sys_thread, time::Deadline};
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{Builder, JoinHandle},
@@ -348,7 +349,7 @@ impl Pool {
 
     fn attend(self: &Arc<Pool>, work: Work, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match work {
-            Work::Bio(bio) => batch.push(runner.run(&bio)),
+            Work::Bio(bio) => self.run(bio, runner, batch),
             Work::Lane(lane) => self.drain(&lane, runner, batch),
             Work::Poll(bio, id) => self.watch(&bio, id, batch),
             Work::Poke => self.watches.poke(batch),
@@ -362,27 +363,66 @@ impl Pool {
     }
 
     /// Runs bios of one lane, each delivered before the next starts, which may wait for long; but
-    /// those that go together, together.
+    /// writes that join, as one.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
         while again && had.len() < LANE_TURN {
             again = lane.pop_run(&mut run, LANE_TURN - had.len());
             had.extend(run.iter().map(|(bio, number)| (bio.token, *number)));
-            let mut bios: Vec<Bio> = run.drain(..).map(|(bio, _)| bio).collect();
-            if let [bio] = bios.as_slice()
-                && let BioOp::Poll(events) = bio.op
-            {
-                self.watch(bio, self.watches.add(bio, events), batch);
-            } else {
-                let submitted = runner.run_all(&mut bios, batch);
-                self.in_flight.fetch_sub(submitted, AcqRel);
+            let mut bios: VecDeque<Bio> = run.drain(..).map(|(bio, _)| bio).collect();
+            if bios.len() > 1 {
+                self.run_joined(bios, runner, batch);
+            } else if let Some(bio) = bios.pop_front() {
+                self.run(bio, runner, batch);
+                self.deliver(batch);
             }
-            drop(bios); // releases the file before the end is reported
-            self.deliver(batch);
         }
         let again = again && lane.pause();
         self.state.lock().ready.end_turn(lane, &had, again);
+    }
+
+    /// Runs a bio; its file is released before its end is reported.
+    fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
+        if let BioOp::Poll(events) = bio.op {
+            return self.watch(&bio, self.watches.add(&bio, events), batch);
+        }
+        match runner.submit(bio) {
+            Ok(()) => drop(self.in_flight.fetch_sub(1, AcqRel)),
+            Err(bio) => batch.push(runner.run(&bio)),
+        }
+    }
+
+    /// Carries out writes that join as one, and those alone that were not written as a whole.
+    fn run_joined(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
+        let mut bios = bios;
+        let whole = runner.run_joined(&bios);
+        let (mut written, mut untold) = (whole.unwrap_or(0), whole.err());
+        while let Some(bio) = bios.pop_front_if(|bio| bio.segments.len() <= written) {
+            let len = bio.segments.len();
+            written -= len;
+            batch.push(Completion { token: bio.token, result: Ok(len as u32) });
+        }
+        self.deliver(batch);
+        // The kernel tells of some errors once, such as those of earlier writebacks: if none of
+        // them fails alone, the first has the error of the whole.
+        let mut first = None;
+        for bio in bios {
+            let end = runner.run(&bio);
+            drop(bio);
+            if end.result.is_err() {
+                untold = None;
+            }
+            match untold {
+                Some(_) if first.is_none() => first = Some(end),
+                Some(_) => batch.push(end),
+                None => batch.extend(first.take().into_iter().chain([end])),
+            }
+            self.deliver(batch);
+        }
+        let failed = |it: Completion, errno| Completion { result: Err(errno), ..it };
+        batch.extend(first.zip(untold).map(|(it, errno)| failed(it, errno)));
+        self.deliver(batch);
     }
 
     fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {

@@ -10,7 +10,10 @@ use nowait_sys::{
     file::{self, Advice, IoVec, rwf},
     thread,
 };
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 /// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -29,56 +32,33 @@ impl BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Runs bios that go together ([`Bio::goes_with`]); blocks. Not for polls. Leaves in the list
-    /// those that have ended, and returns how many were submitted elsewhere.
-    pub(super) fn run_all(&self, bios: &mut Vec<Bio>, batch: &mut Vec<Completion>) -> usize {
-        let count = bios.len();
-        let left = match bios.as_slice() {
-            [first, ..] if first.hints.submit_to.is_some() => {
-                self.submit(bios);
-                bios.as_slice()
-            }
-            [_, _, ..] => self.run_joined(bios, batch),
-            one_or_none => one_or_none,
-        };
-        batch.extend(left.iter().map(|bio| self.run(bio)));
-        count - bios.len()
-    }
-
-    /// Submits bios where they are to go, and leaves those for which there is no room.
-    fn submit(&self, bios: &mut Vec<Bio>) {
-        let Some(first) = bios.first() else { return };
-        let Some(queue) = first.hints.submit_to.clone() else { return };
-        let rights = first.hints.credentials.clone();
+    /// Submits a bio where it is to go; gives it back if that has no room for it, or the bio names
+    /// no such place, or its rights cannot be taken on: an attempt to carry it out says so.
+    pub(super) fn submit(&self, bio: Bio) -> Result<(), Bio> {
+        let Some(queue) = bio.hints.submit_to.clone() else { return Err(bio) };
+        let (rights, mut left) = (bio.hints.credentials.clone(), Some(bio));
         let submit = || {
-            let submit = AssertUnwindSafe(|| queue.submit(bios));
-            catch_unwind(submit).unwrap_or_else(|cause| (self.failed)(cause.as_ref()));
+            let Some(bio) = left.take() else { return };
+            // What has panicked may be in flight: it is not ended here.
+            let submit = AssertUnwindSafe(|| queue.submit(bio));
+            match catch_unwind(submit) {
+                Ok(submitted) => left = submitted.err(),
+                Err(cause) => (self.failed)(cause.as_ref()),
+            }
         };
         match rights {
-            // Where they cannot be taken on, the attempt to carry one out says so.
             Some(rights) => drop(rights.run(submit)),
             None => submit(),
         }
+        left.map_or(Ok(()), Err)
     }
 
-    /// Carries adjoining writes out as one. Returns those that were not written as a whole.
-    fn run_joined<'a>(&self, bios: &'a [Bio], batch: &mut Vec<Completion>) -> &'a [Bio] {
+    /// Carries out writes that join ([`Bio::joins`]) as one; returns how many bytes were written.
+    pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
+        let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
-        let mut joined = bios[0].clone();
         joined.segments = Segments::Many(segments.collect());
-        let mut left = self.run(&joined).result.unwrap_or(0) as usize;
-        let is_written = |bio: &&Bio| {
-            let len = bio.segments.len();
-            let is_written = len <= left;
-            left = left.saturating_sub(len);
-            is_written
-        };
-        let count = bios.iter().take_while(is_written).count();
-        let whole = |bio: &Bio| Ok(bio.segments.len() as u32);
-        let ends =
-            bios[..count].iter().map(|bio| Completion { token: bio.token, result: whole(bio) });
-        batch.extend(ends);
-        &bios[count..]
+        self.run(&joined).result.map(|bytes| bytes as usize)
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
