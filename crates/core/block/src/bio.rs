@@ -193,16 +193,24 @@ impl Bio {
         }
     }
 
-    /// Tells whether a worker can carry this and `next`, which is behind it in its lane, out as one
-    /// write.
-    pub(crate) fn joins(&self, next: &Bio) -> bool {
+    /// Tells whether a worker takes this and `next`, which is behind it in its lane, together: it
+    /// submits both, or carries them out as one write.
+    pub(crate) fn goes_with(&self, next: &Bio) -> bool {
+        let same_rights = self.hints.credentials == next.hints.credentials;
+        match (&self.hints.submit_to, &next.hints.submit_to) {
+            (Some(queue), Some(its)) => same_rights && Arc::ptr_eq(queue, its),
+            (None, None) => same_rights && self.joins(next),
+            _ => false,
+        }
+    }
+
+    fn joins(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),
             (None, None) => self.fd == next.fd,
             _ => false,
         };
-        let may =
-            |bio: &Bio| bio.hints.joins && bio.op == BioOp::Write && bio.hints.submit_to.is_none();
+        let may = |bio: &Bio| bio.hints.joins && bio.op == BioOp::Write && !bio.segments.is_empty();
         let end = self.offset.checked_add(self.segments.len() as i64);
         may(self)
             && may(next)
@@ -210,9 +218,6 @@ impl Bio {
             && end == Some(next.offset)
             && self.rw_flags == next.rw_flags
             && self.priority == next.priority
-            && self.hints.credentials == next.hints.credentials
-            && !self.segments.is_empty()
-            && !next.segments.is_empty()
     }
 
     /// Tells whether it waits for readiness, not for a device: a poll, a stream.

@@ -8,13 +8,13 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// What one run moves at most, unless its first bio is longer: none of them ends before the last.
+/// What one run moves at most, unless its first bio is longer: writes that join end together.
 const RUN_BYTES_MAX: usize = 512 << 10;
 /// What one system call takes at most (IOV_MAX).
 const RUN_SEGMENTS_MAX: usize = 1024;
 
-/// The order of one file: its bios run in the order queued, one at a time or several that join
-/// ([`Bio::joins`]) as one, and never block those of other lanes. Belongs to one pool.
+/// The order of one file: its bios run in the order queued, one at a time, or writes that adjoin as
+/// one, and never block those of other lanes. Belongs to one pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
@@ -43,9 +43,9 @@ impl Lane {
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Takes the next bio and its number, and of those behind it what joins it ([`Bio::joins`]), at
-    /// most `count` of them, into `run`, which is empty; false, where nothing waits, releases the
-    /// lane.
+    /// Takes the next bio and its number, and of those behind it what goes with it
+    /// ([`Bio::goes_with`]), at most `count` of them, into `run`, which is empty; false, where
+    /// nothing waits, releases the lane.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);
@@ -54,7 +54,7 @@ impl Lane {
             bytes += next.segments.len();
             segments += next.segments.as_slice().len();
             if let Some((last, _)) = run.last()
-                && (!last.joins(next) || bytes > RUN_BYTES_MAX || segments > RUN_SEGMENTS_MAX)
+                && (!last.goes_with(next) || bytes > RUN_BYTES_MAX || segments > RUN_SEGMENTS_MAX)
             {
                 break;
             }

@@ -24,19 +24,14 @@ impl<'a> Submission<'a> {
         }
         let mut status = LazyStat::new(command.fd);
         if self.is_in_memory(&mut status)? {
-            // Direct I/O on a memory file system is the page cache by another name.
-            return match command.kind {
-                Kind::Read => self.buffered_read(command, target),
-                _ => self.buffered_write(command, target),
-            };
+            return self.direct_in_memory(command, target);
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&target);
         if self.context.history.always_waits(command.fd) {
             route = self.context.engine().route_past_own();
         }
-        let (context, mut rights, mut write) = (self.context, None, None);
-        let mut offloads = false;
+        let (context, mut rights, mut write, mut offloads) = (self.context, None, None, false);
         let ordered = self.must_wait(command, &mut status)?;
         // A long read may be refused when a part of it is in flight, and finds its file again then.
         let refused_late = command.len > BLOCK && !self.context.own_limits().writes;
@@ -64,21 +59,16 @@ impl<'a> Submission<'a> {
                 return self
                     .write_request(command, target, &stat, (true, begun), |c| &c.punt_extend);
             }
-            if regular && stat.may_have_holes() {
-                offloads = route == Route::Own && self.context.submits_by_workers();
-                if offloads && alone && self.context.history.favours_inline(command.fd, true) {
-                    // The queue refuses it where it would have to find blocks.
-                    self.context.history.hit(command.fd);
-                } else {
-                    rights = self.rights()?;
-                    route = self.context.engine().route_past_own();
-                    reason = |c| &c.punt_extend;
-                }
+            let holes = regular && stat.may_have_holes();
+            if holes && !(alone && self.attempts_holes(command.fd, route)) {
+                offloads = self.offloads_from(route);
+                route = self.context.engine().route_past_own();
+                reason = |c| &c.punt_extend;
+                rights = self.rights()?;
+            } else if route == Route::Own && !alone {
+                rights = self.rights()?; // if it is refused
             }
             write = Some(begun);
-        }
-        if route == Route::Own && !alone && command.kind == Kind::Write {
-            rights = self.rights()?; // if it is refused
         }
         if route == Route::Own && alone {
             let inode = status.known().map(|stat| (stat.dev, stat.ino));
@@ -93,6 +83,34 @@ impl<'a> Submission<'a> {
             body.offload(context);
         }
         self.request(command, target, &stat, Body::Kernel(body), reason)
+    }
+
+    /// Direct I/O on a memory file system is the page cache by another name.
+    fn direct_in_memory(
+        &mut self,
+        command: &mut Command,
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
+        match command.kind {
+            Kind::Read => self.buffered_read(command, target),
+            _ => self.buffered_write(command, target),
+        }
+    }
+
+    /// Tells whether the own queue is asked first for a write that may have to find blocks: it
+    /// refuses one that has to. Counts the attempt.
+    fn attempts_holes(&self, fd: i32, route: Route) -> bool {
+        let history = &self.context.history;
+        let attempts = self.offloads_from(route) && history.favours_inline(fd, true);
+        if attempts {
+            history.hit(fd);
+        }
+        attempts
+    }
+
+    /// Tells whether a worker submits to the own queue what would wait there.
+    fn offloads_from(&self, route: Route) -> bool {
+        route == Route::Own && self.context.submits_by_workers()
     }
 
     /// Queues a direct request that nothing stands in the way of.

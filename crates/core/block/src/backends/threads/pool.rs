@@ -349,7 +349,10 @@ impl Pool {
 
     fn attend(self: &Arc<Pool>, work: Work, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match work {
-            Work::Bio(bio) => self.run(bio, runner, batch),
+            Work::Bio(bio) if bio.hints.submit_to.is_some() => {
+                return self.submit(VecDeque::from([bio]), runner, batch);
+            }
+            Work::Bio(bio) => batch.push(runner.run(&bio)),
             Work::Lane(lane) => self.drain(&lane, runner, batch),
             Work::Poll(bio, id) => self.watch(&bio, id, batch),
             Work::Poke => self.watches.poke(batch),
@@ -371,10 +374,14 @@ impl Pool {
             again = lane.pop_run(&mut run, LANE_TURN - had.len());
             had.extend(run.iter().map(|(bio, number)| (bio.token, *number)));
             let mut bios: VecDeque<Bio> = run.drain(..).map(|(bio, _)| bio).collect();
-            if bios.len() > 1 {
+            let submits = bios.front().is_some_and(|bio| bio.hints.submit_to.is_some());
+            if bios.len() > 1 && !submits {
                 self.run_joined(bios, runner, batch);
+            } else if submits {
+                self.submit(bios, runner, batch);
             } else if let Some(bio) = bios.pop_front() {
-                self.run(bio, runner, batch);
+                self.run(&bio, runner, batch);
+                drop(bio); // releases the file before the end is reported
                 self.deliver(batch);
             }
         }
@@ -382,14 +389,25 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    /// Runs a bio; its file is released before its end is reported.
-    fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
-        if let BioOp::Poll(events) = bio.op {
-            return self.watch(&bio, self.watches.add(&bio, events), batch);
+    fn run(self: &Arc<Pool>, bio: &Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
+        match bio.op {
+            BioOp::Poll(events) => self.watch(bio, self.watches.add(bio, events), batch),
+            _ => batch.push(runner.run(bio)),
         }
-        match runner.submit(bio) {
-            Ok(()) => drop(self.in_flight.fetch_sub(1, AcqRel)),
-            Err(bio) => batch.push(runner.run(&bio)),
+    }
+
+    /// Submits bios where they go; one for which there is no room is carried out.
+    fn submit(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
+        let mut bios = bios;
+        while !bios.is_empty() {
+            let before = bios.len();
+            runner.submit(&mut bios);
+            self.in_flight.fetch_sub(before - bios.len(), AcqRel);
+            if let Some(bio) = bios.pop_front() {
+                batch.push(runner.run(&bio));
+                drop(bio);
+                self.deliver(batch);
+            }
         }
     }
 

@@ -32,28 +32,32 @@ impl BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Submits a bio where it is to go; gives it back if that has no room for it, or the bio names
-    /// no such place, or its rights cannot be taken on: an attempt to carry it out says so.
-    pub(super) fn submit(&self, bio: Bio) -> Result<(), Bio> {
-        let Some(queue) = bio.hints.submit_to.clone() else { return Err(bio) };
-        let (rights, mut left) = (bio.hints.credentials.clone(), Some(bio));
-        let submit = || {
-            let Some(bio) = left.take() else { return };
-            // What has panicked may be in flight: it is not ended here.
-            let submit = AssertUnwindSafe(|| queue.submit(bio));
-            match catch_unwind(submit) {
-                Ok(submitted) => left = submitted.err(),
-                Err(cause) => (self.failed)(cause.as_ref()),
+    /// Submits bios that go to one queue, and leaves those from the first on for which it has no
+    /// room; all, where their rights cannot be taken on: an attempt to carry one out says so.
+    pub(super) fn submit(&self, bios: &mut VecDeque<Bio>) {
+        let Some(first) = bios.front() else { return };
+        let Some(queue) = first.hints.submit_to.clone() else { return };
+        let rights = first.hints.credentials.clone();
+        let mut submit = || {
+            while let Some(bio) = bios.pop_front() {
+                // What has panicked may be in flight: it is not ended here.
+                let submit = AssertUnwindSafe(|| queue.clone().submit(bio));
+                match catch_unwind(submit) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(bio)) => return bios.push_front(bio),
+                    Err(cause) => (self.failed)(cause.as_ref()),
+                }
             }
         };
         match rights {
+            // Once for all: it takes several system calls.
             Some(rights) => drop(rights.run(submit)),
             None => submit(),
         }
-        left.map_or(Ok(()), Err)
     }
 
-    /// Carries out writes that join ([`Bio::joins`]) as one; returns how many bytes were written.
+    /// Carries out writes that adjoin ([`Bio::goes_with`]) as one; returns how many bytes were
+    /// written.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
