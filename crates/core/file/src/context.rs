@@ -13,13 +13,12 @@ use crate::{
         FileOperation,
         direct::{DirectRequest, DirectRequests},
         in_flight::InFlight,
-        kernel::LANES,
     },
-    route::own_queue::OwnPump,
+    route::own_queue::{OwnPump, Submissions},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
-use nowait_block::{BlockBackend, Lane, Limits, bio::Descriptor};
+use nowait_block::{BlockBackend, Limits, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, WaitOptions,
     stats::Stats,
@@ -51,7 +50,7 @@ pub struct Context {
     /// Completions of the own queue that were collected and not yet run.
     pub(crate) unrun: Arc<AtomicUsize>,
     /// What workers submit to the own queue, in order.
-    pub(crate) submissions: [Arc<Lane>; LANES],
+    pub(crate) submissions: Arc<Submissions>,
     pub(crate) direct: DirectRequests,
     pub(crate) history: DescriptorHints,
     depth: Depth,
@@ -134,12 +133,12 @@ impl Context {
         own: Option<Arc<dyn BlockBackend>>,
         files_stay_open: bool,
     ) -> Arc<Context> {
-        Arc::new(Context {
+        Arc::new_cyclic(|context| Context {
             io,
             engine: engine.clone(),
             own,
             unrun: Arc::default(),
-            submissions: core::array::from_fn(|_| Lane::new()),
+            submissions: Submissions::new(context),
             direct: DirectRequests::default(),
             history: DescriptorHints::default(),
             depth: Depth::default(),

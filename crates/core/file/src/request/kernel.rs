@@ -8,9 +8,6 @@ use nowait_retry::Step;
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use std::sync::Arc;
 
-/// How many lanes a context has for what workers submit.
-pub(crate) const LANES: usize = 4;
-
 /// The body of such a request.
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
@@ -59,9 +56,8 @@ impl KernelBody {
     /// Has a worker submit it, by the own queue of `context`, where submission may wait.
     pub(crate) fn offload(&mut self, context: &Context) {
         self.carrier.route = Route::Workers;
-        // Those of other devices are, mostly, not behind one that stands still.
         let dev = self.carrier.inode.map_or(0, |(dev, _)| dev);
-        self.lane = Some(context.submissions[(dev ^ dev >> 8) as usize % LANES].clone());
+        self.lane = Some(context.submissions.lane(dev).clone());
         self.offloads = true;
     }
 
@@ -92,7 +88,7 @@ impl KernelBody {
         bio.hints.upfront = it.command.kind == Kind::Read;
         bio.hints.joins = self.wants_lane && it.command.is_positioned();
         if self.offloads {
-            bio.hints.submit_to = Some(it.target.context.clone());
+            bio.hints.submit_to = Some(it.target.context.submissions.clone());
         }
         self.carrier.queue(route, bio, it)
     }

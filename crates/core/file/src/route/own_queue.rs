@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{Bio, BlockBackend, Completion, Refused, bio::SubmitQueue};
+use nowait_block::{Bio, BlockBackend, Completion, Lane, Refused, bio::SubmitQueue};
 use nowait_retry::Pump;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
@@ -138,11 +138,36 @@ impl Pump for OwnPump {
     }
 }
 
-/// On a worker, for requests that wait in submission.
-impl SubmitQueue for Context {
+/// How many lanes a context has for what workers submit.
+const LANES: usize = 4;
+
+/// The own queue of a context, as workers submit to it what would wait there in submission.
+#[derive(Debug)]
+pub(crate) struct Submissions {
+    context: Weak<Context>,
+    lanes: [Arc<Lane>; LANES],
+}
+
+impl Submissions {
+    /// Makes those of `context`, which may be still in the making.
+    pub(crate) fn new(context: &Weak<Context>) -> Arc<Submissions> {
+        let lanes = core::array::from_fn(|_| Lane::new());
+        Arc::new(Submissions { context: context.clone(), lanes })
+    }
+
+    /// Returns the lane of a device: what is on others is, mostly, not behind one that stands
+    /// still.
+    pub(crate) fn lane(&self, dev: u64) -> &Arc<Lane> {
+        &self.lanes[(dev ^ dev >> 8) as usize % LANES]
+    }
+}
+
+impl SubmitQueue for Submissions {
     fn submit(self: Arc<Self>, mut bio: Bio) -> Result<(), Bio> {
-        let own = match (self.own(), bio.number()) {
-            (Some(own), Ok(number)) if self.submits_by_workers() => {
+        // Each request has its context.
+        let Some(context) = self.context.upgrade() else { return Err(bio) };
+        let own = match (context.own(), bio.number()) {
+            (Some(own), Ok(number)) if context.submits_by_workers() => {
                 bio.fd = number;
                 own
             }
@@ -153,7 +178,7 @@ impl SubmitQueue for Context {
         // before this returns.
         bio.file = None;
         own.submit_waiting(bio)?;
-        self.own_started();
+        context.own_started();
         Ok(())
     }
 }
