@@ -123,18 +123,31 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
-    /// Makes the operation that goes on where the bio ended; a write with these rights.
+    /// Makes the operation that goes on where the bio ended with `result`, a write with these
+    /// rights, and says what to complete it with: a write for which they cannot be had ends here,
+    /// because it would be done with those of the engine.
     pub(crate) fn into_operation(
-        self,
+        mut self,
         context: &Arc<Context>,
-        rights: Option<Arc<Credentials>>,
-    ) -> Arc<Request<FileOperation>> {
+        rights: Result<Option<Arc<Credentials>>, Errno>,
+        result: Result<u32, Errno>,
+    ) -> (Arc<Request<FileOperation>>, Result<u32, Errno>) {
         let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
         let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.inode));
-        kernel.credentials = rights.filter(|_| self.command.kind == Kind::Write);
+        let result = match (rights, self.command.kind) {
+            (Err(errno), Kind::Write) => {
+                self.command.done += u64::from(result.unwrap_or(0));
+                Err(errno)
+            }
+            (Ok(rights), Kind::Write) => {
+                kernel.credentials = rights;
+                result
+            }
+            _ => result,
+        };
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
         let body = Body::Kernel(kernel);
         let operation = FileOperation::new(self.command, context, &target, None, body);
-        Request::new(operation, context.engine().kicked().clone())
+        (Request::new(operation, context.engine().kicked().clone()), result)
     }
 }

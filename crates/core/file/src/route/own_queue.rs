@@ -107,10 +107,11 @@ impl Pump for OwnPump {
         for (request, result) in unfinished.drain(..) {
             // The submitter's are not known any more.
             let rights = match request.command.kind {
-                Kind::Write => context.engine().rights_of_this_thread().unwrap_or_default(),
-                _ => None,
+                Kind::Write if goes_on(result) => context.engine().rights_of_this_thread(),
+                _ => Ok(None),
             };
-            request.into_operation(&context, rights).run(&mut plug, Some(result));
+            let (request, result) = request.into_operation(&context, rights, result);
+            request.run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
             // A request that was refused goes on by its file, if that can be found again.
@@ -241,12 +242,9 @@ pub(crate) fn carry_elsewhere(
             _ => {}
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
-        let result = match (rights, request.command.kind) {
-            _ if cancelled => Err(Errno::CANCELED),
-            (Err(errno), Kind::Write) => Err(*errno),
-            _ => result,
-        };
-        let request = request.into_operation(context, rights.clone().unwrap_or_default());
+        let rights = if goes_on(result) { rights.clone() } else { Ok(None) };
+        let (request, result) = request.into_operation(context, rights, result);
+        let result = if cancelled { Err(Errno::CANCELED) } else { result };
         context.register(&request, obj, false);
         if cancelled {
             request.cancel();
@@ -270,6 +268,11 @@ pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
 /// Tells whether the kernel refused what would have waited in submit: it begins anew elsewhere.
 pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
+}
+
+/// Tells whether a request of which a bio ended so goes on: what is left of it, or all anew.
+fn goes_on(result: Result<u32, Errno>) -> bool {
+    result.is_ok() || refused(result) || gave_up(result)
 }
 
 /// Returns how many of the completions make a run.
@@ -430,6 +433,35 @@ mod tests {
         let ended = |kind| ended(kind, true, Context::new, refused);
         assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; 4096]));
         assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
+    }
+
+    #[test]
+    fn what_is_left_of_a_write_is_not_done_where_its_rights_cannot_be_had() {
+        let goes_on = |first| {
+            move |context: &Arc<Context>, queue: Arc<Null>| {
+                queue.commit();
+                let mut done = Vec::new();
+                queue.reap(&mut done, 1, Deadline::NOW).unwrap();
+                let Owner::Direct(key) = Owner::of(done[0].token) else { panic!("not direct") };
+                let request = context.direct.take(key).unwrap();
+                let _section = Section::enter(context.engine());
+                let mut plug = Plug::take(context.engine(), Place::Caller);
+                let (request, result) = request.into_operation(context, Err(Errno::PERM), first);
+                request.run(&mut plug, Some(result));
+                plug.flush(Some(context));
+                Plug::put_back(plug);
+            }
+        };
+        let ended = |kind, first| ended(kind, true, Context::new, goes_on(first));
+        assert_eq!(ended(Kind::Write, Ok(2048)), (2048, vec![1; 4096]), "the engine's rights");
+        assert_eq!(ended(Kind::Write, Err(Errno::AGAIN)).0, -i64::from(Errno::PERM.raw()));
+        assert_eq!(ended(Kind::Read, Ok(2048)).0, 4096);
+    }
+
+    #[test]
+    fn rights_are_asked_for_by_what_goes_on() {
+        assert!(goes_on(Ok(2048)) && goes_on(Err(Errno::AGAIN)) && goes_on(Err(Errno::CANCELED)));
+        assert!(!goes_on(Err(Errno::IO)), "that is its result");
     }
 
     #[test]

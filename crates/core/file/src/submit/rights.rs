@@ -8,7 +8,8 @@
 //!
 //! A direct write on the own queue is asked for by the submitter itself. If that refuses it, it
 //! goes on with the rights of the thread that learns of it, which is the submitter, except where
-//! another thread had taken the event.
+//! another thread had taken the event. Where a filter keeps that thread from asking, it ends: with
+//! what was written, or the errno of the filter.
 //!
 //! [`rights_matter`]: crate::hints::filesystem::FileSystem::rights_matter
 
