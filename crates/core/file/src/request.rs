@@ -145,8 +145,9 @@ impl Body {
         matches!(self, Body::Kernel(kernel) if kernel.on_driver == OnDriver::Copies)
     }
 
-    fn holds_file(&mut self) -> bool {
-        self.carrier().is_some_and(|carrier| carrier.held.is_some())
+    /// Gives up its file, if other requests hold that too; false: it is the last.
+    fn lets_go_of_file(&mut self) -> bool {
+        self.carrier().is_none_or(Carrier::lets_go)
     }
 }
 
@@ -438,7 +439,7 @@ impl Operation for FileOperation {
     }
 
     fn finish(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>) {
-        if self.body.holds_file() && !hold::in_engine_table() {
+        if !hold::in_engine_table() && !self.body.lets_go_of_file() {
             // Only a thread that has the table of the file can close it before the event is
             // visible: then the application may unmount.
             self.over = true;

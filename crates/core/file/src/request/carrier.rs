@@ -81,6 +81,13 @@ impl Carrier {
         Step::Queued
     }
 
+    /// Gives up its file, if others hold it; false: this is the last to hold it, and with it the
+    /// file would be closed.
+    pub(super) fn lets_go(&mut self) -> bool {
+        self.held = self.held.take().and_then(Arc::into_inner).map(Arc::new);
+        self.held.is_none()
+    }
+
     /// Tells whether the own queue gave the request up.
     pub(super) fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
         self.route == Route::Own && own_queue::gave_up(result)
@@ -122,5 +129,30 @@ impl Carrier {
         }
         command.flags = flags;
         Ok(stat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{hold::Holds, route::Route};
+    use nowait_sys::fdtable;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn only_the_last_that_holds_a_file_keeps_it_for_a_thread_that_can_close_it() {
+        let (local, remote) = fdtable::channel().unwrap();
+        let holds = Holds::new(local, remote.raw());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let held = holds.hold_afresh(file.as_raw_fd()).unwrap();
+        let mut both = [held.clone(), held].map(|held| Carrier {
+            held: Some(held),
+            ..Carrier::by(Route::Workers, None)
+        });
+        let [first, last] = &mut both;
+        assert!(first.lets_go() && first.held.is_none());
+        assert!(!last.lets_go() && !last.lets_go(), "it still has it");
+        assert!(last.held.as_ref().is_some_and(|held| held.number().is_ok()));
+        assert!(Carrier::by(Route::Own, None).lets_go(), "it had none");
     }
 }
