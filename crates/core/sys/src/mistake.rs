@@ -35,6 +35,8 @@ pub enum Mistake {
     /// What native AIO refuses, because it would have waited in submit, is left to the thread that
     /// takes the events.
     RefuseLate,
+    /// A worker does not say what it has submitted in the place of a thread that must not wait.
+    SubmitInSilence,
     /// A refusal is not waited for that another thread has taken out of the ring.
     MissRefusal,
     /// A request that its ring gives up, because the thread that entered it has ended, is not
@@ -76,7 +78,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 32] = [
+    pub const ALL: [Mistake; 33] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -91,6 +93,7 @@ impl Mistake {
         Mistake::SubmitToTheEnd,
         Mistake::LeaveToSleepers,
         Mistake::RefuseLate,
+        Mistake::SubmitInSilence,
         Mistake::MissRefusal,
         Mistake::LeaveGivenUp,
         Mistake::TruncateBehind,

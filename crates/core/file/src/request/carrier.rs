@@ -145,10 +145,8 @@ mod tests {
         let holds = Holds::new(local, remote.raw());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let held = holds.hold_afresh(file.as_raw_fd()).unwrap();
-        let mut both = [held.clone(), held].map(|held| Carrier {
-            held: Some(held),
-            ..Carrier::by(Route::Workers, None)
-        });
+        let mut both = [held.clone(), held]
+            .map(|held| Carrier { held: Some(held), ..Carrier::by(Route::Workers, None) });
         let [first, last] = &mut both;
         assert!(first.lets_go() && first.held.is_none());
         assert!(!last.lets_go() && !last.lets_go(), "it still has it");

@@ -1,5 +1,5 @@
-//! Native AIO. As the real one, io_submit waits for whatever is not ready; only direct transfers
-//! that need no lock of their own go on behind it.
+//! Native AIO. As the real one, io_submit waits for whatever is not ready, and for the blocks of a
+//! write into a hole; only direct transfers that need no lock of their own go on behind it.
 
 use super::{
     Answer,
@@ -226,6 +226,10 @@ fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<()
             match cpu.prepare_now(ino, &wanted) {
                 Err(errno) => cpu.complete(request, Err(errno)),
                 Ok(job) if job.locked.exclusive == Some(false) => {
+                    if cpu.allocates(ino, write, job.offset..job.offset + job.len) {
+                        let found = cpu.now + cpu.drawn_time();
+                        cpu.sleep_until(found);
+                    }
                     let then = move |world: &mut World, answer| world.complete(request, answer);
                     match nowait && cpu.refuses_later(&job) {
                         true => cpu.refuse_later(job, Box::new(then)),

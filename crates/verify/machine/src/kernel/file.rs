@@ -464,7 +464,7 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
 
 impl World {
     /// Tells whether a write makes the file larger, or fills a hole of it.
-    fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
+    pub(super) fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
         let inode = self.inode(ino);
         let mut pages = Inode::pages(range.start, range.end);
         write && (range.end > inode.medium.size() || !pages.all(|it| inode.allocated.contains(&it)))
