@@ -4,6 +4,7 @@ pub(crate) mod cleaner;
 mod counters;
 pub mod owner;
 pub(crate) mod parker;
+mod populator;
 pub(crate) mod section;
 
 use crate::{
@@ -39,6 +40,7 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 use owner::Owned;
+use populator::Populator;
 use section::Section;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
@@ -62,7 +64,8 @@ pub struct Engine {
     workers: OnceLock<Box<dyn Workers>>,
     driver: Option<Driver>,
     /// Where there is no driver.
-    pub(crate) cleaner: Option<Arc<Cleaner>>,
+    cleaner: Option<Arc<Cleaner>>,
+    populator: Arc<Populator>,
     /// Where there are no threads.
     pub(crate) owned: Owned,
     /// Requests that were kicked, see `section.rs`.
@@ -123,6 +126,7 @@ impl Engine {
             workers: OnceLock::new(),
             driver: limits.map(|_| Driver::default()),
             cleaner: limits.is_none().then(Arc::default),
+            populator: Arc::default(),
             kicked: Arc::new(RunList::with_wake(section::wake(engine.clone()))),
             holds: Holds::new(local.moved_high(), remote.raw()),
             orders: Orders::default(),
@@ -627,18 +631,6 @@ impl Engine {
         self.cached_files.dirty.tidy()
     }
 
-    /// Has user files cleaned from now on, and what waits for their loans run, where there is no
-    /// driver.
-    ///
-    /// # Errors
-    /// `EAGAIN`: no thread can be had.
-    pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
-        match &self.cleaner {
-            Some(cleaner) if self.executor == Executor::Threads => cleaner.start(self),
-            _ => Ok(()),
-        }
-    }
-
     /// Writes what user files have to write, and waits for it; errors stay with the files.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.cached_files.all() {
@@ -657,6 +649,7 @@ impl Engine {
         if let Some(cleaner) = &self.cleaner {
             cleaner.stop();
         }
+        self.populator.stop();
         self.cached_files.dirty.clear();
         if let Some(driver) = &self.driver {
             driver.stop();

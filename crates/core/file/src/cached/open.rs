@@ -75,7 +75,7 @@ impl UserFile {
                 return Ok(open);
             }
         };
-        engine.start_cleaner()?;
+        engine.serve_user_files()?;
         // From here on a write past the cache finds the mark, or is found in flight.
         let mark = cached.marks.mark(key);
         let is_idle = cached.writes.none_at_all(key) && is_idle(key);
