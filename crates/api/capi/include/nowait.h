@@ -138,7 +138,8 @@ typedef struct nowait_options {
 	/** NOWAIT_COUNT, NOWAIT_ENVIRONMENT. */
 	uint32_t flags;
 	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. Rounded
-	 * up to 2 MiB, and taken from the system as it is used. */
+	 * up to 2 MiB, and taken from the system as it is used, or a little
+	 * ahead of that. */
 	uint64_t cache_bytes;
 	/** Most requests in flight at a time in all queues, those over in nowait_submit() not
 	 * counted; 524,288 by default. More are not started and end with -EAGAIN. */

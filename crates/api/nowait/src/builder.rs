@@ -190,8 +190,8 @@ impl Builder {
     }
 
     /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
-    /// by default. Rounded up to 2 MiB, and taken from the system as it is used, at most
-    /// 64 MiB ahead of that.
+    /// by default. Rounded up to 2 MiB, and taken from the system as it is used, or
+    /// ahead of that, by some 64 MiB at most.
     ///
     /// [`CacheMode::User`]: crate::CacheMode::User
     #[must_use]

@@ -101,7 +101,8 @@ impl Buddy {
         Some(number * FRAMES)
     }
 
-    /// Returns how many free frames are in blocks of which a frame was taken before.
+    /// Returns how many free frames are in blocks of which a frame was taken before. All of such a
+    /// block count, whether or not each was taken.
     pub(crate) fn free_used_before(&self) -> u64 {
         self.free - u64::from(self.frames.saturating_sub(self.fresh * FRAMES))
     }
@@ -233,9 +234,11 @@ mod tests {
             let fresh = buddy.blocks_by_largest();
             let mut used = vec![false; frames as usize];
             let mut held = Vec::new();
+            let mut fresh_from = 0;
             for (allocate, order, which) in steps {
                 if allocate && order > ORDER_MAX {
                     let Some(first) = buddy.allocate_fresh() else { continue };
+                    prop_assert_eq!(first, fresh_from * FRAMES);
                     let run = &mut used[first as usize..][..FRAMES as usize];
                     prop_assert!(run.iter().all(|used| !used));
                     run.fill(true);
@@ -259,9 +262,11 @@ mod tests {
                 }
                 let free = used.iter().filter(|used| !**used).count() as u64;
                 prop_assert_eq!(buddy.free_frames(), free);
-                let block = |frame: &usize| *frame as u32 / FRAMES;
-                let before = (0..frames as usize).filter(|frame| block(frame) < buddy.fresh);
-                let free_before = before.filter(|frame| !used[*frame]).count() as u64;
+                let last = used.iter().rposition(|used| *used);
+                let taken = last.map_or(0, |last| last as u32 / FRAMES + 1);
+                fresh_from = fresh_from.max(taken);
+                let before = used.iter().take((fresh_from * FRAMES) as usize);
+                let free_before = before.filter(|used| !**used).count() as u64;
                 prop_assert_eq!(buddy.free_used_before(), free_before);
             }
             for (first, order) in held {

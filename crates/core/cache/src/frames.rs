@@ -1,8 +1,8 @@
 //! The memory of a cache: frames of 4 KiB in huge pages, handed out in runs, and their headers.
 //!
 //! The system gives memory when it is first touched, and clears a huge page for that: 0.1 ms, and
-//! milliseconds in a virtual machine whose host has to find it. So that no request waits for it, a
-//! thread touches frames ahead of their use, as many as are in use, within bounds.
+//! milliseconds in a virtual machine whose host has to find it. So that requests seldom wait for
+//! it, a thread touches frames ahead of their use, as many as are in use, within bounds.
 
 use crate::buddy::{Buddy, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
@@ -36,13 +36,13 @@ const CACHE_LINE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
 
-/// Free frames that were touched: not more than these are wanted, nor fewer.
-const AHEAD_MAX: u64 = (64 << 20) / FRAME_BYTES as u64;
+/// How many free frames are to be touched at least, and at most.
 const AHEAD_MIN: u64 = (4 << 20) / FRAME_BYTES as u64;
-/// Blocks of 256 KiB that are touched at a time: a huge page, so that no request meets the clearing
-/// of the rest.
-const BLOCKS_AT_A_TIME: usize = HUGE_PAGE_SIZE / (FRAME_BYTES << ORDER_MAX);
-/// The last are left to those that use them: while others are being touched, some are free.
+const AHEAD_MAX: u64 = (64 << 20) / FRAME_BYTES as u64;
+/// Blocks of 256 KiB in a huge page, which is touched as a whole: a request that met the clearing
+/// of the rest would wait for it.
+const BLOCKS_OF_HUGE_PAGE: usize = HUGE_PAGE_SIZE / (FRAME_BYTES << ORDER_MAX);
+/// The last are left to those that use them, so that some are free while others are touched.
 const LEFT: u64 = (4 << 20) / FRAME_BYTES as u64;
 
 /// How a pool stands.
@@ -133,7 +133,8 @@ impl Frames {
     pub(crate) fn allocate(&self, order: u32) -> Result<FolioId, NoFrames> {
         let mut buddy = self.buddy.lock();
         let found = (0..=order).rev().find_map(|order| Some((buddy.allocate(order)?, order)));
-        let ask = self.ask.get().filter(|_| self.lacks_touched(&buddy, 2));
+        let lacks = || buddy.free_used_before() < self.wanted_ahead(&buddy) / 2;
+        let ask = self.ask.get().filter(|_| lacks());
         drop(buddy);
         if let Some(Ask(ask)) = ask {
             ask();
@@ -150,13 +151,12 @@ impl Frames {
         Ok(id)
     }
 
-    /// Tells whether fewer free frames were touched than the `divisor`th part of what is wanted,
-    /// and there are others.
-    fn lacks_touched(&self, buddy: &Buddy, divisor: u64) -> bool {
-        let in_use = u64::from(self.total) - buddy.free_frames();
-        let wanted = in_use.clamp(AHEAD_MIN, AHEAD_MAX);
-        let touched = buddy.free_used_before();
-        touched < wanted / divisor && touched + LEFT < buddy.free_frames()
+    /// Returns how many free frames are to be touched, beyond a few that are left; 0: all are in
+    /// use, or were before.
+    fn wanted_ahead(&self, buddy: &Buddy) -> u64 {
+        let free = buddy.free_frames();
+        let wanted = (u64::from(self.total) - free).clamp(AHEAD_MIN, AHEAD_MAX);
+        wanted.min(free.saturating_sub(LEFT))
     }
 
     /// Has `ask` called from now on when a thread is to call [`Frames::populate_next`].
@@ -169,19 +169,27 @@ impl Frames {
     /// it. False: no more are wanted now.
     pub fn populate_next(&self) -> bool {
         let mut buddy = self.buddy.lock();
-        if !self.lacks_touched(&buddy, 1) {
+        if buddy.free_used_before() >= self.wanted_ahead(&buddy) {
             return false;
         }
-        let next = core::iter::from_fn(|| buddy.allocate_fresh());
-        let runs: Vec<u32> = next.take(BLOCKS_AT_A_TIME).collect();
+        let mut runs = [0; BLOCKS_OF_HUGE_PAGE];
+        let mut count = 0;
+        while let Some(run) = buddy.allocate_fresh() {
+            runs[count] = run;
+            count += 1;
+            // The next begins a huge page.
+            if ((run as usize + (1 << ORDER_MAX)) * FRAME_BYTES).is_multiple_of(HUGE_PAGE_SIZE) {
+                break;
+            }
+        }
         drop(buddy);
-        runs.iter().for_each(|run| self.touch(*run));
+        runs[..count].iter().for_each(|run| self.touch(*run));
         let mut buddy = self.buddy.lock();
         // The first is then the next to be used.
-        runs.iter().rev().for_each(|run| buddy.free(*run, ORDER_MAX));
+        runs[..count].iter().rev().for_each(|run| buddy.free(*run, ORDER_MAX));
         drop(buddy);
         self.room.notice();
-        !runs.is_empty()
+        count > 0
     }
 
     /// Writes to each page of a run of the largest order that the caller has taken.
@@ -297,6 +305,11 @@ impl Frames {
         }
     }
 
+    /// Returns how many free frames were used before, or touched ahead of their use.
+    pub fn free_touched(&self) -> u64 {
+        self.buddy.lock().free_used_before()
+    }
+
     /// Returns how many frames are free.
     pub fn free_frames(&self) -> u64 {
         self.buddy.lock().free_frames()
@@ -350,7 +363,7 @@ mod tests {
     #[test]
     fn frames_are_touched_ahead_of_their_use_and_given_back() {
         let frames = Frames::new(256 << 20).unwrap();
-        let touched = || frames.buddy.lock().free_used_before();
+        let touched = || frames.free_touched();
         populate(&frames);
         assert_eq!(touched(), AHEAD_MIN);
         assert_eq!(frames.free_frames(), mebibytes(256));
@@ -367,8 +380,16 @@ mod tests {
         let frames = Frames::new(64 << 20).unwrap();
         let _folios: Vec<_> = (0..40 * 4).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
         populate(&frames);
-        assert_eq!(frames.buddy.lock().free_used_before(), mebibytes(64 - 40) - LEFT);
+        assert_eq!(frames.free_touched(), mebibytes(64 - 40) - LEFT);
         assert_eq!(frames.free_frames(), mebibytes(64 - 40));
+    }
+
+    #[test]
+    fn a_huge_page_that_was_begun_is_touched_to_its_end() {
+        let frames = Frames::new(64 << 20).unwrap();
+        let _first: Vec<_> = (0..3).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
+        assert!(frames.populate_next());
+        assert_eq!(frames.free_touched(), 5 << ORDER_MAX);
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub struct Config {
     pub submit: SubmitMode,
     /// Most worker threads.
     pub workers_max: usize,
-    /// Size of the page cache for user files, in bytes; taken from the system as it is used.
+    /// Size of the page cache for user files, in bytes; taken from the system as it is used,
+    /// or a little ahead of that.
     pub cache_bytes: u64,
     /// What may be in flight at a time in the whole engine; more is refused with EAGAIN.
     pub limits: Limits,

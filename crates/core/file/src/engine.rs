@@ -534,10 +534,14 @@ impl Engine {
     /// Returns the rights of the calling thread; `None`: a filter keeps threads from asking.
     ///
     /// # Errors
-    /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
+    /// `EPERM`: a filter keeps this thread from asking, by whatever errno, and not those of the
+    /// engine.
     pub(crate) fn rights_of_this_thread(&self) -> Result<Option<Arc<Credentials>>, Errno> {
+        #[cfg(test)]
+        crate::failure::RefusedRights::look()?;
         let knows_rights = self.knows_rights.load(Relaxed);
-        knows_rights.then(|| Credentials::current().map(Arc::new)).transpose()
+        let rights = knows_rights.then(|| Credentials::current().map(Arc::new)).transpose();
+        rights.map_err(|_| Errno::PERM)
     }
 
     pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {

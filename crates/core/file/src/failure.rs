@@ -73,6 +73,34 @@ pub(crate) fn inject(fd: i32, at: At) {
     assert!(wanted != (at as i64) << 32 | i64::from(fd), "injected");
 }
 
+#[cfg(test)]
+thread_local! {
+    static REFUSES_RIGHTS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+/// While this lives, a filter keeps the calling thread from asking for its rights.
+#[cfg(test)]
+pub(crate) struct RefusedRights(());
+
+#[cfg(test)]
+impl RefusedRights {
+    pub(crate) fn begin() -> RefusedRights {
+        REFUSES_RIGHTS.set(true);
+        RefusedRights(())
+    }
+
+    pub(crate) fn look() -> Result<(), Errno> {
+        if REFUSES_RIGHTS.get() { Err(Errno::PERM) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+impl Drop for RefusedRights {
+    fn drop(&mut self) {
+        REFUSES_RIGHTS.set(false);
+    }
+}
+
 /// Where a test wants a panic.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]

@@ -145,9 +145,8 @@ impl Body {
         matches!(self, Body::Kernel(kernel) if kernel.on_driver == OnDriver::Copies)
     }
 
-    /// Gives up its file, if other requests hold that too; false: it is the last.
-    fn lets_go_of_file(&mut self) -> bool {
-        self.carrier().is_none_or(Carrier::lets_go)
+    fn holds_file(&mut self) -> bool {
+        self.carrier().is_some_and(|carrier| carrier.held.is_some())
     }
 }
 
@@ -356,6 +355,19 @@ impl FileOperation {
         true
     }
 
+    /// Tells whether only a thread that has the engine's table can end it: it is the last to hold
+    /// its file, which is closed before the event is visible, because the application may unmount
+    /// then; or it signals an event counter, which it knows by the number there if it has a file.
+    ///
+    /// Gives up a file that other requests hold, too.
+    fn needs_engine_table(&mut self) -> bool {
+        let signals = self.target.eventfd.is_some();
+        if !signals && let Some(carrier) = self.body.carrier() {
+            carrier.give_up_shared();
+        }
+        self.body.holds_file()
+    }
+
     /// Returns the result of a cancelled request.
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
@@ -439,9 +451,7 @@ impl Operation for FileOperation {
     }
 
     fn finish(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>) {
-        if !hold::in_engine_table() && !self.body.lets_go_of_file() {
-            // Only a thread that has the table of the file can close it before the event is
-            // visible: then the application may unmount.
+        if !hold::in_engine_table() && self.needs_engine_table() {
             self.over = true;
             return plug.end_on_worker(wait.token(), result);
         }

@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use nowait_block::conformance::note_skip_here;
-use nowait_file::{Context, Kind, SubmitMode, UserFile};
-use nowait_sys::Errno;
+use nowait_file::{Context, Kind, SubmitMode, UserFile, submit::EventTarget};
+use nowait_sys::{Errno, eventfd::EventFd, time::Deadline};
 use std::{
     fs::OpenOptions,
     io::{Read, Write},
@@ -66,6 +66,35 @@ fn a_cancelled_read_of_a_pipe_leaves_the_data_to_the_next() {
             assert_eq!((&seen, bytes(memory)), (b"data", &[0; 4][..]));
         }
         context.destroy().unwrap();
+    });
+}
+
+/// The counter's number is that of the engine's table; what waits behind another shares its file
+/// with that, and ends on the thread that cancels it.
+#[test]
+fn what_is_cancelled_behind_another_signals_its_event_counter() {
+    on_every_backend(|engine| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (context, counter) = (Context::new(engine, 0, 8).unwrap(), EventFd::new().unwrap());
+        let signalled = |wanted: u64| {
+            let (mut sum, limit) = (0, Deadline::after_ns(60_000_000_000));
+            while sum < wanted && !limit.has_passed() {
+                sum += counter.drain();
+                std::thread::yield_now();
+            }
+            assert_eq!(sum, wanted, "{}", engine.backend());
+        };
+        for name in [1, 2, 3] {
+            let target = EventTarget { data: name, obj: name, eventfd: Some(counter.raw()) };
+            let read = command(Kind::Read, &reader, leaked(4, 0), 0);
+            submit_to(&context, target, read).unwrap();
+        }
+        [3, 2].into_iter().for_each(|name| context.cancel(name).unwrap());
+        let cancelled = failed(Errno::CANCELED);
+        assert_eq!(reap(&context, 2), [(2, cancelled), (3, cancelled)]);
+        signalled(2);
+        context.destroy().unwrap();
+        signalled(1);
     });
 }
 

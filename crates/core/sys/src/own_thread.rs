@@ -5,7 +5,11 @@ use core::{
     ffi::c_void,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
-use std::{ffi::CString, sync::OnceLock};
+use std::{
+    ffi::CString,
+    sync::OnceLock,
+    thread::{Builder, JoinHandle},
+};
 
 /// How many threads of the library live, and above that how often one has begun or ended. One
 /// number for the process: it is told from what the kernel counts, which knows no libraries.
@@ -29,6 +33,26 @@ impl OwnThread {
         core::mem::forget(Inside::enter());
         thread::swap_signal_mask(thread::ALL_SIGNALS);
         OwnThread::standing_by()
+    }
+
+    /// Starts a thread of the library that runs `body`. No handler of the application runs on it,
+    /// from its first instruction on.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there can be no thread.
+    pub fn spawn(
+        name: &str,
+        stack_bytes: usize,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle<()>, Errno> {
+        let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
+        let builder = Builder::new().name(name.to_owned()).stack_size(stack_bytes);
+        let spawned = builder.spawn(move || {
+            let _own = OwnThread::begin();
+            body();
+        });
+        thread::swap_signal_mask(mask);
+        spawned.map_err(|_| Errno::AGAIN)
     }
 
     /// Counts a thread that has nothing of the program to run just now.

@@ -75,7 +75,7 @@ impl UserFile {
                 return Ok(open);
             }
         };
-        engine.serve_user_files()?;
+        engine.start_cleaner()?;
         // From here on a write past the cache finds the mark, or is found in flight.
         let mark = cached.marks.mark(key);
         let is_idle = cached.writes.none_at_all(key) && is_idle(key);
@@ -84,6 +84,7 @@ impl UserFile {
             return Err(Errno::BUSY);
         }
         let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
+        engine.populate_cache();
         let mut files = cached.files.lock();
         // A write that comes from now on finds the file.
         if is_idle && !turn.opening.is_passed() || at_once {

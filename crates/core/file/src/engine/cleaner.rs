@@ -3,6 +3,7 @@
 
 use super::{Engine, section::Section};
 use crate::{
+    parts::Executor,
     route::driver::CLEAN_NS,
     turn::{Loop, Next},
 };
@@ -32,21 +33,31 @@ struct State {
     stops: bool,
 }
 
+impl Engine {
+    /// Has user files cleaned from now on, and what waits for their loans run, where there is no
+    /// driver.
+    ///
+    /// # Errors
+    /// `EAGAIN`: no thread can be had.
+    pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
+        match &self.cleaner {
+            Some(cleaner) if self.executor == Executor::Threads => cleaner.start(self),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Cleaner {
     /// Starts the thread, unless it runs.
     ///
     /// # Errors
     /// `EAGAIN`: there are too many threads.
-    pub(crate) fn start(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+    fn start(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.thread.is_none() && !state.stops {
             let mut run = self.new_loop(engine);
-            let named = std::thread::Builder::new().name("nowait-cleaner".to_owned());
-            let spawned = named.stack_size(256 << 10).spawn(move || {
-                let _own = OwnThread::begin();
-                run.run();
-            });
-            state.thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
+            let spawned = OwnThread::spawn("nowait-cleaner", 256 << 10, move || run.run());
+            state.thread = Some(spawned?);
         }
         Ok(())
     }

@@ -81,11 +81,10 @@ impl Carrier {
         Step::Queued
     }
 
-    /// Gives up its file, if others hold it; false: this is the last to hold it, and with it the
-    /// file would be closed.
-    pub(super) fn lets_go(&mut self) -> bool {
+    /// Gives up its file, unless it is the last to hold it: then the file would be closed.
+    pub(super) fn give_up_shared(&mut self) {
+        // Two threads that do this at once are not both told that there is another.
         self.held = self.held.take().and_then(Arc::into_inner).map(Arc::new);
-        self.held.is_none()
     }
 
     /// Tells whether the own queue gave the request up.
@@ -140,7 +139,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn only_the_last_that_holds_a_file_keeps_it_for_a_thread_that_can_close_it() {
+    fn the_last_to_hold_a_file_keeps_it_for_a_thread_that_can_close_it() {
         let (local, remote) = fdtable::channel().unwrap();
         let holds = Holds::new(local, remote.raw());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
@@ -148,9 +147,9 @@ mod tests {
         let mut both = [held.clone(), held]
             .map(|held| Carrier { held: Some(held), ..Carrier::by(Route::Workers, None) });
         let [first, last] = &mut both;
-        assert!(first.lets_go() && first.held.is_none());
-        assert!(!last.lets_go() && !last.lets_go(), "it still has it");
-        assert!(last.held.as_ref().is_some_and(|held| held.number().is_ok()));
-        assert!(Carrier::by(Route::Own, None).lets_go(), "it had none");
+        first.give_up_shared();
+        assert!(first.held.is_none());
+        (0..2).for_each(|_| last.give_up_shared());
+        assert!(last.held.as_ref().is_some_and(|held| held.number().is_ok()), "it still has it");
     }
 }

@@ -4,7 +4,9 @@ use super::{
     Place, Plug,
     token::{self, Owner},
 };
-use crate::{Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished};
+use crate::{
+    Command, Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished,
+};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{Bio, BlockBackend, Completion, Lane, Refused, bio::SubmitQueue};
 use nowait_retry::Pump;
@@ -107,7 +109,9 @@ impl Pump for OwnPump {
         for (request, result) in unfinished.drain(..) {
             // The submitter's are not known any more.
             let rights = match request.command.kind {
-                Kind::Write if goes_on(result) => context.engine().rights_of_this_thread(),
+                Kind::Write if goes_on(&request.command, result) => {
+                    context.engine().rights_of_this_thread()
+                }
                 _ => Ok(None),
             };
             let (request, result) = request.into_operation(&context, rights, result);
@@ -244,7 +248,8 @@ pub(crate) fn carry_elsewhere(
             _ => {}
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
-        let rights = if goes_on(result) { rights.clone() } else { Ok(None) };
+        let goes_on = !cancelled && goes_on(&request.command, result);
+        let rights = if goes_on { rights.clone() } else { Ok(None) };
         let (request, result) = request.into_operation(context, rights, result);
         let result = if cancelled { Err(Errno::CANCELED) } else { result };
         context.register(&request, obj, false);
@@ -273,8 +278,9 @@ pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
 }
 
 /// Tells whether a request of which a bio ended so goes on: what is left of it, or all anew.
-fn goes_on(result: Result<u32, Errno>) -> bool {
-    result.is_ok() || refused(result) || gave_up(result)
+fn goes_on(command: &Command, result: Result<u32, Errno>) -> bool {
+    let is_refused = refused(result) && !command.wants_nowait();
+    is_refused || gave_up(result) || result.is_ok_and(|bytes| bytes > 0)
 }
 
 /// Returns how many of the completions make a run.
@@ -295,6 +301,7 @@ mod tests {
     use crate::{
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
+        failure::RefusedRights,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
@@ -439,31 +446,17 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_write_is_not_done_where_its_rights_cannot_be_had() {
-        let goes_on = |first| {
-            move |context: &Arc<Context>, queue: Arc<Null>| {
-                queue.commit();
-                let mut done = Vec::new();
-                queue.reap(&mut done, 1, Deadline::NOW).unwrap();
-                let Owner::Direct(key) = Owner::of(done[0].token) else { panic!("not direct") };
-                let request = context.direct.take(key).unwrap();
-                let _section = Section::enter(context.engine());
-                let mut plug = Plug::take(context.engine(), Place::Caller);
-                let (request, result) = request.into_operation(context, Err(Errno::PERM), first);
-                request.run(&mut plug, Some(result));
-                plug.flush(Some(context));
-                Plug::put_back(plug);
-            }
+        let ended = |kind, first| {
+            let _filter = RefusedRights::begin();
+            ended_early(kind, true, first, Context::new)
         };
-        let ended = |kind, first| ended(kind, true, Context::new, goes_on(first));
-        assert_eq!(ended(Kind::Write, Ok(2048)), (2048, vec![1; 4096]), "the engine's rights");
-        assert_eq!(ended(Kind::Write, Err(Errno::AGAIN)).0, -i64::from(Errno::PERM.raw()));
+        let refused = -i64::from(Errno::PERM.raw());
+        assert_eq!(ended(Kind::Write, Ok(2048)), (2048, vec![1; 4096]), "by the engine's rights");
+        for first in [Errno::AGAIN, Errno::OPNOTSUPP, Errno::CANCELED] {
+            assert_eq!(ended(Kind::Write, Err(first)), (refused, vec![1; 4096]));
+        }
+        assert_eq!(ended(Kind::Write, Err(Errno::IO)).0, -i64::from(Errno::IO.raw()), "its own");
         assert_eq!(ended(Kind::Read, Ok(2048)).0, 4096);
-    }
-
-    #[test]
-    fn rights_are_asked_for_by_what_goes_on() {
-        assert!(goes_on(Ok(2048)) && goes_on(Err(Errno::AGAIN)) && goes_on(Err(Errno::CANCELED)));
-        assert!(!goes_on(Err(Errno::IO)), "that is its result");
     }
 
     #[test]

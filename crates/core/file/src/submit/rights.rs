@@ -6,10 +6,11 @@
 //! any time. A worker compares when it makes its call, and takes on what differs; the driver
 //! compares when it hands over to its queue, and leaves to a worker what differs.
 //!
-//! A direct write on the own queue is asked for by the submitter itself. If that refuses it, it
-//! goes on with the rights of the thread that learns of it, which is the submitter, except where
-//! another thread had taken the event. Where a filter keeps that thread from asking, it ends: with
-//! what was written, or the errno of the filter.
+//! A direct write on the own queue is asked for by the submitter itself. If that refuses it, or
+//! ends it short, it goes on with the rights of the thread that learns of it: the submitter, or
+//! another of the application that had taken the event, or the driver, where no thread comes for
+//! events.
+//! Where a filter keeps that thread from asking, it ends: with what was written, or EPERM.
 //!
 //! [`rights_matter`]: crate::hints::filesystem::FileSystem::rights_matter
 
@@ -22,7 +23,7 @@ impl Submission<'_> {
     /// from asking.
     ///
     /// # Errors
-    /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
+    /// `EPERM`: a filter keeps this thread from asking, and not those of the engine.
     pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
         if self.rights.is_none() {
             self.rights = self.context.engine().rights_of_this_thread()?;

@@ -91,9 +91,18 @@ pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
 
 /// Submits one command; its event and its cancellation know it by `name`.
 pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Result<(), Errno> {
+    submit_to(context, EventTarget { data: name, obj: name, eventfd: None }, command)
+}
+
+/// The same, with an event counter that it signals, or none.
+pub(crate) fn submit_to(
+    context: &Arc<Context>,
+    target: EventTarget,
+    command: Command,
+) -> Result<(), Errno> {
     context.io().reserve(1)?;
     let mut submission = Submission::new(context);
-    let started = submission.submit(command, EventTarget { data: name, obj: name, eventfd: None });
+    let started = submission.submit(command, target);
     submission.finish();
     started.inspect_err(|_| context.io().release(1))
 }

@@ -354,7 +354,7 @@ impl Pool {
             }
             Work::Bio(bio) => batch.push(runner.run(&bio)),
             Work::Lane(lane) => self.drain(&lane, runner, batch),
-            Work::Poll(bio, id) => self.watch(&bio, id, batch),
+            Work::Poll(bio, id) => self.watch(bio, id, batch),
             Work::Poke => self.watches.poke(batch),
             Work::Wake => return self.deliver_all(batch),
             Work::Done(completion) => {
@@ -380,8 +380,7 @@ impl Pool {
             } else if submits {
                 self.submit(bios, runner, batch);
             } else if let Some(bio) = bios.pop_front() {
-                self.run(&bio, runner, batch);
-                drop(bio); // releases the file before the end is reported
+                self.run(bio, runner, batch);
                 self.deliver(batch);
             }
         }
@@ -389,10 +388,14 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    fn run(self: &Arc<Pool>, bio: &Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
+    /// Runs a bio, and releases its file before the end is reported.
+    fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match bio.op {
-            BioOp::Poll(events) => self.watch(bio, self.watches.add(bio, events), batch),
-            _ => batch.push(runner.run(bio)),
+            BioOp::Poll(events) => {
+                let id = self.watches.add(&bio, events);
+                self.watch(bio, id, batch);
+            }
+            _ => batch.push(runner.run(&bio)),
         }
     }
 
@@ -443,7 +446,7 @@ impl Pool {
         self.deliver(batch);
     }
 
-    fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {
+    fn watch(self: &Arc<Pool>, bio: Bio, id: u64, batch: &mut Vec<Completion>) {
         let BioOp::Poll(events) = bio.op else { return };
         let begin = || self.watches.begin(id, bio, events);
         let begun = catch_unwind(AssertUnwindSafe(begin)).unwrap_or_else(|cause| {

@@ -171,8 +171,10 @@ impl Watches {
     }
 
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
-    pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<WatchStart> {
+    pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
+        // The watch has the file. As soon as it waits it may end, and is the last to have it then.
+        drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
             Ok((_, ready)) => return self.end(id, result_of(ready)).map(WatchStart::Ended),
