@@ -223,11 +223,12 @@ impl AioContext {
         count
     }
 
-    /// Shows the events in the user-mapped ring, without a system call. Returns the place of the
-    /// next one to be taken; if that is another one afterwards, some may have been missed.
-    pub fn look(&self, mut each: impl FnMut(&IoEvent)) -> u32 {
+    /// Shows the events in the user-mapped ring, without a system call: all, or those from a place
+    /// on. Returns the place of the next one to be taken; if that is another one afterwards, some
+    /// may have been missed.
+    pub fn look(&self, from: Option<u32>, mut each: impl FnMut(&IoEvent)) -> u32 {
         let (first, tail) = self.ends();
-        let mut head = first;
+        let mut head = from.unwrap_or(first);
         while let Some(event) = self.event(head, tail) {
             each(&event);
             head = self.after(head, 1);
@@ -238,6 +239,11 @@ impl AioContext {
     /// Returns the place of the next event to be taken out of the user-mapped ring.
     pub fn head(&self) -> u32 {
         self.ends().0
+    }
+
+    /// Returns the place of the next event to come.
+    pub fn tail(&self) -> u32 {
+        self.ends().1
     }
 
     /// Returns the place `count` behind another one.

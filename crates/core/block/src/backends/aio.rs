@@ -79,12 +79,23 @@ struct Book {
     asking: usize,
     /// The place in the ring behind the last event that was dealt with.
     dealt_with: u32,
+    /// How many events were taken and dealt with.
+    events_total: u64,
     /// Commits in a row that have waited in vain for events that another thread had taken: it has
     /// ended with them, or does not get a processor.
     waits_in_vain: u32,
 }
 
 const ANY_THREAD: i32 = 0;
+
+/// How the events stood before requests were submitted.
+#[derive(Clone, Copy)]
+struct Before {
+    /// The place of the next one to come.
+    tail: u32,
+    /// [`Book::events_total`].
+    events_total: u64,
+}
 
 struct Request {
     token: u64,
@@ -149,6 +160,7 @@ impl Kaio {
                 pending: Vec::new(),
                 asking: 0,
                 dealt_with: 0,
+                events_total: 0,
                 waits_in_vain: 0,
             }),
             failed: Mutex::default(),
@@ -209,18 +221,21 @@ impl Kaio {
     /// Takes what the calling thread has queued, and what the kernel had no room for. Not what
     /// others have: they would find nothing to submit, return, and close a file that the kernel has
     /// not been told of yet.
-    fn take_pending(&self, claim: Claim) -> Vec<u64> {
+    fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
+        // Not under the lock: a thread that loses its processor there keeps others waiting.
+        let mut keys = Vec::with_capacity(8);
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
         let all = mistake::makes(Mistake::CommitForOthers);
         let mine = book.pending.extract_if(.., |(thread, _)| is_mine(*thread) || all);
-        let keys: Vec<u64> = mine.map(|(_, key)| key).collect();
+        keys.extend(mine.map(|(_, key)| key));
         for key in &keys {
             let request = book.requests.get_mut(*key).filter(|it| it.claimable.is_some());
             request.into_iter().for_each(|it| it.claim = claim);
         }
-        keys
+        let before = Before { tail: self.context.tail(), events_total: book.events_total };
+        (keys, before)
     }
 
     fn block(&self, key: u64) -> *mut Iocb {
@@ -280,6 +295,7 @@ impl Kaio {
             let taken =
                 unsafe { self.context.take(|event| alarm |= self.end(&mut book, event, done)) };
             book.dealt_with = self.context.head();
+            book.events_total += taken as u64;
             if taken >= min {
                 drop(book);
                 self.pass_on(alarm && min == 0);
@@ -297,6 +313,7 @@ impl Kaio {
             alarm |= self.end(&mut book, event, done);
         }
         book.dealt_with = self.context.after(book.dealt_with, count as u32);
+        book.events_total += count as u64;
         drop(book);
         self.pass_on(alarm && min == 0);
         Ok(count)
@@ -330,7 +347,7 @@ impl Kaio {
 
     /// Takes out of these requests, which this thread has just submitted, those that the kernel has
     /// refused or ended short: that is, before io_submit returned.
-    fn refused(&self, keys: &[u64]) -> Refused {
+    fn refused(&self, keys: &[u64], before: Before) -> Refused {
         // An event that another thread has taken, and not dealt with, may be one of theirs.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
@@ -342,7 +359,10 @@ impl Kaio {
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            let head = self.context.look(|event| {
+            // As long as none was taken, those that were there before are none of these.
+            let no_others =
+                book.events_total == before.events_total && book.dealt_with == self.context.head();
+            let head = self.context.look(no_others.then_some(before.tail), |event| {
                 let request = book.requests.get_mut(event.data);
                 unfinished |= request.is_some_and(|it| it.is_unfinished(event.res));
             });
@@ -389,17 +409,17 @@ impl Kaio {
         refused
     }
 
-    fn commit_as(&self, claim: Claim) -> Vec<u64> {
+    fn commit_as(&self, claim: Claim) -> (Vec<u64>, Before) {
         self.starved.store(false, Relaxed);
-        let keys = self.take_pending(claim);
+        let (keys, before) = self.take_pending(claim);
         if keys.is_empty() {
-            return keys;
+            return (keys, before);
         }
         let cancels = self.cancels_total.load(Acquire);
         self.submit(&keys);
         self.call_dozing();
         if self.cancels_total.load(Acquire) == cancels {
-            return keys;
+            return (keys, before);
         }
         // A cancel that came while its bio was on the way to the kernel has missed it.
         for key in &keys {
@@ -408,7 +428,7 @@ impl Kaio {
                 self.cancel_in_kernel(*key);
             }
         }
-        keys
+        (keys, before)
     }
 
     /// Has a reaper that dozes sleep in the kernel: now there is something to sleep for there. (The
@@ -567,8 +587,8 @@ impl BlockBackend for Kaio {
             self.commit();
             return Refused::default();
         }
-        let keys = self.commit_as(Claim::Committer);
-        if keys.is_empty() { Refused::default() } else { self.refused(&keys) }
+        let (keys, before) = self.commit_as(Claim::Committer);
+        if keys.is_empty() { Refused::default() } else { self.refused(&keys, before) }
     }
 
     /// Not by way of what others have queued: their numbers may be those of another table. And one
