@@ -104,12 +104,7 @@ impl Calls {
 impl Shared {
     fn spawn(self: &Arc<Shared>) -> bool {
         let shared = self.clone();
-        let builder = std::thread::Builder::new().name("nowait-calls".to_owned());
-        let spawned = builder.stack_size(256 << 10).spawn(move || {
-            let _own = OwnThread::begin();
-            shared.run();
-        });
-        spawned.is_ok()
+        OwnThread::spawn("nowait-calls", 256 << 10, move || shared.run()).is_ok()
     }
 
     fn run(&self) {

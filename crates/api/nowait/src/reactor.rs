@@ -25,6 +25,9 @@ use std::{
 /// Most futures of an engine that have a request in flight; more wait for a place.
 const DEPTH: usize = 16_384;
 
+/// Of the thread: on it run wakers, which are the executor's.
+const STACK_BYTES: usize = 2 << 20;
+
 /// What waits for the end of a request.
 pub(crate) trait CompletionTarget: Send + Sync {
     /// Takes the result, and wakes the task that waits for it. An abandoned result goes to `calls`.
@@ -119,17 +122,12 @@ impl Reactor {
         let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
         let (of, on) = (context.clone(), in_flight.clone());
         let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
-        let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
-            let _own = OwnThread::begin();
+        let spawned = OwnThread::spawn("nowait-reactor", STACK_BYTES, move || {
             never_preempt_on_wakeup();
             serving.run();
         });
-        let failed = spawned.is_err();
-        let reactor = Reactor { context, in_flight, thread: Mutex::new(spawned.ok()) };
-        if failed {
-            reactor.stop();
-            return Err(Errno::AGAIN);
-        }
+        let reactor = Reactor { context, in_flight, thread: Mutex::default() };
+        *reactor.thread.lock() = Some(spawned.inspect_err(|_| reactor.stop())?);
         Ok(reactor)
     }
 

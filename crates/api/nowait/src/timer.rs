@@ -117,12 +117,7 @@ impl Timer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = self.shared.clone();
-            let builder = thread::Builder::new().name("nowait-timer".to_owned());
-            let spawned = builder.stack_size(256 << 10).spawn(move || {
-                let _own = OwnThread::begin();
-                Run(shared).run();
-            });
-            *thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
+            *thread = Some(OwnThread::spawn("nowait-timer", 256 << 10, move || Run(shared).run())?);
         }
         Ok(())
     }
