@@ -2,6 +2,7 @@
 
 pub(crate) mod cleaner;
 mod counters;
+mod helper;
 pub mod owner;
 pub(crate) mod parker;
 mod populator;

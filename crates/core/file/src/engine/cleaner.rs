@@ -1,36 +1,22 @@
 //! Writes back user files, and runs what was kicked, where no driver does: the workers only carry
 //! what they are given.
 
-use super::{Engine, section::Section};
+use super::{Engine, helper::Helper, section::Section};
 use crate::{
     parts::Executor,
     route::driver::CLEAN_NS,
     turn::{Loop, Next},
 };
-use core::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst},
-    time::Duration,
-};
-use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::{Errno, own_thread::OwnThread, time::Deadline};
-use std::{
-    sync::{Arc, Weak},
-    thread::JoinHandle,
-};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use nowait_sys::{Errno, time::Deadline};
+use std::sync::{Arc, Weak};
 
 /// A thread that sleeps until something was kicked, or written, and then a while longer.
 #[derive(Default)]
 pub(crate) struct Cleaner {
     knows_dirt: AtomicBool,
     has_kicked: AtomicBool,
-    state: Mutex<State>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    thread: Option<JoinHandle<()>>,
-    stops: bool,
+    helper: Helper,
 }
 
 impl Engine {
@@ -48,18 +34,9 @@ impl Engine {
 }
 
 impl Cleaner {
-    /// Starts the thread, unless it runs.
-    ///
-    /// # Errors
-    /// `EAGAIN`: there are too many threads.
     fn start(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        let mut state = self.state.lock();
-        if state.thread.is_none() && !state.stops {
-            let mut run = self.new_loop(engine);
-            let spawned = OwnThread::spawn("nowait-cleaner", 256 << 10, move || run.run());
-            state.thread = Some(spawned?);
-        }
-        Ok(())
+        let mut run = self.new_loop(engine);
+        self.helper.start("nowait-cleaner", move || run.run())
     }
 
     /// Makes the loop of its thread.
@@ -71,29 +48,20 @@ impl Cleaner {
     /// Says that a request was kicked on a thread that does not run it.
     pub(crate) fn has_kicked(&self) {
         if !self.has_kicked.swap(true, SeqCst) {
-            let _between_look_and_sleep = self.state.lock();
-            self.news.notify_all();
+            self.helper.tell();
         }
     }
 
     /// Says that a user file has something to write.
     pub(crate) fn dirtied(&self) {
         if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
-            let _between_look_and_sleep = self.state.lock();
-            self.news.notify_all();
+            self.helper.tell();
         }
     }
 
     /// Ends the thread and waits for its end.
     pub(crate) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.stops = true;
-        self.news.notify_all();
-        let thread = state.thread.take();
-        drop(state);
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        self.helper.stop();
     }
 }
 
@@ -107,7 +75,7 @@ pub(crate) struct Run {
 
 impl Loop for Run {
     fn turn(&mut self) -> Next {
-        let stops = self.cleaner.state.lock().stops;
+        let stops = self.cleaner.helper.stops();
         let Some(engine) = self.engine.upgrade().filter(|_| !stops) else { return Next::End };
         let round = || self.round(&engine);
         if engine.failures.caught("as the cleaner", round).is_none() {
@@ -121,18 +89,10 @@ impl Loop for Run {
 
     fn sleep(&mut self, deadline: Deadline) {
         let cleaner = &self.cleaner;
-        let mut state = cleaner.state.lock();
-        let news = || {
+        cleaner.helper.sleep(deadline, || {
             let dirt = deadline == Deadline::NEVER && cleaner.knows_dirt.load(SeqCst);
             dirt || cleaner.has_kicked.load(SeqCst)
-        };
-        while !state.stops && !news() {
-            match deadline.remaining_ns() {
-                Some(0) => break,
-                Some(ns) => drop(cleaner.news.wait_for(&mut state, Duration::from_nanos(ns))),
-                None => cleaner.news.wait(&mut state),
-            }
-        }
+        });
     }
 }
 

@@ -3,18 +3,12 @@
 //!
 //! [`Frames::populate_next`]: nowait_cache::Frames::populate_next
 
-use super::Engine;
+use super::{Engine, helper::Helper};
 use crate::parts::Executor;
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use nowait_cache::Cache;
-use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::{own_thread::OwnThread, thread as sys_thread};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    thread::JoinHandle,
-};
+use nowait_sys::{thread as sys_thread, time::Deadline};
+use std::sync::Arc;
 
 /// A smaller cache has its memory after a few requests.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
@@ -23,14 +17,7 @@ const CACHE_BYTES_MIN: u64 = 64 << 20;
 #[derive(Default)]
 pub(crate) struct Populator {
     is_asked: AtomicBool,
-    state: Mutex<State>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    thread: Option<JoinHandle<()>>,
-    stops: bool,
+    helper: Helper,
 }
 
 impl Engine {
@@ -49,16 +36,13 @@ impl Engine {
 
 impl Populator {
     fn start(self: &Arc<Self>, cache: &Arc<Cache>, engine: &Arc<Engine>) {
-        let mut state = self.state.lock();
-        if state.thread.is_some() || state.stops {
-            return;
-        }
         let (populator, engine) = (self.clone(), Arc::downgrade(engine));
         let asked = Arc::downgrade(self);
         cache.frames().ask_to_populate(move || {
             asked.upgrade().iter().for_each(|populator| populator.ask());
         });
-        let spawned = OwnThread::spawn("nowait-populate", 256 << 10, move || {
+        // Without one it is tried again by the next open.
+        let _ = self.helper.start("nowait-populate", move || {
             sys_thread::never_preempt_on_wakeup();
             while populator.wait()
                 && let Some(engine) = engine.upgrade()
@@ -66,40 +50,28 @@ impl Populator {
                 engine.failures.caught("as it touched memory", || populator.populate(&engine));
             }
         });
-        state.thread = spawned.ok();
     }
 
     fn populate(&self, engine: &Engine) {
         let Some(cache) = engine.cache_in_use() else { return };
-        while cache.frames().populate_next() && !self.state.lock().stops {}
+        while cache.frames().populate_next() && !self.helper.stops() {}
     }
 
     fn ask(&self) {
         if !self.is_asked.swap(true, SeqCst) {
-            let _between_look_and_sleep = self.state.lock();
-            self.news.notify_all();
+            self.helper.tell();
         }
     }
 
     /// Waits until it is asked; false: the thread is to end.
     fn wait(&self) -> bool {
-        let mut state = self.state.lock();
-        while !state.stops && !self.is_asked.swap(false, SeqCst) {
-            self.news.wait(&mut state);
-        }
-        !state.stops
+        self.helper.sleep(Deadline::NEVER, || self.is_asked.swap(false, SeqCst));
+        !self.helper.stops()
     }
 
     /// Ends the thread and waits for its end: for the system to clear a huge page at most.
     pub(crate) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.stops = true;
-        self.news.notify_all();
-        let thread = state.thread.take();
-        drop(state);
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        self.helper.stop();
     }
 }
 
@@ -138,14 +110,14 @@ mod tests {
             std::thread::yield_now();
         }
         engine.shutdown();
-        assert!(engine.populator.state.lock().thread.is_none(), "it has ended");
+        assert!(!engine.populator.helper.runs(), "it has ended");
         assert_eq!(engine.failures(), 0);
     }
 
     #[test]
     fn a_small_cache_has_no_such_thread() {
         let engine = with_a_page(CACHE_BYTES_MIN - 1);
-        assert!(engine.populator.state.lock().thread.is_none());
+        assert!(!engine.populator.helper.runs());
         engine.shutdown();
     }
 
@@ -155,7 +127,7 @@ mod tests {
         engine.populator.stop();
         engine.populate_cache();
         engine.populator.ask();
-        assert!(engine.populator.state.lock().thread.is_none());
+        assert!(!engine.populator.helper.runs());
         engine.shutdown();
     }
 }
