@@ -81,7 +81,7 @@ pub struct Frames {
 
 /// What asks a thread to touch frames ahead. Called under the lock of a mapping, and again for each
 /// request until enough are touched.
-pub struct Ask(Box<dyn Fn() + Send + Sync>);
+struct Ask(Box<dyn Fn() + Send + Sync>);
 
 impl core::fmt::Debug for Ask {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -361,6 +361,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
     fn frames_are_touched_ahead_of_their_use_and_given_back() {
         let frames = Frames::new(256 << 20).unwrap();
         let touched = || frames.free_touched();
@@ -376,6 +377,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
     fn the_last_frames_are_left_to_those_that_use_them() {
         let frames = Frames::new(64 << 20).unwrap();
         let _folios: Vec<_> = (0..40 * 4).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
@@ -386,13 +388,14 @@ mod tests {
 
     #[test]
     fn a_huge_page_that_was_begun_is_touched_to_its_end() {
-        let frames = Frames::new(64 << 20).unwrap();
+        let frames = Frames::new(16 << 20).unwrap();
         let _first: Vec<_> = (0..3).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
         assert!(frames.populate_next());
         assert_eq!(frames.free_touched(), 5 << ORDER_MAX);
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
     fn it_is_asked_for_when_half_of_what_is_wanted_is_used() {
         let frames = std::sync::Arc::new(Frames::new(64 << 20).unwrap());
         let asked = std::sync::Arc::new(AtomicU64::new(0));
