@@ -29,6 +29,8 @@ pub(crate) enum Metric {
     SubmitUsP99,
     /// 99.9 % of the calls were shorter.
     SubmitUsP999,
+    /// 99.99 % of the calls were shorter.
+    SubmitUsP9999,
     /// The longest call.
     SubmitUsMax,
     /// Mean time of a call that submits one read.
@@ -45,6 +47,8 @@ pub(crate) enum Metric {
     LatencyUsP99,
     /// 99.9 % of the completions were faster.
     LatencyUsP999,
+    /// 99.99 % of the completions were faster.
+    LatencyUsP9999,
     /// The slowest completion.
     LatencyUsMax,
     /// 99 % of the times were shorter for which a program could do nothing else: inside a call that
@@ -52,6 +56,8 @@ pub(crate) enum Metric {
     HeldUpUsP99,
     /// 99.9 % of these times were shorter.
     HeldUpUsP999,
+    /// 99.99 % of these times were shorter.
+    HeldUpUsP9999,
     /// The longest of these times.
     HeldUpUsMax,
     /// User and system time of the whole process, library and kernel workers included.
@@ -96,7 +102,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 35] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -107,6 +113,7 @@ const ROWS: [Row; 32] = [
     (Metric::SubmitUsP50, "submit_us_p50", "us", "submit p50", Less),
     (Metric::SubmitUsP99, "submit_us_p99", "us", "submit p99", Less),
     (Metric::SubmitUsP999, "submit_us_p999", "us", "submit p99.9", Less),
+    (Metric::SubmitUsP9999, "submit_us_p9999", "us", "submit p99.99", Less),
     (Metric::SubmitUsMax, "submit_us_max", "us", "submit max", Less),
     (Metric::SubmitReadUsMean, "submit_read_us_mean", "us", "submit of a read", Less),
     (Metric::SubmitWriteUsMean, "submit_write_us_mean", "us", "submit of a write", Less),
@@ -115,9 +122,11 @@ const ROWS: [Row; 32] = [
     (Metric::LatencyUsP90, "latency_us_p90", "us", "latency p90", Less),
     (Metric::LatencyUsP99, "latency_us_p99", "us", "latency p99", Less),
     (Metric::LatencyUsP999, "latency_us_p999", "us", "latency p99.9", Less),
+    (Metric::LatencyUsP9999, "latency_us_p9999", "us", "latency p99.99", Less),
     (Metric::LatencyUsMax, "latency_us_max", "us", "latency max", Less),
     (Metric::HeldUpUsP99, "held_up_us_p99", "us", "held up p99", Less),
     (Metric::HeldUpUsP999, "held_up_us_p999", "us", "held up p99.9", Less),
+    (Metric::HeldUpUsP9999, "held_up_us_p9999", "us", "held up p99.99", Less),
     (Metric::HeldUpUsMax, "held_up_us_max", "us", "longest hold-up", Less),
     (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
     (Metric::CpuUsPerOperation, "cpu_us_per_operation", "us", "CPU per operation", Less),

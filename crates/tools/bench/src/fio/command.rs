@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::launch::Launch;
-use super::output::{self, Parsed};
+use super::output::{self, PERCENTILES, Parsed};
 use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
@@ -211,7 +211,7 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         "--fallocate=none",
         "--slat_percentiles=1",
         "--clat_percentiles=1",
-        "--percentile_list=50:90:99:99.9",
+        PERCENTILES,
         "--unified_rw_reporting=mixed",
         "--output-format=json",
         "--eta=never",

@@ -11,4 +11,4 @@ mod output;
 
 pub(crate) use command::{Fio, Run, Startup};
 pub(crate) use launch::Launch;
-pub(crate) use output::{Parsed, parse, parse_jobs};
+pub(crate) use output::{PERCENTILES, Parsed, parse, parse_jobs};

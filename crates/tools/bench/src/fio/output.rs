@@ -64,6 +64,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
     first.ok_or_else(|| BenchError::failed("fio reports no job"))
 }
 
+/// The percentiles that are understood, and that fio is asked for.
+pub(crate) const PERCENTILES: &str = "--percentile_list=50:90:99:99.9:99.99";
+
 /// The same of several jobs, in the order of the command line.
 ///
 /// # Errors
@@ -96,6 +99,7 @@ fn sample(mixed: &Direction) -> Result<Sample> {
         (Metric::LatencyUsP90, mixed.clat_ns.percentile_us("90.000000")?),
         (Metric::LatencyUsP99, mixed.clat_ns.percentile_us("99.000000")?),
         (Metric::LatencyUsP999, mixed.clat_ns.percentile_us("99.900000")?),
+        (Metric::LatencyUsP9999, mixed.clat_ns.percentile_us("99.990000")?),
         (Metric::LatencyUsMax, mixed.clat_ns.max / 1e3),
     ]);
     // Engines that block do not submit.
@@ -105,6 +109,7 @@ fn sample(mixed: &Direction) -> Result<Sample> {
             (Metric::SubmitUsP50, mixed.slat_ns.percentile_us("50.000000")?),
             (Metric::SubmitUsP99, mixed.slat_ns.percentile_us("99.000000")?),
             (Metric::SubmitUsP999, mixed.slat_ns.percentile_us("99.900000")?),
+            (Metric::SubmitUsP9999, mixed.slat_ns.percentile_us("99.990000")?),
             (Metric::SubmitUsMax, mixed.slat_ns.max / 1e3),
         ]);
     }
@@ -128,11 +133,13 @@ mod tests {
             (Metric::SubmitUsP50, 19.84),
             (Metric::SubmitUsP99, 42.752),
             (Metric::SubmitUsP999, 288.768),
+            (Metric::SubmitUsP9999, 301.056),
             (Metric::SubmitUsMax, 900.0),
             (Metric::LatencyUsP50, 378.88),
             (Metric::LatencyUsP90, 612.352),
             (Metric::LatencyUsP99, 856.064),
             (Metric::LatencyUsP999, 35_389.44),
+            (Metric::LatencyUsP9999, 38_535.168),
             (Metric::LatencyUsMax, 46_143.195),
         ];
         assert_eq!(parsed.sample, Sample::from(expected));

@@ -2,8 +2,8 @@
 
 use crate::case::{self, Subject, Target};
 use crate::metric::Metric::{
-    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, HeldUpUsP999, Iops, LatencyUsP50,
-    LatencyUsP99, TransactionsPerS,
+    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, HeldUpUsP999, HeldUpUsP9999,
+    Iops, LatencyUsP50, LatencyUsP99, TransactionsPerS,
 };
 
 /// What a program is asked to do.
@@ -200,7 +200,14 @@ const MARIADB: &str = "sysbench's oltp_read_write, rows drawn evenly, tables of 
 
 fn mariadb(name: &'static str, title: &'static str, flush: &'static str, threads: u32) -> Row {
     let load = Load::Mariadb { flush, threads };
-    let columns = &[TransactionsPerS, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP999];
+    let columns = &[
+        TransactionsPerS,
+        LatencyUsP99,
+        HeldUpUsMax,
+        CpuUsPerOperation,
+        HeldUpUsP999,
+        HeldUpUsP9999,
+    ];
     let targets = vec![
         Target::at_least(TransactionsPerS, NOWAIT, 0.98, ITSELF),
         Target::at_least(TransactionsPerS, NO_URING, 0.98, ITSELF),

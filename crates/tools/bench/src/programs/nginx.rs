@@ -67,6 +67,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
         (Metric::LatencyUsMax, percentile(&latencies, 1.0)),
         (Metric::HeldUpUsP99, percentile(&turns, 0.99)),
         (Metric::HeldUpUsP999, percentile(&turns, 0.999)),
+        (Metric::HeldUpUsP9999, percentile(&turns, 0.9999)),
         (Metric::HeldUpUsMax, percentile(&turns, 1.0)),
         (Metric::CpuUsPerOperation, usage.cpu_us / requests),
     ];

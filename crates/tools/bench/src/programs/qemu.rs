@@ -9,7 +9,7 @@ use super::cases::Mode;
 use super::run::{Run, first_line, plain, text};
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
-use crate::fio::{Parsed, parse_jobs};
+use crate::fio::{PERCENTILES, Parsed, parse_jobs};
 use crate::launch;
 use crate::metric::{Metric, Sample};
 use crate::server::Server;
@@ -47,6 +47,7 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     let held_up = [
         (Metric::HeldUpUsP99, Metric::LatencyUsP99),
         (Metric::HeldUpUsP999, Metric::LatencyUsP999),
+        (Metric::HeldUpUsP9999, Metric::LatencyUsP9999),
         (Metric::HeldUpUsMax, Metric::LatencyUsMax),
     ];
     sample.extend(held_up.map(|(metric, of)| (metric, other.sample[&of])));
@@ -58,11 +59,12 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
 }
 
 /// What fio says of itself as a client is no time inside io_submit.
-const SUBMIT_OF_FIO: [Metric; 5] = [
+const SUBMIT_OF_FIO: [Metric; 6] = [
     Metric::SubmitUsMean,
     Metric::SubmitUsP50,
     Metric::SubmitUsP99,
     Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
     Metric::SubmitUsMax,
 ];
 
@@ -114,7 +116,7 @@ fn arguments(command: &mut Command, run: &Run<'_>, socket: &Path) {
     debug_assert!(socket.is_absolute());
     command.args(["--ioengine=nbd", "--unified_rw_reporting=mixed", "--output-format=json"]);
     command.args(["--eta=never", "--clat_percentiles=1", "--slat_percentiles=1"]);
-    command.arg("--percentile_list=50:90:99:99.9").arg(format!("--randseed={}", run.seed));
+    command.arg(PERCENTILES).arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
 }
 

@@ -80,6 +80,7 @@ impl Times {
             (Metric::SubmitUsP50, 0.5),
             (Metric::SubmitUsP99, 0.99),
             (Metric::SubmitUsP999, 0.999),
+            (Metric::SubmitUsP9999, 0.9999),
             (Metric::SubmitUsMax, 1.0),
         ])
     }
@@ -89,6 +90,7 @@ impl Times {
         self.sample([
             (Metric::HeldUpUsP99, 0.99),
             (Metric::HeldUpUsP999, 0.999),
+            (Metric::HeldUpUsP9999, 0.9999),
             (Metric::HeldUpUsMax, 1.0),
         ])
     }
@@ -144,6 +146,7 @@ mod tests {
         let expected = [
             (Metric::HeldUpUsP99, 0.021),
             (Metric::HeldUpUsP999, longest),
+            (Metric::HeldUpUsP9999, longest),
             (Metric::HeldUpUsMax, longest),
         ];
         assert_eq!(sample, Sample::from(expected));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cases::Work;
 use super::subject::DEVICE;
 use crate::error::{BenchError, Context, Result};
-use crate::fio::{Parsed, parse};
+use crate::fio::{PERCENTILES, Parsed, parse};
 use crate::launch;
 
 /// What is added to the time of a run before fio counts as hung.
@@ -101,7 +101,7 @@ fn fio(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
     command.args(["--name=job", "--unified_rw_reporting=mixed", "--slat_percentiles=1"]);
-    command.args(["--clat_percentiles=1", "--percentile_list=50:90:99:99.9"]);
+    command.args(["--clat_percentiles=1", PERCENTILES]);
     command.args(["--output-format=json", "--refill_buffers"]).args(words);
     command.arg(format!("--output={}", output.path().display()));
     command.arg(format!("--size={}", span.size_bytes));

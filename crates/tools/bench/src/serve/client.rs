@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cases::Job;
 use crate::error::{BenchError, Context, Result};
-use crate::fio::{Parsed, parse};
+use crate::fio::{PERCENTILES, Parsed, parse};
 use crate::launch;
 
 /// What is added to the time of a run before fio counts as hung.
@@ -48,11 +48,7 @@ pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
     command.args(["--name=job", "--time_based", "--unified_rw_reporting=mixed"]);
-    command.args([
-        "--slat_percentiles=1",
-        "--clat_percentiles=1",
-        "--percentile_list=50:90:99:99.9",
-    ]);
+    command.args(["--slat_percentiles=1", "--clat_percentiles=1", PERCENTILES]);
     command.args(["--output-format=json", "--norandommap"]);
     command.arg(format!("--output={}", output.path().display()));
     command.arg(format!("--rw={}", run.job.rw)).arg(format!("--bs={}", run.job.block_bytes));

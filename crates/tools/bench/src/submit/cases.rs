@@ -6,7 +6,8 @@ use crate::fio::Launch::{
     System,
 };
 use crate::metric::Metric::{
-    self, ContextSwitchesPerIo, CpuUsPerIo, Iops, LatencyUsP99, SubmitUsMean, SubmitUsP999,
+    self, ContextSwitchesPerIo, CpuUsPerIo, Iops, LatencyUsP99, SubmitUsMax, SubmitUsMean,
+    SubmitUsP999, SubmitUsP9999,
 };
 
 /// Where the file of a case lies.
@@ -213,8 +214,16 @@ const POSIX: [Row; 2] = [
 ];
 
 /// The columns of a case.
-const COLUMNS: &[Metric] =
-    &[SubmitUsMean, SubmitUsP999, Iops, LatencyUsP99, CpuUsPerIo, ContextSwitchesPerIo];
+const COLUMNS: &[Metric] = &[
+    SubmitUsMean,
+    SubmitUsP999,
+    SubmitUsP9999,
+    SubmitUsMax,
+    Iops,
+    LatencyUsP99,
+    CpuUsPerIo,
+    ContextSwitchesPerIo,
+];
 
 /// A job, and the way in which fio does it.
 pub(crate) type Way = (Launch, Job);

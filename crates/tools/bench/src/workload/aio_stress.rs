@@ -86,6 +86,8 @@ const COLUMNS: &[Metric] = &[
     Metric::BytesPerS,
     Metric::SubmitUsMean,
     Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
+    Metric::SubmitUsMax,
     Metric::LatencyUsP99,
     Metric::CpuUsPerIo,
     Metric::ContextSwitchesPerIo,
@@ -96,6 +98,8 @@ const COLUMNS_SYNCED: &[Metric] = &[
     Metric::BytesPerSSynced,
     Metric::SubmitUsMean,
     Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
+    Metric::SubmitUsMax,
     Metric::CpuUsPerIo,
     Metric::ContextSwitchesPerIo,
 ];

@@ -221,6 +221,7 @@ fn summarize(work: &Cached, before: Used, lanes: &[Lane]) -> Result<Sample> {
         (Metric::SubmitUsP50, at(0.5)),
         (Metric::SubmitUsP99, at(0.99)),
         (Metric::SubmitUsP999, at(0.999)),
+        (Metric::SubmitUsP9999, at(0.9999)),
         (Metric::SubmitUsMax, at(1.0)),
         (Metric::SubmitSleeps, lanes.iter().map(|lane| lane.sleeps).sum::<u64>() as f64),
     ]);

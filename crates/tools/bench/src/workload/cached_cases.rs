@@ -14,8 +14,8 @@ use crate::interrupt;
 use crate::layout::{SMALLER, TestFile};
 use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::metric::Metric::{
-    self, BytesPerS, CpuUsPerIo, Iops, IopsPerCore, OtherBusyCores, SubmitSleeps, SubmitUsP50,
-    SubmitUsP999,
+    self, BytesPerS, CpuUsPerIo, Iops, IopsPerCore, OtherBusyCores, SubmitSleeps, SubmitUsMax,
+    SubmitUsP50, SubmitUsP999, SubmitUsP9999,
 };
 use crate::offsets::Access;
 use crate::peers::registry;
@@ -60,6 +60,8 @@ const COLUMNS: &[Metric] = &[
     CpuUsPerIo,
     SubmitUsP50,
     SubmitUsP999,
+    SubmitUsP9999,
+    SubmitUsMax,
     SubmitSleeps,
     OtherBusyCores,
 ];

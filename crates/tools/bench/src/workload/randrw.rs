@@ -44,6 +44,8 @@ const COLUMNS: &[Metric] = &[
     Metric::SubmitReadUsMean,
     Metric::SubmitWriteUsMean,
     Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
+    Metric::SubmitUsMax,
     Metric::Iops,
     Metric::LatencyUsP99,
     Metric::CpuUsPerIo,

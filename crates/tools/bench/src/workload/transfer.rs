@@ -303,6 +303,7 @@ fn submit_times(lanes: &[Lane], sample: &mut Sample) -> Result<()> {
         (Metric::SubmitUsP50, us(50.0)),
         (Metric::SubmitUsP99, us(99.0)),
         (Metric::SubmitUsP999, us(99.9)),
+        (Metric::SubmitUsP9999, us(99.99)),
         (Metric::SubmitUsMax, submit.max() as f64 / 1e3),
     ]);
     for (kind, metric) in [Metric::SubmitReadUsMean, Metric::SubmitWriteUsMean].iter().enumerate() {
