@@ -15,8 +15,8 @@ use crate::serve::{ServeBenchArgs, run_serve};
 use crate::submit::{run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
 use crate::workload::{
-    AioStressArgs, CachedArgs, CleanerArgs, PrefetchArgs, RandrwArgs, RawioArgs, run_aio_stress,
-    run_cached, run_cleaner, run_prefetch, run_randrw, run_rawio,
+    AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, PrefetchArgs, RandrwArgs, RawioArgs,
+    run_aio_stress, run_cached, run_cleaner, run_growth, run_prefetch, run_randrw, run_rawio,
 };
 
 /// What can be measured.
@@ -53,6 +53,8 @@ pub enum Bench {
     Cleaner(CleanerArgs),
     /// Measure prefetchers of a database, one with asynchronous I/O against many without.
     Prefetch(PrefetchArgs),
+    /// Measure what becomes of a request as requests, files, contexts and threads grow in number.
+    Growth(GrowthArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(PaperArgs),
     /// Compare two saved measurements, figure by figure.
@@ -84,6 +86,7 @@ impl Bench {
             Self::Randrw(args) => run_randrw(args).map(drop),
             Self::Cleaner(args) => run_cleaner(args).map(drop),
             Self::Prefetch(args) => run_prefetch(args).map(drop),
+            Self::Growth(args) => run_growth(args).map(drop),
             Self::Paper(args) => run_paper(args).map(drop),
             Self::Compare(args) => run_compare(args),
             Self::Demo(args) => run_demo(args).map(drop),

@@ -164,6 +164,11 @@ impl Drop for TestFile {
 
 /// Tells whether the beginnings of some pages are of their places, in whatever generation.
 pub(crate) fn holds_pattern(path: &Path, len: u64) -> bool {
+    holds_pattern_from(path, 0, len)
+}
+
+/// The same of a file whose first byte is that of byte `base` of another one.
+pub(crate) fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
     let page = pattern::STAMP_BYTES as u64;
     let (Ok(file), pages) = (File::open(path), len / page) else { return false };
     let mut word = [0; 8];
@@ -171,7 +176,7 @@ pub(crate) fn holds_pattern(path: &Path, len: u64) -> bool {
         && (0..PLACES).all(|place| {
             let offset = pages * place / PLACES * page;
             let read = file.read_exact_at(&mut word, offset);
-            read.is_ok() && pattern::generation(offset, &word).is_some()
+            read.is_ok() && pattern::generation(base + offset, &word).is_some()
         })
 }
 

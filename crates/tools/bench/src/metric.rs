@@ -76,6 +76,9 @@ pub(crate) enum Metric {
     BlocksLost,
     /// Memory of the process at its largest, what it shares with others included.
     RssBytesMax,
+    /// What an engine adds to the memory of a process, at its largest: buffers are not counted, nor
+    /// is the memory of the kernel.
+    MemoryAddedBytes,
     /// By how much the kernel's page cache was larger after the run than before it.
     PageCacheGrowthBytes,
     /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
@@ -102,7 +105,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 35] = [
+const ROWS: [Row; 36] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -136,6 +139,7 @@ const ROWS: [Row; 35] = [
     (Metric::BytesSentPerByte, "bytes_sent_per_byte", "1", "bytes sent per byte", Less),
     (Metric::BlocksLost, "blocks_lost", "1", "blocks lost", Less),
     (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
+    (Metric::MemoryAddedBytes, "memory_added_bytes", "B", "memory added", Less),
     (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
     (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),
 ];

@@ -228,3 +228,25 @@ fn a_run_that_fails_is_told_and_not_tried_again() {
     assert!(text.contains("failed: case raw, psync-direct-55"), "{text}");
     assert_eq!(text.matches("Note: failed").count(), 4, "none is tried twice: {text}");
 }
+
+#[test]
+fn requests_grow_over_files_contexts_and_threads() {
+    let wanted = ["nowait-uring", "nowait-kaio", "nowait-threads", "libaio"];
+    runs(&["growth", "--quick"], &wanted, 12);
+}
+
+#[test]
+fn the_curves_of_growth_are_drawn() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let page = folder.path().join("growth.html");
+    let html = format!("--html={}", page.display());
+    let cases = ["--case=threads-1,threads-4,threads-16", "--engine=nowait-threads"];
+    let (_, output) = small(folder.path(), &["growth", "--quick", cases[0], cases[1], &html]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("O_DIRECT") {
+        return note_skip_here(stderr.trim());
+    }
+    let page = std::fs::read_to_string(&page).expect("the page");
+    assert!(page.contains("Against the number of threads"), "{stderr}");
+    assert!(page.contains("memory that the engine adds"));
+}

@@ -27,7 +27,7 @@ pub(crate) mod psync;
 pub(crate) mod registry;
 pub(crate) mod ring;
 pub(crate) mod segments;
-mod slots;
+pub(crate) mod slots;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

@@ -54,6 +54,23 @@ impl CommonArgs {
         registry::find_all(if asked.is_empty() { default } else { &asked })
     }
 
+    /// Returns what to measure, and where.
+    ///
+    /// # Errors
+    /// The size asked for is too small.
+    pub(crate) fn plan(&self, workload: &'static str, or: &Defaults) -> Result<Plan> {
+        Ok(Plan {
+            workload,
+            extent: self.measure.extent(or)?,
+            device: self.device.clone(),
+            smaller: SMALLER,
+            drop_caches: !self.keep_caches && cache::can_drop(),
+            keep: self.measure.keep,
+            overwrite: self.overwrite,
+            dist: self.dist.clone(),
+        })
+    }
+
     /// Runs a workload: the list of its cases, or the measurement.
     ///
     /// # Errors
@@ -65,16 +82,7 @@ impl CommonArgs {
     ) -> Result<Option<Measurement>> {
         let cases = self.measure.select(cases)?;
         let cases = cases.into_iter().map(Case::with_possible_targets).collect();
-        let plan = Plan {
-            workload,
-            extent: self.measure.extent(&DEFAULTS)?,
-            device: self.device.clone(),
-            smaller: SMALLER,
-            drop_caches: !self.keep_caches && cache::can_drop(),
-            keep: self.measure.keep,
-            overwrite: self.overwrite,
-            dist: self.dist.clone(),
-        };
+        let plan = self.plan(workload, &DEFAULTS)?;
         self.measure.run(cases, |cases| suite::measure(&plan, &cases))
     }
 }

@@ -39,13 +39,27 @@ pub(crate) struct Job {
 }
 
 /// What nowait uses underneath.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Backend {
     Auto,
     Uring,
     /// The kernel's native AIO; the process is not allowed to use `io_uring`.
     Kaio,
+    /// Threads that block.
+    Threads,
+}
+
+impl Backend {
+    /// Returns what a note says behind the name of an engine.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Auto => "",
+            Self::Uring => " with io_uring",
+            Self::Kaio => " without io_uring",
+            Self::Threads => " with threads alone",
+        }
+    }
 }
 
 /// What a subject does, wherever and whenever it does it.
@@ -108,6 +122,7 @@ pub(crate) enum Work {
     Cleaner(Cleaner),
     Prefetch(Prefetch),
     Cached(Cached),
+    Growth(Growth),
 }
 
 /// Blocks are read and written, by threads that keep a number of requests in flight.
@@ -189,6 +204,18 @@ pub(crate) struct Cached {
     pub(crate) block_bytes: usize,
 }
 
+/// Blocks of 4 KiB are read at random places of one file or many, past all caches.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Growth {
+    /// Of all contexts together.
+    pub(crate) in_flight: usize,
+    /// They hold the bytes of the set by parts.
+    pub(crate) files: usize,
+    /// Of each thread.
+    pub(crate) contexts: usize,
+    pub(crate) threads: usize,
+}
+
 /// What is done before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -220,6 +247,7 @@ impl Job {
                 Backend::Auto => BackendChoice::Auto,
                 Backend::Uring => BackendChoice::Uring,
                 Backend::Kaio => BackendChoice::Kaio,
+                Backend::Threads => BackendChoice::Threads,
             },
             submit: SubmitMode::Auto,
         }
@@ -232,7 +260,7 @@ impl Work {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,
             Self::Cleaner(_) => true,
-            Self::Prefetch(_) => false,
+            Self::Prefetch(_) | Self::Growth(_) => false,
             Self::Cached(cached) => cached.write,
         }
     }

@@ -8,7 +8,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use super::job::{self, Backend, Job, Outcome, Work};
-use super::{cached, database, scan, transfer};
+use super::{cached, database, growth, scan, transfer};
 use crate::error::{BenchError, Context, Result};
 use crate::launch;
 use crate::memory;
@@ -95,6 +95,10 @@ fn carry_out(job: &Job) -> Result<Sample> {
         Work::Transfer(transfer) => engine.with(&place, library, transfer::Run { job, transfer }),
         Work::Cleaner(cleaner) => engine.with(&place, library, database::Run { job, cleaner }),
         Work::Prefetch(prefetch) => engine.with(&place, library, scan::Run { job, prefetch }),
+        Work::Growth(growth) => {
+            let kernel = !engine.is_native();
+            growth::Run { job, growth }.carry_out(kernel)
+        }
         Work::Cached(work) => {
             // Before the file is mapped: it is populated from what is cached then.
             if !engine.has_own_cache() && !engine.direct {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::device::{Device, Use};
-use super::job::{Job, Recipe, Work};
+use super::job::{Backend, Job, Recipe, Work};
 use super::run::Program;
 use crate::args::Extent;
 use crate::cache;
@@ -59,7 +59,7 @@ pub(crate) struct Suite<'a> {
     /// Libraries by engine.
     libraries: BTreeMap<&'static str, PathBuf>,
     /// Engines that do not work here, and why.
-    unusable: BTreeMap<&'static str, String>,
+    unusable: BTreeMap<(&'static str, Backend), String>,
     /// Runs that failed, by case and subject: they are not repeated.
     failed: BTreeMap<(&'static str, &'static str), String>,
     generation: u32,
@@ -152,8 +152,9 @@ impl<'a> Suite<'a> {
         subject: &Subject<Recipe>,
         round: usize,
     ) -> Option<Sample> {
-        let (engine, place) = (subject.job.engine.name, (case.name, subject.name));
-        if self.failed.contains_key(&place) || self.unusable.contains_key(engine) {
+        let Recipe { engine, backend, .. } = subject.job;
+        let (engine, place) = ((engine.name, backend), (case.name, subject.name));
+        if self.failed.contains_key(&place) || self.unusable.contains_key(&engine) {
             return None;
         }
         match self.run_once(subject, round) {
@@ -205,8 +206,8 @@ impl<'a> Suite<'a> {
     /// Describes the machine, and puts all together.
     pub(crate) fn finish(mut self, cases: Vec<CaseResults>) -> Measurement {
         let plan = self.plan;
-        for (engine, why) in &self.unusable {
-            self.notes.push(format!("{engine} was left out: {why}"));
+        for ((engine, backend), why) in &self.unusable {
+            self.notes.push(format!("{engine}{} was left out: {why}", backend.words()));
         }
         if !plan.drop_caches && !self.files.in_memory {
             self.notes.push("only the pages of the test file were dropped before a run".to_owned());
@@ -241,6 +242,11 @@ impl<'a> Suite<'a> {
     pub(crate) fn join(&mut self, other: Suite<'_>) {
         self.unusable.extend(other.unusable);
         self.failed.extend(other.failed);
+    }
+
+    /// Notes what a reader must know.
+    pub(crate) fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     /// Notes that a part could not be measured, unless the user asked to stop in it.

@@ -89,7 +89,7 @@ impl Task for Run<'_> {
     }
 }
 
-fn histogram() -> Result<Histogram<u64>> {
+pub(super) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, NS_MAX, 3)
         .map_err(|error| BenchError::failed(format!("histogram: {error}")))
 }
@@ -294,9 +294,13 @@ fn summarize(
     Ok(sample)
 }
 
-fn submit_times(lanes: &[Lane], sample: &mut Sample) -> Result<()> {
+/// Tells how long the calls took that several threads have made.
+pub(super) fn submit_sample<'a>(
+    threads: impl Iterator<Item = &'a Histogram<u64>>,
+    sample: &mut Sample,
+) -> Result<()> {
     let mut submit = histogram()?;
-    lanes.iter().for_each(|lane| submit += &lane.submit);
+    threads.for_each(|own| submit += own);
     let us = |percent| submit.value_at_percentile(percent) as f64 / 1e3;
     sample.extend([
         (Metric::SubmitUsMean, submit.mean() / 1e3),
@@ -306,6 +310,11 @@ fn submit_times(lanes: &[Lane], sample: &mut Sample) -> Result<()> {
         (Metric::SubmitUsP9999, us(99.99)),
         (Metric::SubmitUsMax, submit.max() as f64 / 1e3),
     ]);
+    Ok(())
+}
+
+fn submit_times(lanes: &[Lane], sample: &mut Sample) -> Result<()> {
+    submit_sample(lanes.iter().map(|lane| &lane.submit), sample)?;
     for (kind, metric) in [Metric::SubmitReadUsMean, Metric::SubmitWriteUsMean].iter().enumerate() {
         let calls: u64 = lanes.iter().map(|lane| lane.singles[kind]).sum();
         let ns: u64 = lanes.iter().map(|lane| lane.single_ns[kind]).sum();

@@ -1,4 +1,5 @@
-//! Throughput and processor time against the block size, where a file has several sizes.
+//! Throughput and processor time against the block size, or against the number of what grows, where
+//! a file has several of them.
 
 use std::fmt::Write;
 
@@ -7,55 +8,76 @@ use serde_json::Value;
 use super::{figure, is_ours};
 use crate::metric::Metric;
 use crate::report::document::{Document, Point, Row, distinct};
-use crate::report::plot::{Band, Line, Lines, Scale, escape};
+use crate::report::plot::{Along, Band, Line, Lines, Scale, escape};
 use crate::units;
 
 /// Fewer sizes are no curve.
 const SIZES_MIN: usize = 3;
 
-/// A case and the bytes of its blocks.
+/// A case and the bytes of its blocks, or the number of what grows.
 type Sized<'a> = (&'a str, f64);
 
-/// Prints every family of cases that differ in their block size only.
+/// What grows, by its name in the description of some work, and in words.
+const NUMBERS: [(&str, &str); 4] = [
+    ("in_flight", "requests in flight"),
+    ("files", "files"),
+    ("contexts", "contexts"),
+    ("threads", "threads"),
+];
+
+/// Prints every family of cases that differ in their block size, or in a number, only.
 ///
 /// A case names its family in the parameters: `{"case": …, "family": …, "block_bytes": …}`; or its
-/// name ends in the size, as in `random-read-64k`, and its work says the same. Simulated figures
-/// have their place in the row itself.
+/// name ends in the size, as in `random-read-64k`, and its work says the same. So it is with what
+/// grows, as in `in-flight-1000`. Simulated figures have their place in the row itself.
 pub(super) fn sections(saved: &Document) -> String {
-    let mut families: Vec<(String, Vec<Sized<'_>>)> = Vec::new();
+    let mut families: Vec<(String, Along, Vec<Sized<'_>>)> = Vec::new();
     for case in saved.cases() {
-        let Some((family, bytes)) = place(saved, case) else { continue };
+        let Some((family, along, at)) = place(saved, case) else { continue };
         match families.iter_mut().find(|known| known.0 == family) {
-            Some((_, cases)) => cases.push((case, bytes)),
-            None => families.push((family, vec![(case, bytes)])),
+            Some((.., cases)) => cases.push((case, at)),
+            None => families.push((family, along, vec![(case, at)])),
         }
     }
-    let curves = families.iter().filter(|(_, cases)| cases.len() >= SIZES_MIN);
-    curves.map(|(family, cases)| section(saved, family, cases)).collect()
+    let curves = families.iter().filter(|(.., cases)| cases.len() >= SIZES_MIN);
+    curves.map(|(family, along, cases)| section(saved, (family, *along), cases)).collect()
 }
 
-/// Returns the family of a case, and the bytes of its blocks.
-fn place(saved: &Document, case: &str) -> Option<(String, f64)> {
+/// Returns the family of a case, what it is held against, and where it stands there.
+fn place(saved: &Document, case: &str) -> Option<(String, Along, f64)> {
     if let Some(family) = saved.case_param(case, "family").and_then(Value::as_str) {
-        return Some((family.to_owned(), saved.case_param(case, "block_bytes")?.as_f64()?));
+        let bytes = saved.case_param(case, "block_bytes")?.as_f64()?;
+        return Some((family.to_owned(), Along::BlockBytes, bytes));
     }
     let (family, size) = case.rsplit_once('-')?;
-    let bytes = units::parse_size(size).ok()?;
+    let size = units::parse_size(size).ok()?;
     let works = saved.case_param(case, "work")?.as_object()?;
-    let said = works.values().find_map(block_bytes)?;
-    (said == bytes).then(|| (family.replace('-', " "), bytes as f64))
+    let says = |name: &str| works.values().find_map(|work| field(work, name)) == Some(size);
+    let own = family.replace('-', "_");
+    if let Some((_, words)) = NUMBERS.iter().find(|(name, _)| *name == own && says(name)) {
+        return Some((family.replace('-', " "), Along::Number(words), size as f64));
+    }
+    says("block_bytes").then(|| (family.replace('-', " "), Along::BlockBytes, size as f64))
 }
 
-/// Finds the block size in the description of some work, wherever it stands in it.
-fn block_bytes(work: &Value) -> Option<u64> {
+/// Finds a number in the description of some work, wherever it stands in it.
+fn field(work: &Value, name: &str) -> Option<u64> {
     let fields = work.as_object()?;
-    let own = fields.get("block_bytes").and_then(Value::as_u64);
-    own.or_else(|| fields.values().find_map(block_bytes))
+    let own = fields.get(name).and_then(Value::as_u64);
+    own.or_else(|| fields.values().find_map(|inner| field(inner, name)))
 }
+
+/// What is drawn against a number.
+const OF_NUMBERS: [(&str, Metric); 4] = [
+    ("requests a second", Metric::Iops),
+    ("processor time a request", Metric::CpuUsPerIo),
+    ("memory that the engine adds", Metric::MemoryAddedBytes),
+    ("time inside submit, p99.9", Metric::SubmitUsP999),
+];
 
 /// Prints a family; engines in several modes, such as `libaio/batch`, have a plot for each mode
 /// together with those that have none.
-fn section(saved: &Document, family: &str, cases: &[Sized<'_>]) -> String {
+fn section(saved: &Document, (family, along): (&str, Along), cases: &[Sized<'_>]) -> String {
     let engines = distinct(cases.iter().flat_map(|(case, _)| saved.engines(case)));
     let modes = distinct(engines.iter().filter_map(|engine| Some(engine.split_once('/')?.1)));
     let modes = if modes.is_empty() { vec![""] } else { modes };
@@ -67,15 +89,24 @@ fn section(saved: &Document, family: &str, cases: &[Sized<'_>]) -> String {
         let of = |title: &str| {
             if mode.is_empty() { title.to_owned() } else { format!("{mode}: {title}") }
         };
-        let family = Family { saved, cases, engines: &engines };
+        let family = Family { saved, along, cases, engines: &engines };
+        if along != Along::BlockBytes {
+            for (title, metric) in OF_NUMBERS {
+                plots += &family.lines(&of(title), metric.unit(), metric, |_, figure| figure);
+            }
+            continue;
+        }
         let title = of("throughput, in MB/s");
         plots += &family.lines(&title, "MB/s", Metric::BytesPerS, |_, bytes| bytes / 1e6);
         let title = of("processor time a KiB");
         plots += &family.lines(&title, "us", Metric::CpuUsPerIo, per_kib);
     }
-    let family = escape(family);
+    let against = match along {
+        Along::BlockBytes => format!("the block size: {}", escape(family)),
+        Along::Number(words) => format!("the number of {words}"),
+    };
     format!(
-        "<section>\n<h2>Against the block size: {family}</h2>\n<div class=\"grid\">{plots}</div>\n\
+        "<section>\n<h2>Against {against}</h2>\n<div class=\"grid\">{plots}</div>\n\
          </section>\n"
     )
 }
@@ -83,6 +114,7 @@ fn section(saved: &Document, family: &str, cases: &[Sized<'_>]) -> String {
 /// What is drawn of a family.
 struct Family<'a> {
     saved: &'a Document,
+    along: Along,
     cases: &'a [Sized<'a>],
     engines: &'a [&'a str],
 }
@@ -111,7 +143,8 @@ impl Family<'_> {
             (points.len() > 1).then_some(Line { name, class, points })
         };
         let series = self.engines.iter().enumerate().filter_map(line).collect();
-        super::figure(&Lines { title, unit, scale: Scale::Log, series, band: None }.draw())
+        let (scale, along) = (Scale::Log, self.along);
+        super::figure(&Lines { title, unit, scale, along, series, band: None }.draw())
     }
 }
 
@@ -156,7 +189,8 @@ fn series_plot(saved: &Document, case: &str, name: &str, rows: &[&&(&Point, &Row
     };
     let band = range.map(|(low, high)| Band { low, high });
     let unit = first.map_or("1", |row| row.unit.as_str());
-    Lines { title: &title, unit, scale: Scale::Linear, series, band }.draw()
+    let (scale, along) = (Scale::Linear, Along::BlockBytes);
+    Lines { title: &title, unit, scale, along, series, band }.draw()
 }
 
 #[cfg(test)]

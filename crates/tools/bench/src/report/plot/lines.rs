@@ -1,4 +1,4 @@
-//! A figure against the block size: a line for each series, its name at its end.
+//! A figure against the block size, or against a number: a line for each series, its name at its end.
 
 use std::fmt::Write;
 
@@ -21,9 +21,18 @@ pub(in crate::report) struct Lines<'a> {
     pub(in crate::report) title: &'a str,
     pub(in crate::report) unit: &'a str,
     pub(in crate::report) scale: Scale,
+    pub(in crate::report) along: Along,
     pub(in crate::report) series: Vec<Line>,
     /// What a source says of it.
     pub(in crate::report) band: Option<Band>,
+}
+
+/// What the figures are held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::report) enum Along {
+    BlockBytes,
+    /// How many there are of what has this name.
+    Number(&'static str),
 }
 
 /// A series.
@@ -31,7 +40,7 @@ pub(in crate::report) struct Line {
     pub(in crate::report) name: String,
     /// The classes of its colour.
     pub(in crate::report) class: String,
-    /// Block size in bytes, and the figure.
+    /// Block size in bytes, or a number, and the figure.
     pub(in crate::report) points: Vec<(f64, f64)>,
 }
 
@@ -78,7 +87,7 @@ impl Lines<'_> {
     fn words(&self) -> String {
         let line = |line: &Line| {
             let points = line.points.iter().map(|(bytes, figure)| {
-                format!("{} at {}", units::with_unit(self.unit, *figure), units::bytes(*bytes))
+                format!("{} at {}", units::with_unit(self.unit, *figure), self.along.text(*bytes))
             });
             format!("{}: {}", line.name, points.collect::<Vec<_>>().join(", "))
         };
@@ -101,10 +110,10 @@ impl Lines<'_> {
         for size in &x.marks {
             let at = x.position(*size);
             rows::line(svg, "grid", (at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4.0));
-            rows::text(svg, "mark", at, HEIGHT - BOTTOM + 17.0, &units::bytes(*size));
+            rows::text(svg, "mark", at, HEIGHT - BOTTOM + 17.0, &self.along.text(*size));
         }
         let middle = f64::midpoint(x.from, x.to);
-        rows::text(svg, "mark", middle, HEIGHT - 6.0, "block size");
+        rows::text(svg, "mark", middle, HEIGHT - 6.0, self.along.name());
     }
 
     /// Writes each name at the end of its line, moved where another stands.
@@ -131,6 +140,24 @@ impl Lines<'_> {
     }
 }
 
+impl Along {
+    /// Returns what stands below the axis.
+    pub(in crate::report) fn name(self) -> &'static str {
+        match self {
+            Self::BlockBytes => "block size",
+            Self::Number(name) => name,
+        }
+    }
+
+    fn text(self, place: f64) -> String {
+        match self {
+            Self::BlockBytes => units::bytes(place),
+            Self::Number(_) if place >= 1000.0 => format!("{} k", place / 1000.0),
+            Self::Number(_) => place.to_string(),
+        }
+    }
+}
+
 /// Leaves a unit out that the title names, and the axis has no room for.
 fn short(unit: &str) -> &str {
     if unit == "× sync" { "1" } else { unit }
@@ -146,7 +173,7 @@ fn draw_line(svg: &mut String, line: &Line, x: &Sizes, y: &Axis) {
     }
 }
 
-/// The axis of block sizes, by powers of two.
+/// The axis of block sizes, or of numbers, by powers of two.
 struct Sizes {
     marks: Vec<f64>,
     low: f64,
@@ -185,7 +212,9 @@ mod tests {
     fn lines_have_their_names_apart_even_where_they_meet() {
         let lines = vec![line("a", 2.0), line("b", 2.0), line("c", 2.01)];
         let scale = Scale::Linear;
-        let svg = Lines { title: "x", unit: "× sync", scale, series: lines, band: None }.draw();
+        let along = Along::BlockBytes;
+        let unit = "× sync";
+        let svg = Lines { title: "x", unit, scale, along, series: lines, band: None }.draw();
         let heights: Vec<f64> = svg
             .lines()
             .filter(|line| line.contains("class=\"name"))
@@ -202,7 +231,15 @@ mod tests {
     fn a_range_of_the_source_is_a_band() {
         let band = Some(Band { low: 1.2, high: 1.25 });
         let series = vec![line("a", 1.5)];
-        let svg = Lines { title: "x", unit: "", scale: Scale::Linear, series, band }.draw();
+        let svg = Lines {
+            title: "x",
+            unit: "",
+            scale: Scale::Linear,
+            along: Along::BlockBytes,
+            series,
+            band,
+        }
+        .draw();
         assert_eq!(svg.matches("class=\"band\"").count(), 1);
     }
 }

@@ -20,7 +20,7 @@ mod strips;
 
 pub(super) use axis::Scale;
 pub(super) use forest::{Forest, Interval};
-pub(super) use lines::{Band, Line, Lines};
+pub(super) use lines::{Along, Band, Line, Lines};
 pub(super) use pairs::{Pair, Pairs};
 pub(super) use spread::{Spread, SpreadRow};
 pub(super) use strips::{Strip, Strips};
