@@ -8,6 +8,7 @@
 //! conformance   the one suite that all of them pass
 //! fair       whose turn it is when more waits than can be carried; line: one of its queues
 //! lane       the order of the bios of one file, on workers
+//! tags       how many requests the queues of an engine have at devices together
 //! probe      which of them work on this machine, found by using them
 //! ```
 
@@ -23,9 +24,11 @@ mod line;
 pub mod probe;
 mod slab;
 pub mod stacked;
+pub mod tags;
 
 pub use backend::{BlockBackend, Limits, Refused};
 pub use bio::{Bio, BioOp, Completion, Segments, WorkerHints};
 pub use fair::Fair;
 pub use lane::Lane;
 pub use slab::Slab;
+pub use tags::{Share, Submitter, Tags};

@@ -2,6 +2,7 @@
 
 pub(crate) mod cleaner;
 mod counters;
+mod devices;
 mod helper;
 pub mod owner;
 pub(crate) mod parker;
@@ -415,13 +416,6 @@ impl Engine {
         self.cached_files.may_have((stat.dev, stat.ino))
     }
 
-    /// Tells whether a user-space page cache can serve the file behind `fd`, which has this `stat`:
-    /// a regular file that is not in memory already.
-    pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {
-        let on_a_device = || self.filesystems.of(stat, fd).is_ok_and(|fs| !fs.in_memory);
-        stat.is_regular() && on_a_device()
-    }
-
     /// Returns the page cache, made at first use.
     ///
     /// # Errors
@@ -526,10 +520,6 @@ impl Engine {
             plug.flush(None);
             Plug::put_back(plug);
         }
-    }
-
-    pub(crate) fn filesystems(&self) -> &FileSystems {
-        &self.filesystems
     }
 
     /// Returns the rights of the calling thread; `None`: a filter keeps threads from asking.

@@ -2,7 +2,7 @@
 
 use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
-    BlockBackend, Completion, Limits,
+    BlockBackend, Completion, Limits, Submitter, Tags,
     backends::{
         aio::Kaio,
         threads::{Threads, ThreadsConfig},
@@ -12,7 +12,7 @@ use nowait_block::{
     stacked::delay::VirtualClock,
 };
 use nowait_sys::{
-    Errno,
+    Errno, inspect,
     time::{self, Deadline},
     uring::Issuer,
 };
@@ -83,11 +83,11 @@ impl Parts {
     /// Is the machine with the backend of `config`, which must be usable; `Auto` is threads only.
     pub fn of_machine(config: &Config, reason: String) -> Parts {
         let backends: Box<dyn Backends> = match config.backend {
-            BackendChoice::Uring => Box::new(Rings {
-                by_counter: !Uring::waits_on_words(),
-                callers_enter: !config.callers_enter_no_ring,
-            }),
-            BackendChoice::Kaio => Box::new(NativeAio),
+            BackendChoice::Uring => {
+                let callers_enter = !config.callers_enter_no_ring;
+                Box::new(Rings::new(!Uring::waits_on_words(), callers_enter))
+            }
+            BackendChoice::Kaio => Box::new(NativeAio::default()),
             BackendChoice::Auto | BackendChoice::Threads => Box::new(ThreadsOnly),
         };
         Parts::of_backends(backends, reason)
@@ -96,7 +96,7 @@ impl Parts {
     /// Is the machine with io_uring as it is before Linux 6.7, also on a newer kernel: a ring
     /// cannot wait on a word of memory, and waits on an event counter.
     pub fn with_event_counters(reason: String) -> Parts {
-        Parts::of_backends(Box::new(Rings { by_counter: true, callers_enter: true }), reason)
+        Parts::of_backends(Box::new(Rings::new(true, true)), reason)
     }
 
     /// Is these backends with the machine's clock, and threads.
@@ -141,6 +141,12 @@ pub trait Backends: Send + Sync {
     /// Those of [`Backends::driver_queue`].
     fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
+    /// Says that requests go to the device with this number.
+    fn note_device(&self, _dev: u64) {}
+
+    /// Looks at devices that are new; on the driver's thread, now and then.
+    fn look_at_devices(&self) {}
+
     /// Makes what carries bios that can only be carried by a blocking call.
     ///
     /// # Errors
@@ -180,6 +186,13 @@ struct Rings {
     /// Its rings cannot wait on a word of memory.
     by_counter: bool,
     callers_enter: bool,
+    aio: NativeAio,
+}
+
+impl Rings {
+    fn new(by_counter: bool, callers_enter: bool) -> Rings {
+        Rings { by_counter, callers_enter, aio: NativeAio::default() }
+    }
 }
 
 impl Backends for Rings {
@@ -200,19 +213,34 @@ impl Backends for Rings {
     }
 
     fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Uring::new(DEPTH, Issuer::Single, counter)?))
+        let share = self.aio.tags.share(Submitter::Driver);
+        Ok(Arc::new(Uring::new(DEPTH, Issuer::Single, counter)?.sharing(share)))
     }
 
     fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         match self.callers_enter {
-            true => Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?)),
-            false => NativeAio.own_queue(None),
+            true => {
+                let share = self.aio.tags.share(Submitter::Callers);
+                Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?.sharing(share)))
+            }
+            false => self.aio.own_queue(None),
         }
+    }
+
+    fn note_device(&self, dev: u64) {
+        self.aio.note_device(dev);
+    }
+
+    fn look_at_devices(&self) {
+        self.aio.look_at_devices();
     }
 }
 
 /// The kernel's AIO.
-struct NativeAio;
+#[derive(Default)]
+struct NativeAio {
+    tags: Arc<Tags>,
+}
 
 impl Backends for NativeAio {
     fn name(&self) -> &'static str {
@@ -224,11 +252,20 @@ impl Backends for NativeAio {
     }
 
     fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Kaio::new(DEPTH)?))
+        Ok(Arc::new(Kaio::new(DEPTH)?.sharing(self.tags.share(Submitter::Driver))))
     }
 
     fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting()))
+        let share = self.tags.share(Submitter::Callers);
+        Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting().sharing(share)))
+    }
+
+    fn note_device(&self, dev: u64) {
+        self.tags.note_device(dev);
+    }
+
+    fn look_at_devices(&self) {
+        self.tags.look(inspect::request_tags);
     }
 }
 

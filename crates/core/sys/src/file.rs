@@ -48,6 +48,8 @@ pub mod rwf {
 pub struct Stat {
     /// Device number of the file system.
     pub dev: u64,
+    /// Device number of the block or character device that it is a node of.
+    pub rdev: u64,
     /// Inode number.
     pub ino: u64,
     /// Type and permission bits.
@@ -65,6 +67,11 @@ impl Stat {
     /// Returns the file type bits (`S_IFMT`).
     pub fn file_type(&self) -> u32 {
         self.mode & libc::S_IFMT
+    }
+
+    /// Returns the number of the device on which its data lie.
+    pub fn device(&self) -> u64 {
+        if self.is_block_device() { self.rdev } else { self.dev }
     }
 
     /// Tells whether it is read and written at offsets: a regular file or a block device.
@@ -299,6 +306,7 @@ impl From<&libc::statx> for Stat {
     fn from(st: &libc::statx) -> Stat {
         Stat {
             dev: libc::makedev(st.stx_dev_major, st.stx_dev_minor),
+            rdev: libc::makedev(st.stx_rdev_major, st.stx_rdev_minor),
             ino: st.stx_ino,
             mode: st.stx_mode.into(),
             size: st.stx_size as i64,
@@ -317,6 +325,7 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
     let st = unsafe { st.assume_init() };
     let stat = Stat {
         dev: st.st_dev,
+        rdev: st.st_rdev,
         ino: st.st_ino,
         mode: st.st_mode,
         size: st.st_size,

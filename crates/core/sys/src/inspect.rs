@@ -7,6 +7,7 @@ use crate::{
     fd, sys,
 };
 use core::ffi::CStr;
+use std::ffi::CString;
 
 pub use libc::{
     O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE,
@@ -62,6 +63,27 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
             count => len += count,
         }
     }
+}
+
+/// Returns how many requests the block device with this number takes before the kernel has a
+/// submitter wait: the tags of all its hardware queues. `None`: it has no tags, as a device that is
+/// made of others, or is no block device at all, or there is no /sys.
+///
+/// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
+pub fn request_tags(dev: u64) -> Option<usize> {
+    const QUEUES_MAX: usize = 1024;
+    let (major, minor) = (libc::major(dev), libc::minor(dev));
+    let read = |name: &str| {
+        // A partition has the queue of the device that it is a part of.
+        [".", ".."].into_iter().find_map(|folder| {
+            let path = format!("/sys/dev/block/{major}:{minor}/{folder}/{name}");
+            read_text(&CString::new(path).ok()?).ok()
+        })
+    };
+    let queues = (0..QUEUES_MAX).take_while(|queue| read(&format!("mq/{queue}/nr_tags")).is_some());
+    let queues = queues.count();
+    let tags: usize = read("queue/nr_requests")?.trim().parse().ok()?;
+    (queues > 0).then(|| tags.saturating_mul(queues))
 }
 
 /// Returns the names in the folder `path`, without `.` and `..`; made for /proc.
@@ -249,5 +271,22 @@ mod tests {
     fn files_are_read_and_missing_ones_are_errors() {
         assert!(read_text(c"/proc/self/status").unwrap().contains("Name:"));
         assert_eq!(read_text(c"/proc/self/none"), Err(Errno::NOENT));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no /sys")]
+    fn the_tags_of_a_disk_are_those_that_it_says() {
+        let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let text = |disk: &std::path::Path, name| std::fs::read_to_string(disk.join(name)).ok();
+        for disk in disks.map(|disk| disk.path()) {
+            let dev = text(&disk, "dev").unwrap_or_default();
+            let Some((major, minor)) = dev.trim().split_once(':') else { continue };
+            let dev = libc::makedev(major.parse().unwrap(), minor.parse().unwrap());
+            let queues = std::fs::read_dir(disk.join("mq")).map_or(0, Iterator::count);
+            let each = text(&disk, "queue/nr_requests").and_then(|it| it.trim().parse().ok());
+            let tags = each.map(|each: usize| each * queues).filter(|tags| *tags > 0);
+            assert_eq!(request_tags(dev), tags, "{}", disk.display());
+        }
+        assert_eq!(request_tags(libc::makedev(0, 7)), None, "no device");
     }
 }

@@ -62,6 +62,14 @@ pub fn zero_slowly(ns: u64) {
     with_machine(|world| world.zeroing_ns = ns);
 }
 
+/// Has the device say, in /sys, that it has so many request tags.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn say_tags(tags: u32) {
+    with_machine(|world| world.tags = Some(tags));
+}
+
 /// Draws what would be left of a file if the power failed now, as `faults` says. The run goes on:
 /// one run is judged at many cuts, and at its end.
 ///

@@ -155,6 +155,8 @@ pub(crate) struct World {
     pub(crate) late_ppm: u32,
     /// How long zeroing takes at least, in nanoseconds.
     pub(crate) zeroing_ns: u64,
+    /// How many request tags the device says that it has; `None`: it says nothing.
+    pub(crate) tags: Option<u32>,
     pub(crate) steps: Steps,
     threads: Vec<Thread>,
     running: usize,
@@ -524,6 +526,7 @@ impl Machine {
             knows_no_nowait: false,
             late_ppm: 0,
             zeroing_ns: 0,
+            tags: None,
             steps,
             threads: Vec::new(),
             running: 0,

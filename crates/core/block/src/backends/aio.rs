@@ -6,8 +6,12 @@
 //! wake  ── cancels a poll that never fires, whose event ends the wait
 //! ```
 
+mod book;
+
 use super::aio_blocks::{self, Blocks};
-use crate::{BioOp, BlockBackend, Completion, Limits, Refused, bio::Bio, gate::Gate, slab::Slab};
+use crate::slab::Slab;
+use crate::{BioOp, BlockBackend, Completion, Limits, Refused, Share, bio::Bio, gate::Gate};
+use book::{ANY_THREAD, Before, Book, Claim, Request, claimable, finish, outcome};
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -17,13 +21,12 @@ use nowait_sys::{
     Errno,
     aio::{AioContext, IoEvent, Iocb},
     eventfd::EventFd,
-    file::{IoVec, rwf},
+    file::rwf,
     futex,
     mistake::{self, Mistake},
     thread::this_thread,
     time::Deadline,
 };
-use std::sync::Arc;
 
 /// `data` of the poll that ends a wait; keys of requests have bit 63 clear.
 const ALARM: u64 = 1 << 63;
@@ -65,75 +68,10 @@ pub struct Kaio {
     /// What the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
+    /// Of what the queues of an engine have at devices.
+    share: Option<Share>,
     /// Flags of every transfer that is queued (RWF_*), besides its own.
     rw_flags: u32,
-}
-
-struct Book {
-    requests: Slab<Request>,
-    /// Those queued, not submitted, each with the thread that has queued it; 0: the kernel had no
-    /// room for it.
-    pending: Vec<(i32, u64)>,
-    /// Threads that ask the kernel for events: meanwhile the ring is its own. A thread that ended
-    /// there is counted for ever, and then the kernel is always asked.
-    asking: usize,
-    /// The place in the ring behind the last event that was dealt with.
-    dealt_with: u32,
-    /// How many events were taken and dealt with.
-    events_total: u64,
-    /// Commits in a row that have waited in vain for events that another thread had taken: it has
-    /// ended with them, or does not get a processor.
-    waits_in_vain: u32,
-}
-
-const ANY_THREAD: i32 = 0;
-
-/// How the events stood before requests were submitted.
-#[derive(Clone, Copy)]
-struct Before {
-    /// The place of the next one to come.
-    tail: u32,
-    /// [`Book::events_total`].
-    events_total: u64,
-}
-
-struct Request {
-    token: u64,
-    /// The events a poll asks for, those that need no asking included.
-    poll: Option<u16>,
-    cancelled: bool,
-    /// What a transfer is to move; `None`: it is none, or asks itself not to wait, or may wait.
-    claimable: Option<u64>,
-    claim: Claim,
-    _segments: Option<Arc<[IoVec]>>,
-}
-
-/// Which thread gets a request that the kernel refuses, or ends short.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    Reaper,
-    /// The one that commits it, and is in `commit_or_refuse`.
-    Committer,
-    /// The same, and the kernel has said this.
-    Refused(i64),
-}
-
-impl Request {
-    /// Takes note of a result that the committing thread is to have; false: the reaper is.
-    fn claims(&mut self, result: i64) -> bool {
-        let claims = self.is_unfinished(result);
-        if claims {
-            self.claim = Claim::Refused(result);
-        }
-        claims
-    }
-
-    /// Tells whether the committing thread is to have this result.
-    fn is_unfinished(&self, result: i64) -> bool {
-        let is_short = |len: u64| (0..len as i64).contains(&result);
-        self.claim == Claim::Committer
-            && (is_refusal(result) || self.claimable.is_some_and(is_short))
-    }
 }
 
 impl Kaio {
@@ -175,6 +113,7 @@ impl Kaio {
             deaf: AtomicBool::new(false),
             anchor: EventFd::new()?.moved_high(),
             depth: depth as usize,
+            share: None,
             rw_flags: 0,
         })
     }
@@ -186,6 +125,17 @@ impl Kaio {
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
+    }
+
+    /// Has it say that it has room only where devices have, as far as `share` goes.
+    #[must_use]
+    pub fn sharing(self, share: Share) -> Kaio {
+        Kaio { share: Some(share), ..self }
+    }
+
+    /// Says how many requests it has, under the lock of the book.
+    fn publish(&self, book: &Book) {
+        self.share.iter().for_each(|share| share.publish(book.requests.len()));
     }
 
     /// Tells, without a system call, whether `reap` would find something.
@@ -264,6 +214,7 @@ impl Kaio {
         }
         let failed = Completion { token: request.token, result: Err(errno) };
         book.requests.remove(key);
+        self.publish(&book);
         drop(book);
         self.end_here(&mut vec![failed]);
     }
@@ -296,6 +247,7 @@ impl Kaio {
                 unsafe { self.context.take(|event| alarm |= self.end(&mut book, event, done)) };
             book.dealt_with = self.context.head();
             book.events_total += taken as u64;
+            self.publish(&book);
             if taken >= min {
                 drop(book);
                 self.pass_on(alarm && min == 0);
@@ -314,6 +266,7 @@ impl Kaio {
         }
         book.dealt_with = self.context.after(book.dealt_with, count as u32);
         book.events_total += count as u64;
+        self.publish(&book);
         drop(book);
         self.pass_on(alarm && min == 0);
         Ok(count)
@@ -381,6 +334,7 @@ impl Kaio {
                     book.requests.remove(*key);
                 }
             }
+            self.publish(&book);
             if all_seen {
                 book.waits_in_vain = 0;
             } else if left == 0 {
@@ -457,6 +411,7 @@ impl Kaio {
         let block = aio_blocks::of_bio(bio, key, rw_flags);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
+        self.publish(book);
         Some(key)
     }
 
@@ -599,7 +554,9 @@ impl BlockBackend for Kaio {
         // SAFETY: the block's memory lives until its event, as in `submit`.
         match unsafe { self.context.submit(&mut [self.block(key)]) } {
             Ok(0) | Err(Errno::AGAIN) => {
-                self.book.lock().requests.remove(key);
+                let mut book = self.book.lock();
+                book.requests.remove(key);
+                self.publish(&book);
                 return Err(bio);
             }
             Ok(_) => self.call_dozing(),
@@ -664,36 +621,14 @@ impl BlockBackend for Kaio {
         self.cancel_in_kernel(key);
     }
 
+    fn has_room(&self, more: usize) -> bool {
+        self.in_flight() + more <= self.depth
+            && self.share.as_ref().is_none_or(|share| share.has_room(more))
+    }
+
     fn in_flight(&self) -> usize {
         self.book.lock().requests.len() + self.failed.lock().len()
     }
-}
-
-/// Returns what a transfer is to move, unless it asks itself not to wait: then what the kernel says
-/// is its result.
-fn claimable(bio: &Bio) -> Option<u64> {
-    let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
-    (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)
-}
-
-fn outcome(result: i64) -> Result<u32, Errno> {
-    if result < 0 { Err(Errno::new(-result as i32)) } else { Ok(result as u32) }
-}
-
-/// Tells whether a transfer ended so because the kernel would have waited (RWF_NOWAIT).
-fn is_refusal(result: i64) -> bool {
-    [Errno::AGAIN, Errno::OPNOTSUPP].map(|it| -i64::from(it.raw())).contains(&result)
-}
-
-fn finish(request: &Request, result: i64) -> Completion {
-    let result = match (result, request.poll) {
-        (0, Some(_)) if request.cancelled => Err(Errno::CANCELED),
-        (result, _) if result < 0 => Err(Errno::new(-result as i32)),
-        // The kernel adds what else it was told when the events came (POLLRDNORM).
-        (ready, Some(events)) => Ok(ready as u32 & u32::from(events)),
-        (bytes, None) => Ok(bytes as u32),
-    };
-    Completion { token: request.token, result }
 }
 
 #[cfg(test)]

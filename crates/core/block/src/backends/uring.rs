@@ -12,7 +12,7 @@ use super::{
     uring_requests::{Request, Requests},
 };
 use crate::{
-    BlockBackend, Completion, Limits,
+    BlockBackend, Completion, Limits, Share,
     bio::{Bio, Descriptor},
     gate::Gate,
     probe::aside,
@@ -66,6 +66,8 @@ pub struct Uring {
     issuer_thread: i32,
     process: i32,
     depth: usize,
+    /// Of what the queues of an engine have at devices.
+    share: Option<Share>,
 }
 
 /// How the sleeper is roused.
@@ -144,7 +146,15 @@ impl Uring {
             issuer_thread: this_thread(),
             process: thread::process_id(),
             depth,
+            share: None,
         })
+    }
+
+    /// Has it say that it has room only where devices have, as far as `share` goes.
+    #[must_use]
+    pub fn sharing(mut self, share: Share) -> Uring {
+        self.share = Some(share);
+        self
     }
 
     /// Tells, without a system call, whether `reap` would find something.
@@ -300,6 +310,7 @@ impl Uring {
     /// Publishes what is in flight now, for looks without the lock.
     fn count(&self, requests: &Requests) {
         self.on_devices.store(requests.on_devices(), Relaxed);
+        self.share.iter().for_each(|share| share.publish(requests.on_devices()));
         self.in_flight.store(requests.len(), Release);
     }
 
@@ -458,6 +469,7 @@ impl BlockBackend for Uring {
 
     fn has_room(&self, more: usize) -> bool {
         self.on_devices.load(Relaxed) + more <= self.depth
+            && self.share.as_ref().is_none_or(|share| share.has_room(more))
     }
 }
 

@@ -94,7 +94,7 @@ impl<'a> Submission<'a> {
             Ok(write) => write,
             Err(started) => return Ok(started),
         };
-        let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
+        let fs = self.context.engine().filesystem(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
         let tries = self.tries_inline(command).is_ok() && (!synchronous || fs.in_memory);
@@ -156,7 +156,7 @@ impl<'a> Submission<'a> {
         reason: Reason,
     ) -> Result<Started, Errno> {
         let engine = self.context.engine();
-        let fs = engine.filesystems().of(stat, command.fd)?;
+        let fs = engine.filesystem(stat, command.fd)?;
         let (range, _) = reach(command);
         let on_driver = self.on_driver(command, stat)?;
         let copies = on_driver == OnDriver::Copies;

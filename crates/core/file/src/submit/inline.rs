@@ -67,7 +67,7 @@ impl Submission<'_> {
             return Ok(false);
         }
         let stat = *status.stat()?;
-        let fs = self.context.engine().filesystems().of(&stat, fd)?;
+        let fs = self.context.engine().filesystem(&stat, fd)?;
         if stat.has_offsets() {
             history.is_in_memory(fd, fs.in_memory);
         }

@@ -14,7 +14,7 @@ impl Engine {
     /// Those of fcntl(2).
     pub fn flags_of_kept(&self, fd: i32, stat: &Stat) -> Result<Flags, Errno> {
         let flags = file::status_flags(fd)?;
-        let is_in_memory = || self.filesystems().of(stat, fd).is_ok_and(|fs| fs.in_memory);
+        let is_in_memory = || self.filesystem(stat, fd).is_ok_and(|fs| fs.in_memory);
         let is_in_memory = stat.has_offsets() && is_in_memory();
         Ok(if is_in_memory { Flags::InMemory(flags) } else { Flags::Read(flags) })
     }

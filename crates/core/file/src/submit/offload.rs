@@ -13,7 +13,7 @@ impl Submission<'_> {
         let engine = self.context.engine();
         if self.context.mode != SubmitMode::Offload
             || engine.driver().is_none()
-            || !engine.filesystems().of(stat, command.fd)?.in_memory
+            || !engine.filesystem(stat, command.fd)?.in_memory
         {
             return Ok(OnDriver::Nothing);
         }

@@ -109,6 +109,18 @@ impl World {
         is_free
     }
 
+    /// Makes the file that says something of the device.
+    fn attribute(&mut self, path: &str) -> Option<u64> {
+        let (text, at) = (format!("{}\n", self.tags?), self.now);
+        let name = ["queue/nr_requests", "mq/0/nr_tags"].into_iter().find(|it| path.ends_with(it));
+        name.filter(|_| path.starts_with("/sys/dev/block/8:1/"))?;
+        let ino = self.new_inode(true);
+        let inode = self.inode(ino);
+        inode.medium.write(0, text.as_bytes());
+        inode.is_written(0, text.len() as u64, at);
+        Some(ino)
+    }
+
     fn new_inode(&mut self, in_memory: bool) -> u64 {
         let ino = self.new_id() as u64;
         self.kernel.files.inodes.insert(ino, Inode::new(in_memory));
@@ -151,6 +163,10 @@ pub(super) unsafe fn openat(cpu: &mut Cpu<'_>, [_, path, flags, ..]: [usize; 6])
     if let Some(number) = path.strip_prefix("/proc/thread-self/fd/") {
         let (_, ino) = cpu.file(number.parse().map_err(|_| libc::ENOENT)?)?;
         return cpu.open(What::File(ino), flags & !libc::O_CLOEXEC, 0);
+    }
+    if path.starts_with("/sys/") {
+        let ino = cpu.attribute(path).ok_or(libc::ENOENT)?;
+        return cpu.open(What::File(ino), libc::O_RDONLY, 0);
     }
     let known = cpu.kernel.files.names.get(path).copied();
     let ino = match known {

@@ -37,7 +37,8 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
 }
 
 /// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7, in
-/// some of those with one before 5.11; in some with files or devices that refuse RWF_NOWAIT.
+/// some of those with one before 5.11; in some with files or devices that refuse RWF_NOWAIT, or
+/// with a device of few request tags.
 fn begin(program: Program, seed: u64) {
     // Drawn apart: all else is as in a run without.
     if Prng::new(seed ^ 0x67).chance(250_000) {
@@ -51,6 +52,10 @@ fn begin(program: Program, seed: u64) {
         1 => nowait_machine::refuse_late(20_000),
         2 => nowait_machine::refuse_late(500_000),
         _ => {}
+    }
+    let mut tags = Prng::new(seed ^ 0x7a6);
+    if tags.chance(300_000) {
+        nowait_machine::say_tags([2, 8, 32][tags.index(3)]);
     }
     program(seed);
 }

@@ -1,7 +1,7 @@
 //! Tests of a ring: its alarm, and completions that do not fit.
 
 use super::*;
-use crate::bio::BioOp;
+use crate::bio::{BioOp, Segments};
 use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use nowait_sys::{eventfd::EventFd, fd, fdtable, own_thread::OwnThread};
 use std::os::fd::AsRawFd;
@@ -211,4 +211,26 @@ fn wake_by_a_counter_ends_the_wait() {
             });
         }
     }
+}
+
+/// Polls of what is silent take no tags; all else does, until it was reaped.
+#[test]
+fn a_ring_has_room_where_devices_have_tags() {
+    let tags = Arc::new(crate::Tags::default());
+    tags.note_device(1);
+    tags.look(|_| Some(2));
+    let test = "a_ring_has_room_where_devices_have_tags";
+    let Some(uring) = with(Issuer::Any, None, test) else { return };
+    let uring = uring.sharing(tags.share(crate::Submitter::Callers));
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert!(uring.has_room(2) && !uring.has_room(3));
+    // SAFETY: an fsync has no memory.
+    let bio = |token| unsafe { Bio::new(BioOp::Fsync, file.as_raw_fd(), Segments::NONE, 0, token) };
+    uring.queue(bio(1)).unwrap();
+    uring.queue(bio(2)).unwrap();
+    uring.queue(bio(3)).expect("what it is given it takes");
+    assert!(!uring.has_room(1));
+    let mut done = Vec::new();
+    uring.reap(&mut done, 3, Deadline::NEVER).unwrap();
+    assert!(done.len() == 3 && uring.has_room(2));
 }
