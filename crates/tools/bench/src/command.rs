@@ -10,13 +10,15 @@ use crate::futures::{FuturesArgs, run_futures};
 use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
 use crate::programs::{ProgramsArgs, run_programs};
+use crate::python::{PythonArgs, run_python};
 use crate::remote::{RemoteArgs, run_remote};
 use crate::serve::{ServeBenchArgs, run_serve};
 use crate::submit::{run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
 use crate::workload::{
-    AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, PrefetchArgs, RandrwArgs, RawioArgs,
-    run_aio_stress, run_cached, run_cleaner, run_growth, run_prefetch, run_randrw, run_rawio,
+    AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, LimitsArgs, PrefetchArgs, RandrwArgs,
+    RawioArgs, run_aio_stress, run_cached, run_cleaner, run_growth, run_limits, run_prefetch,
+    run_randrw, run_rawio,
 };
 
 /// What can be measured.
@@ -38,11 +40,14 @@ pub enum Bench {
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(MixedArgs),
     /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
+    #[command(visible_alias = "loop")]
     Serve(ServeBenchArgs),
     /// Measure images on an object store, with a network of a chosen delay before it.
     Remote(RemoteArgs),
     /// Measure real programs, unmodified, with and without nowait: QEMU and others as installed.
     Programs(ProgramsArgs),
+    /// Measure the Python package against other ways to read files in an event loop.
+    Python(PythonArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
     AioStress(AioStressArgs),
     /// Measure asynchronous requests against synchronous threads, as rawiobench does.
@@ -53,6 +58,8 @@ pub enum Bench {
     Cleaner(CleanerArgs),
     /// Measure prefetchers of a database, one with asynchronous I/O against many without.
     Prefetch(PrefetchArgs),
+    /// Measure what this machine does at best, beside what the kernel and nowait make of it.
+    Limits(LimitsArgs),
     /// Measure what becomes of a request as requests, files, contexts and threads grow in number.
     Growth(GrowthArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
@@ -81,11 +88,13 @@ impl Bench {
             Self::Serve(args) => run_serve(args).map(drop),
             Self::Remote(args) => run_remote(args).map(drop),
             Self::Programs(args) => run_programs(args).map(drop),
+            Self::Python(args) => run_python(args),
             Self::AioStress(args) => run_aio_stress(args).map(drop),
             Self::Rawio(args) => run_rawio(args).map(drop),
             Self::Randrw(args) => run_randrw(args).map(drop),
             Self::Cleaner(args) => run_cleaner(args).map(drop),
             Self::Prefetch(args) => run_prefetch(args).map(drop),
+            Self::Limits(args) => run_limits(args).map(drop),
             Self::Growth(args) => run_growth(args).map(drop),
             Self::Paper(args) => run_paper(args).map(drop),
             Self::Compare(args) => run_compare(args),

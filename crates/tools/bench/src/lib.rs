@@ -13,6 +13,7 @@
 //!    remote     images on an object store         server
 //!    programs   programs as they are installed    server, seccomp, drivers of their own
 //!    vector, fairness, mixed                      an engine in this process (rig)
+//!    python     the benchmark of the Python package, run as it is
 //!    paper      the sources' experiments, simulated; on a device: workload
 //!
 //!  layout, pattern, cache    test files and the page cache before a run
@@ -49,6 +50,7 @@ mod pattern;
 mod peers;
 mod programs;
 mod progress;
+mod python;
 mod remote;
 mod report;
 mod rig;

@@ -250,3 +250,9 @@ fn the_curves_of_growth_are_drawn() {
     assert!(page.contains("Against the number of threads"), "{stderr}");
     assert!(page.contains("memory that the engine adds"));
 }
+
+#[test]
+fn limits_stand_beside_what_is_made_of_them() {
+    let wanted = ["empty-call", "memcpy", "io_uring-registered", "nowait-user", "nowait-direct"];
+    runs(&["limits"], &wanted, 11);
+}

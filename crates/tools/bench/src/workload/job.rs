@@ -7,6 +7,7 @@ use std::time::Duration;
 use nowait::{BackendChoice, SubmitMode};
 use serde::{Deserialize, Serialize};
 
+use super::limits::Act;
 use crate::metric::{Metric, Sample};
 use crate::offsets::Access;
 use crate::peers::Place;
@@ -123,6 +124,7 @@ pub(crate) enum Work {
     Prefetch(Prefetch),
     Cached(Cached),
     Growth(Growth),
+    Act(Act),
 }
 
 /// Blocks are read and written, by threads that keep a number of requests in flight.
@@ -260,7 +262,7 @@ impl Work {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,
             Self::Cleaner(_) => true,
-            Self::Prefetch(_) | Self::Growth(_) => false,
+            Self::Prefetch(_) | Self::Growth(_) | Self::Act(_) => false,
             Self::Cached(cached) => cached.write,
         }
     }

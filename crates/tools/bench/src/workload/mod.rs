@@ -9,6 +9,7 @@
 //!             └─ run ─► peers::registry            the program of one run, and its engine
 //!                 ├─ transfer       blocks, by threads with a depth each
 //!                 ├─ cached         blocks of a cached file
+//!                 ├─ limits         what cannot be avoided
 //!                 ├─ growth         ever more requests, files, contexts, threads
 //!                 ├─ database       agents, a pool of pages, page cleaners
 //!                 └─ scan           scans, and prefetchers that read for them
@@ -26,6 +27,7 @@ mod device;
 mod drives;
 mod growth;
 mod job;
+mod limits;
 mod paper;
 mod prefetch;
 mod randrw;
@@ -39,6 +41,7 @@ pub(crate) use aio_stress::{AioStressArgs, run_aio_stress};
 pub(crate) use cached_cases::{CachedArgs, run_cached};
 pub(crate) use cleaner::{CleanerArgs, run_cleaner};
 pub(crate) use growth::{GrowthArgs, run_growth};
+pub(crate) use limits::{LimitsArgs, run_limits};
 pub(crate) use paper::{PaperPlan, run as run_paper_on};
 pub(crate) use prefetch::{PrefetchArgs, run_prefetch};
 pub(crate) use randrw::{RandrwArgs, run_randrw};

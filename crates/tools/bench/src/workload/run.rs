@@ -8,7 +8,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use super::job::{self, Backend, Job, Outcome, Work};
-use super::{cached, database, growth, scan, transfer};
+use super::{cached, database, growth, limits, scan, transfer};
 use crate::error::{BenchError, Context, Result};
 use crate::launch;
 use crate::memory;
@@ -99,6 +99,7 @@ fn carry_out(job: &Job) -> Result<Sample> {
             let kernel = !engine.is_native();
             growth::Run { job, growth }.carry_out(kernel)
         }
+        Work::Act(act) => limits::act_out(job, act),
         Work::Cached(work) => {
             // Before the file is mapped: it is populated from what is cached then.
             if !engine.has_own_cache() && !engine.direct {

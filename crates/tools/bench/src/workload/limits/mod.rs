@@ -1,0 +1,67 @@
+//! `bench limits`: what a machine does at best, beside what the kernel and nowait make of it.
+//!
+//! ```text
+//!  cases   each with the limit first: what cannot be avoided
+//!  act     what cannot be avoided, as a program of a few lines: a call, a copy, a wake-up
+//! ```
+//!
+//! What is no act is one of the engines: the device by the way that costs least.
+
+mod act;
+mod cases;
+
+use clap::Args;
+
+use super::args::CommonArgs;
+use super::suite::{self, Suite};
+use crate::args::Defaults;
+use crate::error::Result;
+use crate::measurement::{Measurement, Pairs};
+use crate::progress::Progress;
+
+pub(super) use act::{Act, run as act_out};
+
+const EXAMPLES: &str = "\
+Five runs of 1 s on 1G: five minutes. With --quick 150 ms on 256M: one minute.
+
+Examples:
+  nowait bench limits                         every limit, and how far nowait is from it
+  nowait bench limits --case copy-4k,disk-4k --rounds 9
+  nowait bench limits --list                  what is compared, nothing run";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 5,
+    runtime_ms: [1000, 150],
+    size_bytes: [1 << 30, 256 << 20],
+    least_bytes: 16 << 20,
+};
+
+/// Measures what this machine does at best, beside what the kernel and nowait make of it.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LimitsArgs {
+    /// What to measure, on which device, and reports
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Runs every case, prints a table of each with the ratios to its limit, and writes the reports
+/// asked for.
+///
+/// # Errors
+/// Something is missing, a run failed or read wrong bytes, a report cannot be written, or the user
+/// asked to stop.
+pub(crate) fn run_limits(args: &LimitsArgs) -> Result<Option<Measurement>> {
+    let common = &args.common;
+    let cases = common.measure.select_subjects(cases::cases()?)?;
+    let plan = common.plan("limits", &DEFAULTS)?;
+    common.measure.run(cases, |cases| {
+        let progress = Progress::new();
+        let device = suite::prepare(&plan, &progress)?;
+        let mut suite = Suite::new(&plan, device.files(), &progress)?;
+        suite.expect(&cases);
+        progress.start_runs();
+        let measured = suite.measure(&cases);
+        Ok(Measurement { pairs: Pairs::WithFirst, ..suite.finish(measured) })
+    })
+}
