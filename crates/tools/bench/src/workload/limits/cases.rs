@@ -19,6 +19,14 @@ const SOCKET_COLUMNS: &[Metric] = &[Iops, BytesPerS, CpuUsPerIo, ContextSwitches
 /// One way: a name, the engine, and what it is.
 type Way = (&'static str, &'static str, &'static str, Work);
 
+/// The subject without `io_uring`.
+const NO_RING: &str = "nowait-kaio";
+/// What is written of the size: a file of its own, because what is in memory is checked to be as it
+/// was laid out.
+pub(super) const WRITTEN: Share = Share(1, 4);
+/// The case that writes.
+pub(super) const DURABLE: &str = "durable-4k";
+
 /// All of it is in memory.
 const HIT: Cached = Cached {
     write: false,
@@ -40,7 +48,7 @@ pub(super) fn cases() -> Result<Vec<Case<Recipe>>> {
     }
     all.push(disk("disk-4k", "direct reads of 4 KiB at random places", 4 << 10, 0)?);
     all.push(disk("disk-64k", "direct reads of 64 KiB at random places", 64 << 10, 0)?);
-    all.push(disk("durable-4k", "direct O_DSYNC writes of 4 KiB", 4 << 10, 100)?);
+    all.push(disk(DURABLE, "direct O_DSYNC writes of 4 KiB", 4 << 10, 100)?);
     all.push(first_touch()?);
     all.push(socket("socket-4k", 4 << 10)?);
     all.push(socket("socket-128k", 128 << 10)?);
@@ -136,11 +144,18 @@ fn disk(
         ("psync-32", "psync-direct", "32 threads that pread or pwrite", threads),
         ("libaio", "kaio-direct", "native AIO", deep),
         ("nowait-direct", "nowait-direct", "nowait, O_DIRECT", deep),
+        (NO_RING, "nowait-direct", "the same without io_uring", deep),
         ("nowait-user", "nowait-user", user, deep),
     ];
     let mut case = case((name, title, about), DISK_COLUMNS, &ways)?;
     for subject in &mut case.subjects {
         subject.job.sync = write_percent > 0;
+        if subject.name == NO_RING {
+            subject.job.backend = Backend::Kaio;
+        }
+        if write_percent > 0 {
+            subject.job.set = WRITTEN;
+        }
         // Its cache holds an eighth: nearly all reads miss, as after a long time.
         subject.job.pool = Share(1, 8);
     }

@@ -10,12 +10,15 @@
 mod act;
 mod cases;
 
+use std::path::Path;
+
 use clap::Args;
 
 use super::args::CommonArgs;
-use super::suite::{self, Suite};
+use super::suite::{self, Plan, Suite};
 use crate::args::Defaults;
 use crate::error::Result;
+use crate::layout::TestFile;
 use crate::measurement::{Measurement, Pairs};
 use crate::progress::Progress;
 
@@ -58,10 +61,34 @@ pub(crate) fn run_limits(args: &LimitsArgs) -> Result<Option<Measurement>> {
     common.measure.run(cases, |cases| {
         let progress = Progress::new();
         let device = suite::prepare(&plan, &progress)?;
-        let mut suite = Suite::new(&plan, device.files(), &progress)?;
+        let written = written_beside(&device.path, &plan, &progress)?;
+        let mut cases = cases;
+        let mut files = device.files();
+        match &written {
+            Some(written) => files.write = written.path().to_owned(),
+            None => cases.retain(|case| case.name != cases::DURABLE),
+        }
+        let mut suite = Suite::new(&plan, files, &progress)?;
+        if written.is_none() {
+            let why = format!("{}: {} is no file", cases::DURABLE, device.path.display());
+            suite.note(format!("left out {why}"));
+        }
         suite.expect(&cases);
         progress.start_runs();
         let measured = suite.measure(&cases);
         Ok(Measurement { pairs: Pairs::WithFirst, ..suite.finish(measured) })
     })
+}
+
+/// Lays out the file that is written; a block device has none beside it.
+fn written_beside(path: &Path, plan: &Plan, progress: &Progress) -> Result<Option<TestFile>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".written");
+    let file = TestFile::with_pattern(path.with_file_name(name), plan.keep);
+    let size_bytes = cases::WRITTEN.of(plan.extent.size_bytes);
+    file.lay_out(size_bytes, 0, &|_| true, &|written| progress.laying_out(written, size_bytes))?;
+    Ok(Some(file))
 }
