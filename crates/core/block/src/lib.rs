@@ -31,4 +31,4 @@ pub use bio::{Bio, BioOp, Completion, Segments, WorkerHints};
 pub use fair::Fair;
 pub use lane::Lane;
 pub use slab::Slab;
-pub use tags::{Share, Submitter, Tags};
+pub use tags::{Disk, Share, Submitter, Tags};

@@ -1,45 +1,79 @@
-//! Request tags: how many requests the queues of an engine have at devices together.
+//! Request tags: how many requests the queues of an engine have at a disk together.
 //!
-//! A block device has a tag for each request, mostly 256 of them, and three quarters of these for
-//! writes (mq-deadline). Where they have run out, the kernel has the next submitter sleep inside
-//! its system call. Each queue of an engine keeps within that, and together they must, too. The
-//! queues of contexts come first, since nothing is cheaper; what finds no room there goes by the
-//! driver, and while that has to wait as well, contexts take no more than half.
+//! A disk has a tag for each request, mostly 256 of them, and three quarters of these for writes
+//! (mq-deadline). Where they have run out, the kernel has the next submitter sleep inside its
+//! system call. Each queue of an engine keeps within that by itself; that they do so together is
+//! seen to here. What finds no room in a context's queue goes by the driver, which waits for it in
+//! its own thread.
 //!
-//! All of this is a matter of time, not of correctness: looks are not exact, and a queue takes what
-//! it is given.
+//! This is a matter of time, not of correctness: looks are not exact, a queue takes what it is
+//! given, and there is no limit where the disk is not known to have one. That is so, too, where
+//! files lie on several disks: a count of all would limit none of them.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use std::sync::Arc;
 
-/// So many devices are told apart; with more of them there is no limit.
+/// So many file systems are told apart.
 const DEVICES: usize = 16;
-/// A device whose tags are not known, or that has none.
+/// Disks with fewer tags merge requests that adjoin before they take one: to count each would slow
+/// them down. (In a simulation there are few requests, and fewer tags.)
+const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
+/// What a queue may always have: those of others may have ended, and wait in a ring for a look.
+const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
 const ENDLESS: usize = usize::MAX;
+/// As most disks have them, until it is known how many there are.
+const GUESS: usize = of_tags(256);
+
+/// Returns how many of them may be taken: what mq-deadline has for writes.
+const fn of_tags(tags: usize) -> usize {
+    tags / 4 * 3
+}
+
+/// A disk, as the system says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The number of the whole disk.
+    pub dev: u64,
+    /// How many requests it takes.
+    pub tags: usize,
+}
 
 /// The tags that the queues of an engine share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tags {
+    hot: Hot,
+    /// The device numbers of the file systems that were used; 0: none.
+    devices: [AtomicU64; DEVICES],
+    /// There are more of them than that.
+    overflows: AtomicBool,
+    /// There are some at which [`Tags::look`] has not looked.
+    has_news: AtomicBool,
+}
+
+/// What changes with each batch, on a line of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Hot {
     of_callers: AtomicUsize,
     of_driver: AtomicUsize,
     /// The driver has requests, and no tags for them.
     driver_waits: AtomicBool,
-    devices: [Device; DEVICES],
-    /// There are devices at which [`Tags::look`] has not looked.
-    has_news: AtomicBool,
-    /// What the queues may have.
-    total: AtomicUsize,
+    /// What all queues may have.
+    limit: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
-struct Device {
-    /// Its number; 0: none yet.
-    dev: AtomicU64,
-    /// What was found; 0: nothing yet.
-    tags: AtomicUsize,
+impl Default for Hot {
+    fn default() -> Hot {
+        Hot {
+            of_callers: AtomicUsize::new(0),
+            of_driver: AtomicUsize::new(0),
+            driver_waits: AtomicBool::new(false),
+            limit: AtomicUsize::new(ENDLESS),
+        }
+    }
 }
 
 /// Which threads submit to a queue.
@@ -51,25 +85,12 @@ pub enum Submitter {
     Driver,
 }
 
-/// What one queue takes of the tags; given back when it is dropped.
+/// What one queue has of the tags; given back when it is dropped.
 #[derive(Debug)]
 pub struct Share {
     tags: Arc<Tags>,
     submitter: Submitter,
     taken: AtomicUsize,
-}
-
-impl Default for Tags {
-    fn default() -> Tags {
-        Tags {
-            of_callers: AtomicUsize::new(0),
-            of_driver: AtomicUsize::new(0),
-            driver_waits: AtomicBool::new(false),
-            devices: Default::default(),
-            has_news: AtomicBool::new(false),
-            total: AtomicUsize::new(ENDLESS),
-        }
-    }
 }
 
 impl Tags {
@@ -78,48 +99,52 @@ impl Tags {
         Share { tags: self.clone(), submitter, taken: AtomicUsize::new(0) }
     }
 
-    /// Says that requests go to the device with this number. There is no limit until its tags were
-    /// looked at.
-    pub fn note_device(&self, dev: u64) {
-        for device in &self.devices {
-            let known = device.dev.load(Acquire);
-            if known == dev {
-                return;
-            }
-            if known != 0 {
-                continue;
-            }
-            match device.dev.compare_exchange(0, dev, AcqRel, Acquire) {
-                Ok(_) => break,
-                Err(other) if other == dev => return,
-                Err(_) => {}
-            }
-        }
-        self.total.store(ENDLESS, Relaxed);
-        self.has_news.store(true, SeqCst);
+    /// Tells whether [`Tags::note_device`] has seen this number.
+    pub fn knows_device(&self, dev: u64) -> bool {
+        self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }
 
-    /// Finds out how many tags devices have that are new; `tags_of` knows, or says `None` of one
-    /// that has none. Not made for several threads at once.
-    pub fn look(&self, tags_of: impl Fn(u64) -> Option<usize>) {
+    /// Says that requests go to files with this device number; true: for the first time, and a
+    /// look is due.
+    pub fn note_device(&self, dev: u64) -> bool {
+        if self.knows_device(dev) {
+            return false;
+        }
+        let takes = |slot: &AtomicU64| match slot.compare_exchange(0, dev, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(other) => other == dev,
+        };
+        if !self.devices.iter().any(takes) {
+            self.overflows.store(true, Relaxed);
+        }
+        self.has_news.store(true, SeqCst);
+        self.hot.limit.store(GUESS, SeqCst);
+        true
+    }
+
+    /// Finds out whether all that was noted lies on one disk, and how many tags that has; `disk_of`
+    /// knows. For one thread at a time.
+    pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
         }
-        let mut total: usize = 0;
-        for device in &self.devices {
-            let dev = device.dev.load(Acquire);
-            if dev == 0 {
-                break;
-            }
-            if device.tags.load(Relaxed) == 0 {
-                device.tags.store(tags_of(dev).unwrap_or(ENDLESS).max(1), Relaxed);
-            }
-            total = total.saturating_add(device.tags.load(Relaxed));
+        let noted = self.devices.iter().map(|it| it.load(Acquire)).take_while(|dev| *dev != 0);
+        let mut disks = noted.map(disk_of);
+        let first = disks.next().flatten().filter(|disk| disk.tags >= TAGS_MIN);
+        let is_one = !self.overflows.load(Relaxed) && disks.all(|disk| disk == first);
+        let limit = first.filter(|_| is_one).map_or(ENDLESS, |disk| of_tags(disk.tags));
+        self.hot.limit.store(limit, SeqCst);
+        if self.has_news.load(SeqCst) {
+            // Noted meanwhile: the limit is of another disk, perhaps.
+            self.hot.limit.store(GUESS, SeqCst);
         }
-        let is_full = self.devices.iter().all(|device| device.dev.load(Relaxed) != 0);
-        let total = if is_full { ENDLESS } else { total };
-        // Other programs, and the file system itself, need some as well.
-        self.total.store(total - total / 8, Release);
+    }
+
+    /// Says whether the driver has requests, and no tags for them: contexts leave it a third.
+    pub fn driver_waits(&self, waits: bool) {
+        if self.hot.driver_waits.load(Relaxed) != waits {
+            self.hot.driver_waits.store(waits, Relaxed);
+        }
     }
 }
 
@@ -130,35 +155,31 @@ impl Share {
         if now != before {
             self.taken.store(now, Relaxed);
             let taken = match self.submitter {
-                Submitter::Callers => &self.tags.of_callers,
-                Submitter::Driver => &self.tags.of_driver,
+                Submitter::Callers => &self.tags.hot.of_callers,
+                Submitter::Driver => &self.tags.hot.of_driver,
             };
             // Wraps around where it falls.
             taken.fetch_add(now.wrapping_sub(before), Relaxed);
         }
     }
 
-    /// Tells whether there are tags for so many requests more.
-    pub fn has_room(&self, more: usize) -> bool {
-        let tags = &self.tags;
-        let total = tags.total.load(Relaxed);
-        let (callers, driver) = (tags.of_callers.load(Relaxed), tags.of_driver.load(Relaxed));
-        let (fits, always_of_driver) = (callers + driver + more <= total, total / 7);
+    /// Tells whether a queue that has `own` requests should take so many more.
+    pub fn has_room(&self, own: usize, more: usize) -> bool {
+        let hot = &self.tags.hot;
+        let limit = hot.limit.load(Relaxed);
+        // A queue with nothing in flight would wait for an end that does not come.
+        if limit == ENDLESS || own == 0 || own + more <= ALWAYS {
+            return true;
+        }
+        // What was queued and not said yet is this queue's.
+        let more = more + own.saturating_sub(self.taken.load(Relaxed));
+        let (callers, driver) = (hot.of_callers.load(Relaxed), hot.of_driver.load(Relaxed));
         match self.submitter {
             Submitter::Callers => {
-                let waits = tags.driver_waits.load(Relaxed);
-                let most = if waits { total / 2 } else { total - always_of_driver };
-                fits && callers + more <= most
+                let leaves = if hot.driver_waits.load(Relaxed) { limit / 3 } else { 0 };
+                callers + more <= limit - leaves
             }
-            Submitter::Driver => {
-                // One that has nothing in flight would not be called when tags are given back.
-                let has_none = self.taken.load(Relaxed) == 0;
-                let has_room = fits || has_none || driver + more <= always_of_driver;
-                if tags.driver_waits.load(Relaxed) == has_room {
-                    tags.driver_waits.store(!has_room, Relaxed);
-                }
-                has_room
-            }
+            Submitter::Driver => driver + more <= limit / 3 || callers + driver + more <= limit,
         }
     }
 }
@@ -173,70 +194,92 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    /// Of 256 tags 224 may be taken, 32 of them by the driver alone.
+    const DISK: Disk = Disk { dev: 70, tags: 256 };
+
+    /// On a disk of 256 tags, 192 of which may be taken.
     fn shares() -> (Arc<Tags>, Share, Share, Share) {
         let tags = Arc::new(Tags::default());
         tags.note_device(7);
-        tags.look(|_| Some(256));
+        tags.look(|_| Some(DISK));
         let of = |submitter| tags.share(submitter);
         let (one, other) = (of(Submitter::Callers), of(Submitter::Callers));
         (tags.clone(), one, other, tags.share(Submitter::Driver))
     }
 
     #[test]
-    fn queues_of_contexts_share_what_the_driver_leaves() {
-        let (_tags, one, other, driver) = shares();
-        assert!(one.has_room(192) && !one.has_room(193));
+    fn queues_of_contexts_share_the_tags() {
+        let (_tags, one, other, _driver) = shares();
+        assert!(one.has_room(1, 191) && !one.has_room(1, 192));
+        assert!(one.has_room(100, 92) && !one.has_room(100, 93), "what it has not said counts");
         one.publish(100);
         other.publish(92);
-        assert!(!one.has_room(1) && !other.has_room(1));
-        assert!(driver.has_room(32), "it always has some");
+        assert!(!one.has_room(100, 1) && !other.has_room(92, 1));
         drop(other);
-        assert!(one.has_room(1), "what a queue had is given back");
+        assert!(one.has_room(100, 92), "what a queue had is given back");
     }
 
     #[test]
-    fn contexts_take_half_while_the_driver_waits() {
-        let (_tags, one, other, driver) = shares();
+    fn a_queue_with_few_requests_is_left_alone() {
+        let (_tags, one, other, _driver) = shares();
         one.publish(192);
-        driver.publish(32);
-        assert!(!driver.has_room(1));
-        one.publish(111);
-        assert!(other.has_room(1) && !other.has_room(2));
-        assert!(driver.has_room(80), "the other half is the driver's");
-        driver.publish(0);
-        assert!(driver.has_room(1) && one.has_room(2), "it waits no longer");
+        assert!(other.has_room(15, 1) && !other.has_room(16, 1));
+        assert!(other.has_room(0, 100), "one with none at all would wait for ever");
     }
 
     #[test]
-    fn a_driver_with_nothing_in_flight_is_not_kept_waiting() {
-        let tags = Arc::new(Tags::default());
-        tags.note_device(7);
-        tags.look(|_| Some(2));
-        let (one, driver) = (tags.share(Submitter::Callers), tags.share(Submitter::Driver));
-        one.publish(9);
-        assert!(!one.has_room(1) && driver.has_room(2));
-        driver.publish(1);
-        assert!(!driver.has_room(1), "its own end will call it");
+    fn contexts_leave_a_third_to_a_driver_that_waits() {
+        let (tags, one, other, driver) = shares();
+        one.publish(192);
+        assert!(driver.has_room(1, 63) && !driver.has_room(1, 64), "it always has a third");
+        driver.publish(64);
+        assert!(!driver.has_room(64, 1));
+        tags.driver_waits(true);
+        one.publish(100);
+        assert!(other.has_room(1, 27) && !other.has_room(1, 28));
+        assert!(driver.has_room(64, 28) && !driver.has_room(64, 29));
+        tags.driver_waits(false);
+        assert!(other.has_room(1, 91));
     }
 
     #[test]
-    fn there_is_no_limit_until_all_devices_were_looked_at() {
+    fn there_is_a_limit_for_one_disk_alone() {
         let (tags, one, ..) = shares();
-        [7, 8].into_iter().for_each(|dev| tags.note_device(dev));
-        assert!(one.has_room(1 << 20), "of one nothing is known yet");
-        tags.look(|dev| (dev == 8).then_some(256));
-        assert!(one.has_room(384) && !one.has_room(385), "each brings tags");
+        let limited = || !one.has_room(1, 1 << 20);
+        assert!(limited() && tags.knows_device(7) && !tags.knows_device(8));
+        assert!(!tags.note_device(7) && tags.note_device(8));
+        assert!(limited(), "nothing is known of it yet");
+        tags.look(|_| Some(DISK));
+        assert!(limited(), "another file system on the same disk");
         tags.note_device(9);
-        tags.look(|_| None);
-        assert!(one.has_room(1 << 20), "one has no tags");
+        tags.look(|dev| Some(Disk { dev, ..DISK }));
+        assert!(!limited(), "several disks");
+        let of = |disk: Option<Disk>| {
+            let (tags, one, ..) = shares();
+            tags.note_device(8);
+            tags.look(|_| disk);
+            !one.has_room(1, 1 << 20)
+        };
+        assert!(of(Some(DISK)) && !of(None) && !of(Some(Disk { tags: 64, ..DISK })));
     }
 
     #[test]
-    fn so_many_devices_are_not_told_apart() {
+    fn what_is_noted_while_the_driver_looks_is_looked_at() {
         let (tags, one, ..) = shares();
-        (1..100).for_each(|dev| tags.note_device(dev));
-        tags.look(|_| Some(1));
-        assert!(one.has_room(1 << 20));
+        tags.note_device(8);
+        tags.look(|_| {
+            tags.note_device(9);
+            None
+        });
+        assert!(!one.has_room(1, 1 << 20), "one is still unknown");
+        tags.look(|_| None);
+        assert!(one.has_room(1, 1 << 20));
+    }
+
+    #[test]
+    fn so_many_file_systems_are_not_told_apart() {
+        let (tags, one, ..) = shares();
+        (1..100).for_each(|dev| drop(tags.note_device(dev)));
+        tags.look(|_| Some(DISK));
+        assert!(one.has_room(1, 1 << 20) && tags.knows_device(1_000));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
-    BlockBackend, Completion, Limits, Submitter, Tags,
+    BlockBackend, Completion, Disk, Limits, Submitter, Tags,
     backends::{
         aio::Kaio,
         threads::{Threads, ThreadsConfig},
@@ -141,11 +141,22 @@ pub trait Backends: Send + Sync {
     /// Those of [`Backends::driver_queue`].
     fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
-    /// Says that requests go to the device with this number.
-    fn note_device(&self, _dev: u64) {}
+    /// Says that requests go to files with this device number; true: for the first time, and a
+    /// look is due.
+    fn note_device(&self, _dev: u64) -> bool {
+        false
+    }
 
-    /// Looks at devices that are new; on the driver's thread, now and then.
-    fn look_at_devices(&self) {}
+    /// Tells whether that was said.
+    fn knows_device(&self, _dev: u64) -> bool {
+        true
+    }
+
+    /// Says whether the driver has requests, and its queue no room for them.
+    fn driver_waits(&self, _waits: bool) {}
+
+    /// Looks where files lie that are new; `may_open`: elsewhere nothing is to be found out.
+    fn look_at_devices(&self, _may_open: bool) {}
 
     /// Makes what carries bios that can only be carried by a blocking call.
     ///
@@ -227,12 +238,20 @@ impl Backends for Rings {
         }
     }
 
-    fn note_device(&self, dev: u64) {
-        self.aio.note_device(dev);
+    fn note_device(&self, dev: u64) -> bool {
+        self.aio.note_device(dev)
     }
 
-    fn look_at_devices(&self) {
-        self.aio.look_at_devices();
+    fn knows_device(&self, dev: u64) -> bool {
+        self.aio.knows_device(dev)
+    }
+
+    fn driver_waits(&self, waits: bool) {
+        self.aio.driver_waits(waits);
+    }
+
+    fn look_at_devices(&self, may_open: bool) {
+        self.aio.look_at_devices(may_open);
     }
 }
 
@@ -260,12 +279,23 @@ impl Backends for NativeAio {
         Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting().sharing(share)))
     }
 
-    fn note_device(&self, dev: u64) {
-        self.tags.note_device(dev);
+    fn note_device(&self, dev: u64) -> bool {
+        self.tags.note_device(dev)
     }
 
-    fn look_at_devices(&self) {
-        self.tags.look(inspect::request_tags);
+    fn knows_device(&self, dev: u64) -> bool {
+        self.tags.knows_device(dev)
+    }
+
+    fn driver_waits(&self, waits: bool) {
+        self.tags.driver_waits(waits);
+    }
+
+    fn look_at_devices(&self, may_open: bool) {
+        self.tags.look(|dev| {
+            let (dev, tags) = may_open.then(|| inspect::disk_of(dev)).flatten()?;
+            Some(Disk { dev, tags })
+        });
     }
 }
 

@@ -28,10 +28,12 @@ pub enum Extra {
     Fetch = 32,
     /// Native AIO.
     NativeAio = 64,
+    /// To read what /sys says of a disk.
+    Devices = 128,
 }
 
 /// All of these.
-const ALL: u32 = 2 * Extra::NativeAio as u32 - 1;
+const ALL: u32 = 2 * Extra::Devices as u32 - 1;
 
 /// The filters on the process when the library was loaded; -1: there was no look.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
@@ -189,6 +191,7 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_destroy, [0; 3]),
         ],
     ),
+    (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
 
 /// Returns what `filter` kills for, a bit each.

@@ -65,25 +65,29 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
     }
 }
 
-/// Returns how many requests the block device with this number takes before the kernel has a
-/// submitter wait: the tags of all its hardware queues. `None`: it has no tags, as a device that is
-/// made of others, or is no block device at all, or there is no /sys.
+/// Returns the number of the whole disk that this number is one of, or a part of, and how many
+/// requests it takes: the tags of all its hardware queues. `None`: it has no tags, as a device that
+/// is made of others, or is no block device at all, or there is no /sys.
 ///
 /// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
-pub fn request_tags(dev: u64) -> Option<usize> {
+pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     const QUEUES_MAX: usize = 1024;
     let (major, minor) = (libc::major(dev), libc::minor(dev));
+    if major == 0 || confined::forbids(Extra::Devices) {
+        return None; // of no device
+    }
     let read = |name: &str| {
-        // A partition has the queue of the device that it is a part of.
-        [".", ".."].into_iter().find_map(|folder| {
-            let path = format!("/sys/dev/block/{major}:{minor}/{folder}/{name}");
-            read_text(&CString::new(path).ok()?).ok()
-        })
+        let path = CString::new(format!("/sys/dev/block/{major}:{minor}/{name}")).ok()?;
+        read_text(&path).ok()
     };
-    let queues = (0..QUEUES_MAX).take_while(|queue| read(&format!("mq/{queue}/nr_tags")).is_some());
-    let queues = queues.count();
-    let tags: usize = read("queue/nr_requests")?.trim().parse().ok()?;
-    (queues > 0).then(|| tags.saturating_mul(queues))
+    let whole = if read("partition").is_some() { "../" } else { "" };
+    let number = read(&format!("{whole}dev"))?;
+    let (major, minor) = number.trim().split_once(':')?;
+    let disk = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
+    let queue = |index: &usize| read(&format!("{whole}mq/{index}/nr_tags")).is_some();
+    let queues = (0..QUEUES_MAX).take_while(queue).count();
+    let tags: usize = read(&format!("{whole}queue/nr_requests"))?.trim().parse().ok()?;
+    (queues > 0).then(|| (disk, tags.saturating_mul(queues)))
 }
 
 /// Returns the names in the folder `path`, without `.` and `..`; made for /proc.
@@ -275,18 +279,28 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "no /sys")]
-    fn the_tags_of_a_disk_are_those_that_it_says() {
-        let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-        let text = |disk: &std::path::Path, name| std::fs::read_to_string(disk.join(name)).ok();
-        for disk in disks.map(|disk| disk.path()) {
-            let dev = text(&disk, "dev").unwrap_or_default();
-            let Some((major, minor)) = dev.trim().split_once(':') else { continue };
-            let dev = libc::makedev(major.parse().unwrap(), minor.parse().unwrap());
-            let queues = std::fs::read_dir(disk.join("mq")).map_or(0, Iterator::count);
-            let each = text(&disk, "queue/nr_requests").and_then(|it| it.trim().parse().ok());
-            let tags = each.map(|each: usize| each * queues).filter(|tags| *tags > 0);
-            assert_eq!(request_tags(dev), tags, "{}", disk.display());
+    fn a_disk_and_its_partitions_have_the_same_tags() {
+        let folders = |path: &std::path::Path| {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let text = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let number = |folder: &std::path::Path| {
+            let text = text(folder.join("dev"));
+            let (major, minor) = text.trim().split_once(':')?;
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        };
+        for disk in folders("/sys/block".as_ref()) {
+            let Some(dev) = number(&disk) else { continue };
+            let queues = folders(&disk.join("mq")).len();
+            let each = text(disk.join("queue/nr_requests")).trim().parse().unwrap_or(0);
+            let expected = (queues * each > 0).then_some((dev, queues * each));
+            assert_eq!(disk_of(dev), expected, "{}", disk.display());
+            let parts = folders(&disk).into_iter().filter(|it| it.join("partition").exists());
+            for part in parts.filter_map(|part| number(&part)) {
+                assert_eq!(disk_of(part), expected, "a part of {}", disk.display());
+            }
         }
-        assert_eq!(request_tags(libc::makedev(0, 7)), None, "no device");
+        assert_eq!(disk_of(libc::makedev(0, 7)), None, "no device");
     }
 }

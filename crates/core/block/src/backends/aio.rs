@@ -127,7 +127,7 @@ impl Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
     }
 
-    /// Has it say that it has room only where devices have, as far as `share` goes.
+    /// Has it say that it has room only where the disk has, as far as `share` goes.
     #[must_use]
     pub fn sharing(self, share: Share) -> Kaio {
         Kaio { share: Some(share), ..self }
@@ -184,6 +184,7 @@ impl Kaio {
             let request = book.requests.get_mut(*key).filter(|it| it.claimable.is_some());
             request.into_iter().for_each(|it| it.claim = claim);
         }
+        self.publish(&book);
         let before = Before { tail: self.context.tail(), events_total: book.events_total };
         (keys, before)
     }
@@ -411,7 +412,6 @@ impl Kaio {
         let block = aio_blocks::of_bio(bio, key, rw_flags);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
-        self.publish(book);
         Some(key)
     }
 
@@ -622,8 +622,9 @@ impl BlockBackend for Kaio {
     }
 
     fn has_room(&self, more: usize) -> bool {
-        self.in_flight() + more <= self.depth
-            && self.share.as_ref().is_none_or(|share| share.has_room(more))
+        let own = self.in_flight();
+        own + more <= self.depth
+            && self.share.as_ref().is_none_or(|share| share.has_room(own, more))
     }
 
     fn in_flight(&self) -> usize {

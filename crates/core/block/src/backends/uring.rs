@@ -150,7 +150,7 @@ impl Uring {
         })
     }
 
-    /// Has it say that it has room only where devices have, as far as `share` goes.
+    /// Has it say that it has room only where the disk has, as far as `share` goes.
     #[must_use]
     pub fn sharing(mut self, share: Share) -> Uring {
         self.share = Some(share);
@@ -468,8 +468,9 @@ impl BlockBackend for Uring {
     }
 
     fn has_room(&self, more: usize) -> bool {
-        self.on_devices.load(Relaxed) + more <= self.depth
-            && self.share.as_ref().is_none_or(|share| share.has_room(more))
+        let own = self.on_devices.load(Relaxed);
+        own + more <= self.depth
+            && self.share.as_ref().is_none_or(|share| share.has_room(own, more))
     }
 }
 

@@ -1,22 +1,32 @@
-//! What files lie on: a device with request tags, or memory.
+//! What files lie on: a disk with request tags, something else, or memory.
 
 use super::Engine;
-use crate::hints::filesystem::FileSystem;
+use crate::{hints::filesystem::FileSystem, route::driver::Driver};
 use nowait_sys::{Errno, file::Stat};
 use std::sync::Arc;
 
 impl Engine {
-    /// Returns what is known about the file system of `fd`, which has this `stat`; its device has
-    /// request tags.
+    /// Returns what is known about the file system of `fd`, which has this `stat`; notes what its
+    /// files lie on.
     ///
     /// # Errors
     /// Those of [`FileSystems::of`].
+    ///
+    /// [`FileSystems::of`]: crate::hints::filesystem::FileSystems::of
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         let found = self.filesystems.of(stat, fd)?;
-        if !found.in_memory {
-            self.backends.note_device(stat.device());
+        if !found.in_memory && stat.has_offsets() {
+            let is_new = self.backends.note_device(stat.device());
+            self.driver().filter(|_| is_new).into_iter().for_each(Driver::wake);
         }
         Ok(found)
+    }
+
+    /// Notes what a file lies on for which a request is made.
+    pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
+        if stat.has_offsets() && !self.backends.knows_device(stat.device()) {
+            let _ = self.filesystem(stat, fd); // where nothing is known of it, nothing is noted
+        }
     }
 
     /// Tells whether a user-space page cache can serve the file behind `fd`, which has this `stat`:
@@ -26,8 +36,14 @@ impl Engine {
         stat.is_regular() && on_a_device()
     }
 
-    /// Looks at devices that are new; on the driver's thread.
+    /// Looks where files lie that are new; on the driver's thread. Not where what that opens would
+    /// be in the application's table.
     pub(crate) fn look_at_devices(&self) {
-        self.backends.look_at_devices();
+        self.backends.look_at_devices(!self.holds.is_table_shared());
+    }
+
+    /// Says whether the driver has requests, and its queue no room for them.
+    pub(crate) fn driver_waits(&self, waits: bool) {
+        self.backends.driver_waits(waits);
     }
 }

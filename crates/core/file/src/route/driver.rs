@@ -297,6 +297,8 @@ pub(crate) struct Run {
     next_clean: Deadline,
     /// Awake until then, whatever comes.
     lingers: Deadline,
+    /// Requests wait for room in the queue.
+    waits: bool,
 }
 
 impl Loop for Run {
@@ -333,6 +335,7 @@ impl Run {
     fn new(engine: Arc<Engine>, queue: Arc<dyn BlockBackend>) -> Run {
         let plug = Plug::new(engine.clone(), Place::Driver);
         Run {
+            waits: false,
             engine,
             queue,
             plug,
@@ -348,12 +351,13 @@ impl Run {
     fn round(&mut self, engine: &Engine, driver: &Driver) -> Next {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);
-        self.complete();
+        engine.look_at_devices();
+        let ended = self.complete();
         let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
         self.plug.next_pass();
         engine.holds().make_room();
         driver.sort_in(&mut self.batch);
-        let started = self.start_some(driver, batch_max);
+        let started = self.start_some(driver, batch_max, ended);
         let started = self.take_bios(driver) || started;
         if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
             self.plug.end_cancelled();
@@ -381,7 +385,9 @@ impl Run {
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
-        Next::Sleep(self.next_tick.min(self.next_clean))
+        let until = self.next_tick.min(self.next_clean);
+        // No thread says that tags were given back.
+        Next::Sleep(if self.waits { until.min(engine.clock().after_ns(TICK_NS)) } else { until })
     }
 
     /// Completes what the page cache has in flight, and no request waits for: pages read ahead.
@@ -401,17 +407,22 @@ impl Run {
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
     /// has room for them: one that is in the queue cannot be overtaken any more. Durable writes
-    /// that adjoin are one bio, and one flush, if they are started together.
-    fn start_some(&mut self, driver: &Driver, count: usize) -> bool {
+    /// that adjoin are one bio, and one flush, if they are started together. Where one has `ended`
+    /// another one is started, so that bios of the page cache, which do not wait, leave room.
+    fn start_some(&mut self, driver: &Driver, count: usize, ended: bool) -> bool {
         let (mut started, mut joined) = (0, false);
+        self.waits = false;
         while started < count || joined && started < JOINED {
-            if self.plug.is_backed_up() || !self.queue.has_room(CHUNK) {
+            let in_turn = ended && started == 0;
+            if self.plug.is_backed_up() || !in_turn && !self.queue.has_room(CHUNK) {
+                self.waits = !driver.waiting.lock().is_empty();
                 break;
             }
             let Some(request) = driver.waiting.lock().pop() else { break };
             joined = self.plug.run_joining(&request);
             started += 1;
         }
+        self.engine.driver_waits(self.waits);
         started > 0
     }
 
@@ -442,7 +453,6 @@ impl Run {
     }
 
     fn tick(&mut self, driver: &Driver) {
-        self.engine.look_at_devices();
         let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
         self.next_tick =
             if driver.tick() { self.engine.clock().after_ns(pause) } else { Deadline::NEVER };

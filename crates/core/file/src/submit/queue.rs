@@ -42,6 +42,7 @@ impl Submission<'_> {
             return Ok(self.completed(Ok(command.transferred())));
         }
         let (context, len) = (self.context, command.len);
+        context.engine().note_device(stat, command.fd);
         context.admit(len)?;
         let made = self.admitted(command, target, stat, body, reason);
         made.inspect_err(|_| context.dismiss(1, len))

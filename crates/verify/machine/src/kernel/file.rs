@@ -19,6 +19,8 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// Direct transfers are made of these.
 const SECTOR_BYTES: u64 = 512;
 const DEVICE: u64 = 0x0801;
+/// The same where nothing is said of a device.
+const NO_DEVICE: u64 = 5;
 const MOUNT: u64 = 42;
 const EXT4: i64 = 0xef53;
 const TMPFS: i64 = 0x0102_1994;
@@ -109,11 +111,18 @@ impl World {
         is_free
     }
 
+    fn device(&self) -> u64 {
+        if self.tags.is_some() { DEVICE } else { NO_DEVICE }
+    }
+
     /// Makes the file that says something of the device.
     fn attribute(&mut self, path: &str) -> Option<u64> {
-        let (text, at) = (format!("{}\n", self.tags?), self.now);
-        let name = ["queue/nr_requests", "mq/0/nr_tags"].into_iter().find(|it| path.ends_with(it));
-        name.filter(|_| path.starts_with("/sys/dev/block/8:1/"))?;
+        let (tags, at) = (self.tags?, self.now);
+        let text = match path.strip_prefix("/sys/dev/block/8:1/")? {
+            "dev" => "8:1\n".to_owned(),
+            "queue/nr_requests" | "mq/0/nr_tags" => format!("{tags}\n"),
+            _ => return None,
+        };
         let ino = self.new_inode(true);
         let inode = self.inode(ino);
         inode.medium.write(0, text.as_bytes());
@@ -220,7 +229,8 @@ pub(super) unsafe fn statx(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
     stat.stx_ino = ino;
     stat.stx_size = size;
     stat.stx_blocks = allocated / SECTOR_BYTES;
-    (stat.stx_dev_major, stat.stx_dev_minor) = (libc::major(DEVICE), libc::minor(DEVICE));
+    (stat.stx_dev_major, stat.stx_dev_minor) =
+        (libc::major(cpu.device()), libc::minor(cpu.device()));
     stat.stx_mnt_id = MOUNT;
     // SAFETY: room for one, given by the caller.
     unsafe { (args[4] as *mut libc::statx).write(stat) };
@@ -237,7 +247,7 @@ pub(super) unsafe fn fstat(cpu: &mut Cpu<'_>, [number, room, ..]: [usize; 6]) ->
     };
     // SAFETY: plain data, for which zeroes are valid.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    (stat.st_dev, stat.st_ino, stat.st_mode) = (DEVICE, ino, mode);
+    (stat.st_dev, stat.st_ino, stat.st_mode) = (cpu.device(), ino, mode);
     (stat.st_size, stat.st_blocks) = (size as i64, (allocated / SECTOR_BYTES) as i64);
     (stat.st_mtime, stat.st_mtime_nsec) = ((changed / NS) as i64, (changed % NS) as i64);
     (stat.st_ctime, stat.st_ctime_nsec) = (stat.st_mtime, stat.st_mtime_nsec);

@@ -54,7 +54,7 @@ fn begin(program: Program, seed: u64) {
         _ => {}
     }
     let mut tags = Prng::new(seed ^ 0x7a6);
-    if tags.chance(300_000) {
+    if tags.chance(200_000) {
         nowait_machine::say_tags([2, 8, 32][tags.index(3)]);
     }
     program(seed);

@@ -65,7 +65,7 @@ fn finder(planted: Planted) -> Program {
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
 /// Runs in which each must be found, unless MISTAKE_SEEDS says more.
-const SEEDS_MAX: u64 = 2_500;
+const SEEDS_MAX: u64 = 8_000;
 
 /// Tells whether a mistake is looked for: the one that ONLY names, or all that can be found.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {

@@ -148,30 +148,33 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
 }
 
-/// A queue says that it has no room where devices have no tags for it, and takes what it is given.
+/// A queue says that it has no room where the disk has no tags for it, and takes what it is given.
 #[test]
 fn queues_that_share_tags_have_room_together() {
     let tags = Arc::new(crate::Tags::default());
     tags.note_device(1);
-    tags.look(|_| Some(4));
-    let queue = || Some(Kaio::new(8).ok()?.sharing(tags.share(crate::Submitter::Callers)));
+    tags.look(|dev| Some(crate::Disk { dev, tags: 256 }));
+    let queue = || Some(Kaio::new(192).ok()?.sharing(tags.share(crate::Submitter::Callers)));
     let (Some(one), Some(other)) = (queue(), queue()) else {
         return crate::conformance::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
-    assert!(other.has_room(4) && !other.has_room(5));
-    one.queue(silent(reader.as_raw_fd())).unwrap();
-    other.queue(silent(reader.as_raw_fd())).unwrap();
-    assert!(one.has_room(2) && !one.has_room(3));
-    assert!(other.has_room(2) && !other.has_room(3));
-    for _ in 0..3 {
-        one.queue(silent(reader.as_raw_fd())).unwrap();
-    }
-    assert!(!one.has_room(1) && !other.has_room(1));
-    (0..2).for_each(|_| one.cancel(1));
+    let queue = |of: &Kaio, count| {
+        (0..count).for_each(|_| of.queue(silent(reader.as_raw_fd())).unwrap());
+    };
+    queue(&other, 1);
+    other.commit();
+    queue(&one, 100);
+    assert!(one.has_room(91) && !one.has_room(92), "what is not committed counts for itself");
+    one.commit();
+    assert!(other.has_room(91) && !other.has_room(92), "and then for all");
+    queue(&other, 99);
+    other.commit();
+    assert!(!one.has_room(1) && !other.has_room(1), "it was given more than there are");
+    (0..50).for_each(|_| one.cancel(1));
     let mut done = Vec::new();
-    one.reap(&mut done, 2, Deadline::NEVER).unwrap();
-    assert!(done.len() == 2 && other.has_room(1), "what has ended is given back");
+    one.reap(&mut done, 50, Deadline::NEVER).unwrap();
+    assert!(other.has_room(42) && !other.has_room(43), "what has ended is given back");
     drop(one);
-    assert!(other.has_room(3), "and what a queue that is gone had");
+    assert!(other.has_room(92), "and what a queue that is gone had");
 }

@@ -215,22 +215,28 @@ fn wake_by_a_counter_ends_the_wait() {
 
 /// Polls of what is silent take no tags; all else does, until it was reaped.
 #[test]
-fn a_ring_has_room_where_devices_have_tags() {
+fn a_ring_has_room_where_the_disk_has_tags() {
     let tags = Arc::new(crate::Tags::default());
     tags.note_device(1);
-    tags.look(|_| Some(2));
-    let test = "a_ring_has_room_where_devices_have_tags";
-    let Some(uring) = with(Issuer::Any, None, test) else { return };
-    let uring = uring.sharing(tags.share(crate::Submitter::Callers));
+    tags.look(|dev| Some(crate::Disk { dev, tags: 256 }));
+    let ring = || {
+        let made = Uring::new(192, Issuer::Any, None);
+        let noted = |errno: Errno| crate::conformance::note_skip_here(&errno.to_string());
+        made.map_err(noted).ok().map(|ring| ring.sharing(tags.share(crate::Submitter::Callers)))
+    };
+    let (Some(one), Some(other)) = (ring(), ring()) else { return };
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    assert!(uring.has_room(2) && !uring.has_room(3));
-    // SAFETY: an fsync has no memory.
-    let bio = |token| unsafe { Bio::new(BioOp::Fsync, file.as_raw_fd(), Segments::NONE, 0, token) };
-    uring.queue(bio(1)).unwrap();
-    uring.queue(bio(2)).unwrap();
-    uring.queue(bio(3)).expect("what it is given it takes");
-    assert!(!uring.has_room(1));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let number = [file.as_raw_fd(), reader.as_raw_fd()];
+    // SAFETY: fsyncs and polls have no memory.
+    let bio = |op, number| unsafe { Bio::new(op, number, Segments::NONE, 0, 1) };
+    (0..50).for_each(|_| one.queue(bio(BioOp::Poll(1), number[1])).unwrap());
+    other.queue(bio(BioOp::Fsync, number[0])).unwrap();
+    assert!(other.has_room(191) && !other.has_room(192), "that alone is at a disk");
+    (0..100).for_each(|_| one.queue(bio(BioOp::Fsync, number[0])).unwrap());
+    assert!(one.has_room(91) && !one.has_room(92));
+    assert!(other.has_room(91) && !other.has_room(92));
     let mut done = Vec::new();
-    uring.reap(&mut done, 3, Deadline::NEVER).unwrap();
-    assert!(done.len() == 3 && uring.has_room(2));
+    one.reap(&mut done, 100, Deadline::NEVER).unwrap();
+    assert!(other.has_room(191) && !other.has_room(192));
 }
