@@ -159,7 +159,7 @@ impl<T, B> Queue<T, B> {
             return Err(failed(Errno::INVAL).because("a forked child needs an engine of its own"));
         }
         Ok(Queue {
-            context: Context::over_open_files(nowait.engine(), 0, depth as u32).map_err(failed)?,
+            context: Context::in_turn(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
             lookahead: Lookahead::of(Ahead::Copy),

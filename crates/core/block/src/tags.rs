@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn so_many_file_systems_are_not_told_apart() {
         let (tags, one, ..) = shares();
-        (1..100).for_each(|dev| drop(tags.note_device(dev)));
+        assert!((1..100).filter(|dev| tags.note_device(*dev)).count() >= DEVICES);
         tags.look(|_| Some(DISK));
         assert!(one.has_room(1, 1 << 20) && tags.knows_device(1_000));
     }

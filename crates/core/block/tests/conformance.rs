@@ -33,6 +33,7 @@ use std::{
 
 conformance! {
     uring_any => on_file(ring(Issuer::Any, 64));
+    uring_in_turn => on_file(ring(Issuer::InTurn, 64));
     uring_single => on_file(ring(Issuer::Single, 64));
     uring_of_depth_one => on_file(ring(Issuer::Any, 1));
     uring_any_by_a_counter => on_file(ring_by_a_counter(Issuer::Any));

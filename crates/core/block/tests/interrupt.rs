@@ -30,7 +30,7 @@ fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
         Err(errno) => note_skip(name, &errno.to_string()),
     }
     // Last: the end of a ring interrupts threads that used it.
-    for issuer in [Issuer::Any, Issuer::Single] {
+    for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         match Uring::new(8, issuer, None) {
             Ok(uring) => (0..10).for_each(|_| test(&uring)),
             Err(errno) => note_skip(name, &errno.to_string()),

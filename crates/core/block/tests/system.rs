@@ -41,7 +41,7 @@ fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
 
 #[test]
 fn read_of_a_silent_pipe_can_be_cancelled() {
-    for issuer in [Issuer::Any, Issuer::Single] {
+    for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         let uring = usable("read_of_a_silent_pipe_can_be_cancelled", Uring::new(8, issuer, None));
         let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
         let mut buffer = [0u8; 8];
@@ -57,7 +57,7 @@ fn read_of_a_silent_pipe_can_be_cancelled() {
 
 #[test]
 fn dropping_a_ring_ends_what_is_in_flight() {
-    for issuer in [Issuer::Any, Issuer::Single] {
+    for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         let uring = usable("dropping_a_ring_ends_what_is_in_flight", Uring::new(8, issuer, None));
         let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
         let mut buffer = [0u8; 8];
@@ -71,7 +71,7 @@ fn dropping_a_ring_ends_what_is_in_flight() {
 #[test]
 fn completions_show_without_a_system_call() {
     let file = tempfile::tempfile().unwrap();
-    for issuer in [Issuer::Any, Issuer::Single] {
+    for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         let uring = usable("completions_show_without_a_system_call", Uring::new(8, issuer, None));
         let Some(uring) = uring else { return };
         assert!(uring.queue(bio(BioOp::Fsync, &file, Segments::NONE, 0, 1)).is_ok());

@@ -1,5 +1,6 @@
 //! A context with a queue of its own.
 
+mod make;
 mod notifiers;
 
 use crate::{
@@ -14,14 +15,13 @@ use crate::{
         direct::{DirectRequest, DirectRequests},
         in_flight::InFlight,
     },
-    route::own_queue::{OwnPump, Submissions},
+    route::own_queue::Submissions,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
 use nowait_block::{BlockBackend, Limits, bio::Descriptor};
 use nowait_retry::{
-    IoContext, Request, Sink, WaitOptions,
-    stats::Stats,
+    IoContext, Request, WaitOptions,
     waiters::{Mask, Notifier},
     watch::Watch,
 };
@@ -83,50 +83,7 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Makes a context for `nr` requests; `id` is shown in the ring's header.
-    ///
-    /// # Errors
-    /// `ENOMEM`: no memory or too many mappings.
-    pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
-        Context::with_own_queue(engine, id, nr, false)
-    }
-
-    /// The same for a caller that keeps the descriptor of each transfer open until its event has
-    /// come. What the kernel ends short, or gives up, goes on then although the file was not looked
-    /// at: the number still means it.
-    ///
-    /// # Errors
-    /// Those of [`Context::new`].
-    pub fn over_open_files(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
-        Context::with_own_queue(engine, id, nr, true)
-    }
-
-    fn with_own_queue(
-        engine: &Arc<Engine>,
-        id: u32,
-        nr: u32,
-        files_stay_open: bool,
-    ) -> Result<Arc<Context>, Errno> {
-        engine.drop_deferred();
-        let stats = Stats::new(engine.config().stats);
-        let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
-        let context = Context::make(engine, io, engine.own_queue(), files_stay_open);
-        if let Some(queue) = &context.own {
-            context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
-        }
-        Ok(context)
-    }
-
-    /// Makes a context whose completions go to `sink`, on the threads of the engine: no thread
-    /// waits in it. A sync covers every write submitted before it, direct ones too.
-    ///
-    /// # Errors
-    /// Those of [`Context::new`].
-    pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
-        let stats = Stats::new(engine.config().stats);
-        Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None, false))
-    }
-
+    /// See `make.rs`.
     fn make(
         engine: &Arc<Engine>,
         io: IoContext,

@@ -40,6 +40,7 @@ use nowait_sys::{
     file::{self, Stat, rwf},
     lazy::Lazy,
     mistake::{self, Mistake},
+    uring::Issuer,
 };
 use owner::Owned;
 use populator::Populator;
@@ -230,10 +231,10 @@ impl Engine {
     }
 
     /// Makes a queue for a context, if there may be another.
-    pub(crate) fn own_queue(&self) -> Option<Arc<dyn BlockBackend>> {
+    pub(crate) fn own_queue(&self, issuer: Issuer) -> Option<Arc<dyn BlockBackend>> {
         self.driver.as_ref()?;
         if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX
-            && let Ok(queue) = self.new_own_queue()
+            && let Ok(queue) = self.new_own_queue(issuer)
         {
             return Some(queue);
         }

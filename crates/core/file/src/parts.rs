@@ -136,10 +136,15 @@ pub trait Backends: Send + Sync {
     fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
     /// Makes a context's own queue; on a thread of the application, any of which may commit.
+    /// `issuer` says how a ring is used, and is not [`Issuer::Single`].
     ///
     /// # Errors
     /// Those of [`Backends::driver_queue`].
-    fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
+    fn own_queue(
+        &self,
+        counter: Option<Counter>,
+        issuer: Issuer,
+    ) -> Result<Arc<dyn BlockBackend>, Errno>;
 
     /// Says that requests go to files with this device number; true: for the first time, and a
     /// look is due.
@@ -228,13 +233,17 @@ impl Backends for Rings {
         Ok(Arc::new(Uring::new(DEPTH, Issuer::Single, counter)?.sharing(share)))
     }
 
-    fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(
+        &self,
+        counter: Option<Counter>,
+        issuer: Issuer,
+    ) -> Result<Arc<dyn BlockBackend>, Errno> {
         match self.callers_enter {
             true => {
                 let share = self.aio.tags.share(Submitter::Callers);
-                Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?.sharing(share)))
+                Ok(Arc::new(Uring::new(DEPTH, issuer, counter)?.sharing(share)))
             }
-            false => self.aio.own_queue(None),
+            false => self.aio.own_queue(None, issuer),
         }
     }
 
@@ -274,7 +283,7 @@ impl Backends for NativeAio {
         Ok(Arc::new(Kaio::new(DEPTH)?.sharing(self.tags.share(Submitter::Driver))))
     }
 
-    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
         let share = self.tags.share(Submitter::Callers);
         Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting().sharing(share)))
     }
@@ -315,7 +324,7 @@ impl Backends for ThreadsOnly {
         Err(Errno::NOSYS)
     }
 
-    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 }
@@ -332,7 +341,7 @@ mod tests {
     fn queues_of_the_machine_are_what_was_said_of_them() {
         for choice in [BackendChoice::Uring, BackendChoice::Kaio] {
             let Parts { backends, .. } = Parts::of_machine(&config_of(choice), String::new());
-            for queue in [backends.driver_queue(None), backends.own_queue(None)] {
+            for queue in [backends.driver_queue(None), backends.own_queue(None, Issuer::Any)] {
                 let Ok(queue) = queue else {
                     println!("skipped: {choice:?} is not usable here");
                     continue;
@@ -352,7 +361,7 @@ mod tests {
     fn callers_that_enter_no_ring_have_queues_of_the_kernels_aio() {
         let config = Config { callers_enter_no_ring: true, ..config_of(BackendChoice::Uring) };
         let Parts { backends, .. } = Parts::of_machine(&config, String::new());
-        let Ok(queue) = backends.own_queue(None) else {
+        let Ok(queue) = backends.own_queue(None, Issuer::Any) else {
             return println!("skipped: no native AIO here");
         };
         assert_eq!((backends.name(), queue.name()), (Uring::NAME, Kaio::NAME));

@@ -32,8 +32,13 @@ pub struct Ring {
 /// How a ring will be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issuer {
-    /// Any thread enters it.
+    /// Any thread enters it. The kernel interrupts the one that has submitted, wherever it is, to
+    /// say that something has ended.
     Any,
+    /// Any thread enters it, mostly the one that also takes the completions. The kernel does not
+    /// interrupt it: it says so when that thread makes its next system call, or a timer interrupts
+    /// it (IORING_SETUP_COOP_TASKRUN). Another thread may have to wait so long.
+    InTurn,
     /// Only the thread that created it enters it; completions are run when it asks.
     Single,
 }
@@ -48,15 +53,18 @@ impl Ring {
         confined::check(Extra::Rings)?;
         let mut builder = IoUring::builder();
         builder.setup_clamp().setup_cqsize(entries * 4);
-        if issuer == Issuer::Single {
-            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        }
+        match issuer {
+            Issuer::Any => &mut builder,
+            Issuer::InTurn => builder.setup_coop_taskrun().setup_taskrun_flag(),
+            Issuer::Single => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag()
+            }
+        };
         match builder.build(entries) {
             Ok(inner) => Ok(Ring { inner }),
-            // Kernels before 6.1 do not know the single-issuer flags.
             Err(error) => match Errno::from(error) {
-                // Kernels before 6.1 do not know the single-issuer flags.
-                Errno::INVAL if issuer == Issuer::Single => Ring::new(entries, Issuer::Any),
+                // Kernels before 6.1 do not know the flags of one issuer, those before 5.19 none.
+                Errno::INVAL if issuer != Issuer::Any => Ring::new(entries, Issuer::Any),
                 errno => Err(errno),
             },
         }
@@ -135,7 +143,7 @@ impl Ring {
     }
 
     /// Tells, without a system call, whether the kernel holds completions back until the issuer
-    /// enters ([`Issuer::Single`] only).
+    /// enters; never with [`Issuer::Any`].
     ///
     /// # Safety
     /// The caller holds the lock that guards the submission queue.

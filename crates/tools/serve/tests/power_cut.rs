@@ -21,6 +21,7 @@ use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
 use nowait_sys::{
     epoll::{self, Epoll},
     time::Deadline,
+    uring::Issuer,
 };
 use std::{collections::BTreeMap, io::IoSlice, os::fd::AsRawFd, sync::Arc, sync::Mutex};
 use tempfile::TempDir;
@@ -47,7 +48,7 @@ impl Backends for OnDevice {
         Err(Errno::NOSYS)
     }
 
-    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 

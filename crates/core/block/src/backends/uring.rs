@@ -36,7 +36,7 @@ const RETRY_NS: u64 = 1_000_000;
 
 /// Bios carried by one io_uring.
 ///
-/// With [`Issuer::Any`] all verbs work from every thread. With [`Issuer::Single`] only the
+/// With [`Issuer::Any`] and [`Issuer::InTurn`] all verbs work from every thread. With [`Issuer::Single`] only the
 /// thread that made the backend may `reap` with `min` > 0; `queue`, `wake` and `cancel` work
 /// from every thread, and what others commit starts when the issuer reaps (it is roused for it),
 /// so they must keep the descriptors open until then.
@@ -122,7 +122,7 @@ impl Uring {
         }
         let depth = depth.clamp(1, 8192);
         let mut ring = Ring::new(depth.next_power_of_two().max(4), issuer)?;
-        if issuer == Issuer::Any {
+        if issuer != Issuer::Single {
             ring = ring.moved_high();
         }
         let depth = depth as usize;
@@ -172,7 +172,7 @@ impl Uring {
     }
 
     fn may_enter(&self) -> bool {
-        self.issuer == Issuer::Any || this_thread() == self.issuer_thread
+        self.issuer != Issuer::Single || this_thread() == self.issuer_thread
     }
 
     fn holds_back(&self) -> bool {
@@ -460,7 +460,7 @@ impl BlockBackend for Uring {
     }
 
     fn readable(&self) -> Option<i32> {
-        (self.issuer == Issuer::Any).then(|| self.ring.raw_fd())
+        (self.issuer != Issuer::Single).then(|| self.ring.raw_fd())
     }
 
     fn in_flight(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::{
     parts::Counter,
 };
 use nowait_block::BlockBackend;
-use nowait_sys::{Errno, Fd, eventfd::EventFd};
+use nowait_sys::{Errno, Fd, eventfd::EventFd, uring::Issuer};
 use std::sync::Arc;
 
 impl Engine {
@@ -27,13 +27,13 @@ impl Engine {
     }
 
     /// Makes a queue for a context, which the engine's threads can rouse when this returns.
-    pub(super) fn new_own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    pub(super) fn new_own_queue(&self, issuer: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
         let needed = self.backends.own_need_counters();
         let counter = needed.then(|| self.make_counter()).transpose()?;
         if let Some(counter) = &counter {
             self.await_arrival(counter.there())?;
         }
-        self.backends.own_queue(counter.map(|it| it as Counter))
+        self.backends.own_queue(counter.map(|it| it as Counter), issuer)
     }
 
     /// Waits until a file is in the engine's table, a second at most.

@@ -12,7 +12,7 @@ use nowait_file::{
     turn::Next,
 };
 use nowait_sim::SimDevice;
-use nowait_sys::{Errno, file, time::Deadline};
+use nowait_sys::{Errno, file, time::Deadline, uring::Issuer};
 use std::{
     collections::VecDeque,
     os::fd::AsRawFd,
@@ -85,7 +85,7 @@ impl Backends for Machine {
         Ok(Arc::new(self.queue(self.limits.depth)))
     }
 
-    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
         self.driver_queue(None)
     }
 

@@ -87,7 +87,7 @@ pub(crate) const ENGINES: [EngineDef; 31] = [
         "io_uring-registered",
         Kind::Uring(Style::eager(true)),
         true,
-        "the same, O_DIRECT, file and buffers registered",
+        "the same, O_DIRECT, file and buffers registered, not interrupted by what ends",
     ),
     def("posixaio", Kind::Posix, false, "POSIX AIO of the C library"),
     def("posixaio-direct", Kind::Posix, true, "the same, O_DIRECT"),

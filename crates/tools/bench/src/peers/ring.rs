@@ -42,7 +42,9 @@ impl Style {
 
     /// Submit hands over at once, so that its time is that of handing over.
     pub(crate) const fn eager(registered: bool) -> Self {
-        Self { issuer: Issuer::Any, eager: true, registered }
+        // What is registered has all that makes a ring cheap.
+        let issuer = if registered { Issuer::InTurn } else { Issuer::Any };
+        Self { issuer, eager: true, registered }
     }
 }
 

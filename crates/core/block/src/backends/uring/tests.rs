@@ -191,7 +191,7 @@ fn sets_the_alarm(uring: &Uring) -> bool {
 
 #[test]
 fn wake_by_a_counter_ends_the_wait() {
-    for issuer in [Issuer::Any, Issuer::Single] {
+    for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         let Some(uring) = with_a_counter(issuer, "wake_by_a_counter") else { return };
         for _ in 0..20 {
             let returned = AtomicBool::new(false);

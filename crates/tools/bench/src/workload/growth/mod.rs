@@ -28,7 +28,7 @@ use cases::{Shape, cases, room_of_kernel};
 use files::CutFiles;
 
 const EXAMPLES: &str = "\
-Three runs of 500 ms for each point, on 512M, and as much again for each number of files: four
+Five runs of 500 ms for each point, on 512M, and as much again for each number of files: five
 minutes. With --quick 100 ms on 64M, and fewer points.
 
 Examples:
@@ -37,7 +37,7 @@ Examples:
   nowait bench growth --list                   the points, nothing run";
 
 const DEFAULTS: Defaults = Defaults {
-    rounds: 3,
+    rounds: 5,
     runtime_ms: [500, 100],
     size_bytes: [512 << 20, 64 << 20],
     least_bytes: 16 << 20,

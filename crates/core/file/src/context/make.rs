@@ -1,0 +1,63 @@
+//! The ways to make a context: what its own queue is, and which threads come for its events.
+
+use super::Context;
+use crate::{Engine, route::own_queue::OwnPump};
+use nowait_retry::{IoContext, Sink, stats::Stats};
+use nowait_sys::{Errno, uring::Issuer};
+use std::sync::Arc;
+
+impl Context {
+    /// Makes a context for `nr` requests; `id` is shown in the ring's header.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or too many mappings.
+    pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        Context::with_own_queue(engine, (id, nr), Issuer::Any, false)
+    }
+
+    /// The same for a caller that keeps the descriptor of each transfer open until its event has
+    /// come. What the kernel ends short, or gives up, goes on then although the file was not looked
+    /// at: the number still means it.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`].
+    pub fn over_open_files(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        Context::with_own_queue(engine, (id, nr), Issuer::Any, true)
+    }
+
+    /// The same for one thread at a time, which submits and takes the events: what ends does not
+    /// interrupt it. An event of what another thread has submitted may come as late as that makes a
+    /// system call, or a timer interrupts it.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`].
+    pub fn in_turn(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        Context::with_own_queue(engine, (id, nr), Issuer::InTurn, true)
+    }
+
+    fn with_own_queue(
+        engine: &Arc<Engine>,
+        (id, nr): (u32, u32),
+        issuer: Issuer,
+        files_stay_open: bool,
+    ) -> Result<Arc<Context>, Errno> {
+        engine.drop_deferred();
+        let stats = Stats::new(engine.config().stats);
+        let io = IoContext::new(id, super::slots(nr, engine.cpus()), stats)?;
+        let context = Context::make(engine, io, engine.own_queue(issuer), files_stay_open);
+        if let Some(queue) = &context.own {
+            context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
+        }
+        Ok(context)
+    }
+
+    /// Makes a context whose completions go to `sink`, on the threads of the engine: no thread
+    /// waits in it. A sync covers every write submitted before it, direct ones too.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`].
+    pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
+        let stats = Stats::new(engine.config().stats);
+        Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None, false))
+    }
+}
