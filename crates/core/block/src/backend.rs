@@ -86,8 +86,8 @@ pub trait BlockBackend: Send + Sync {
     }
 
     /// Tells whether `queue` should be given this many bios more: it takes them, and the disk has
-    /// room for them, as far as that is known ([`Tags`](crate::Tags)). Where readiness costs no request of a
-    /// device ([`Bio::is_endless`]), bios that wait for it have no part in the depth.
+    /// room for them, as far as that is known ([`Tags`](crate::Tags)). Where readiness costs no
+    /// request of a device ([`Bio::is_endless`]), bios that wait for it have no part in the depth.
     fn has_room(&self, more: usize) -> bool {
         self.in_flight() + more <= self.limits().depth
     }

@@ -36,10 +36,10 @@ const RETRY_NS: u64 = 1_000_000;
 
 /// Bios carried by one io_uring.
 ///
-/// With [`Issuer::Any`] and [`Issuer::InTurn`] all verbs work from every thread. With [`Issuer::Single`] only the
-/// thread that made the backend may `reap` with `min` > 0; `queue`, `wake` and `cancel` work
-/// from every thread, and what others commit starts when the issuer reaps (it is roused for it),
-/// so they must keep the descriptors open until then.
+/// With [`Issuer::Any`] and [`Issuer::InTurn`] all verbs work from every thread. With
+/// [`Issuer::Single`] only the thread that made the backend may `reap` with `min` > 0; `queue`,
+/// `wake` and `cancel` work from every thread, and what others commit starts when the issuer reaps
+/// (it is roused for it), so they must keep the descriptors open until then.
 ///
 /// Dropping it cancels what is in flight and waits for the rest; with [`Issuer::Single`] only on
 /// the issuer's thread. Dropped elsewhere the kernel ends the requests some time later: their

@@ -1,4 +1,5 @@
-//! A figure against the block size, or against a number: a line for each series, its name at its end.
+//! A figure against the block size, or against a number: a line for each series, its name at its
+//! end.
 
 use std::fmt::Write;
 

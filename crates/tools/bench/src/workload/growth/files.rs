@@ -36,7 +36,7 @@ impl CutFiles {
             return match (0..files).all(|index| holds(&folder, index, len)) {
                 true => Ok(Self { folder, keep }),
                 false => Err(BenchError::usage(format!(
-                    "{} holds no test files, and is left alone; remove it, or name another --device",
+                    "{} holds no test files, and is left alone; remove it, or name another device",
                     folder.display()
                 ))),
             };

@@ -67,11 +67,12 @@ pub(crate) fn run_growth(args: &GrowthArgs) -> Result<Option<Measurement>> {
     common.measure.run(cases, |cases| {
         let progress = Progress::new();
         let device = suite::prepare(&plan, &progress)?;
-        let counts: Vec<usize> = cases.iter().map(|case| cases::files_of(case)).collect();
+        let counts: Vec<usize> = cases.iter().map(cases::files_of).collect();
         let size_bytes = plan.extent.size_bytes;
         let cut = |files| CutFiles::lay_out(&device.path, files, size_bytes, plan.keep, &progress);
-        let _files = counts.into_iter().filter(|files| *files > 1).map(cut);
-        let _files: Vec<CutFiles> = _files.collect::<Result<_>>()?;
+        let cut = counts.into_iter().filter(|files| *files > 1).map(cut);
+        // Removed when this ends.
+        let _files: Vec<CutFiles> = cut.collect::<Result<_>>()?;
         let mut suite = Suite::new(&plan, device.files(), &progress)?;
         suite.expect(&cases);
         progress.start_runs();

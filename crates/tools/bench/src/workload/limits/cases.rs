@@ -111,8 +111,8 @@ fn handover() -> Result<Case<Recipe>> {
 
 fn copy(name: &'static str, block_bytes: usize) -> Result<Case<Recipe>> {
     let hit = Work::Cached(Cached { block_bytes, ..HIT });
-    let about = "Each read copies its bytes: no cache that copies is faster than memory. Pages that \
-                 are lent are not copied.";
+    let about = "Each read copies its bytes: no cache that copies is faster than memory. Pages \
+                 that are lent are not copied.";
     let title = format!("reads of {block_bytes} bytes at random places, all in memory, 32 a call");
     let ways = [
         ("memcpy", "memcpy", "copies from private huge pages", hit),

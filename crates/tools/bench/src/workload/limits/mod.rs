@@ -65,7 +65,7 @@ pub(crate) fn run_limits(args: &LimitsArgs) -> Result<Option<Measurement>> {
         let mut cases = cases;
         let mut files = device.files();
         match &written {
-            Some(written) => files.write = written.path().to_owned(),
+            Some(written) => written.path().clone_into(&mut files.write),
             None => cases.retain(|case| case.name != cases::DURABLE),
         }
         let mut suite = Suite::new(&plan, files, &progress)?;
