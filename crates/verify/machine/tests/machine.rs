@@ -2,7 +2,15 @@
 #![cfg(simulated)]
 
 use nowait_machine::{Machine, explain, step};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+
+/// A run may be a process that is forked: what threads of other tests have locked would be locked
+/// in it for ever.
+static ONE_TEST: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn work() -> Vec<u32> {
     let (send, receive) = mpsc::channel();
@@ -30,6 +38,7 @@ fn work() -> Vec<u32> {
 
 #[test]
 fn a_seed_repeats_and_others_differ() {
+    let _alone = alone();
     let run = |seed| Machine::run(seed, work).unwrap();
     let orders: std::collections::HashSet<Vec<u32>> = (0..40).map(|seed| run(seed).0).collect();
     assert!(orders.len() > 4, "{orders:?}");
@@ -41,6 +50,7 @@ fn a_seed_repeats_and_others_differ() {
 
 #[test]
 fn threads_that_wait_for_each_other_hang() {
+    let _alone = alone();
     let failure = Machine::run(1, || {
         let (send, receive) = mpsc::channel::<()>();
         receive.recv().unwrap();
@@ -52,6 +62,7 @@ fn threads_that_wait_for_each_other_hang() {
 
 #[test]
 fn a_panic_fails_the_run() {
+    let _alone = alone();
     let failure = Machine::run(1, || panic!("on purpose"));
     let message = failure.map(|_: ((), _)| ()).unwrap_err().message;
     assert!(message.starts_with("panic at ") && message.ends_with(": on purpose"), "{message}");
@@ -79,6 +90,7 @@ fn steps(fails: fn(&[(u32, u32)])) -> impl Fn() + Clone + Send + 'static {
 
 #[test]
 fn of_a_run_that_fails_only_the_steps_are_left_that_it_needs() {
+    let _alone = alone();
     let program = steps(|taken| {
         assert!(!(taken.contains(&(0, 7)) && taken.contains(&(1, 3))), "both");
     });
@@ -91,6 +103,7 @@ fn of_a_run_that_fails_only_the_steps_are_left_that_it_needs() {
 
 #[test]
 fn a_run_that_ends_its_process_is_made_smaller_too() {
+    let _alone = alone();
     let program = steps(|taken| {
         if taken.len() > 4 {
             std::process::abort();
@@ -102,5 +115,6 @@ fn a_run_that_ends_its_process_is_made_smaller_too() {
 
 #[test]
 fn a_run_in_which_nothing_fails_is_left_alone() {
+    let _alone = alone();
     assert!(explain(1, steps(|_| ())).is_ok());
 }

@@ -157,7 +157,8 @@ impl Uring {
         self
     }
 
-    /// Tells, without a system call, whether `reap` would find something.
+    /// Tells, without a system call, whether `reap` would find something, or have the kernel look
+    /// for it.
     pub fn has_completions(&self) -> bool {
         let queue = self.completion.lock();
         // SAFETY: the lock of the completion queue is held.
