@@ -23,6 +23,8 @@ const DEVICES: usize = 16;
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
 /// What a queue may always have: those of others may have ended, and wait in a ring for a look.
 const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
+/// So many a queue without any takes at once; the driver asks for two.
+const FIRST: usize = 2;
 const ENDLESS: usize = usize::MAX;
 /// As most disks have them, until it is known how many there are.
 const GUESS: usize = of_tags(256);
@@ -53,7 +55,7 @@ pub struct Tags {
     has_news: AtomicBool,
 }
 
-/// What changes with each batch, on a line of its own.
+/// What changes with each batch, or bio, on a line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
@@ -117,8 +119,9 @@ impl Tags {
         if !self.devices.iter().any(takes) {
             self.overflows.store(true, Relaxed);
         }
-        self.has_news.store(true, SeqCst);
+        // First: a look that comes behind it has the last word.
         self.hot.limit.store(GUESS, SeqCst);
+        self.has_news.store(true, SeqCst);
         true
     }
 
@@ -168,7 +171,7 @@ impl Share {
         let hot = &self.tags.hot;
         let limit = hot.limit.load(Relaxed);
         // A queue with nothing in flight would wait for an end that does not come.
-        if limit == ENDLESS || own == 0 || own + more <= ALWAYS {
+        if limit == ENDLESS || own == 0 && more <= FIRST || own + more <= ALWAYS {
             return true;
         }
         // What was queued and not said yet is this queue's.
@@ -176,8 +179,9 @@ impl Share {
         let (callers, driver) = (hot.of_callers.load(Relaxed), hot.of_driver.load(Relaxed));
         match self.submitter {
             Submitter::Callers => {
-                let leaves = if hot.driver_waits.load(Relaxed) { limit / 3 } else { 0 };
-                callers + more <= limit - leaves
+                let waits = hot.driver_waits.load(Relaxed);
+                let of_driver = if waits { limit / 3 } else { driver.min(limit / 3) };
+                callers + of_driver + more <= limit
             }
             Submitter::Driver => driver + more <= limit / 3 || callers + driver + more <= limit,
         }
@@ -223,7 +227,7 @@ mod tests {
         let (_tags, one, other, _driver) = shares();
         one.publish(192);
         assert!(other.has_room(15, 1) && !other.has_room(16, 1));
-        assert!(other.has_room(0, 100), "one with none at all would wait for ever");
+        assert!(other.has_room(0, 2), "one with none at all would wait for ever");
     }
 
     #[test]
@@ -237,8 +241,10 @@ mod tests {
         one.publish(100);
         assert!(other.has_room(1, 27) && !other.has_room(1, 28));
         assert!(driver.has_room(64, 28) && !driver.has_room(64, 29));
+        driver.publish(10);
+        assert!(other.has_room(1, 27) && !other.has_room(1, 28), "it waits for more");
         tags.driver_waits(false);
-        assert!(other.has_room(1, 91));
+        assert!(other.has_room(1, 81) && !other.has_room(1, 82));
     }
 
     #[test]

@@ -550,7 +550,10 @@ impl BlockBackend for Kaio {
     /// at a time: of several in one call the kernel holds back all from the device until it has
     /// blocks for the last, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD, fs/aio.c).
     fn submit_waiting(&self, bio: Bio) -> Result<(), Bio> {
-        let Some(key) = self.enter(&mut self.book.lock(), &bio, 0) else { return Err(bio) };
+        let mut book = self.book.lock();
+        let Some(key) = self.enter(&mut book, &bio, 0) else { return Err(bio) };
+        self.publish(&book);
+        drop(book);
         // SAFETY: the block's memory lives until its event, as in `submit`.
         match unsafe { self.context.submit(&mut [self.block(key)]) } {
             Ok(0) | Err(Errno::AGAIN) => {

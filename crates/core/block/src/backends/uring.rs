@@ -18,7 +18,7 @@ use crate::{
     probe::aside,
 };
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use nowait_sys::mutex::{Mutex, MutexGuard};
@@ -66,6 +66,8 @@ pub struct Uring {
     issuer_thread: i32,
     process: i32,
     depth: usize,
+    /// How often a look found nothing.
+    looks: AtomicU32,
     /// Of what the queues of an engine have at devices.
     share: Option<Share>,
 }
@@ -146,6 +148,7 @@ impl Uring {
             issuer_thread: this_thread(),
             process: thread::process_id(),
             depth,
+            looks: AtomicU32::new(0),
             share: None,
         })
     }
@@ -183,6 +186,14 @@ impl Uring {
         let _queue = self.requests.lock();
         // SAFETY: the lock of the submission queue is held.
         unsafe { self.ring.holds_back() }
+    }
+
+    /// Counts a look that found nothing; true: this one enters in any case. Of a thread that has
+    /// submitted to several rings, the kernel says in one of them that it holds something back.
+    fn enters_now_and_then(&self) -> bool {
+        const LOOKS: u32 = 64;
+        let counts = self.issuer == Issuer::InTurn && self.in_flight() > 0;
+        counts && self.looks.fetch_add(1, Relaxed) % LOOKS == LOOKS - 1
     }
 
     fn pending(&self) -> u32 {
@@ -323,7 +334,7 @@ impl Uring {
             self.push_cancels();
             self.submit();
         }
-        let held_back = self.holds_back();
+        let held_back = self.holds_back() || self.enters_now_and_then();
         if held_back {
             let _ = self.ring.enter(0, 0, Deadline::NOW);
         }

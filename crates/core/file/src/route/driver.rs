@@ -299,6 +299,8 @@ pub(crate) struct Run {
     lingers: Deadline,
     /// Requests wait for room in the queue.
     waits: bool,
+    /// Some have ended since requests were started.
+    ended: bool,
 }
 
 impl Loop for Run {
@@ -336,6 +338,7 @@ impl Run {
         let plug = Plug::new(engine.clone(), Place::Driver);
         Run {
             waits: false,
+            ended: false,
             engine,
             queue,
             plug,
@@ -352,12 +355,12 @@ impl Run {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);
         engine.look_at_devices();
-        let ended = self.complete();
+        self.ended |= self.complete();
         let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
         self.plug.next_pass();
         engine.holds().make_room();
         driver.sort_in(&mut self.batch);
-        let started = self.start_some(driver, batch_max, ended);
+        let started = self.start_some(driver, batch_max);
         let started = self.take_bios(driver) || started;
         if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
             self.plug.end_cancelled();
@@ -368,6 +371,7 @@ impl Run {
         self.plug.run_kicked(None);
         let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
         let reaped = self.complete();
+        self.ended |= reaped;
         if engine.clock().has_passed(self.next_tick) || driver.hurries.load(Relaxed) {
             self.tick(driver);
         }
@@ -407,11 +411,12 @@ impl Run {
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
     /// has room for them: one that is in the queue cannot be overtaken any more. Durable writes
-    /// that adjoin are one bio, and one flush, if they are started together. Where one has `ended`
+    /// that adjoin are one bio, and one flush, if they are started together. Where one has ended
     /// another one is started, so that bios of the page cache, which do not wait, leave room.
-    fn start_some(&mut self, driver: &Driver, count: usize, ended: bool) -> bool {
+    fn start_some(&mut self, driver: &Driver, count: usize) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;
+        let ended = core::mem::take(&mut self.ended);
         while started < count || joined && started < JOINED {
             let in_turn = ended && started == 0;
             if self.plug.is_backed_up() || !in_turn && !self.queue.has_room(CHUNK) {
