@@ -56,7 +56,9 @@ const DEPTH_MAX: usize = 65_536;
 /// A queue for up to `depth` requests, made by [`Nowait::queue`].
 ///
 /// `T` is what the program knows a request by, `B` the type of its buffers. A queue belongs to
-/// one thread at a time; several queues of one engine work in parallel.
+/// one thread at a time; several queues of one engine work in parallel. With io_uring, what a
+/// thread has submitted before it gave the queue away may end for the next one as late as the
+/// first makes a system call, or the tick of its processor, some milliseconds.
 ///
 /// Requests may end in any order. Those that overlap on one buffered file, at least one of them a
 /// write, take effect in the order in which they were submitted, and a sync covers the writes

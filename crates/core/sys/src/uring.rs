@@ -36,8 +36,9 @@ pub enum Issuer {
     /// say that something has ended.
     Any,
     /// Any thread enters it, mostly the one that also takes the completions. The kernel does not
-    /// interrupt it: it says so when that thread makes its next system call, or a timer interrupts
-    /// it (IORING_SETUP_COOP_TASKRUN). Another thread may have to wait so long.
+    /// interrupt it: it says so when that thread makes its next system call, or the tick of its
+    /// processor interrupts it, which not all have (IORING_SETUP_COOP_TASKRUN; nohz_full). Another
+    /// thread has to wait so long.
     InTurn,
     /// Only the thread that created it enters it; completions are run when it asks.
     Single,

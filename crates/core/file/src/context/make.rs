@@ -26,8 +26,8 @@ impl Context {
     }
 
     /// The same for one thread at a time, which submits and takes the events: what ends does not
-    /// interrupt it. An event of what another thread has submitted may come as late as that makes a
-    /// system call, or a timer interrupts it.
+    /// interrupt it. What another thread has submitted, and computes since, ends when that makes a
+    /// system call, or the tick of its processor interrupts it, if that has one.
     ///
     /// # Errors
     /// Those of [`Context::new`].
