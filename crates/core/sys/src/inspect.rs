@@ -7,7 +7,7 @@ use crate::{
     fd, sys,
 };
 use core::ffi::CStr;
-use std::ffi::CString;
+use std::io::Write;
 
 pub use libc::{
     O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE,
@@ -76,18 +76,37 @@ pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     if major == 0 || confined::forbids(Extra::Devices) {
         return None; // of no device
     }
-    let read = |name: &str| {
-        let path = CString::new(format!("/sys/dev/block/{major}:{minor}/{name}")).ok()?;
-        read_text(&path).ok()
-    };
-    let whole = if read("partition").is_some() { "../" } else { "" };
-    let number = read(&format!("{whole}dev"))?;
-    let (major, minor) = number.trim().split_once(':')?;
+    let read = |name: core::fmt::Arguments<'_>| Attribute::read((major, minor), name);
+    let whole = if read(format_args!("partition")).is_some() { "../" } else { "" };
+    let number = read(format_args!("{whole}dev"))?;
+    let (major, minor) = number.text()?.split_once(':')?;
     let disk = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
-    let queue = |index: &usize| read(&format!("{whole}mq/{index}/nr_tags")).is_some();
+    let queue = |index: &usize| read(format_args!("{whole}mq/{index}/nr_tags")).is_some();
     let queues = (0..QUEUES_MAX).take_while(queue).count();
-    let tags: usize = read(&format!("{whole}queue/nr_requests"))?.trim().parse().ok()?;
+    let tags: usize = read(format_args!("{whole}queue/nr_requests"))?.text()?.parse().ok()?;
     (queues > 0).then(|| (disk, tags.saturating_mul(queues)))
+}
+
+/// What /sys says of a block device in a word. Read without the heap: a program that forks
+/// meanwhile may have an allocator that does not expect it of another thread (AddressSanitizer).
+struct Attribute {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Attribute {
+    fn read((major, minor): (u32, u32), name: core::fmt::Arguments<'_>) -> Option<Attribute> {
+        let (mut path, mut bytes) = ([0; 96], [0; 32]);
+        write!(&mut path[..], "/sys/dev/block/{major}:{minor}/{name}\0").ok()?;
+        let fd = open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDONLY, 0).ok()?;
+        // SAFETY: a live local, with its length.
+        let len = unsafe { sys!(libc::SYS_read, fd.raw(), bytes.as_mut_ptr(), bytes.len()) };
+        Some(Attribute { bytes, len: len.ok()? })
+    }
+
+    fn text(&self) -> Option<&str> {
+        core::str::from_utf8(&self.bytes[..self.len]).ok().map(str::trim)
+    }
 }
 
 /// Returns the names in the folder `path`, without `.` and `..`; made for /proc.
