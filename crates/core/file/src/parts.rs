@@ -146,11 +146,8 @@ pub trait Backends: Send + Sync {
         issuer: Issuer,
     ) -> Result<Arc<dyn BlockBackend>, Errno>;
 
-    /// Says that requests go to files with this device number; true: for the first time, and a
-    /// look is due.
-    fn note_device(&self, _dev: u64) -> bool {
-        false
-    }
+    /// Says that requests go to files with this device number.
+    fn note_device(&self, _dev: u64) {}
 
     /// Tells whether that was said.
     fn knows_device(&self, _dev: u64) -> bool {
@@ -247,8 +244,8 @@ impl Backends for Rings {
         }
     }
 
-    fn note_device(&self, dev: u64) -> bool {
-        self.aio.note_device(dev)
+    fn note_device(&self, dev: u64) {
+        self.aio.note_device(dev);
     }
 
     fn knows_device(&self, dev: u64) -> bool {
@@ -288,8 +285,8 @@ impl Backends for NativeAio {
         Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting().sharing(share)))
     }
 
-    fn note_device(&self, dev: u64) -> bool {
-        self.tags.note_device(dev)
+    fn note_device(&self, dev: u64) {
+        self.tags.note_device(dev);
     }
 
     fn knows_device(&self, dev: u64) -> bool {

@@ -1,7 +1,7 @@
 //! What files lie on: a disk with request tags, something else, or memory.
 
 use super::Engine;
-use crate::{hints::filesystem::FileSystem, route::driver::Driver};
+use crate::hints::filesystem::FileSystem;
 use nowait_sys::{Errno, file::Stat};
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ impl Engine {
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         let found = self.filesystems.of(stat, fd)?;
         if !found.in_memory && stat.has_offsets() {
-            let is_new = self.backends.note_device(stat.device());
-            self.driver().filter(|_| is_new).into_iter().for_each(Driver::wake);
+            // The driver looks at it in its next turn: what goes beyond the guess goes by it.
+            self.backends.note_device(stat.device());
         }
         Ok(found)
     }
