@@ -83,38 +83,6 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// See `make.rs`.
-    fn make(
-        engine: &Arc<Engine>,
-        io: IoContext,
-        own: Option<Arc<dyn BlockBackend>>,
-        files_stay_open: bool,
-    ) -> Arc<Context> {
-        Arc::new_cyclic(|context| Context {
-            io,
-            engine: engine.clone(),
-            own,
-            unrun: Arc::default(),
-            submissions: Submissions::new(context),
-            direct: DirectRequests::default(),
-            history: DescriptorHints::default(),
-            depth: Depth::default(),
-            burst: Burst::default(),
-            mode: engine.config().submit,
-            files_stay_open,
-            in_flight: InFlight::default(),
-            throttle: Throttle::new(engine.config().context_limits),
-            engine_driven: AtomicBool::new(false),
-            watch: Watch::default(),
-            waits: AtomicU64::new(0),
-            copying: AtomicBool::new(false),
-            counter: OnceLock::new(),
-            loop_notifier: OnceLock::new(),
-            masked: Notifiers::default(),
-            own_is_silent: AtomicBool::new(false),
-        })
-    }
-
     /// Tells whether syncs wait for all earlier writes, those too that nothing else orders.
     pub(crate) fn syncs_cover_all(&self) -> bool {
         self.io.face().is_some()

@@ -2,7 +2,7 @@
 
 use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
-    BlockBackend, Completion, Disk, Limits, Submitter, Tags,
+    BlockBackend, Completion, Limits, Submitter, Tags,
     backends::{
         aio::Kaio,
         threads::{Threads, ThreadsConfig},
@@ -12,7 +12,7 @@ use nowait_block::{
     stacked::delay::VirtualClock,
 };
 use nowait_sys::{
-    Errno, inspect,
+    Errno,
     time::{self, Deadline},
     uring::Issuer,
 };
@@ -146,19 +146,10 @@ pub trait Backends: Send + Sync {
         issuer: Issuer,
     ) -> Result<Arc<dyn BlockBackend>, Errno>;
 
-    /// Says that requests go to files with this device number.
-    fn note_device(&self, _dev: u64) {}
-
-    /// Tells whether that was said.
-    fn knows_device(&self, _dev: u64) -> bool {
-        true
+    /// Returns the request tags that the queues share, if they do.
+    fn tags(&self) -> Option<&Tags> {
+        None
     }
-
-    /// Says whether the driver has requests, and its queue no room for them.
-    fn driver_waits(&self, _waits: bool) {}
-
-    /// Looks where files lie that are new; `may_open`: elsewhere nothing is to be found out.
-    fn look_at_devices(&self, _may_open: bool) {}
 
     /// Makes what carries bios that can only be carried by a blocking call.
     ///
@@ -244,20 +235,8 @@ impl Backends for Rings {
         }
     }
 
-    fn note_device(&self, dev: u64) {
-        self.aio.note_device(dev);
-    }
-
-    fn knows_device(&self, dev: u64) -> bool {
-        self.aio.knows_device(dev)
-    }
-
-    fn driver_waits(&self, waits: bool) {
-        self.aio.driver_waits(waits);
-    }
-
-    fn look_at_devices(&self, may_open: bool) {
-        self.aio.look_at_devices(may_open);
+    fn tags(&self) -> Option<&Tags> {
+        self.aio.tags()
     }
 }
 
@@ -285,23 +264,8 @@ impl Backends for NativeAio {
         Ok(Arc::new(Kaio::new(DEPTH)?.without_waiting().sharing(share)))
     }
 
-    fn note_device(&self, dev: u64) {
-        self.tags.note_device(dev);
-    }
-
-    fn knows_device(&self, dev: u64) -> bool {
-        self.tags.knows_device(dev)
-    }
-
-    fn driver_waits(&self, waits: bool) {
-        self.tags.driver_waits(waits);
-    }
-
-    fn look_at_devices(&self, may_open: bool) {
-        self.tags.look(|dev| {
-            let (dev, tags) = may_open.then(|| inspect::disk_of(dev)).flatten()?;
-            Some(Disk { dev, tags })
-        });
+    fn tags(&self) -> Option<&Tags> {
+        Some(&self.tags)
     }
 }
 

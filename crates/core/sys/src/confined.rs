@@ -311,6 +311,7 @@ mod tests {
             assert_eq!(by(libc::SYS_close_range), Extra::OwnTable as u32);
             assert_eq!(by(libc::SYS_io_uring_enter), Extra::Rings as u32);
             assert_eq!(by(libc::SYS_setfsuid), Extra::Rights as u32);
+            assert_eq!(by(libc::SYS_openat), Extra::Devices as u32);
             assert_eq!(by(libc::SYS_read), 0);
         }
         for action in [ERRNO | 1, ALLOW, 0x7ffc_0000] {

@@ -1,10 +1,18 @@
 //! The ways to make a context: what its own queue is, and which threads come for its events.
 
-use super::Context;
-use crate::{Engine, route::own_queue::OwnPump};
-use nowait_retry::{IoContext, Sink, stats::Stats};
+use super::{Context, Notifiers};
+use crate::{
+    Engine,
+    hints::{Burst, Depth, DescriptorHints},
+    limits::Throttle,
+    request::{direct::DirectRequests, in_flight::InFlight},
+    route::own_queue::{OwnPump, Submissions},
+};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use nowait_block::BlockBackend;
+use nowait_retry::{IoContext, Sink, stats::Stats, watch::Watch};
 use nowait_sys::{Errno, uring::Issuer};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 impl Context {
     /// Makes a context for `nr` requests; `id` is shown in the ring's header.
@@ -59,5 +67,36 @@ impl Context {
     pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
         let stats = Stats::new(engine.config().stats);
         Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None, false))
+    }
+
+    fn make(
+        engine: &Arc<Engine>,
+        io: IoContext,
+        own: Option<Arc<dyn BlockBackend>>,
+        files_stay_open: bool,
+    ) -> Arc<Context> {
+        Arc::new_cyclic(|context| Context {
+            io,
+            engine: engine.clone(),
+            own,
+            unrun: Arc::default(),
+            submissions: Submissions::new(context),
+            direct: DirectRequests::default(),
+            history: DescriptorHints::default(),
+            depth: Depth::default(),
+            burst: Burst::default(),
+            mode: engine.config().submit,
+            files_stay_open,
+            in_flight: InFlight::default(),
+            throttle: Throttle::new(engine.config().context_limits),
+            engine_driven: AtomicBool::new(false),
+            watch: Watch::default(),
+            waits: AtomicU64::new(0),
+            copying: AtomicBool::new(false),
+            counter: OnceLock::new(),
+            loop_notifier: OnceLock::new(),
+            masked: Notifiers::default(),
+            own_is_silent: AtomicBool::new(false),
+        })
     }
 }

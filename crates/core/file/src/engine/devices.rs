@@ -2,7 +2,8 @@
 
 use super::Engine;
 use crate::hints::filesystem::FileSystem;
-use nowait_sys::{Errno, file::Stat};
+use nowait_block::Disk;
+use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
 impl Engine {
@@ -15,16 +16,20 @@ impl Engine {
     /// [`FileSystems::of`]: crate::hints::filesystem::FileSystems::of
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         let found = self.filesystems.of(stat, fd)?;
-        if !found.in_memory && stat.has_offsets() {
+        if !found.in_memory
+            && stat.has_offsets()
+            && let Some(tags) = self.backends.tags()
+        {
             // The driver looks at it in its next turn: what goes beyond the guess goes by it.
-            self.backends.note_device(stat.device());
+            tags.note_device(stat.device());
         }
         Ok(found)
     }
 
     /// Notes what a file lies on for which a request is made.
     pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
-        if stat.has_offsets() && !self.backends.knows_device(stat.device()) {
+        let is_new = self.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));
+        if is_new && stat.has_offsets() {
             let _ = self.filesystem(stat, fd); // where nothing is known of it, nothing is noted
         }
     }
@@ -39,11 +44,16 @@ impl Engine {
     /// Looks where files lie that are new; on the driver's thread. Not where what that opens would
     /// be in the application's table.
     pub(crate) fn look_at_devices(&self) {
-        self.backends.look_at_devices(!self.holds.is_table_shared());
+        let Some(tags) = self.backends.tags() else { return };
+        tags.look(|dev| {
+            let is_private = !self.holds.is_table_shared();
+            let (dev, tags) = is_private.then(|| inspect::disk_of(dev)).flatten()?;
+            Some(Disk { dev, tags })
+        });
     }
 
     /// Says whether the driver has requests, and its queue no room for them.
     pub(crate) fn driver_waits(&self, waits: bool) {
-        self.backends.driver_waits(waits);
+        self.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Calls {
 /// A context of one thread. It comes first: dropping it waits, and the buffers go after that.
 pub(crate) struct AioPeer {
     context: AnyContext,
-    file: Arc<File>,
+    files: Vec<Arc<File>>,
     slots: Slots,
     iocbs: Vec<Iocb>,
     pointers: Vec<*mut Iocb>,
@@ -146,12 +146,16 @@ impl Drop for AnyContext {
 }
 
 impl AioPeer {
-    /// Makes a context of a library, or of the kernel.
-    pub(crate) fn new(calls: Option<Calls>, file: Arc<File>, buffers: Buffers) -> Result<Self> {
+    /// Makes a context of a library, or of the kernel, for one file or several.
+    pub(crate) fn new(
+        calls: Option<Calls>,
+        files: Vec<Arc<File>>,
+        buffers: Buffers,
+    ) -> Result<Self> {
         let depth = buffers.depth();
         Ok(Self {
             context: AnyContext::new(calls, depth)?,
-            file,
+            files,
             slots: Slots::new(buffers),
             iocbs: Vec::with_capacity(depth),
             pointers: Vec::with_capacity(depth),
@@ -167,7 +171,7 @@ impl AioPeer {
             rw_flags: 0,
             opcode: if request.generation > 0 { cmd::PWRITE } else { cmd::PREAD },
             reqprio: 0,
-            fildes: self.file.as_raw_fd() as u32,
+            fildes: self.files[request.file as usize].as_raw_fd() as u32,
             buf: memory.base as u64,
             nbytes: memory.len as u64,
             offset: request.offset as i64,
@@ -210,6 +214,6 @@ impl Peer for AioPeer {
     }
 
     fn sync(&mut self) -> Result<()> {
-        super::sync(&self.file)
+        self.files.iter().try_for_each(|file| super::sync(file))
     }
 }

@@ -27,7 +27,7 @@ pub(crate) mod psync;
 pub(crate) mod registry;
 pub(crate) mod ring;
 pub(crate) mod segments;
-pub(crate) mod slots;
+mod slots;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,6 +67,8 @@ pub(crate) struct Request {
     pub(crate) generation: u32,
     /// The caller's own: when it began, or what it is for.
     pub(crate) tag: u64,
+    /// Which file, where a peer has several.
+    pub(crate) file: u32,
 }
 
 /// What a process sets up once.

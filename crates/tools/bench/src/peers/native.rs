@@ -22,7 +22,7 @@ pub(crate) struct Native {
 /// A queue with its spare buffers.
 pub(crate) struct NativePeer {
     queue: Queue<Request, Buffer>,
-    file: File,
+    files: Vec<File>,
     spare: Vec<Buffer>,
 }
 
@@ -41,8 +41,7 @@ impl Engine for Native {
     type Peer = NativePeer;
 
     fn peer(&self, buffers: Buffers) -> Result<NativePeer> {
-        let queue = self.nowait.queue(buffers.depth()).map_err(explain)?;
-        Ok(NativePeer { queue, file: self.file.clone(), spare: buffers.list })
+        NativePeer::new(&self.nowait, vec![self.file.clone()], buffers)
     }
 
     fn has_own_cache(&self) -> bool {
@@ -59,16 +58,25 @@ impl Engine for Native {
     }
 }
 
+impl NativePeer {
+    /// Makes a queue for one file or several.
+    pub(crate) fn new(nowait: &Nowait, files: Vec<File>, buffers: Buffers) -> Result<Self> {
+        let queue = nowait.queue(buffers.depth()).map_err(explain)?;
+        Ok(Self { queue, files, spare: buffers.list })
+    }
+}
+
 impl Peer for NativePeer {
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
         for request in requests {
             let Some(mut buffer) = self.spare.pop() else { break };
             let (offset, generation) = (request.offset, request.generation);
+            let file = &self.files[request.file as usize];
             let taken = if generation > 0 {
                 pattern::stamp(offset, &mut buffer, generation);
-                self.queue.write(&self.file, buffer, offset, *request)
+                self.queue.write(file, buffer, offset, *request)
             } else {
-                self.queue.read(&self.file, buffer, offset, *request)
+                self.queue.read(file, buffer, offset, *request)
             };
             taken.map_err(|refused| explain(refused.into()))?;
         }
@@ -93,11 +101,11 @@ impl Peer for NativePeer {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().map_err(explain)
+        self.files.iter().try_for_each(|file| file.sync_all().map_err(explain))
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn explain(error: nowait::Error) -> BenchError {
+pub(crate) fn explain(error: nowait::Error) -> BenchError {
     BenchError::failed(error.to_string())
 }

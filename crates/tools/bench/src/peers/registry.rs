@@ -184,9 +184,9 @@ impl EngineDef {
             Kind::Library { .. } => {
                 let library = library.ok_or_else(|| BenchError::usage("no libaio was named"))?;
                 let calls = Calls::load(library)?;
-                task.run(&OnFile::open(&place, |f, b| AioPeer::new(Some(calls), f, b))?)
+                task.run(&OnFile::open(&place, |f, b| AioPeer::new(Some(calls), vec![f], b))?)
             }
-            Kind::Kaio => task.run(&OnFile::open(&place, |f, b| AioPeer::new(None, f, b))?),
+            Kind::Kaio => task.run(&OnFile::open(&place, |f, b| AioPeer::new(None, vec![f], b))?),
             Kind::Uring(style) => {
                 task.run(&OnFile::open(&place, |f, b| UringPeer::new(style, f, b))?)
             }

@@ -9,7 +9,7 @@ use crate::error::{BenchError, Result};
 use crate::pattern;
 
 /// Buffers of one size, each with the request that has it. A buffer keeps its place.
-pub(crate) struct Slots {
+pub(super) struct Slots {
     block_bytes: usize,
     buffers: Vec<Buffer>,
     requests: Vec<Request>,
@@ -17,7 +17,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(buffers: Buffers) -> Self {
+    pub(super) fn new(buffers: Buffers) -> Self {
         let depth = buffers.depth();
         let requests = vec![Request::default(); depth];
         let (block_bytes, free) = (buffers.block_bytes, (0..depth).rev().collect());
@@ -25,7 +25,7 @@ impl Slots {
     }
 
     /// Gives the request a slot, whose buffer is stamped if it is a write.
-    pub(crate) fn take(&mut self, request: Request) -> Option<usize> {
+    pub(super) fn take(&mut self, request: Request) -> Option<usize> {
         let slot = self.free.pop()?;
         self.requests[slot] = request;
         if request.generation > 0 {
@@ -35,13 +35,13 @@ impl Slots {
     }
 
     /// Returns the memory of a slot.
-    pub(crate) fn memory(&mut self, slot: usize) -> IoVec {
+    pub(super) fn memory(&mut self, slot: usize) -> IoVec {
         let buffer = &mut self.buffers[slot];
         IoVec { base: buffer.as_mut_ptr(), len: buffer.len() }
     }
 
     /// Ends the request of a slot, which must have moved all of its block.
-    pub(crate) fn end(
+    pub(super) fn end(
         &mut self,
         slot: usize,
         moved: core::result::Result<usize, Errno>,
@@ -59,7 +59,7 @@ impl Slots {
     }
 
     /// Takes the slot back, and shows what it held.
-    pub(crate) fn give_back(&mut self, slot: usize, each: &mut impl FnMut(Request, &[u8])) {
+    pub(super) fn give_back(&mut self, slot: usize, each: &mut impl FnMut(Request, &[u8])) {
         each(self.requests[slot], &self.buffers[slot]);
         self.free.push(slot);
     }

@@ -213,7 +213,7 @@ impl Database {
     /// Reads or writes a page, and waits for it.
     fn transfer<P: Peer>(&self, peer: &mut P, page: u64, generation: u32) -> Result<()> {
         let offset = page * PAGE_BYTES;
-        peer.submit(&[Request { offset, generation, tag: 0 }])?;
+        peer.submit(&[Request { offset, generation, ..Request::default() }])?;
         self.ios.fetch_add(1, Relaxed);
         let mut right = true;
         peer.reap(1, &mut |request, bytes| {
@@ -234,6 +234,7 @@ impl Database {
                 offset: page * PAGE_BYTES,
                 generation: self.generation,
                 tag: *entry,
+                ..Request::default()
             }));
             if !requests.is_empty() {
                 peer.submit(&requests)?;

@@ -183,7 +183,7 @@ impl Shared {
         }
         let count = board.wanted.len().min(max);
         let request =
-            |(offset, buffer): Wanted| Request { offset, generation: 0, tag: buffer as u64 };
+            |(offset, buffer): Wanted| Request { offset, tag: buffer as u64, ..Request::default() };
         board.wanted.drain(..count).map(request).collect()
     }
 

@@ -187,7 +187,7 @@ impl Worker<'_> {
             let percent = self.transfer.write_percent;
             let write = percent > 0 && self.random.next() % 100 < u64::from(percent);
             let generation = if write { self.job.generation } else { 0 };
-            return Some(Request { offset, generation, tag: 0 });
+            return Some(Request { offset, generation, ..Request::default() });
         }
         None
     }

@@ -5,12 +5,10 @@
 //!  cases   a curve for each of the four, a case for each point of it
 //!  files   the bytes of the test file once more, in many files
 //!  run     one point, in a process of its own: threads, each with its contexts
-//!  ring    a context: of nowait, or of the kernel's native AIO
 //! ```
 
 mod cases;
 mod files;
-mod ring;
 mod run;
 
 use clap::Args;

@@ -11,12 +11,13 @@ use super::super::job::{Growth, Job};
 use super::super::run::{joined, rates, require_right};
 use super::super::transfer::{histogram, submit_sample};
 use super::files::{file_bytes, open, paths};
-use super::ring::{KernelRing, OwnRing, Ring, explain};
 use crate::error::{BenchError, Result};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::pattern;
-use crate::peers::{Arena, Buffers, Request};
+use crate::peers::aio::AioPeer;
+use crate::peers::native::{NativePeer, explain};
+use crate::peers::{Arena, Buffers, Peer, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
 
@@ -78,31 +79,32 @@ impl Run<'_> {
         let options = OpenOptions::new().read(true).cache(CacheMode::Direct);
         let paths = paths(&self.job.path, self.growth.files).into_iter();
         let files = paths.map(|path| options.open(&nowait, path).map_err(explain));
-        let files = Arc::new(files.collect::<Result<Vec<_>>>()?);
-        self.measure(buffers, |buffers| OwnRing::new(&nowait, files.clone(), buffers))
+        let files = files.collect::<Result<Vec<_>>>()?;
+        self.measure(buffers, |buffers| NativePeer::new(&nowait, files.clone(), buffers))
     }
 
     fn in_kernel(&self, buffers: Vec<Vec<Buffers>>) -> Result<Sample> {
-        let files = Arc::new(open(&self.job.path, self.growth.files)?);
-        self.measure(buffers, |buffers| KernelRing::new(files.clone(), buffers))
+        let files = open(&self.job.path, self.growth.files)?;
+        let files: Vec<_> = files.into_iter().map(Arc::new).collect();
+        self.measure(buffers, |buffers| AioPeer::new(None, files.clone(), buffers))
     }
 
     /// Starts the threads, and sums up what they have done.
-    fn measure<R: Ring>(
+    fn measure<P: Peer>(
         &self,
         buffers: Vec<Vec<Buffers>>,
-        ring: impl Fn(Buffers) -> Result<R> + Sync,
+        peer: impl Fn(Buffers) -> Result<P> + Sync,
     ) -> Result<Sample> {
         let barrier = Barrier::new(buffers.len() + 1);
         let (before, lanes) = std::thread::scope(|scope| {
-            let (barrier, ring) = (&barrier, &ring);
+            let (barrier, peer) = (&barrier, &peer);
             let thread = |(index, own): (usize, Vec<Buffers>)| {
                 scope.spawn(move || {
                     let depths: Vec<usize> = own.iter().map(Buffers::depth).collect();
-                    let rings: Result<Vec<R>> = own.into_iter().map(ring).collect();
+                    let peers: Result<Vec<P>> = own.into_iter().map(peer).collect();
                     barrier.wait();
                     let random = SplitMix(self.job.seed.wrapping_mul(1000) + index as u64);
-                    Worker::new(self, random, rings?, depths)?.run()
+                    Worker::new(self, random, peers?, depths)?.run()
                 })
             };
             let threads: Vec<_> = buffers.into_iter().enumerate().map(thread).collect();
@@ -122,10 +124,11 @@ impl Run<'_> {
 }
 
 /// A thread at work.
-struct Worker<'a, R> {
+struct Worker<'a, P> {
     run: &'a Run<'a>,
-    rings: Vec<R>,
-    /// Of each ring, how many it may have in flight, and how many it has.
+    /// A context each.
+    peers: Vec<P>,
+    /// Of each, how many it may have in flight, and how many it has.
     depths: Vec<usize>,
     in_flight: Vec<usize>,
     random: SplitMix,
@@ -134,13 +137,13 @@ struct Worker<'a, R> {
     lane: Lane,
 }
 
-impl<'a, R: Ring> Worker<'a, R> {
-    fn new(run: &'a Run<'a>, random: SplitMix, rings: Vec<R>, depths: Vec<usize>) -> Result<Self> {
+impl<'a, P: Peer> Worker<'a, P> {
+    fn new(run: &'a Run<'a>, random: SplitMix, peers: Vec<P>, depths: Vec<usize>) -> Result<Self> {
         let blocks = file_bytes(run.job.set_bytes, run.growth.files) / BLOCK as u64;
         let (requests, wrong, wall) = (0, 0, Duration::ZERO);
         let lane = Lane { requests, wrong, submit: histogram()?, wall, after: Used::default() };
-        let in_flight = vec![0; rings.len()];
-        Ok(Self { run, rings, depths, in_flight, random, blocks, lane })
+        let in_flight = vec![0; peers.len()];
+        Ok(Self { run, peers, depths, in_flight, random, blocks, lane })
     }
 
     /// Works until the time is over, and nothing is in flight.
@@ -150,23 +153,23 @@ impl<'a, R: Ring> Worker<'a, R> {
         let mut turn = 0;
         loop {
             if start.elapsed() < runtime {
-                (0..self.rings.len()).try_for_each(|ring| self.fill(ring))?;
+                (0..self.peers.len()).try_for_each(|peer| self.fill(peer))?;
             }
             let mut ended = 0;
-            if self.rings.len() > 1 {
-                for ring in 0..self.rings.len() {
-                    ended += self.reap(ring, 0)?;
+            if self.peers.len() > 1 {
+                for peer in 0..self.peers.len() {
+                    ended += self.reap(peer, 0)?;
                 }
             }
             if ended == 0 {
                 // Nothing has ended anywhere: the contexts are waited for by turns.
-                let rings = self.rings.len();
-                let waits = (0..rings).map(|index| (turn + index) % rings);
-                let Some(ring) = waits.into_iter().find(|ring| self.in_flight[*ring] > 0) else {
+                let count = self.peers.len();
+                let waits = (0..count).map(|index| (turn + index) % count);
+                let Some(peer) = waits.into_iter().find(|peer| self.in_flight[*peer] > 0) else {
                     break;
                 };
-                turn = ring + 1;
-                self.reap(ring, 1)?;
+                turn = peer + 1;
+                self.reap(peer, 1)?;
             }
         }
         (self.lane.wall, self.lane.after) = (start.elapsed(), Used::now()?);
@@ -174,36 +177,36 @@ impl<'a, R: Ring> Worker<'a, R> {
     }
 
     /// Begins reads until as many are in flight as may be.
-    fn fill(&mut self, ring: usize) -> Result<()> {
-        while self.in_flight[ring] < self.depths[ring] {
-            let room = (self.depths[ring] - self.in_flight[ring]).min(BATCH);
+    fn fill(&mut self, peer: usize) -> Result<()> {
+        while self.in_flight[peer] < self.depths[peer] {
+            let room = (self.depths[peer] - self.in_flight[peer]).min(BATCH);
             let batch: Vec<Request> = (0..room).map(|_| self.next()).collect();
             let before = Instant::now();
-            self.rings[ring].submit(&batch)?;
+            self.peers[peer].submit(&batch)?;
             self.lane.submit.saturating_record(before.elapsed().as_nanos() as u64);
-            self.in_flight[ring] += room;
+            self.in_flight[peer] += room;
         }
         Ok(())
     }
 
     /// Makes a read of any block of any file.
     fn next(&mut self) -> Request {
-        let tag = self.random.next() % self.run.growth.files as u64;
+        let file = (self.random.next() % self.run.growth.files as u64) as u32;
         let offset = self.random.next() % self.blocks * BLOCK as u64;
-        Request { offset, tag, ..Request::default() }
+        Request { offset, file, ..Request::default() }
     }
 
-    /// Takes what has ended in a ring, at least `min`; returns how many these were.
-    fn reap(&mut self, ring: usize, min: usize) -> Result<usize> {
+    /// Takes what has ended in a context, at least `min`; returns how many these were.
+    fn reap(&mut self, peer: usize, min: usize) -> Result<usize> {
         let (lane, mut ended) = (&mut self.lane, 0);
         let file_bytes = self.blocks * BLOCK as u64;
-        self.rings[ring].reap(min, &mut |request, bytes| {
+        self.peers[peer].reap(min, &mut |request, bytes| {
             ended += 1;
-            let place = request.tag * file_bytes + request.offset;
+            let place = u64::from(request.file) * file_bytes + request.offset;
             lane.wrong += u64::from(!pattern::is_in_place(place, bytes));
         })?;
         lane.requests += ended as u64;
-        self.in_flight[ring] -= ended;
+        self.in_flight[peer] -= ended;
         Ok(ended)
     }
 }
