@@ -7,14 +7,36 @@
 use core::cell::RefCell;
 use nowait_sys::{
     Errno,
-    memory::{PAGE_SIZE, read_checked, write_checked},
+    memory::{PAGE_SIZE, check_writable, read_checked},
 };
 
-const SLOTS: usize = 128;
+/// A program has its buffers in turn, and each has two pages that are looked at.
+const SLOTS: usize = 512;
 
 thread_local! {
-    /// Page number and whether it may be written, by the page number's low bits.
-    static GOOD: RefCell<[(usize, bool); SLOTS]> = const { RefCell::new([(0, false); SLOTS]) };
+    /// Pages found good, by a hash of their number: buffers lie at powers of two.
+    static GOOD: RefCell<[Page; SLOTS]> = const { RefCell::new([Page(0); SLOTS]) };
+}
+
+/// A page number, and in the lowest bit whether the page may be written. Page 0 is never good.
+#[derive(Clone, Copy)]
+struct Page(usize);
+
+impl Page {
+    fn new(number: usize, writable: bool) -> Page {
+        Page(number << 1 | usize::from(writable))
+    }
+
+    /// Tells whether what was found good is good for `asked`, too.
+    fn serves(self, asked: Page) -> bool {
+        asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
+    }
+
+    fn slot(self) -> usize {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let hash = (self.0 as u64 >> 1).wrapping_mul(FACTOR);
+        (hash >> (u64::BITS - SLOTS.ilog2())) as usize
+    }
 }
 
 /// Reads a `T` from `address`.
@@ -53,33 +75,31 @@ pub fn check(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
 
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let last = address.checked_add(len - 1).ok_or(Errno::FAULT)?;
-    require_page(address, address / PAGE_SIZE, writable)?;
+    require_byte(address, writable)?;
     if last / PAGE_SIZE != address / PAGE_SIZE {
-        require_page(last, last / PAGE_SIZE, writable)?;
+        require_byte(last, writable)?;
     }
     Ok(())
 }
 
-fn require_page(address: usize, page: usize, writable: bool) -> Result<(), Errno> {
-    let slot = page % SLOTS;
-    let known = GOOD.with_borrow(|good| good[slot]);
-    if known.0 == page && (known.1 || !writable) && page != 0 {
+fn require_byte(address: usize, writable: bool) -> Result<(), Errno> {
+    let page = Page::new(address / PAGE_SIZE, writable);
+    if GOOD.with_borrow(|good| good[page.slot()].serves(page)) {
         return Ok(());
     }
-    let mut byte = [0u8];
-    read_checked(address, &mut byte)?;
-    if writable {
-        // The byte that is there: nothing changes, unless another thread writes it just now,
-        // which no program does to memory it hands to a call.
-        write_checked(address, &byte)?;
+    match writable {
+        // The program hands the memory to a call: no other thread of it writes there meanwhile.
+        true => check_writable(address)?,
+        false => read_checked(address, &mut [0])?,
     }
-    GOOD.with_borrow_mut(|good| good[slot] = (page, writable));
+    GOOD.with_borrow_mut(|good| good[page.slot()] = page);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn good_memory_works_and_bad_memory_is_efault() {
@@ -94,6 +114,26 @@ mod tests {
             assert_eq!(write(8, 1u64), Err(Errno::FAULT));
         }
         assert_eq!(value, 8);
+    }
+
+    #[test]
+    fn the_pages_of_large_buffers_have_places_of_their_own() {
+        const BUFFERS: usize = 64;
+        let start = 0x7f12_3456_7000 / PAGE_SIZE;
+        for pages in [1, 2, 16, 256] {
+            let ends = (0..BUFFERS).flat_map(|at| [at * pages, (at + 1) * pages - 1]);
+            let ends: HashSet<_> = ends.map(|page| Page::new(start + page, true).0).collect();
+            let places: HashSet<_> = ends.iter().map(|page| Page(*page).slot()).collect();
+            let (ends, places) = (ends.len(), places.len());
+            assert!(places * 4 >= ends * 3, "{places} of {ends}, {pages} pages each");
+        }
+    }
+
+    #[test]
+    fn what_was_written_may_be_read_and_not_the_reverse() {
+        let [read, written] = [false, true].map(|writable| Page::new(7, writable));
+        assert!(written.serves(read) && read.serves(read) && !read.serves(written));
+        assert!(!Page::new(0, false).serves(Page::new(0, true)) && !Page(0).serves(Page(0)));
     }
 
     #[test]

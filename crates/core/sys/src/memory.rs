@@ -252,21 +252,21 @@ pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-/// Copies `bytes` to `address`, which may be anything.
+/// Checks that the byte at `address`, which may be anything, can be read and written; its value
+/// stays, unless another thread writes it just now.
 ///
 /// # Errors
-/// `EFAULT`: not writable memory; a part may have been written.
-pub fn write_checked(address: usize, bytes: &[u8]) -> Result<(), Errno> {
-    let local = IoVec { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
-    let remote = IoVec { base: address as *mut u8, len: bytes.len() };
-    match copy_across(libc::SYS_process_vm_writev, &local, &remote) {
-        Ok(copied) if copied == bytes.len() => Ok(()),
+/// `EFAULT`: it cannot.
+/// Source: process_vm_readv(2) from that byte to itself; where that is forbidden, mincore(2) tells
+/// mapped from unmapped.
+pub fn check_writable(address: usize) -> Result<(), Errno> {
+    let byte = IoVec { base: address as *mut u8, len: 1 };
+    match copy_across(libc::SYS_process_vm_readv, &byte, &byte) {
+        Ok(1) => Ok(()),
         Err(Errno::PERM | Errno::NOSYS) => {
-            require_mapped(address, bytes.len())?;
-            // SAFETY: the range is mapped; the source is a live slice of the same length.
-            unsafe {
-                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len());
-            };
+            require_mapped(address, 1)?;
+            // SAFETY: the byte is mapped, and the caller's to have written.
+            unsafe { byte.base.write_volatile(byte.base.read_volatile()) };
             Ok(())
         }
         _ => Err(Errno::FAULT),
@@ -278,7 +278,7 @@ fn copy_across(nr: i64, local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
     // By the thread's number: by that of the process the kernel finds its main thread, which has no
     // memory any more if it has ended (pthread_exit).
     let thread = crate::thread::thread_id();
-    // SAFETY: the local segment is a live slice; the kernel checks the remote one.
+    // SAFETY: both segments live until the call ends; the kernel checks what they name.
     unsafe { sys!(nr, thread, core::ptr::from_ref(local), 1, core::ptr::from_ref(remote), 1, 0) }
 }
 
@@ -330,9 +330,22 @@ mod tests {
     fn memory_that_is_not_there_is_an_error_not_a_crash() {
         let mut bytes = [0u8; 8];
         assert_eq!(read_checked(16, &mut bytes), Err(Errno::FAULT));
-        assert_eq!(write_checked(usize::MAX - 64, &bytes), Err(Errno::FAULT));
+        assert_eq!(check_writable(16), Err(Errno::FAULT));
+        assert_eq!(check_writable(usize::MAX - 64), Err(Errno::FAULT));
         let source = 7u64;
-        read_checked(core::ptr::from_ref(&source) as usize, &mut bytes).unwrap();
+        let address = core::ptr::from_ref(&source) as usize;
+        read_checked(address, &mut bytes).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 7);
+    }
+
+    #[test]
+    fn a_byte_that_is_checked_keeps_its_value_and_one_that_is_constant_is_refused() {
+        static CONSTANT: u8 = 5;
+        let mut value = 7u8;
+        let address = core::ptr::from_mut(&mut value) as usize;
+        check_writable(address).unwrap();
+        assert_eq!(value, 7);
+        let constant = core::ptr::from_ref(&CONSTANT) as usize;
+        assert_eq!(check_writable(constant), Err(Errno::FAULT));
     }
 }
