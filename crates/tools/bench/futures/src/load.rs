@@ -9,10 +9,10 @@ use core::{
 };
 use hdrhistogram::Histogram;
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, IntoRawFd},
         unix::fs::{FileExt, OpenOptionsExt},
     },
     path::PathBuf,
@@ -85,6 +85,18 @@ impl Load {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
+    }
+
+    /// Returns another file, without blocks and half as large again, that has no name once this
+    /// program has ended: a page cache of its own is full of it before the run, as after some time
+    /// of use. (Its memory is then touched, which costs what the host of the machine likes.)
+    pub(crate) fn another(&self) -> io::Result<PathBuf> {
+        let path = self.path.with_extension(format!("{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(&path)?;
+        file.set_len(self.size + self.size / 2)?;
+        // Open until the end.
+        Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
     /// Runs a way on so many threads, each with its part of the blocks.

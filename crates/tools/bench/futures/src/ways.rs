@@ -10,6 +10,7 @@ use futures_util::future::{FutureExt, LocalBoxFuture, try_join_all};
 use std::{
     io::{self, SeekFrom},
     os::unix::fs::FileExt,
+    path::Path,
     rc::Rc,
     sync::Arc,
 };
@@ -25,15 +26,17 @@ pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Repo
         (false, false) => CacheMode::Host,
     };
     let mut builder = Nowait::builder();
-    if user && !load.once {
+    if user {
         builder = builder.cache_bytes(load.size + load.size / 4);
     }
     let engine = builder.build()?;
-    let file = OpenOptions::new().read(true).cache(mode).open(&engine, &load.path)?;
-    if mode == CacheMode::User && !load.once {
+    let open = |path: &Path| OpenOptions::new().read(true).cache(mode).open(&engine, path);
+    let file = open(&load.path)?;
+    if mode == CacheMode::User {
+        let cached = if load.once { open(&load.another()?)? } else { file.clone() };
         let mut bytes = vec![0; 1 << 20];
-        for index in 0..load.size >> 20 {
-            file.read_at(&mut bytes, index << 20)?;
+        for index in 0..cached.size()? >> 20 {
+            cached.read_at(&mut bytes, index << 20)?;
         }
     }
     load.on_threads(threads, |_, share| {
