@@ -9,13 +9,13 @@ use core::{
 };
 use hdrhistogram::Histogram;
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io,
     os::{
         fd::{AsRawFd, IntoRawFd},
         unix::fs::{FileExt, OpenOptionsExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     thread,
     time::Instant,
@@ -87,16 +87,26 @@ impl Load {
         }
     }
 
-    /// Returns another file, without blocks and half as large again, that has no name once this
-    /// program has ended: a page cache of its own is full of it before the run, as after some time
-    /// of use. (Its memory is then touched, which costs what the host of the machine likes.)
+    /// Returns another file, without a name and without blocks, that is as large: a page cache of
+    /// its own is full of it before the run, as after some time of use.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
-        let path = self.path.with_extension(format!("{}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-        fs::remove_file(&path)?;
-        file.set_len(self.size + self.size / 2)?;
-        // Open until the end.
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
+        let file = options.open(folder)?;
+        file.set_len(self.size)?;
+        // Open until the program ends.
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
+    }
+
+    /// Calls `each` with the offset of every block, in no order.
+    pub(crate) fn every_block<E>(
+        &self,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        const STEP: u64 = 2_654_435_761; // a prime, larger than any number of blocks
+        let blocks = self.size / BLOCK as u64;
+        (0..blocks).try_for_each(|index| each(index * STEP % blocks * BLOCK as u64))
     }
 
     /// Runs a way on so many threads, each with its part of the blocks.

@@ -2,7 +2,7 @@
 
 use crate::{
     load::{Load, Report, Share, task},
-    memory::Block,
+    memory::{BLOCK, Block},
 };
 use compio::io::AsyncReadAt;
 use core::future::Future;
@@ -27,16 +27,23 @@ pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Repo
     };
     let mut builder = Nowait::builder();
     if user {
-        builder = builder.cache_bytes(load.size + load.size / 4);
+        let spare = if load.once { 0 } else { load.size / 4 };
+        builder = builder.cache_bytes(load.size + spare);
     }
     let engine = builder.build()?;
     let open = |path: &Path| OpenOptions::new().read(true).cache(mode).open(&engine, path);
     let file = open(&load.path)?;
-    if mode == CacheMode::User {
-        let cached = if load.once { open(&load.another()?)? } else { file.clone() };
+    let mut other = None;
+    if mode == CacheMode::User && load.once {
+        // The cache is full of it as long as it is open.
+        let other = other.insert(open(&load.another()?)?);
+        other.advise(0..load.size, nowait::Advice::Random)?;
+        let mut bytes = vec![0; BLOCK];
+        load.every_block(|offset| other.read_at(&mut bytes, offset).map(drop))?;
+    } else if mode == CacheMode::User {
         let mut bytes = vec![0; 1 << 20];
-        for index in 0..cached.size()? >> 20 {
-            cached.read_at(&mut bytes, index << 20)?;
+        for index in 0..load.size >> 20 {
+            file.read_at(&mut bytes, index << 20)?;
         }
     }
     load.on_threads(threads, |_, share| {

@@ -88,8 +88,9 @@ pub(crate) trait Engine: Sync {
         true
     }
 
-    /// Fills such a cache with the first `bytes` of another file.
-    fn fill(&self, _other: &Path, _bytes: u64) -> Result<()> {
+    /// Fills such a cache with the first `bytes` of another file, in blocks and in no order, for as
+    /// long as the engine lives.
+    fn fill(&self, _other: &Path, _bytes: u64, _block_bytes: usize) -> Result<()> {
         Ok(())
     }
 }

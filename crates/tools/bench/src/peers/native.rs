@@ -1,22 +1,26 @@
 //! The native API, through our page cache, the kernel's, or none.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
-use nowait::{AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
+use nowait::{Advice, AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
 
 use super::buffers::Buffer;
 use super::{Buffers, Engine, Peer, Place, Request};
 use crate::error::{BenchError, Result};
+use crate::offsets::{Access, Offsets};
 use crate::pattern;
 
-/// Read at once to fill the pool.
-const FILL_BYTES: usize = 1 << 20;
+/// Reads in flight that fill the pool.
+const FILL_DEPTH: usize = 32;
 
 /// An engine of ours and the file.
 pub(crate) struct Native {
     nowait: Nowait,
     file: File,
     cache: CacheMode,
+    /// What the pool is full of: it would be empty again without the file.
+    other: OnceLock<File>,
 }
 
 /// A queue with its spare buffers.
@@ -33,7 +37,7 @@ impl Native {
         let nowait = builder.build().map_err(explain)?;
         let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
         let file = options.cache(cache).open(&nowait, &place.path).map_err(explain)?;
-        Ok(Self { nowait, file, cache })
+        Ok(Self { nowait, file, cache, other: OnceLock::new() })
     }
 }
 
@@ -48,11 +52,29 @@ impl Engine for Native {
         self.cache == CacheMode::User
     }
 
-    fn fill(&self, other: &Path, bytes: u64) -> Result<()> {
+    fn fill(&self, other: &Path, bytes: u64, block_bytes: usize) -> Result<()> {
         let file = File::open(&self.nowait, other).map_err(explain)?;
-        let mut buffer = AlignedBuffer::zeroed(FILL_BYTES);
-        for offset in (0..bytes).step_by(FILL_BYTES) {
-            file.read_at(&mut buffer, offset).map_err(explain)?;
+        file.advise(0..bytes, Advice::Random).map_err(explain)?;
+        let file = self.other.get_or_init(|| file);
+        let mut queue: Queue<(), AlignedBuffer> = self.nowait.queue(FILL_DEPTH).map_err(explain)?;
+        let buffers = (0..FILL_DEPTH).map(|_| AlignedBuffer::zeroed(block_bytes));
+        let mut spare: Vec<_> = buffers.collect();
+        let mut offsets = Offsets::new(Access::Random, bytes, block_bytes as u64, 1);
+        let mut left = offsets.blocks();
+        while left > 0 || spare.len() < FILL_DEPTH {
+            while left > 0
+                && let Some(buffer) = spare.pop()
+            {
+                let read = queue.read(file, buffer, offsets.next(), ());
+                read.map_err(|refused| explain(refused.into()))?;
+                left -= 1;
+            }
+            queue.submit();
+            queue.wait(1, None).map_err(explain)?;
+            while let Some(done) = queue.pop() {
+                done.result.map_err(explain)?;
+                spare.extend(done.buffers.one());
+            }
         }
         Ok(())
     }

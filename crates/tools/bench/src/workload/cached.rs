@@ -179,7 +179,7 @@ impl Run<'_> {
     fn warm_own<E: Engine>(&self, engine: &E) -> Result<()> {
         let (job, work) = (self.job, &self.work);
         if work.warm == Warm::Nothing {
-            return fill_pool(engine, job);
+            return fill_pool(engine, job, work.block_bytes);
         }
         let bytes = if work.warm == Warm::Half { HALF_BYTES } else { WARM_BYTES };
         let bytes = bytes.min(job.set_bytes as usize);

@@ -93,7 +93,7 @@ impl Task for Run<'_> {
             return Err(BenchError::usage("this engine moves no data"));
         }
         if engine.has_own_cache() {
-            fill_pool(engine, self.job)?;
+            fill_pool(engine, self.job, PAGE_BYTES as usize)?;
             return self.with(engine, engine);
         }
         let direct = registry::find(&self.job.engine)?.direct;

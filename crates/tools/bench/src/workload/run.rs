@@ -137,22 +137,22 @@ pub(crate) fn require_right(wrong: u64) -> Result<()> {
     }
 }
 
-/// Fills a cache of this process with another file, as if it had been in use for some time: the
-/// first use of memory costs more than the device, and the kernel's cache has done it long ago.
+/// Fills a cache of this process with blocks of another file, as if it had been in use for some time:
+/// the first use of memory costs more than the device, and the kernel's cache has done it long ago.
 ///
 /// # Errors
 /// There is no room for a sparse file beside the test file, or it cannot be read.
-pub(crate) fn fill_pool<E: Engine>(engine: &E, job: &Job) -> Result<()> {
+pub(crate) fn fill_pool<E: Engine>(engine: &E, job: &Job, block_bytes: usize) -> Result<()> {
     if !engine.has_own_cache() {
         return Ok(());
     }
     if let Some(other) = &job.other {
-        return engine.fill(other, job.pool_bytes);
+        return engine.fill(other, job.pool_bytes, block_bytes);
     }
     let on_disk = job.path.parent().filter(|_| job.path.is_file());
     let folder = on_disk.map_or_else(std::env::temp_dir, Path::to_owned);
     let what = || format!("a sparse file in {}", folder.display());
     let file = tempfile::NamedTempFile::new_in(&folder).context(what)?;
     file.as_file().set_len(job.pool_bytes).context(what)?;
-    engine.fill(file.path(), job.pool_bytes)
+    engine.fill(file.path(), job.pool_bytes, block_bytes)
 }

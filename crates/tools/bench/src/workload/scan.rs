@@ -56,7 +56,7 @@ impl Task for Run<'_> {
             return Err(BenchError::usage("this engine moves no data"));
         }
         let (job, prefetch) = (self.job, self.prefetch);
-        fill_pool(engine, job)?;
+        fill_pool(engine, job, prefetch.extent_bytes)?;
         let shared = Shared::new(job, &prefetch);
         let until = Instant::now() + Duration::from_millis(job.runtime_ms);
         let (before, start) = (Used::now()?, Instant::now());

@@ -56,7 +56,7 @@ impl Task for Run<'_> {
 
     fn run<E: Engine>(self, engine: &E) -> Result<Sample> {
         let (job, transfer) = (self.job, &self.transfer);
-        fill_pool(engine, job)?;
+        fill_pool(engine, job, transfer.block_bytes)?;
         let drives = Drives::new(
             (job.set_bytes, transfer.drives),
             transfer.block_bytes as u64,
