@@ -1,10 +1,10 @@
 //! Checks of the application's pointers, which may be anything.
 //!
 //! The kernel answers EFAULT for an address that is not there. Asking it each time would cost
-//! more than the request, so each thread remembers pages it has found good: a program that
-//! unmaps such a page and then passes it gets SIGSEGV instead of EFAULT.
+//! more than the request, so the process remembers pages that were found good: a program that
+//! unmaps or protects such a page and then passes it gets SIGSEGV instead of EFAULT.
 
-use core::cell::RefCell;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
     Errno,
     memory::{PAGE_SIZE, check_writable, read_checked},
@@ -13,10 +13,8 @@ use nowait_sys::{
 /// A program has its buffers in turn, and each has two pages that are looked at.
 const SLOTS: usize = 512;
 
-thread_local! {
-    /// Pages found good, by a hash of their number: buffers lie at powers of two.
-    static GOOD: RefCell<[Page; SLOTS]> = const { RefCell::new([Page(0); SLOTS]) };
-}
+/// Pages found good, by a hash of their number: buffers lie at powers of two.
+static GOOD: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
 /// A page number, and in the lowest bit whether the page may be written. Page 0 is never good.
 #[derive(Clone, Copy)]
@@ -84,7 +82,8 @@ fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
 
 fn require_byte(address: usize, writable: bool) -> Result<(), Errno> {
     let page = Page::new(address / PAGE_SIZE, writable);
-    if GOOD.with_borrow(|good| good[page.slot()].serves(page)) {
+    let slot = &GOOD[page.slot()];
+    if Page(slot.load(Relaxed)).serves(page) {
         return Ok(());
     }
     match writable {
@@ -92,7 +91,7 @@ fn require_byte(address: usize, writable: bool) -> Result<(), Errno> {
         true => check_writable(address)?,
         false => read_checked(address, &mut [0])?,
     }
-    GOOD.with_borrow_mut(|good| good[page.slot()] = page);
+    slot.store(page.0, Relaxed);
     Ok(())
 }
 

@@ -402,7 +402,8 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     let generation = GENERATION.load(Acquire);
     // A thread that is ending (the main one, in exit handlers) has nothing to remember with.
     let remembered = LAST.try_with(|last| {
-        let last = last.borrow();
+        // Refused to a signal handler that comes while it is written.
+        let last = last.try_borrow().ok()?;
         if last.0 == address && last.1 == generation { last.2.upgrade() } else { None }
     });
     let remembered = remembered.ok().flatten();
@@ -411,7 +412,7 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     } else {
         let context = Process::existing()?.context(address)?;
         let now = (address, generation, Arc::downgrade(&context));
-        let _ = LAST.try_with(|last| drop(last.replace(now)));
+        let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| *last = now));
         context
     };
     let result = f(&context);

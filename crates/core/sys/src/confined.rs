@@ -22,7 +22,7 @@ pub enum Extra {
     Rights = 4,
     /// io_uring.
     Rings = 8,
-    /// process_vm_readv(2) and process_vm_writev(2).
+    /// process_vm_readv(2).
     Memory = 16,
     /// pidfd_getfd(2).
     Fetch = 32,
@@ -179,7 +179,7 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_uring_register, [0; 3]),
         ],
     ),
-    (Extra::Memory, &[(libc::SYS_process_vm_readv, [0; 3]), (libc::SYS_process_vm_writev, [0; 3])]),
+    (Extra::Memory, &[(libc::SYS_process_vm_readv, [0; 3])]),
     (Extra::Fetch, &[(libc::SYS_pidfd_open, [0; 3]), (libc::SYS_pidfd_getfd, [0; 3])]),
     (
         Extra::NativeAio,

@@ -238,9 +238,9 @@ pub(crate) fn unmap(address: usize, len: usize) {
 pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
     let local = IoVec { base: into.as_mut_ptr(), len: into.len() };
     let remote = IoVec { base: address as *mut u8, len: into.len() };
-    match copy_across(libc::SYS_process_vm_readv, &local, &remote) {
+    match copy_across(&local, &remote) {
         Ok(copied) if copied == into.len() => Ok(()),
-        Err(Errno::PERM | Errno::NOSYS) => {
+        Err(errno) if errno != Errno::FAULT => {
             require_mapped(address, into.len())?;
             // SAFETY: the range is mapped; the destination is a live slice of the same length.
             unsafe {
@@ -261,9 +261,9 @@ pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
 /// mapped from unmapped.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
     let byte = IoVec { base: address as *mut u8, len: 1 };
-    match copy_across(libc::SYS_process_vm_readv, &byte, &byte) {
+    match copy_across(&byte, &byte) {
         Ok(1) => Ok(()),
-        Err(Errno::PERM | Errno::NOSYS) => {
+        Err(errno) if errno != Errno::FAULT => {
             require_mapped(address, 1)?;
             // SAFETY: the byte is mapped, and the caller's to have written.
             unsafe { byte.base.write_volatile(byte.base.read_volatile()) };
@@ -273,13 +273,24 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     }
 }
 
-fn copy_across(nr: i64, local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
+/// Fails with another errno than EFAULT where the call is forbidden, with one of the filter's choice.
+fn copy_across(local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     // By the thread's number: by that of the process the kernel finds its main thread, which has no
     // memory any more if it has ended (pthread_exit).
     let thread = crate::thread::thread_id();
     // SAFETY: both segments live until the call ends; the kernel checks what they name.
-    unsafe { sys!(nr, thread, core::ptr::from_ref(local), 1, core::ptr::from_ref(remote), 1, 0) }
+    unsafe {
+        sys!(
+            libc::SYS_process_vm_readv,
+            thread,
+            core::ptr::from_ref(local),
+            1,
+            core::ptr::from_ref(remote),
+            1,
+            0
+        )
+    }
 }
 
 fn require_mapped(address: usize, len: usize) -> Result<(), Errno> {

@@ -151,7 +151,6 @@ fn of_memory_or_identity(nr: i64) -> bool {
         libc::SYS_mincore,
         libc::SYS_membarrier,
         libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
         libc::SYS_rt_sigprocmask,
         libc::SYS_sched_setscheduler,
         libc::SYS_sched_setattr,

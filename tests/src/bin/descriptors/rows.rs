@@ -33,6 +33,7 @@ pub(crate) fn all() -> Vec<Row> {
     ];
     for way in WAYS {
         rows.push(row(&format!("{way}, for another mode"), move |it| another_mode(it, way)));
+        rows.push(row(&format!("{way}, to write the same"), move |it| same_to_write(it, way)));
         rows.push(row(&format!("{way}, for another file"), move |it| another_file(it, way)));
         rows.push(row(&format!("{way}, for an append"), move |it| for_append(it, way)));
         rows.push(row(&format!("{way}, for O_DSYNC"), move |it| for_dsync(it, way)));
@@ -192,6 +193,14 @@ fn another_mode(stage: &mut Stage<'_>, way: &str) {
     replace(stage, fd, way, move |it| it.open_at(&path, libc::O_RDONLY | mode));
     stage.write(fd, b'-', BLOCK, 0);
     stage.read(fd, BLOCK, 0);
+}
+
+fn same_to_write(stage: &mut Stage<'_>, way: &str) {
+    let fd = stage.open("a", libc::O_RDWR);
+    stage.read_before(fd);
+    replace(stage, fd, way, |it| it.open("a", libc::O_WRONLY));
+    stage.read(fd, BLOCK, 0);
+    stage.write(fd, b'+', BLOCK, 0);
 }
 
 fn another_file(stage: &mut Stage<'_>, way: &str) {

@@ -34,7 +34,6 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("prctl", Part::All, &["@process", "@system-service"]),
     ("preadv2", Part::All, &["@basic-io", "@system-service"]),
     ("process_vm_readv", Part::All, &["@ipc", "@system-service"]),
-    ("process_vm_writev", Part::All, &["@ipc", "@system-service"]),
     ("pwritev2", Part::All, &["@basic-io", "@system-service"]),
     ("recvmsg", Part::All, &["@network-io", "@system-service"]),
     ("sched_setscheduler", Part::All, &["@resources", "@system-service"]),
