@@ -273,7 +273,7 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     }
 }
 
-/// Fails with another errno than EFAULT where the call is forbidden, with one of the filter's choice.
+/// Fails with another errno than EFAULT where the call is forbidden: one of the filter's choice.
 fn copy_across(local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     // By the thread's number: by that of the process the kernel finds its main thread, which has no

@@ -137,8 +137,9 @@ pub(crate) fn require_right(wrong: u64) -> Result<()> {
     }
 }
 
-/// Fills a cache of this process with blocks of another file, as if it had been in use for some time:
-/// the first use of memory costs more than the device, and the kernel's cache has done it long ago.
+/// Fills a cache of this process with blocks of another file, as if it had been in use for some
+/// time: the first use of memory costs more than the device, and the kernel's cache has done it
+/// long ago.
 ///
 /// # Errors
 /// There is no room for a sparse file beside the test file, or it cannot be read.
