@@ -470,6 +470,17 @@ mod tests {
     use super::*;
     use std::process::Command;
 
+    #[test]
+    fn a_handler_finds_its_context_while_the_thread_writes_what_it_remembers() {
+        let process = Process::current();
+        let address = process.new_context(8).unwrap();
+        LAST.with(|last| {
+            let _written = last.borrow_mut();
+            assert_eq!(with_context(address, |_| ()), Some(()));
+        });
+        drop(process.take_context(address));
+    }
+
     /// Runs the test `name` in a process of its own, where it does what the caller passes by; its
     /// standard error.
     fn said_in_child(name: &str) -> Option<String> {

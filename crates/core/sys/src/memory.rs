@@ -258,14 +258,15 @@ pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
 /// # Errors
 /// `EFAULT`: it cannot.
 /// Source: process_vm_readv(2) from that byte to itself; where that is forbidden, mincore(2) tells
-/// mapped from unmapped.
+/// mapped from unmapped, and a mapped byte that may not be touched ends the program by SIGSEGV.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
     let byte = IoVec { base: address as *mut u8, len: 1 };
     match copy_across(&byte, &byte) {
         Ok(1) => Ok(()),
         Err(errno) if errno != Errno::FAULT => {
             require_mapped(address, 1)?;
-            // SAFETY: the byte is mapped, and the caller's to have written.
+            // SAFETY: the byte is mapped, and the caller's to have written; where its page forbids
+            // that, the processor refuses the access, and nothing is changed.
             unsafe { byte.base.write_volatile(byte.base.read_volatile()) };
             Ok(())
         }
