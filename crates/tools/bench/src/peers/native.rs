@@ -131,3 +131,38 @@ impl Peer for NativePeer {
 pub(crate) fn explain(error: nowait::Error) -> BenchError {
     BenchError::failed(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait::{BackendChoice, SubmitMode};
+
+    #[test]
+    fn the_pool_stays_full_of_the_other_file() {
+        const POOL: u64 = 8 << 20;
+        const BLOCK: usize = 64 << 10;
+        let sparse = || {
+            let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+            file.as_file().set_len(POOL).unwrap();
+            file
+        };
+        let [file, other] = [sparse(), sparse()];
+        let place = Place {
+            path: file.path().to_owned(),
+            write: false,
+            direct: false,
+            sync: false,
+            set_bytes: POOL,
+            pool_bytes: POOL,
+            backend: BackendChoice::Auto,
+            submit: SubmitMode::Auto,
+        };
+        let native = Native::open(&place, CacheMode::User).unwrap();
+        native.fill(other.path(), POOL, BLOCK).unwrap();
+        let filler = native.other.get().expect("kept open");
+        let is_cached = |offset: &u64| filler.lend(*offset, BLOCK).unwrap().is_some();
+        let blocks = (0..POOL).step_by(BLOCK).filter(is_cached).count() as u64;
+        // Some frames are kept free.
+        assert!(blocks * BLOCK as u64 >= POOL / 4 * 3, "{blocks} blocks are cached");
+    }
+}
