@@ -8,6 +8,7 @@ mod beside;
 mod contexts;
 mod faces;
 mod files;
+mod growth;
 mod libaio;
 mod mistakes;
 mod model;

@@ -1,0 +1,102 @@
+//! What a request costs when there are ever more threads: system calls, since a machine of one
+//! processor at a time cannot tell the time of many.
+//!
+//! Each thread has a context, keeps reads of its own in flight, and waits for them. The curve is
+//! that of docs/machine.md: that page has the command.
+
+use crate::{alone, number, spawn};
+use nowait_block::Segments;
+use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind,
+    command::open_for,
+    submit::{EventTarget, Submission},
+};
+use nowait_machine::process;
+use nowait_sys::{
+    aligned::AlignedBuffer,
+    file::{IoVec, set_len},
+    inspect::{self, O_CREAT, O_DIRECT, O_RDWR},
+    time::Deadline,
+};
+use std::sync::Arc;
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+/// Reads that a thread has in flight.
+const DEPTH: usize = 4;
+/// How often a thread keeps that many in flight.
+const ROUNDS: u64 = 3;
+/// As many as disks have whose queue is of the usual length.
+const TAGS: u32 = 256;
+
+/// Has `threads` threads read, each `rounds` times as much as it has in flight.
+fn program(backend: BackendChoice, threads: u32, rounds: u64) {
+    nowait_machine::say_tags(TAGS);
+    let config = Config { backend, cache_bytes: 1 << 20, ..Config::default() };
+    let engine = Engine::on_machine(config, "simulated".to_owned()).unwrap();
+    let file = inspect::open(c"/file", O_RDWR | O_CREAT, 0o600).unwrap();
+    set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
+    let begin = |number| {
+        let engine = engine.clone();
+        spawn(&format!("reader {number}"), move || read(&engine, number, rounds))
+    };
+    let readers: Vec<_> = (0..threads).map(begin).collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    drop(file);
+    engine.shutdown();
+}
+
+fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
+    let file = inspect::open(c"/file", O_RDWR | O_DIRECT, 0).unwrap();
+    let context = Context::new(engine, number, DEPTH as u32).unwrap();
+    let mut memory = AlignedBuffer::zeroed(DEPTH * BLOCK);
+    for round in 0..rounds {
+        assert_eq!(context.io().reserve(DEPTH).unwrap(), DEPTH);
+        let mut submission = Submission::new(&context);
+        for (slot, part) in memory.chunks_mut(BLOCK).enumerate() {
+            let block = (u64::from(number) + round * DEPTH as u64 + slot as u64) % BLOCKS;
+            let segments = Segments::One(IoVec { base: part.as_mut_ptr(), len: BLOCK });
+            let open = open_for(file.raw()).unwrap();
+            let offset = (block * BLOCK as u64) as i64;
+            // SAFETY: the memory outlives the round, at whose end the request has ended.
+            let command = unsafe { Command::new(Kind::Read, (file.raw(), open), segments, offset) };
+            let target = EventTarget { data: slot as u64, obj: 0, eventfd: None };
+            submission.submit(command, target).unwrap();
+        }
+        submission.finish();
+        let mut ended = 0;
+        while ended < DEPTH {
+            let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+                assert_eq!(event.res, BLOCK as i64);
+                Ok(())
+            };
+            ended += context.wait_events(1, DEPTH, Deadline::NEVER, None, sink).unwrap();
+        }
+    }
+    context.destroy().unwrap();
+}
+
+/// Returns how many system calls a read takes, all of the engine's threads counted: what a run of
+/// twice as many has more.
+fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
+    let seeds = number("GROWTH_SEEDS", 3);
+    let calls = |rounds| -> u64 {
+        let run = |seed| process::run(seed, move || program(backend, threads, rounds)).unwrap();
+        (0..seeds).map(|seed| run(seed).calls).sum()
+    };
+    let reads = u64::from(threads) * ROUNDS * DEPTH as u64 * seeds;
+    (calls(2 * ROUNDS) as f64 - calls(ROUNDS) as f64) / reads as f64
+}
+
+#[test]
+fn a_read_takes_no_more_calls_where_more_threads_read() {
+    let _alone = alone();
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+        let [one, some, tags, beyond] = [1, 16, 64, 256].map(|it| calls_a_read(backend, it));
+        println!("{backend:?}: {one:.2} {some:.2} {tags:.2} {beyond:.2} calls a read");
+        // As many as the disk has tags are in flight of 64 threads.
+        assert!(some <= one && tags <= one, "{backend:?}: {one}, {some}, {tags}");
+        // What has none goes by the driver, and wakes the thread that asked.
+        assert!(beyond <= 3.0 * one, "{backend:?}: {one}, {beyond}");
+    }
+}
