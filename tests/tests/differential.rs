@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use nowait_tests::differences::differences;
 use nowait_tests::for_each_subject;
 use nowait_tests::scratch::Scratch;
-use nowait_tests::subject::{Subject, Submit};
+use nowait_tests::subject::{Cache, Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
@@ -18,6 +18,11 @@ const MAY_DIFFER: &[(&str, &str)] = &[
 ];
 
 for_each_subject!(answers_are_those_of_the_kernel, check, [libaio, preload]);
+for_each_subject!(answers_with_the_own_cache_are_those_of_the_kernel, check_cached, [preload]);
+
+fn check_cached(subject: Subject) {
+    check(subject.cache(Cache::User));
+}
 
 fn check(subject: Subject) {
     let reference = reference();

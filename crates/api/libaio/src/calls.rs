@@ -7,7 +7,7 @@ use nowait_process::{
     leaving,
     looks::Looks,
     memory,
-    process::{Process, ring_header, with_context},
+    process::{Process, is_ring, with_context},
 };
 use nowait_sys::{
     Errno,
@@ -223,9 +223,9 @@ fn events_with_mask(
     });
     // A context of the parent, in a forked child: its ring is still mapped, and the library's
     // look at it does not reach the kernel.
-    taken.unwrap_or_else(|| match ring_header(context) {
-        Some(_) if at_once => Ok(0),
-        _ => Err(Errno::INVAL),
+    taken.unwrap_or_else(|| match at_once && is_ring(context) {
+        true => Ok(0),
+        false => Err(Errno::INVAL),
     })
 }
 

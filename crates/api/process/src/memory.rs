@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
     Errno,
-    memory::{PAGE_SIZE, check_writable, read_checked},
+    memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
 /// A program has its buffers in turn, and each has two pages that are looked at.
@@ -87,9 +87,8 @@ fn require_byte(address: usize, writable: bool) -> Result<(), Errno> {
         return Ok(());
     }
     match writable {
-        // The program hands the memory to a call: no other thread of it writes there meanwhile.
         true => check_writable(address)?,
-        false => read_checked(address, &mut [0])?,
+        false => check_readable(address)?,
     }
     slot.store(page.0, Relaxed);
     Ok(())

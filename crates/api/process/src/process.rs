@@ -27,6 +27,7 @@ use nowait_sys::{
     fd,
     inside::Inside,
     lazy::Lazy,
+    memory::{PAGE_SIZE, holds},
 };
 use std::{
     any::Any,
@@ -288,13 +289,12 @@ impl Process {
     /// Finds the context whose ring the application has moved to `address` (libaio's own tests
     /// do): its header names it, and it is no longer where it was.
     fn moved_context(&self, address: usize) -> Option<Arc<Context>> {
-        let header = ring_header(address)?;
+        if !is_ring(address) {
+            return None;
+        }
         let mut contexts = self.contexts.write();
         let (&before, _) = contexts.iter().find(|(before, context)| {
-            let memory = context.io().ring().memory();
-            memory.id() == header.id
-                && memory.nr() == header.nr
-                && ring_header(**before).is_none_or(|other| other.id != header.id)
+            is_ring_of(context, address) && !is_ring_of(context, **before)
         })?;
         let context = contexts.remove(&before)?;
         contexts.insert(address, context.clone());
@@ -383,16 +383,19 @@ impl Ids {
     }
 }
 
-/// Returns the header at `address` if a completion ring is there, ours or another's.
-pub fn ring_header(address: usize) -> Option<RingHeader> {
-    if address == 0 || !address.is_multiple_of(4096) {
-        return None;
-    }
-    let mut bytes = [0u8; size_of::<RingHeader>()];
-    nowait_sys::memory::read_checked(address, &mut bytes).ok()?;
-    // SAFETY: the header is plain data of just this size.
-    let header: RingHeader = unsafe { bytes.as_ptr().cast::<RingHeader>().read_unaligned() };
-    (header.magic == RING_MAGIC).then_some(header)
+/// Tells whether a completion ring is at `address`, ours or another's.
+pub fn is_ring(address: usize) -> bool {
+    let magic = address.wrapping_add(core::mem::offset_of!(RingHeader, magic));
+    address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
+}
+
+/// Tells whether the ring of `context` is at `address`, and no other.
+fn is_ring_of(context: &Context, address: usize) -> bool {
+    let memory = context.io().ring().memory();
+    let holds = |offset, value| holds(address + offset, value);
+    is_ring(address)
+        && holds(core::mem::offset_of!(RingHeader, id), memory.id())
+        && holds(core::mem::offset_of!(RingHeader, nr), memory.nr())
 }
 
 /// Runs `f` on the context at `address`; `None` when it is not a context of this process.

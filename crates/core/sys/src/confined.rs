@@ -22,14 +22,12 @@ pub enum Extra {
     Rights = 4,
     /// io_uring.
     Rings = 8,
-    /// process_vm_readv(2).
-    Memory = 16,
     /// pidfd_getfd(2).
-    Fetch = 32,
+    Fetch = 16,
     /// Native AIO.
-    NativeAio = 64,
+    NativeAio = 32,
     /// To read what /sys says of a disk.
-    Devices = 128,
+    Devices = 64,
 }
 
 /// All of these.
@@ -179,7 +177,6 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_uring_register, [0; 3]),
         ],
     ),
-    (Extra::Memory, &[(libc::SYS_process_vm_readv, [0; 3])]),
     (Extra::Fetch, &[(libc::SYS_pidfd_open, [0; 3]), (libc::SYS_pidfd_getfd, [0; 3])]),
     (
         Extra::NativeAio,

@@ -1,11 +1,6 @@
 //! Shared mappings with two views, memory in huge pages, looks at memory that may not be there.
 
-use crate::{
-    Errno,
-    confined::{self, Extra},
-    file::IoVec,
-    raw, sys,
-};
+use crate::{Errno, sys};
 
 /// Pages mapped twice: one view for us, one whose address the application owns.
 ///
@@ -229,82 +224,60 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
-/// Copies `len` bytes from `address`, which may be anything.
-///
-/// # Errors
-/// `EFAULT`: not readable memory.
-/// Source: process_vm_readv(2) on this very process; where that is forbidden, mincore(2) tells
-/// mapped from unmapped.
-pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
-    let local = IoVec { base: into.as_mut_ptr(), len: into.len() };
-    let remote = IoVec { base: address as *mut u8, len: into.len() };
-    match copy_across(&local, &remote) {
-        Ok(copied) if copied == into.len() => Ok(()),
-        Err(errno) if errno != Errno::FAULT => {
-            require_mapped(address, into.len())?;
-            // SAFETY: the range is mapped; the destination is a live slice of the same length.
-            unsafe {
-                core::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len());
-            };
-            Ok(())
-        }
-        _ => Err(Errno::FAULT),
-    }
+/// Tells whether the word at `address`, which may be anything, holds `value`: not if it cannot be
+/// read, or lies across two words. The kernel looks, so that the memory may go meanwhile.
+pub fn holds(address: usize, value: u32) -> bool {
+    address == word_of(address) && compare(address, value).is_ok()
 }
 
-/// Checks that the byte at `address`, which may be anything, can be read and written; its value
-/// stays, unless another thread writes it just now.
+/// Checks that the byte at `address`, which may be anything, can be read.
 ///
 /// # Errors
 /// `EFAULT`: it cannot.
-/// Source: process_vm_readv(2) from that byte to itself; where that is forbidden, mincore(2) tells
-/// mapped from unmapped, and a mapped byte that may not be touched ends the program by SIGSEGV.
+pub fn check_readable(address: usize) -> Result<(), Errno> {
+    is_there(compare(word_of(address), 0))
+}
+
+/// Has the kernel compare the word at `address` with `value`.
+///
+/// # Errors
+/// `EFAULT`: it cannot be read. `EAGAIN`: it holds another value.
+/// Source: futex(2), FUTEX_CMP_REQUEUE of no thread. Threads need futex(2), so that no filter of
+/// system calls forbids it.
+fn compare(address: usize, value: u32) -> Result<usize, Errno> {
+    let (op, own) = (libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG, 0u32);
+    let own = core::ptr::from_ref(&own);
+    // SAFETY: the kernel only looks at the word, by rules of its own, and wakes and moves nothing.
+    unsafe { sys!(libc::SYS_futex, address, op, 0, 0, own, value) }
+}
+
+/// Checks that the byte at `address`, which may be anything, can be written; its value stays,
+/// whatever other threads do with it meanwhile.
+///
+/// # Errors
+/// `EFAULT`: it cannot.
+/// Source: futex(2), FUTEX_WAKE_OP, which changes the word in one step: here by no bit. A thread
+/// that sleeps for the word may be woken for no reason, as futex(2) allows.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
-    let byte = IoVec { base: address as *mut u8, len: 1 };
-    match copy_across(&byte, &byte) {
-        Ok(1) => Ok(()),
-        Err(errno) if errno != Errno::FAULT => {
-            require_mapped(address, 1)?;
-            // SAFETY: the byte is mapped, and the caller's to have written; where its page forbids
-            // that, the processor refuses the access, and nothing is changed.
-            unsafe { byte.base.write_volatile(byte.base.read_volatile()) };
-            Ok(())
-        }
-        _ => Err(Errno::FAULT),
-    }
+    let no_bit = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, -2048);
+    let (op, own) = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG, 0u32);
+    let own = core::ptr::from_ref(&own);
+    // SAFETY: the kernel changes no bit of the word, by rules of its own; no thread sleeps for that
+    // of this function.
+    is_there(unsafe { sys!(libc::SYS_futex, own, op, 0, 0, word_of(address), no_bit) })
 }
 
-/// Fails with another errno than EFAULT where the call is forbidden: one of the filter's choice.
-fn copy_across(local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
-    confined::check(Extra::Memory)?;
-    // By the thread's number: by that of the process the kernel finds its main thread, which has no
-    // memory any more if it has ended (pthread_exit).
-    let thread = crate::thread::thread_id();
-    // SAFETY: both segments live until the call ends; the kernel checks what they name.
-    unsafe {
-        sys!(
-            libc::SYS_process_vm_readv,
-            thread,
-            core::ptr::from_ref(local),
-            1,
-            core::ptr::from_ref(remote),
-            1,
-            0
-        )
-    }
+/// Returns the word of futex(2) that has the byte in it, and so lies on the same page.
+fn word_of(address: usize) -> usize {
+    address & !(align_of::<u32>() - 1)
 }
 
-fn require_mapped(address: usize, len: usize) -> Result<(), Errno> {
-    let start = address & !(PAGE_SIZE - 1);
-    let pages = (address - start + len).div_ceil(PAGE_SIZE);
-    for page in 0..pages {
-        let mut resident = 0u8;
-        let args =
-            [start + page * PAGE_SIZE, 1, core::ptr::from_mut(&mut resident) as usize, 0, 0, 0];
-        // SAFETY: one byte for one page, in a live local.
-        raw::check(unsafe { raw::syscall6(libc::SYS_mincore, args) }).map_err(|_| Errno::FAULT)?;
+/// Any other errno says nothing of the memory: the word had another value.
+fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
+    match looked {
+        Err(Errno::FAULT) => Err(Errno::FAULT),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The page size of the architectures this supports.
@@ -316,6 +289,8 @@ pub const HUGE_PAGE_SIZE: usize = 2 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Fd;
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     #[test]
     fn both_views_show_the_same_bytes() {
@@ -338,26 +313,81 @@ mod tests {
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
-    #[test]
-    fn memory_that_is_not_there_is_an_error_not_a_crash() {
-        let mut bytes = [0u8; 8];
-        assert_eq!(read_checked(16, &mut bytes), Err(Errno::FAULT));
-        assert_eq!(check_writable(16), Err(Errno::FAULT));
-        assert_eq!(check_writable(usize::MAX - 64), Err(Errno::FAULT));
-        let source = 7u64;
-        let address = core::ptr::from_ref(&source) as usize;
-        read_checked(address, &mut bytes).unwrap();
-        assert_eq!(u64::from_ne_bytes(bytes), 7);
+    /// Pages of a mapping, each with a protection of its own.
+    fn pages(protections: &[i32]) -> usize {
+        let start = map(protections.len() * PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
+        for (index, protection) in protections.iter().enumerate() {
+            let page = (start + index * PAGE_SIZE) as *mut libc::c_void;
+            // SAFETY: a page of the mapping above.
+            assert_eq!(unsafe { libc::mprotect(page, PAGE_SIZE, *protection) }, 0);
+        }
+        start
     }
 
     #[test]
-    fn a_byte_that_is_checked_keeps_its_value_and_one_that_is_constant_is_refused() {
-        static CONSTANT: u8 = 5;
-        let mut value = 7u8;
-        let address = core::ptr::from_mut(&mut value) as usize;
-        check_writable(address).unwrap();
-        assert_eq!(value, 7);
-        let constant = core::ptr::from_ref(&CONSTANT) as usize;
-        assert_eq!(check_writable(constant), Err(Errno::FAULT));
+    fn memory_is_there_as_its_protection_says() {
+        let (read, write) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+        let start = pages(&[write, read, libc::PROT_NONE]);
+        let fault = Err(Errno::FAULT);
+        let wanted = [(Ok(()), Ok(())), (Ok(()), fault), (fault, fault)];
+        for (page, wanted) in wanted.into_iter().enumerate() {
+            for byte in [0, 1, 2, 3, PAGE_SIZE - 1] {
+                let address = start + page * PAGE_SIZE + byte;
+                let found = (check_readable(address), check_writable(address));
+                assert_eq!(found, wanted, "page {page}, byte {byte}");
+            }
+        }
+        unmap(start, 3 * PAGE_SIZE);
+        for address in [0, 16, start, usize::MAX - 64, usize::MAX] {
+            assert_eq!(check_readable(address), fault, "{address:#x}");
+            assert_eq!(check_writable(address), fault, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn memory_behind_the_end_of_its_file_is_not_there() {
+        // SAFETY: the name is a string.
+        let file = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+        let file = Fd::from_raw(file);
+        crate::file::set_len(file.raw(), PAGE_SIZE as u64).unwrap();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (len, any) = (2 * PAGE_SIZE, core::ptr::null_mut());
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start =
+            unsafe { libc::mmap(any, len, protection, libc::MAP_SHARED, file.raw(), 0) } as usize;
+        assert_eq!((check_readable(start), check_writable(start)), (Ok(()), Ok(())));
+        let behind = start + PAGE_SIZE;
+        let fault = Err(Errno::FAULT);
+        assert_eq!((check_readable(behind), check_writable(behind)), (fault, fault));
+        unmap(start, len);
+    }
+
+    #[test]
+    fn a_byte_that_is_checked_keeps_its_value() {
+        let mut words = [u32::MAX, 0, 1, 0x8000_0000];
+        let address = words.as_mut_ptr() as usize;
+        (address..address + size_of_val(&words)).for_each(|byte| check_writable(byte).unwrap());
+        assert_eq!(words, [u32::MAX, 0, 1, 0x8000_0000]);
+        assert!(holds(address, u32::MAX) && holds(address + 4, 0) && holds(address + 8, 1));
+        assert!(!holds(address, 0) && !holds(address + 1, 0) && !holds(16, 0) && !holds(0, 0));
+    }
+
+    #[test]
+    fn a_check_loses_no_change_of_other_threads() {
+        const CHANGES: u32 = 20_000;
+        let word = AtomicU32::new(0);
+        let address = word.as_ptr() as usize;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while word.load(SeqCst) < CHANGES {
+                    check_writable(address).unwrap();
+                }
+            });
+            // Not by one instruction: a check that wrote back an older value would be seen.
+            for change in 0..CHANGES {
+                assert_eq!(word.load(SeqCst), change);
+                word.store(change + 1, SeqCst);
+            }
+        });
     }
 }

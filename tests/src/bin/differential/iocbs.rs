@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use nowait_tests::aio::{self, Iocb};
 
-use crate::world::{FILE_BYTES, Owned, World, name};
+use crate::world::{FILE_BYTES, Owned, World, behind_the_end, memory, name};
 
 /// Runs every case of the table.
 pub(crate) fn print_all(world: &World) {
@@ -114,6 +114,16 @@ fn fields(world: &World) -> Vec<Case> {
         (
             "write from a read-only buffer",
             Iocb { opcode: aio::PWRITE, buffer: read_only(), ..read },
+        ),
+        ("buffer without access", Iocb { buffer: memory(libc::PROT_NONE), ..read }),
+        (
+            "write from a buffer without access",
+            Iocb { opcode: aio::PWRITE, buffer: memory(libc::PROT_NONE), ..read },
+        ),
+        ("buffer behind the end of its file", Iocb { buffer: behind_the_end(), ..read }),
+        (
+            "write from a buffer behind the end of its file",
+            Iocb { opcode: aio::PWRITE, buffer: behind_the_end(), ..read },
         ),
         ("direct read to a NULL buffer", {
             Iocb { buffer: 0, ..world.iocb(aio::PREAD, &world.direct) }
@@ -243,7 +253,7 @@ fn polls(world: &World) -> Vec<Case> {
 }
 
 fn read_only() -> u64 {
-    crate::world::memory(libc::PROT_READ)
+    memory(libc::PROT_READ)
 }
 
 fn named(cases: Vec<(&str, Iocb)>) -> Vec<Case> {

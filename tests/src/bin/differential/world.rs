@@ -156,12 +156,23 @@ pub(crate) fn name(result: i64) -> String {
     errno.map_or_else(|| result.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// A page of memory, never given back.
+/// Memory that is never given back.
 pub(crate) fn memory(protection: i32) -> u64 {
+    map(protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+}
+
+/// Memory of a file that has no bytes there.
+pub(crate) fn behind_the_end() -> u64 {
+    // SAFETY: the name is a string.
+    let file = unsafe { libc::memfd_create(c"empty".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(file >= 0);
+    map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file)
+}
+
+fn map(protection: i32, flags: i32, fd: RawFd) -> u64 {
     const BYTES: usize = 65536;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping anywhere.
-    let address = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+    let address = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, fd, 0) };
     assert_ne!(address, libc::MAP_FAILED);
     address as u64
 }

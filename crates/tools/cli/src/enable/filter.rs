@@ -33,7 +33,6 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("memfd_create", Part::All, &["@ipc", "@system-service"]),
     ("prctl", Part::All, &["@process", "@system-service"]),
     ("preadv2", Part::All, &["@basic-io", "@system-service"]),
-    ("process_vm_readv", Part::All, &["@ipc", "@system-service"]),
     ("pwritev2", Part::All, &["@basic-io", "@system-service"]),
     ("recvmsg", Part::All, &["@network-io", "@system-service"]),
     ("sched_setscheduler", Part::All, &["@resources", "@system-service"]),
