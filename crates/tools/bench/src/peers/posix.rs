@@ -1,4 +1,5 @@
-//! POSIX AIO of the C library: threads of its own, and one request of a descriptor at a time.
+//! POSIX AIO of the C library: threads of its own, and one request of a descriptor at a time. Or
+//! that of a library which is preloaded.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -28,26 +29,46 @@ impl PosixPeer {
         Self { file, slots, blocks, in_flight }
     }
 
-    fn start(&mut self, slot: usize, request: &Request) -> Result<()> {
+    /// Fills in the block of a request; returns its slot.
+    fn prepare(&mut self, request: &Request) -> Result<usize> {
+        let Some(slot) = self.slots.take(*request) else {
+            return Err(BenchError::failed("more requests than buffers"));
+        };
         let memory = self.slots.memory(slot);
         let block = &mut self.blocks[slot];
         block.aio_fildes = self.file.as_raw_fd();
         block.aio_offset = request.offset as i64;
         block.aio_buf = memory.base.cast();
         block.aio_nbytes = memory.len;
+        block.aio_lio_opcode =
+            if request.generation == 0 { libc::LIO_READ } else { libc::LIO_WRITE };
         block.aio_sigevent.sigev_notify = libc::SIGEV_NONE;
-        // SAFETY: the block and the memory of the slot keep their places until the request is
-        // over, for which `drop` waits.
+        Ok(slot)
+    }
+
+    /// Begins what is prepared, by one call: several are a list.
+    fn start(&mut self, slots: &[usize]) -> Result<()> {
+        let blocks = self.blocks.as_mut_ptr();
+        // SAFETY: each slot is one of the blocks.
+        let list: Vec<*mut libc::aiocb> =
+            slots.iter().map(|slot| unsafe { blocks.add(*slot) }).collect();
+        // SAFETY: the blocks and the memory of their slots keep their places until the requests
+        // are over, for which `drop` waits; the list lives through the call.
         let result = unsafe {
-            match request.generation {
-                0 => libc::aio_read(block),
-                _ => libc::aio_write(block),
+            match list[..] {
+                [block] if (*block).aio_lio_opcode == libc::LIO_READ => libc::aio_read(block),
+                [block] => libc::aio_write(block),
+                _ => {
+                    let count = list.len() as libc::c_int;
+                    let none = core::ptr::null_mut();
+                    libc::lio_listio(libc::LIO_NOWAIT, list.as_ptr(), count, none)
+                }
             }
         };
         if result != 0 {
             return Err(std::io::Error::last_os_error()).context(|| "aio_read".to_owned());
         }
-        self.in_flight.push(slot);
+        self.in_flight.extend_from_slice(slots);
         Ok(())
     }
 
@@ -92,13 +113,8 @@ impl PosixPeer {
 
 impl Peer for PosixPeer {
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
-        for request in requests {
-            let Some(slot) = self.slots.take(*request) else {
-                return Err(BenchError::failed("more requests than buffers"));
-            };
-            self.start(slot, request)?;
-        }
-        Ok(())
+        let slots: Result<Vec<usize>> = requests.iter().map(|it| self.prepare(it)).collect();
+        self.start(&slots?)
     }
 
     fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
