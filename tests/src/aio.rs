@@ -72,6 +72,8 @@ pub const PWRITEV: i16 = 8;
 pub const FLAG_RESFD: u32 = 1;
 /// `IOCB_FLAG_IOPRIO`.
 pub const FLAG_IOPRIO: u32 = 2;
+/// `RWF_NOWAIT`.
+pub const RWF_NOWAIT: u32 = 0x8;
 /// `RWF_APPEND`.
 pub const RWF_APPEND: u32 = 0x10;
 /// `RWF_NOAPPEND`.

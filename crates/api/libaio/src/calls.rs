@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
     leaving,
-    looks::Looks,
+    looks::{Looks, start_cached},
     memory,
     process::{Process, is_ring, with_context},
 };
@@ -133,10 +133,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
         Kind::Poll(_) => submission.submit(command, target),
         _ => match looks.file(&command) {
             Some(file) => {
-                for part in command.segments.as_slice() {
-                    memory::check(part.base as usize, part.len, command.kind == Kind::Read)?;
-                }
-                let started = submission.start_cached(&file, &command, &target)?;
+                let started = start_cached(submission, &file, command, &target)?;
                 submission.deliver(&target, started);
                 Ok(())
             }

@@ -7,7 +7,10 @@ use crate::{
 };
 use core::sync::atomic::Ordering::Relaxed;
 use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
-use nowait_process::{leaving, looks::Looks, memory};
+use nowait_process::{
+    leaving,
+    looks::{Looks, start_cached},
+};
 use nowait_sys::{
     Errno,
     file::{self, IoVec},
@@ -135,10 +138,7 @@ fn hand_over(
     let Some(file) = looks.file(&command) else {
         return submission.submit(command.clone(), target).map_err(directory);
     };
-    for part in command.segments.as_slice() {
-        memory::check(part.base as usize, part.len, kind == Kind::Read)?;
-    }
-    let started = submission.start_cached(&file, &command, &target)?;
+    let started = start_cached(submission, &file, command, &target)?;
     submission.deliver(&target, started);
     Ok(())
 }

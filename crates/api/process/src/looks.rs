@@ -4,9 +4,9 @@
 //! (by stdio, or the system call itself), and a request must never reach another file. Where files
 //! are not cached, status flags may be remembered longer (`Context::status_flags`).
 
-use crate::{cached::CachedDescriptors, process::Process};
+use crate::{cached::CachedDescriptors, memory, process::Process};
 use nowait::{
-    Command, Context, Engine, Kind, UserFile,
+    Command, Context, Engine, EventTarget, Kind, Started, Submission, UserFile,
     command::{Flags, open_for},
 };
 use nowait_sys::{Errno, Fd};
@@ -118,4 +118,25 @@ impl<'a> Looks<'a> {
         }
         self.last.as_ref().ok_or(Errno::BADF)
     }
+}
+
+/// Starts a request on a cached file, as far as the program's memory is there: it is used here and
+/// not in the kernel. As with the kernel's AIO the request comes short at memory that is not there,
+/// and ends with EFAULT if nothing is before that.
+///
+/// # Errors
+/// As [`Submission::start_cached`].
+pub fn start_cached(
+    submission: &mut Submission<'_>,
+    file: &Arc<UserFile>,
+    mut command: Command,
+    target: &EventTarget,
+) -> Result<Started, Errno> {
+    let writable = command.kind == Kind::Read;
+    match memory::before_bad(command.segments.as_slice(), writable) {
+        None => {}
+        Some(0) => return Ok(Started::Completed(Err(Errno::FAULT))),
+        Some(bytes) => command.shorten(bytes),
+    }
+    submission.start_cached(file, &command, target)
 }

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
     Errno,
+    file::IoVec,
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
@@ -62,13 +63,31 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Checks the first and the last byte of memory that will be read or, if `writable`, written here
-/// and not by the kernel.
-///
-/// # Errors
-/// `EFAULT`: one of them is not there.
-pub fn check(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
-    if len == 0 { Ok(()) } else { require(address, len, writable) }
+/// Returns the bytes in `parts` before the first that cannot be read or, if `writable`, written;
+/// `None`: all can. Looks at the first and the last byte of each part, and at each page of one whose
+/// last byte is bad.
+pub(crate) fn before_bad(parts: &[IoVec], writable: bool) -> Option<usize> {
+    let mut before = 0;
+    for part in parts {
+        let good = good_bytes(part, writable);
+        before += good;
+        if good < part.len {
+            return Some(before);
+        }
+    }
+    None
+}
+
+/// Returns how many bytes of a part are good, from its first on.
+fn good_bytes(part: &IoVec, writable: bool) -> usize {
+    let (start, len) = (part.base as usize, part.len);
+    if len == 0 || require(start, len, writable).is_ok() {
+        return len;
+    }
+    let pages = start / PAGE_SIZE..=start.saturating_add(len - 1) / PAGE_SIZE;
+    let addresses = pages.map(|page| start.max(page * PAGE_SIZE));
+    let bad = addresses.into_iter().find(|address| require_byte(*address, writable).is_err());
+    bad.map_or(len, |address| address - start)
 }
 
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
@@ -112,6 +131,24 @@ mod tests {
             assert_eq!(write(8, 1u64), Err(Errno::FAULT));
         }
         assert_eq!(value, 8);
+    }
+
+    #[test]
+    fn parts_are_good_up_to_the_first_bad_one() {
+        let mut bytes = [0u8; 64];
+        let base = bytes.as_mut_ptr();
+        let good = |len| IoVec { base, len };
+        let bad = |len| IoVec { base: core::ptr::without_provenance_mut(4096), len };
+        let of = |parts: &[IoVec]| before_bad(parts, true);
+        assert_eq!(of(&[good(64), bad(0), good(8)]), None);
+        assert_eq!(of(&[good(40), good(24), bad(1), good(8)]), Some(64));
+        assert_eq!(of(&[bad(1), good(8)]), Some(0));
+        assert_eq!(of(&[]), None);
+        // Nothing is mapped there: a program's memory begins above.
+        let across = IoVec { base: core::ptr::without_provenance_mut(PAGE_SIZE - 8), len: 16 };
+        assert_eq!(of(&[good(3), across]), Some(3));
+        let far = isize::MAX as usize;
+        assert!(matches!(of(&[good(far)]), Some(bytes) if bytes >= 64 && bytes < far));
     }
 
     #[test]

@@ -294,7 +294,7 @@ impl Process {
         }
         let mut contexts = self.contexts.write();
         let (&before, _) = contexts.iter().find(|(before, context)| {
-            is_ring_of(context, address) && !is_ring_of(context, **before)
+            is_ring_of(context, address) && !(is_ring(**before) && is_ring_of(context, **before))
         })?;
         let context = contexts.remove(&before)?;
         contexts.insert(address, context.clone());
@@ -389,12 +389,11 @@ pub fn is_ring(address: usize) -> bool {
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
 }
 
-/// Tells whether the ring of `context` is at `address`, and no other.
+/// Tells whether a ring that is at `address` is that of `context`.
 fn is_ring_of(context: &Context, address: usize) -> bool {
     let memory = context.io().ring().memory();
     let holds = |offset, value| holds(address + offset, value);
-    is_ring(address)
-        && holds(core::mem::offset_of!(RingHeader, id), memory.id())
+    holds(core::mem::offset_of!(RingHeader, id), memory.id())
         && holds(core::mem::offset_of!(RingHeader, nr), memory.nr())
 }
 

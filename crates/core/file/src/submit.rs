@@ -117,7 +117,8 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files or requests are in flight, to be
     /// asked for again; the first bytes of a write that is no append may be in the file by then.
     pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
-        if let Some(file) = self.context.engine().cached(command.fd) {
+        let is_poll = matches!(command.kind, Kind::Poll(_));
+        if let Some(file) = self.context.engine().cached(command.fd).filter(|_| !is_poll) {
             command.refresh()?;
             return self.start_cached(&file, &command, &target);
         }

@@ -7,7 +7,7 @@
 //! run here for the calls that the engine can do without; those that it kills for are not made.
 //! Where a filter came unseen, none of them is.
 
-use crate::{Errno, inspect, sys};
+use crate::{Errno, inspect, memory, sys};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 /// What the engine can do without.
@@ -22,16 +22,20 @@ pub enum Extra {
     Rights = 4,
     /// io_uring.
     Rings = 8,
+    /// To have the kernel look at memory, by two operations of futex(2).
+    Memory = 16,
     /// pidfd_getfd(2).
-    Fetch = 16,
+    Fetch = 32,
     /// Native AIO.
-    NativeAio = 32,
+    NativeAio = 64,
     /// To read what /sys says of a disk.
-    Devices = 64,
+    Devices = 128,
+    /// To have the kernel bring memory, by an operation of madvise(2).
+    Populate = 256,
 }
 
 /// All of these.
-const ALL: u32 = 2 * Extra::Devices as u32 - 1;
+const ALL: u32 = 2 * Extra::Populate as u32 - 1;
 
 /// The filters on the process when the library was loaded; -1: there was no look.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
@@ -176,6 +180,17 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_uring_enter, [0; 3]),
             (libc::SYS_io_uring_register, [0; 3]),
         ],
+    ),
+    (
+        Extra::Memory,
+        &[
+            (libc::SYS_futex, [0, memory::COMPARE as u64, 0]),
+            (libc::SYS_futex, [0, memory::TOUCH as u64, 0]),
+        ],
+    ),
+    (
+        Extra::Populate,
+        &[(libc::SYS_madvise, [0, memory::PAGE_SIZE as u64, libc::MADV_POPULATE_WRITE as u64])],
     ),
     (Extra::Fetch, &[(libc::SYS_pidfd_open, [0; 3]), (libc::SYS_pidfd_getfd, [0; 3])]),
     (
@@ -334,6 +349,11 @@ mod tests {
         let mut idle = filter;
         idle[6].operand = libc::SCHED_IDLE as u32;
         assert_eq!(forbidden_by(&idle), 0);
+        // As some do that tell the operations of futex(2) apart.
+        let mut futex = filter;
+        futex[3].operand = libc::SYS_futex as u32;
+        futex[6].operand = (memory::TOUCH & 0xff) as u32;
+        assert_eq!(forbidden_by(&futex), Extra::Memory as u32);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Shared mappings with two views, memory in huge pages, looks at memory that may not be there.
 
-use crate::{Errno, sys};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    sys,
+};
 
 /// Pages mapped twice: one view for us, one whose address the application owns.
 ///
@@ -224,8 +228,14 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
+/// Has the kernel compare a word, and wake or move no thread: FUTEX_CMP_REQUEUE.
+pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
+
+/// Has the kernel change a word in one step, here by no bit: FUTEX_WAKE_OP.
+pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+
 /// Tells whether the word at `address`, which may be anything, holds `value`: not if it cannot be
-/// read, or lies across two words. The kernel looks, so that the memory may go meanwhile.
+/// read, or lies across two words. Since the kernel looks, the memory may go meanwhile.
 pub fn holds(address: usize, value: u32) -> bool {
     address == word_of(address) && compare(address, value).is_ok()
 }
@@ -238,33 +248,54 @@ pub fn check_readable(address: usize) -> Result<(), Errno> {
     is_there(compare(word_of(address), 0))
 }
 
-/// Has the kernel compare the word at `address` with `value`.
-///
-/// # Errors
-/// `EFAULT`: it cannot be read. `EAGAIN`: it holds another value.
-/// Source: futex(2), FUTEX_CMP_REQUEUE of no thread. Threads need futex(2), so that no filter of
-/// system calls forbids it.
-fn compare(address: usize, value: u32) -> Result<usize, Errno> {
-    let (op, own) = (libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG, 0u32);
-    let own = core::ptr::from_ref(&own);
-    // SAFETY: the kernel only looks at the word, by rules of its own, and wakes and moves nothing.
-    unsafe { sys!(libc::SYS_futex, address, op, 0, 0, own, value) }
-}
-
 /// Checks that the byte at `address`, which may be anything, can be written; its value stays,
 /// whatever other threads do with it meanwhile.
 ///
 /// # Errors
 /// `EFAULT`: it cannot.
-/// Source: futex(2), FUTEX_WAKE_OP, which changes the word in one step: here by no bit. A thread
-/// that sleeps for the word may be woken for no reason, as futex(2) allows.
+/// Source: madvise(2), MADV_POPULATE_WRITE (Linux 5.14), for pages that another thread or process
+/// brings (userfaultfd(2)): futex(2) does not wait for these.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
+    is_there(touch(word_of(address))).or_else(|errno| {
+        populate(address & !(PAGE_SIZE - 1)).map_err(|_| errno)?;
+        is_there(touch(word_of(address)))
+    })
+}
+
+/// Has the kernel bring a page, as a write of the program would.
+fn populate(page: usize) -> Result<usize, Errno> {
+    confined::check(Extra::Populate)?;
+    // SAFETY: only what the program has mapped there is brought, and nothing is changed.
+    unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE) }
+}
+
+/// Has the kernel compare the word at `address` with `value`.
+///
+/// # Errors
+/// `EFAULT`: it cannot be read. `EAGAIN`: it holds another value.
+/// Source: futex(2), FUTEX_CMP_REQUEUE.
+fn compare(address: usize, value: u32) -> Result<usize, Errno> {
+    confined::check(Extra::Memory)?;
+    let own = 0u32;
+    let own = core::ptr::from_ref(&own);
+    // SAFETY: the kernel only looks at the word, by rules of its own, and wakes and moves nothing.
+    unsafe { sys!(libc::SYS_futex, address, COMPARE, 0, 0, own, value) }
+}
+
+/// Has the kernel change no bit of the word at `address`. A thread that sleeps for the word may be
+/// woken for no reason, as futex(2) allows, if it holds -2048.
+///
+/// # Errors
+/// `EFAULT`: it cannot be written, or has to be waited for.
+/// Source: futex(2), FUTEX_WAKE_OP.
+fn touch(address: usize) -> Result<usize, Errno> {
+    confined::check(Extra::Memory)?;
     let no_bit = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, -2048);
-    let (op, own) = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG, 0u32);
+    let own = 0u32;
     let own = core::ptr::from_ref(&own);
     // SAFETY: the kernel changes no bit of the word, by rules of its own; no thread sleeps for that
     // of this function.
-    is_there(unsafe { sys!(libc::SYS_futex, own, op, 0, 0, word_of(address), no_bit) })
+    unsafe { sys!(libc::SYS_futex, own, TOUCH, 0, 0, address, no_bit) }
 }
 
 /// Returns the word of futex(2) that has the byte in it, and so lies on the same page.
@@ -272,7 +303,8 @@ fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }
 
-/// Any other errno says nothing of the memory: the word had another value.
+/// Where the kernel may not be asked, because a filter of system calls forbids that, memory counts
+/// as there: if it is not, the program ends by SIGSEGV.
 fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     match looked {
         Err(Errno::FAULT) => Err(Errno::FAULT),
@@ -338,7 +370,7 @@ mod tests {
             }
         }
         unmap(start, 3 * PAGE_SIZE);
-        for address in [0, 16, start, usize::MAX - 64, usize::MAX] {
+        for address in [0, 16, usize::MAX - 64, usize::MAX] {
             assert_eq!(check_readable(address), fault, "{address:#x}");
             assert_eq!(check_writable(address), fault, "{address:#x}");
         }
@@ -362,6 +394,51 @@ mod tests {
         unmap(start, len);
     }
 
+    /// Has a thread bring a page when it is asked for; `None`: it cannot.
+    /// Source: ioctl_userfaultfd(2), linux/userfaultfd.h.
+    fn page_by_hand() -> Option<(usize, Fd)> {
+        const API: (libc::Ioctl, u64) = (0xc018_aa3f_u32 as libc::Ioctl, 0xaa);
+        const REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
+        let page = map(PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
+        // SAFETY: only flags.
+        let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        let faults = Fd::from_raw(i32::try_from(faults).ok().filter(|fd| *fd >= 0)?);
+        let mut api = [API.1, 0, 0];
+        let mut register = [page as u64, PAGE_SIZE as u64, 1, 0];
+        // SAFETY: the structures that these requests read and write.
+        let made = unsafe {
+            libc::ioctl(faults.raw(), API.0, api.as_mut_ptr()) == 0
+                && libc::ioctl(faults.raw(), REGISTER, register.as_mut_ptr()) == 0
+        };
+        made.then_some((page, faults))
+    }
+
+    #[test]
+    fn memory_that_another_thread_brings_is_waited_for() {
+        const ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
+        let Some((page, faults)) = page_by_hand() else {
+            println!("skipped: userfaultfd: {}", std::io::Error::last_os_error());
+            return;
+        };
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut message, mut zeroes) = ([0u64; 4], [page as u64, PAGE_SIZE as u64, 0, 0]);
+                // SAFETY: room for one message, and the structure of the request.
+                unsafe {
+                    assert_eq!(libc::read(faults.raw(), message.as_mut_ptr().cast(), 32), 32);
+                    assert_eq!(libc::ioctl(faults.raw(), ZEROPAGE, zeroes.as_mut_ptr()), 0);
+                }
+            });
+            let found = check_writable(page);
+            // Ends the other thread, should the check not have asked for the page.
+            // SAFETY: the page of this test.
+            unsafe { (page as *mut u8).write_volatile(0) };
+            found
+        });
+        assert_eq!(found, Ok(()));
+        unmap(page, PAGE_SIZE);
+    }
+
     #[test]
     fn a_byte_that_is_checked_keeps_its_value() {
         let mut words = [u32::MAX, 0, 1, 0x8000_0000];
@@ -374,20 +451,24 @@ mod tests {
 
     #[test]
     fn a_check_loses_no_change_of_other_threads() {
-        const CHANGES: u32 = 20_000;
-        let word = AtomicU32::new(0);
+        const CHECKS: u32 = 20_000;
+        let (word, checks) = (AtomicU32::new(0), AtomicU32::new(0));
         let address = word.as_ptr() as usize;
-        std::thread::scope(|scope| {
+        let lost = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while word.load(SeqCst) < CHANGES {
+                while checks.fetch_add(1, SeqCst) < CHECKS {
                     check_writable(address).unwrap();
                 }
             });
             // Not by one instruction: a check that wrote back an older value would be seen.
-            for change in 0..CHANGES {
-                assert_eq!(word.load(SeqCst), change);
-                word.store(change + 1, SeqCst);
+            let mut lost = 0;
+            while checks.load(SeqCst) < CHECKS {
+                let before = word.load(SeqCst);
+                word.store(before + 1, SeqCst);
+                lost += u32::from(word.load(SeqCst) != before + 1);
             }
+            lost
         });
+        assert_eq!(lost, 0, "after {} changes", word.into_inner());
     }
 }

@@ -60,7 +60,8 @@ fn submit(world: &World) {
     let context = Owned::new(8);
     let mut good = world.iocb(aio::PREAD, &world.both);
     let mut bad = Iocb { fd: -1, ..good };
-    let (good, bad) = (&raw mut good, &raw mut bad);
+    let mut nowhere = Iocb { buffer: 4096, ..good };
+    let (good, bad, nowhere) = (&raw mut good, &raw mut bad, &raw mut nowhere);
     let run = |case: &str, context: ContextPointer, nr: i64, array: *const *mut Iocb| {
         // SAFETY: live iocbs with live buffers, or addresses that have to be refused.
         print(&format!("submit {case}"), unsafe { aio::io_submit(context, nr, array) });
@@ -76,12 +77,13 @@ fn submit(world: &World) {
     });
     run("good, bad", context.0, 2, [good, bad].as_ptr());
     run("bad, good", context.0, 2, [bad, good].as_ptr());
+    run("good, a bad buffer, good", context.0, 3, [good, nowhere, good].as_ptr());
     run("good, NULL", context.0, 2, [good, ptr::null_mut()].as_ptr());
     run("the same twice", context.0, 2, [good, good].as_ptr());
     run("to no context", ptr::null_mut(), 1, [good].as_ptr());
     run("none to no context", ptr::null_mut(), 0, ptr::null());
     run("to a stranger", stranger(), 1, [good].as_ptr());
-    let events = std::iter::from_fn(|| context.reap()).take(4).count();
+    let events = std::iter::from_fn(|| context.reap()).take(7).count();
     println!("submit gave events: {events}");
 }
 

@@ -16,7 +16,8 @@ pub(crate) fn print_all(world: &World) {
         .chain(vectors(world))
         .chain(flags(world))
         .chain(syncs(world))
-        .chain(polls(world));
+        .chain(polls(world))
+        .chain(last(world));
     for (case, iocb) in cases {
         println!("{case}: {}", outcome(world, iocb));
         world.reset();
@@ -58,8 +59,8 @@ fn ordinary(world: &World) -> Vec<Case> {
         ("write of nothing beyond the end", at(write(&world.both), end + 4096, 0)),
         ("write extending", at(write(&world.both), end, 100)),
         ("write leaving a hole", at(write(&world.both), end + 10_000, 100)),
-        ("write at the largest offset", at(write(&world.both), i64::MAX - 4096, 4096)),
-        ("write wrapping the offset", at(write(&world.both), i64::MAX, 4096)),
+        ("write at the largest offset", at(write(&world.far), i64::MAX - 4096, 4096)),
+        ("write wrapping the offset", at(write(&world.far), i64::MAX, 4096)),
         ("append ignores the offset", at(write(&world.appending), 5, 100)),
         ("direct read", read(&world.direct)),
         ("direct read of half a sector", at(read(&world.direct), 0, 100)),
@@ -163,6 +164,8 @@ fn vectors(world: &World) -> Vec<Case> {
         ("vector of nothing", readv(&[])),
         ("vector of empty parts", readv(&[(memory, 0), (memory, 0)])),
         ("vector with one bad part", readv(&[plain, (4096, 4096)])),
+        ("vectored write with one bad part", of(aio::PWRITEV, &[plain, (4096, 4096)])),
+        ("vectored write with a bad part first", of(aio::PWRITEV, &[(4096, 4096), plain])),
         ("vector with a bad part first", readv(&[(4096, 4096), plain])),
         ("vector with a negative length", readv(&[plain, (memory, u64::MAX)])),
         ("vector with empty parts", readv(&[empty, plain, empty, (memory + 4096, 9), empty])),
@@ -196,7 +199,7 @@ fn flags(world: &World) -> Vec<Case> {
     let mut cases = named(vec![
         ("RWF_DSYNC write", rw(aio::PWRITE, 2)),
         ("RWF_SYNC write", rw(aio::PWRITE, 4)),
-        ("RWF_NOWAIT read of cached bytes", rw(aio::PREAD, 8)),
+        ("RWF_NOWAIT write", rw(aio::PWRITE, aio::RWF_NOWAIT)),
         ("RWF_APPEND write", rw(aio::PWRITE, aio::RWF_APPEND)),
         ("RWF_NOAPPEND write", rw(aio::PWRITE, aio::RWF_NOAPPEND)),
         ("RWF_NOAPPEND read", rw(aio::PREAD, aio::RWF_NOAPPEND)),
@@ -250,6 +253,12 @@ fn polls(world: &World) -> Vec<Case> {
         ("poll of fd -1", Iocb { fd: -1, ..writable }),
         ("poll of an O_PATH file", World::poll(&world.path_only, libc::POLLIN as u64)),
     ])
+}
+
+/// Its answer tells where the file is cached.
+fn last(world: &World) -> Vec<Case> {
+    let nowait = Iocb { rw_flags: aio::RWF_NOWAIT, ..world.iocb(aio::PREAD, &world.both) };
+    named(vec![("RWF_NOWAIT read after a plain write", nowait)])
 }
 
 fn read_only() -> u64 {

@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub(crate) both: File,
     pub(crate) direct: File,
     pub(crate) appending: File,
+    /// Another file, for writes far away: a cache may not take the file on after one.
+    pub(crate) far: File,
     pub(crate) folder: File,
     pub(crate) path_only: File,
     pub(crate) eventfd: File,
@@ -49,6 +51,7 @@ impl World {
             both: open(OpenOptions::new().read(true).write(true)),
             direct: open(custom(libc::O_DIRECT).write(true)),
             appending: open(OpenOptions::new().append(true)),
+            far: File::create(folder.join("far")).expect("a file"),
             folder: File::open(folder).expect("the folder"),
             path_only: open(&mut custom(libc::O_PATH)),
             eventfd: new_eventfd(),

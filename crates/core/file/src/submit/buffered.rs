@@ -13,7 +13,7 @@ use crate::{
 };
 use nowait_sys::{
     Errno,
-    file::{self, Stat},
+    file::{self, IoVec, Stat, rwf},
     mistake::{self, Mistake},
 };
 
@@ -105,6 +105,10 @@ impl<'a> Submission<'a> {
         };
         match attempt {
             Attempt::Done(result) => Ok(self.completed(result)),
+            // The kernel's AIO has begun the write when the file system says so.
+            Attempt::Refused(Errno::OPNOTSUPP) if knows_nowait(command.fd) => {
+                Ok(self.completed(Err(Errno::OPNOTSUPP)))
+            }
             Attempt::Refused(errno) => Err(errno),
             Attempt::Stream => self.stream(command, target, &stat),
             Attempt::Rest(reason) => {
@@ -185,4 +189,14 @@ impl<'a> Submission<'a> {
             _ => engine.route_past_own(),
         }
     }
+}
+
+/// Tells whether some requests on the file may say that they must not wait, as far as a read can
+/// tell: of a file that is not open for reading, they may.
+fn knows_nowait(fd: i32) -> bool {
+    let mut byte = 0u8;
+    let part = IoVec { base: &raw mut byte, len: 1 };
+    // SAFETY: room for a byte.
+    let asked = unsafe { file::preadv2(fd, &[part], 0, rwf::NOWAIT) };
+    asked != Err(Errno::OPNOTSUPP)
 }

@@ -37,7 +37,7 @@ impl Submission<'_> {
     /// Starts a command on a cached file, by the rules of the kernel's AIO.
     ///
     /// # Errors
-    /// As [`Submission::start_on`]. `EOPNOTSUPP`: a write that must not wait.
+    /// As [`Submission::start_on`].
     pub fn start_cached(
         &mut self,
         file: &Arc<UserFile>,
@@ -45,7 +45,7 @@ impl Submission<'_> {
         target: &EventTarget,
     ) -> Result<Started, Errno> {
         if command.wants_nowait() && command.kind == Kind::Write {
-            return Err(Errno::OPNOTSUPP); // as ext4 says
+            return Ok(Started::Completed(Err(Errno::OPNOTSUPP))); // as ext4 says
         }
         match self.start_on(file, command, target) {
             // The kernel may have had a part before the file was opened in the page cache.
