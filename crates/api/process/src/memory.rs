@@ -64,8 +64,8 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
 }
 
 /// Returns the bytes in `parts` before the first that cannot be read or, if `writable`, written;
-/// `None`: all can. Looks at the first and the last byte of each part, and at each page of one whose
-/// last byte is bad.
+/// `None`: all can. Looks at the first and the last byte of each part, and at each page of one
+/// whose last byte is bad.
 pub(crate) fn before_bad(parts: &[IoVec], writable: bool) -> Option<usize> {
     let mut before = 0;
     for part in parts {
