@@ -122,7 +122,7 @@ impl<'a> Looks<'a> {
 
 /// Starts a request on a cached file, as far as the program's memory is there: it is used here and
 /// not in the kernel. As with the kernel's AIO the request comes short at memory that is not there,
-/// and ends with EFAULT if nothing is before that.
+/// and ends with EFAULT if nothing is before that, or if it is direct.
 ///
 /// # Errors
 /// As [`Submission::start_cached`].
@@ -135,8 +135,8 @@ pub fn start_cached(
     let writable = command.kind == Kind::Read;
     match memory::before_bad(command.segments.as_slice(), writable) {
         None => {}
-        Some(0) => return Ok(Started::Completed(Err(Errno::FAULT))),
-        Some(bytes) => command.shorten(bytes),
+        Some(bytes) if bytes > 0 && !command.is_direct() => command.shorten(bytes),
+        Some(_) => return Ok(Started::Completed(Err(Errno::FAULT))),
     }
     submission.start_cached(file, &command, target)
 }

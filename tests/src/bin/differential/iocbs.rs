@@ -178,6 +178,8 @@ fn vectors(world: &World) -> Vec<Case> {
         ("vector of 1025 empty parts", readv(&[empty; 1025])),
         ("direct vector with an empty part", direct(&[plain, empty, (memory + 4096, 512)])),
         ("direct vector of 1024 parts", direct(&[(memory, 512); 1024])),
+        ("direct vector with one bad part", direct(&[plain, (4096, 4096)])),
+        ("direct vector with a bad part first", direct(&[(4096, 4096), plain])),
         ("direct vector of empty parts", direct(&[empty; 3])),
         ("direct vector with an odd part", direct(&[plain, (memory, 100)])),
         ("vector of 1024 parts", readv(&[(memory, 4); 1024])),

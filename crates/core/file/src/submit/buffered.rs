@@ -106,7 +106,7 @@ impl<'a> Submission<'a> {
         match attempt {
             Attempt::Done(result) => Ok(self.completed(result)),
             // The kernel's AIO has begun the write when the file system says so.
-            Attempt::Refused(Errno::OPNOTSUPP) if knows_nowait(command.fd) => {
+            Attempt::Refused(Errno::OPNOTSUPP) if is_refused_begun(command) => {
                 Ok(self.completed(Err(Errno::OPNOTSUPP)))
             }
             Attempt::Refused(errno) => Err(errno),
@@ -191,12 +191,17 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Tells whether some requests on the file may say that they must not wait, as far as a read can
-/// tell: of a file that is not open for reading, they may.
-fn knows_nowait(fd: i32) -> bool {
+/// Tells whether the file system refuses a write that it was given, because it must not wait, and
+/// not the kernel before: that, of a file whose requests may all not say so, or may not say
+/// something else. A read can tell, where nothing is, and but for files that are not open for that.
+fn is_refused_begun(command: &Command) -> bool {
+    const NOWHERE: i64 = i64::MAX - 4097;
+    if !command.wants_nowait() || command.rw_flags & (rwf::ATOMIC | rwf::DONTCACHE) != 0 {
+        return false;
+    }
     let mut byte = 0u8;
     let part = IoVec { base: &raw mut byte, len: 1 };
     // SAFETY: room for a byte.
-    let asked = unsafe { file::preadv2(fd, &[part], 0, rwf::NOWAIT) };
+    let asked = unsafe { file::preadv2(command.fd, &[part], NOWHERE, rwf::NOWAIT) };
     asked != Err(Errno::OPNOTSUPP)
 }

@@ -65,11 +65,18 @@ impl PosixPeer {
                 }
             }
         };
-        if result != 0 {
-            return Err(std::io::Error::last_os_error()).context(|| "aio_read".to_owned());
+        if result == 0 {
+            self.in_flight.extend_from_slice(slots);
+            return Ok(());
         }
-        self.in_flight.extend_from_slice(slots);
-        Ok(())
+        let error = std::io::Error::last_os_error();
+        // Of a list that has failed, some may be in flight.
+        let is_in_flight = |slot: &&usize| {
+            // SAFETY: a live block, zeroed or given to the library.
+            unsafe { libc::aio_error(&raw const self.blocks[**slot]) == libc::EINPROGRESS }
+        };
+        self.in_flight.extend(slots.iter().filter(is_in_flight));
+        Err(error).context(|| "aio_read".to_owned())
     }
 
     /// Waits until one of those in flight is over.
