@@ -191,9 +191,10 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Tells whether the file system refuses a write that it was given, because it must not wait, and
-/// not the kernel before: that, of a file whose requests may all not say so, or may not say
-/// something else. A read can tell, where nothing is, and but for files that are not open for that.
+/// Tells whether it is the file system that has refused a write, because that must not wait. The
+/// kernel refuses it before if no request on the file may say so, or if another of its flags is not
+/// for this file. A read shows which, at an offset where nothing is; of a file that is not open for
+/// reading, the file system is taken for it.
 fn is_refused_begun(command: &Command) -> bool {
     const NOWHERE: i64 = i64::MAX - 4097;
     if !command.wants_nowait() || command.rw_flags & (rwf::ATOMIC | rwf::DONTCACHE) != 0 {
