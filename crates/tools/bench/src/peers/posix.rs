@@ -76,7 +76,7 @@ impl PosixPeer {
             unsafe { libc::aio_error(&raw const self.blocks[**slot]) == libc::EINPROGRESS }
         };
         self.in_flight.extend(slots.iter().filter(is_in_flight));
-        Err(error).context(|| "aio_read".to_owned())
+        Err(error).context(|| "aio_read, aio_write or lio_listio".to_owned())
     }
 
     /// Waits until one of those in flight is over.
