@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 /// threads that do so did not run.
 pub(crate) fn longest(period: Duration) -> Duration {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let end = Instant::now() + period;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(move || watch(end))).collect();
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(move || watch(period))).collect();
         let gaps = threads.into_iter().map(|it| it.join().unwrap_or_default());
         gaps.max().unwrap_or_default()
     })
 }
 
-/// Looks at the clock until `end`, and returns the longest time between two looks.
-fn watch(end: Instant) -> Duration {
+/// Looks at the clock for `period` and returns the longest time between two looks. The period
+/// begins when this thread runs: one that was started late would else have nothing to look at.
+fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    let end = last + period;
     while last < end {
         let now = Instant::now();
         longest = longest.max(now - last);
