@@ -5,7 +5,19 @@
 //! undefined ones. The copies are therefore `memcpy` on raw addresses, and no reference to such
 //! memory exists anywhere.
 
+use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
+
+/// Processors that look at the low twelve bits of addresses take a load for one of what was just
+/// stored 4 KiB away, and wait. A copy upwards by few bytes does so all the way, as far as it goes
+/// upwards: memory of malloc(3) begins 16 bytes behind a page, and a folio at a page.
+const ALIAS_BYTES: usize = 4096;
+/// Distances upwards, in bytes, that make a copy slow (docs/decisions/0050-copies-downwards.md).
+const ALIASED: core::ops::Range<usize> = 1..32;
+/// Shorter copies load all before they store, or nearly so.
+const SHORT_BYTES: usize = 1024;
+/// What is copied at a time where the whole would wait: loaded before anything of it is stored.
+const PIECE_BYTES: usize = 256;
 
 /// Copies `len` bytes from a folio to the application.
 ///
@@ -15,7 +27,7 @@ use nowait_block::Segments;
 #[inline]
 pub unsafe fn to_user(folio: *const u8, user: *mut u8, len: usize) {
     // SAFETY: promised above.
-    unsafe { core::ptr::copy_nonoverlapping(folio, user, len) };
+    unsafe { copy(folio, user, len) };
 }
 
 /// Copies `len` bytes from the application to a folio.
@@ -25,7 +37,28 @@ pub unsafe fn to_user(folio: *const u8, user: *mut u8, len: usize) {
 #[inline]
 pub unsafe fn from_user(folio: *mut u8, user: *const u8, len: usize) {
     // SAFETY: promised above.
-    unsafe { core::ptr::copy_nonoverlapping(user, folio, len) };
+    unsafe { copy(user, folio, len) };
+}
+
+/// Copies by `memcpy`, or piece by piece downwards, where each load is then below what was stored.
+///
+/// # Safety
+/// Both are valid for `len` bytes, and do not overlap.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    let distance = to.addr().wrapping_sub(from.addr()) % ALIAS_BYTES;
+    let mut left = len;
+    if len >= SHORT_BYTES && ALIASED.contains(&distance) {
+        while left > PIECE_BYTES {
+            left -= PIECE_BYTES;
+            // SAFETY: a part of both.
+            unsafe { core::ptr::copy_nonoverlapping(from.add(left), to.add(left), PIECE_BYTES) };
+            // Or the compiler makes one copy of all.
+            compiler_fence(SeqCst);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, left) };
 }
 
 /// Fills `len` bytes of a folio with zeroes.
@@ -102,6 +135,31 @@ impl User {
             (done, self.inside) = (done + piece, self.inside + piece);
             if self.inside == segment.len {
                 (self.segment, self.inside) = (self.segment + 1, 0);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use nowait_sys::aligned::AlignedBuffer;
+
+    #[test]
+    fn a_copy_is_exact_at_any_distance_and_length() {
+        let most = if cfg!(miri) { 2 * PIECE_BYTES + SHORT_BYTES } else { 65_543 };
+        let mut from = AlignedBuffer::zeroed(most);
+        from.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
+        let lens = [0, 1, 255, 256, 1023, 1024, 1025, 1279, 1280, 1281, 4095, 4096, most];
+        for len in lens.into_iter().filter(|len| *len <= most) {
+            for distance in [0, 1, 15, 16, 31, 32, 33, 2048, 4064, 4095] {
+                let mut to = AlignedBuffer::zeroed(most + 4096);
+                // SAFETY: `len` bytes of both.
+                unsafe { to_user(from.as_ptr(), to.as_mut_ptr().add(distance), len) };
+                let (before, rest) = to.split_at(distance);
+                let (copied, after) = rest.split_at(len);
+                assert!(copied == &from[..len], "{len} bytes, {distance} above");
+                assert!(before.iter().chain(after).all(|byte| *byte == 0), "only these");
             }
         }
     }

@@ -3,5 +3,5 @@
 pub(crate) use nowait_retry::primitives::{
     Arc, AtomicU32, AtomicU64, Mutex,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-    fence,
+    compiler_fence, fence,
 };

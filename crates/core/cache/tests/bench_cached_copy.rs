@@ -5,7 +5,7 @@
 use nowait_block::Segments;
 use nowait_cache::copy::{self, User};
 use nowait_cache::{Ahead, Backing, Cache, CachedFile, FRAME_BYTES, Mapping, Target};
-use nowait_sys::{file::IoVec, time::thread_cpu_ns};
+use nowait_sys::{aligned::AlignedBuffer, file::IoVec, time::thread_cpu_ns};
 use std::sync::Arc;
 
 const BATCH: usize = 32;
@@ -186,4 +186,52 @@ fn bench_cached_copies_of_random_pages() {
     compare("1 MiB", 1 << 20, 4_000, 41);
     compare("64 MiB", 64 << 20, 4_000, 41);
     compare("2 GiB", 2 << 30, 4_000, 41);
+}
+
+/// Distances of the two addresses, in their low twelve bits.
+const DISTANCES: [usize; 8] = [0, 1, 8, 16, 31, 32, 2048, 4080];
+
+/// Prints what a copy of `len` bytes from random places of `pool` takes, in ns of processor time:
+/// memcpy(3)'s and the cache's. Medians of interleaved rounds.
+fn compare_distances(pool: &AlignedBuffer, len: usize, copies: u64, rounds: u64) {
+    let mut to = AlignedBuffer::zeroed(64 * (len + 4096));
+    for distance in DISTANCES {
+        let mut times: [Vec<u64>; 2] = Default::default();
+        for round in 0..2 * rounds {
+            let (by_cache, mut random) = (round % 2 == 1, Random(round / 2 + 1));
+            let start = thread_cpu_ns();
+            for copy in 0..copies {
+                let at = random.below((pool.len() / len) as u64) as usize * len;
+                let slot = (copy % 64) as usize * len.next_multiple_of(4096) + distance;
+                let (from, to) = (pool[at..][..len].as_ptr(), to[slot..][..len].as_mut_ptr());
+                // SAFETY: `len` bytes of both, which do not overlap.
+                unsafe {
+                    match by_cache {
+                        true => copy::to_user(from, to, len),
+                        false => core::ptr::copy_nonoverlapping(from, to, len),
+                    }
+                }
+            }
+            times[usize::from(by_cache)].push((thread_cpu_ns() - start) / copies);
+        }
+        let [memcpy, cache] = times.map(|mut times| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        });
+        println!("{len:>6} bytes, {distance:>4} above: memcpy {memcpy} ns, the cache {cache} ns");
+    }
+}
+
+#[test]
+fn bench_copies_by_distance() {
+    if cfg!(miri) {
+        return;
+    }
+    if std::env::var_os("BENCH").is_none() {
+        return compare_distances(&AlignedBuffer::zeroed(1 << 20), 4096, 20, 1);
+    }
+    let mut pool = AlignedBuffer::zeroed(512 << 20);
+    pool.fill(1);
+    compare_distances(&pool, 64 << 10, 4_000, 11);
+    compare_distances(&pool, 4 << 10, 60_000, 11);
 }

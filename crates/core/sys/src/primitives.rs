@@ -25,6 +25,8 @@ mod real {
 }
 
 pub use core::sync::atomic::Ordering;
+// What only the compiler sees is the same in models.
+pub use core::sync::atomic::compiler_fence;
 #[cfg(loom)]
 pub use model::*;
 #[cfg(not(loom))]
