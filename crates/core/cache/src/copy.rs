@@ -2,21 +2,23 @@
 //!
 //! The application may change its buffer while we read it, and other threads may change a page
 //! while it is copied out: both are allowed by read(2) and write(2), and give mixed bytes, not
-//! undefined ones. The copies are therefore `memcpy` on raw addresses, and no reference to such
-//! memory exists anywhere.
+//! undefined ones. The copies are therefore `memcpy`, whole or in pieces, on raw addresses, and no
+//! reference to such memory exists anywhere.
 
 use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
 
-/// Processors that look at the low twelve bits of addresses take a load for one of what was just
-/// stored 4 KiB away, and wait. A copy upwards by few bytes does so all the way, as far as it goes
-/// upwards: memory of malloc(3) begins 16 bytes behind a page, and a folio at a page.
+/// Some processors compare only the low twelve bits of addresses: a load seems to depend on a store
+/// made 4 KiB away just before, and waits (4K aliasing). A copy upwards meets that in each step if
+/// its target is a few bytes above its source, modulo 4096. Large blocks of glibc's malloc begin 16
+/// bytes past a page boundary, folios on one.
 const ALIAS_BYTES: usize = 4096;
 /// Distances upwards, in bytes, that make a copy slow (docs/decisions/0050-copies-downwards.md).
 const ALIASED: core::ops::Range<usize> = 1..32;
-/// Shorter copies load all before they store, or nearly so.
-const SHORT_BYTES: usize = 1024;
-/// What is copied at a time where the whole would wait: loaded before anything of it is stored.
+/// From here on glibc's memcpy uses `rep movsb`, upwards; below it copies downwards itself where
+/// the addresses alias.
+const STRING_BYTES: usize = 2112;
+/// glibc's memcpy loads so much before it stores anything of it.
 const PIECE_BYTES: usize = 256;
 
 /// Copies `len` bytes from a folio to the application.
@@ -40,25 +42,33 @@ pub unsafe fn from_user(folio: *mut u8, user: *const u8, len: usize) {
     unsafe { copy(user, folio, len) };
 }
 
-/// Copies by `memcpy`, or piece by piece downwards, where each load is then below what was stored.
+/// Copies by `memcpy`, whole or in pieces, the last one first: each load is then below what was
+/// stored.
 ///
 /// # Safety
-/// Both are valid for `len` bytes, and do not overlap.
+/// `from` is valid for reads and `to` for writes of `len` bytes; they do not overlap.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    let distance = to.addr().wrapping_sub(from.addr()) % ALIAS_BYTES;
     let mut left = len;
-    if len >= SHORT_BYTES && ALIASED.contains(&distance) {
+    if goes_in_pieces(from.addr(), to.addr(), len) {
         while left > PIECE_BYTES {
             left -= PIECE_BYTES;
-            // SAFETY: a part of both.
+            // SAFETY: `left + PIECE_BYTES <= len`: both parts lie inside what the caller promised.
             unsafe { core::ptr::copy_nonoverlapping(from.add(left), to.add(left), PIECE_BYTES) };
-            // Or the compiler makes one copy of all.
+            // Keeps the compiler from making one copy of all; only speed depends on that.
             compiler_fence(SeqCst);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: `left <= len`.
     unsafe { core::ptr::copy_nonoverlapping(from, to, left) };
+}
+
+/// Tells whether memcpy would wait for its own stores. What other C libraries do was not measured.
+#[inline]
+fn goes_in_pieces(from: usize, to: usize, len: usize) -> bool {
+    cfg!(all(target_arch = "x86_64", target_env = "gnu"))
+        && len >= STRING_BYTES
+        && ALIASED.contains(&(to.wrapping_sub(from) % ALIAS_BYTES))
 }
 
 /// Fills `len` bytes of a folio with zeroes.
@@ -146,21 +156,40 @@ mod tests {
     use nowait_sys::aligned::AlignedBuffer;
 
     #[test]
-    fn a_copy_is_exact_at_any_distance_and_length() {
-        let most = if cfg!(miri) { 2 * PIECE_BYTES + SHORT_BYTES } else { 65_543 };
+    #[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu")), ignore = "never in pieces")]
+    fn long_copies_a_few_bytes_upwards_go_in_pieces() {
+        let goes = |distance: usize, len| goes_in_pieces(4096, 3 * 4096 + distance, len);
+        for distance in [1, 16, 31] {
+            assert!(goes(distance, STRING_BYTES) && goes(distance, 1 << 20));
+            assert!(!goes(distance, STRING_BYTES - 1));
+        }
+        assert!([0, 32, 2048, 4080, 4095].iter().all(|distance| !goes(*distance, 1 << 20)));
+        assert!(goes_in_pieces(3 * 4096, 16, 1 << 20), "also below");
+    }
+
+    #[test]
+    fn a_copy_in_pieces_equals_a_whole_one() {
+        let most = if cfg!(miri) { 3 * STRING_BYTES } else { 65_543 };
         let mut from = AlignedBuffer::zeroed(most);
         from.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
-        let lens = [0, 1, 255, 256, 1023, 1024, 1025, 1279, 1280, 1281, 4095, 4096, most];
-        for len in lens.into_iter().filter(|len| *len <= most) {
-            for distance in [0, 1, 15, 16, 31, 32, 33, 2048, 4064, 4095] {
-                let mut to = AlignedBuffer::zeroed(most + 4096);
-                // SAFETY: `len` bytes of both.
-                unsafe { to_user(from.as_ptr(), to.as_mut_ptr().add(distance), len) };
-                let (before, rest) = to.split_at(distance);
-                let (copied, after) = rest.split_at(len);
-                assert!(copied == &from[..len], "{len} bytes, {distance} above");
-                assert!(before.iter().chain(after).all(|byte| *byte == 0), "only these");
+        for len in [0, 1, 256, 2111, 2112, 2113, 2303, 2304, 2305, 4096, most] {
+            for distance in [0, 1, 15, 16, 31, 32, 2048, 4095] {
+                for way in [to_user, from_user_as_to] {
+                    let mut to = AlignedBuffer::zeroed(most + 4096);
+                    // SAFETY: `len` bytes of both.
+                    unsafe { way(from.as_ptr(), to.as_mut_ptr().add(distance), len) };
+                    let (before, rest) = to.split_at(distance);
+                    let (copied, after) = rest.split_at(len);
+                    assert!(copied == &from[..len], "{len} bytes, {distance} above");
+                    assert!(before.iter().chain(after).all(|byte| *byte == 0), "only these");
+                }
             }
         }
+    }
+
+    /// [`from_user`], with its arguments in the order of [`to_user`].
+    unsafe fn from_user_as_to(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: promised by the caller.
+        unsafe { from_user(to, from, len) };
     }
 }

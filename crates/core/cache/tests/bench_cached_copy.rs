@@ -5,7 +5,7 @@
 use nowait_block::Segments;
 use nowait_cache::copy::{self, User};
 use nowait_cache::{Ahead, Backing, Cache, CachedFile, FRAME_BYTES, Mapping, Target};
-use nowait_sys::{aligned::AlignedBuffer, file::IoVec, time::thread_cpu_ns};
+use nowait_sys::{aligned::AlignedBuffer, file::IoVec, memory::HugeMemory, time::thread_cpu_ns};
 use std::sync::Arc;
 
 const BATCH: usize = 32;
@@ -67,7 +67,7 @@ impl Set {
             // SAFETY: a page inside the pool, a slot of a page; they do not overlap.
             unsafe {
                 let page = base.add(*index as usize * FRAME_BYTES);
-                copy::to_user(page, self.slot(at), FRAME_BYTES);
+                core::ptr::copy_nonoverlapping(page, self.slot(at), FRAME_BYTES);
             }
         }
     }
@@ -193,17 +193,19 @@ const DISTANCES: [usize; 8] = [0, 1, 8, 16, 31, 32, 2048, 4080];
 
 /// Prints what a copy of `len` bytes from random places of `pool` takes, in ns of processor time:
 /// memcpy(3)'s and the cache's. Medians of interleaved rounds.
-fn compare_distances(pool: &AlignedBuffer, len: usize, copies: u64, rounds: u64) {
+fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
     let mut to = AlignedBuffer::zeroed(64 * (len + 4096));
     for distance in DISTANCES {
         let mut times: [Vec<u64>; 2] = Default::default();
         for round in 0..2 * rounds {
-            let (by_cache, mut random) = (round % 2 == 1, Random(round / 2 + 1));
+            // The first of a round by turns.
+            let by_cache = round % 4 == 1 || round % 4 == 2;
+            let mut random = Random(round / 2 + 1);
             let start = thread_cpu_ns();
             for copy in 0..copies {
                 let at = random.below((pool.len() / len) as u64) as usize * len;
                 let slot = (copy % 64) as usize * len.next_multiple_of(4096) + distance;
-                let (from, to) = (pool[at..][..len].as_ptr(), to[slot..][..len].as_mut_ptr());
+                let (from, to) = (pool.base().wrapping_add(at), to[slot..][..len].as_mut_ptr());
                 // SAFETY: `len` bytes of both, which do not overlap.
                 unsafe {
                     match by_cache {
@@ -213,6 +215,7 @@ fn compare_distances(pool: &AlignedBuffer, len: usize, copies: u64, rounds: u64)
                 }
             }
             times[usize::from(by_cache)].push((thread_cpu_ns() - start) / copies);
+            assert!(to[distance..][..len].iter().all(|byte| *byte == 1), "the bytes of the pool");
         }
         let [memcpy, cache] = times.map(|mut times| {
             times.sort_unstable();
@@ -227,11 +230,13 @@ fn bench_copies_by_distance() {
     if cfg!(miri) {
         return;
     }
-    if std::env::var_os("BENCH").is_none() {
-        return compare_distances(&AlignedBuffer::zeroed(1 << 20), 4096, 20, 1);
+    let real = std::env::var_os("BENCH").is_some();
+    let pool = HugeMemory::new(if real { 512 << 20 } else { 2 << 20 }).unwrap();
+    // SAFETY: the memory of the pool, which nothing else uses.
+    unsafe { pool.base().write_bytes(1, pool.len()) };
+    if !real {
+        return compare_distances(&pool, 4096, 64, 1);
     }
-    let mut pool = AlignedBuffer::zeroed(512 << 20);
-    pool.fill(1);
     compare_distances(&pool, 64 << 10, 4_000, 11);
     compare_distances(&pool, 4 << 10, 60_000, 11);
 }

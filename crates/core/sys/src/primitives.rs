@@ -25,7 +25,7 @@ mod real {
 }
 
 pub use core::sync::atomic::Ordering;
-// What only the compiler sees is the same in models.
+// It orders nothing between threads: models use the same.
 pub use core::sync::atomic::compiler_fence;
 #[cfg(loom)]
 pub use model::*;

@@ -6,8 +6,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Keeps each processor busy for `period`, and returns the longest time for which one of the
-/// threads that do so did not run.
+/// Runs a busy thread for each processor, for `period` from its own start, and returns the longest
+/// time for which one of them did not run. A late start is not counted.
 pub(crate) fn longest(period: Duration) -> Duration {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
@@ -17,8 +17,8 @@ pub(crate) fn longest(period: Duration) -> Duration {
     })
 }
 
-/// Looks at the clock for `period` and returns the longest time between two looks. The period
-/// begins when this thread runs: one that was started late would else have nothing to look at.
+/// Looks at the clock for `period`, from the first look on, and returns the longest time between
+/// two looks. With a common end, a thread that starts late would have nothing to measure.
 fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let end = last + period;
