@@ -100,6 +100,11 @@ impl<T> Slab<T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
+    /// Returns the values to be changed, in no particular order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// Returns how many values are inside.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()

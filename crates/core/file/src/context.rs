@@ -40,6 +40,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+/// The least that a file system maps at a time; shorter requests are never refused late.
+const BLOCK: u64 = 4096;
+
 /// What a program submits to and reaps from.
 pub struct Context {
     io: IoContext,
@@ -83,11 +86,6 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Tells whether syncs wait for all earlier writes, those too that nothing else orders.
-    pub(crate) fn syncs_cover_all(&self) -> bool {
-        self.io.face().is_some()
-    }
-
     /// Returns the slots, the ring and the waiters.
     pub fn io(&self) -> &IoContext {
         &self.io
@@ -187,6 +185,20 @@ impl Context {
     /// Returns what the own queue can take.
     pub(crate) fn own_limits(&self) -> Limits {
         self.own.as_ref().map_or(NO_QUEUES, |own| own.limits())
+    }
+
+    /// Returns `true` if the own queue may refuse a part of the request when another part is in
+    /// flight already: after submit has returned.
+    pub(crate) fn may_refuse_late(&self, command: &Command) -> bool {
+        command.len > BLOCK && !self.own_limits().writes
+    }
+
+    /// Returns `true` if the own queue carries out a direct request before all those that are
+    /// committed later: not where a thread of the kernel may, nor where the kernel may refuse it
+    /// when others have been committed.
+    pub(crate) fn own_keeps_order(&self, command: &Command) -> bool {
+        let refuses_late = command.kind == Kind::Read && self.may_refuse_late(command);
+        !self.own_limits().writes && !refuses_late
     }
 
     pub(crate) fn own_has_room(&self) -> bool {

@@ -25,7 +25,7 @@ pub(crate) mod stream;
 
 use crate::{
     Command, Context, Engine, Kind, Target, UserOperation, hold,
-    order::{self, Access, InodeKey, Links, StreamTicket, Ticket, reach},
+    order::{self, Access, FileState, InodeKey, Links, Reach, StreamTicket, Ticket},
     route::{Place, Plug},
 };
 pub(crate) use carrier::Carrier;
@@ -76,6 +76,8 @@ pub(crate) enum Body {
 enum OrderPlace {
     None,
     Overlap(Ticket),
+    /// It was in the kernel's hands when it took its place: it waits for none.
+    Begun(Ticket),
     Stream(StreamTicket),
 }
 
@@ -135,7 +137,7 @@ impl Body {
     /// Returns the inode in whose order the driver has yet to give it a place.
     pub(crate) fn inode_on_driver(&self) -> Option<InodeKey> {
         match self {
-            Body::Kernel(kernel) if kernel.enters => kernel.carrier.inode,
+            Body::Kernel(kernel) if kernel.enters => kernel.carrier.file.map(|file| file.key),
             _ => None,
         }
     }
@@ -143,6 +145,11 @@ impl Body {
     /// Tells whether the driver copies its bytes itself.
     pub(crate) fn is_copied(&self) -> bool {
         matches!(self, Body::Kernel(kernel) if kernel.on_driver == OnDriver::Copies)
+    }
+
+    /// Tells whether a worker submits it to the own queue.
+    pub(crate) fn is_offloaded(&self) -> bool {
+        matches!(self, Body::Kernel(kernel) if kernel.offloads)
     }
 
     fn holds_file(&mut self) -> bool {
@@ -187,10 +194,10 @@ impl FileOperation {
     }
 
     /// Registers a cached request in the order of its inode.
-    pub(crate) fn take_cached_place(&mut self, key: InodeKey, wait: &Wait<'_, Self>) {
-        let (range, access) = reach(&self.command);
+    pub(crate) fn take_cached_place(&mut self, file: FileState, wait: &Wait<'_, Self>) {
+        let reach = Reach::of(&self.command, file.end);
         let orders = self.target.context.engine().orders();
-        let (ticket, _) = orders.enter(key, range, access, || wait.entry());
+        let (ticket, _) = orders.enter(file.key, reach, || wait.entry());
         self.place = OrderPlace::Overlap(ticket);
         self.note_synchronous();
     }
@@ -204,10 +211,10 @@ impl FileOperation {
                 self.place = OrderPlace::Stream(ticket);
             }
             Body::Kernel(kernel) => {
-                let Some(key) = kernel.carrier.inode else { return };
-                let (way, place) = (order::Way::Kernel, reach(&self.command));
+                let Some(file) = kernel.carrier.file else { return };
+                let (way, reach) = (order::Way::Kernel, Reach::of(&self.command, file.end));
                 let entry = || wait.entry();
-                let (ticket, lane) = engine.orders().enter_by(way, key, place, entry);
+                let (ticket, lane) = engine.orders().enter_by(way, file.key, reach, entry);
                 if kernel.wants_lane {
                     kernel.lane = Some(lane);
                 }
@@ -217,10 +224,20 @@ impl FileOperation {
         }
     }
 
+    /// Registers a request that the own queue has refused, or ended short. It keeps the place that
+    /// it took when it was in the kernel's hands, if it did.
+    pub(crate) fn take_place_late(&mut self, ticket: Option<Ticket>, wait: &Wait<'_, Self>) {
+        match ticket {
+            Some(ticket) => self.place = OrderPlace::Begun(ticket),
+            None if mistake::makes(Mistake::RefuseOutOfOrder) => {}
+            None => self.take_place(wait),
+        }
+    }
+
     /// Tells whether an earlier request is in the way; the end of that kicks this one.
     pub(crate) fn is_blocked(&self) -> bool {
         match &self.place {
-            OrderPlace::None => false,
+            OrderPlace::None | OrderPlace::Begun(_) => false,
             OrderPlace::Overlap(ticket) => ticket.is_blocked(),
             OrderPlace::Stream(ticket) => ticket.is_blocked(),
         }
@@ -230,14 +247,16 @@ impl FileOperation {
     pub(crate) fn leave_place(&mut self, engine: &Engine) {
         match core::mem::replace(&mut self.place, OrderPlace::None) {
             OrderPlace::None => {}
-            OrderPlace::Overlap(ticket) => engine.orders().leave(&ticket),
+            OrderPlace::Overlap(ticket) | OrderPlace::Begun(ticket) => {
+                engine.orders().leave(&ticket);
+            }
             OrderPlace::Stream(ticket) => engine.stream_queues().leave(&ticket),
         }
     }
 
     /// Tells the context that the event comes soon, if the kernel's AIO would have it at once.
     pub(crate) fn note_synchronous(&mut self) {
-        if !self.body.is_endless() && reach(&self.command).1 != Access::Sync {
+        if !self.body.is_endless() && Access::of(self.command.kind) != Access::Sync {
             self.target.context.io().synchronous_begins();
             self.is_synchronous = true;
         }
@@ -290,6 +309,11 @@ impl FileOperation {
                 }
             }
         }
+        self.iterate_in_turn(plug, wait)
+    }
+
+    /// Runs an iteration of the body, unless an earlier request is in the way.
+    fn iterate_in_turn(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         if self.is_blocked() {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {
@@ -316,7 +340,7 @@ impl FileOperation {
         crate::failure::inject(self.command.fd, crate::failure::At::Complete);
         self.stats().add(|c| &c.iterations, 1);
         if !wait.is_cancelled() && self.resumes_elsewhere(result, plug.engine()) {
-            return self.iterate_body(plug, wait);
+            return self.iterate_in_turn(plug, wait);
         }
         let FileOperation { command, target, body, .. } = self;
         let mut it = Iteration { command, target, plug, wait };

@@ -14,20 +14,22 @@ mod offload;
 mod queue;
 mod rights;
 mod stream;
+mod uncommitted;
 
 use crate::{
     Command, Context, Kind, Opened, Target,
     engine::section::Section,
     hold::BothTables,
     hold::HeldFd,
-    order::Links,
+    order::{FileState, Links},
     route::{Place, Plug, own_queue},
 };
 use core::mem::take;
 use inline::{Attempt, LazyStat};
 use nowait_retry::stats::{Counter, Counters};
-use nowait_sys::{Errno, cred::Credentials};
+use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use std::sync::Arc;
+use uncommitted::Uncommitted;
 
 pub use crate::request::event::EventTarget;
 
@@ -71,8 +73,8 @@ pub struct Submission<'a> {
     own_used: bool,
     /// One of them has a place in the order.
     own_ordered: bool,
-    /// Direct requests were queued and wait for the commit.
-    own_queued: bool,
+    /// Direct requests that were queued and wait for the commit.
+    uncommitted: Uncommitted,
     has_delivered: bool,
     /// Those of the request that is being started.
     links: Option<Box<Links>>,
@@ -100,7 +102,7 @@ impl<'a> Submission<'a> {
             counter_everywhere: None,
             own_used: false,
             own_ordered: false,
-            own_queued: false,
+            uncommitted: Uncommitted::default(),
             has_delivered: false,
             links: None,
             inline: 0,
@@ -117,6 +119,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files or requests are in flight, to be
     /// asked for again; the first bytes of a write that is no append may be in the file by then.
     pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
+        self.commit_before(&command, u64::MAX);
         let is_poll = matches!(command.kind, Kind::Poll(_));
         if let Some(file) = self.context.engine().cached(command.fd).filter(|_| !is_poll) {
             command.refresh()?;
@@ -146,6 +149,7 @@ impl<'a> Submission<'a> {
         if command.len > self.inline_left as u64 {
             return None;
         }
+        self.commit_before(command, u64::MAX);
         if let Some(opened) = opened {
             return self.read_cached_at_once(opened, command);
         }
@@ -229,7 +233,7 @@ impl<'a> Submission<'a> {
 
     /// Hands over what was started since the last time.
     fn hand_over(&mut self) {
-        if take(&mut self.own_queued) {
+        if !self.uncommitted.is_empty() {
             self.commit_own();
         }
         if let Some(mut plug) = self.plug.take() {
@@ -250,9 +254,30 @@ impl<'a> Submission<'a> {
 }
 
 impl Submission<'_> {
+    /// Has the kernel take the direct requests of this submission that `command` must not overtake,
+    /// and gives those that the kernel may carry out after it their places in the order. The file
+    /// ends at `end`; `u64::MAX`: below that, as far as is known.
+    fn commit_before(&mut self, command: &Command, end: u64) {
+        if self.uncommitted.precede(command, end) {
+            self.commit_own();
+        }
+        let orders = self.context.engine().orders();
+        self.own_ordered |= self.context.direct.take_places_before(command, end, orders);
+    }
+
+    /// Does the same once more for a write that moves the end of the file: what requests find there
+    /// must be what was there before.
+    fn commit_before_end(&mut self, command: &Command, stat: &Stat) {
+        let end = FileState::of(stat).end;
+        if (command.offset as u64).saturating_add(command.len) > end {
+            self.commit_before(command, end);
+        }
+    }
+
     /// Starts the direct requests. What the kernel refuses goes on elsewhere, here and now: when
     /// submit has returned the application may close the files.
     fn commit_own(&mut self) {
+        self.uncommitted.clear();
         let Some(own) = self.context.own() else { return };
         let refused = own.commit_or_refuse();
         if refused.bios.is_empty() && refused.undecided.is_empty() {

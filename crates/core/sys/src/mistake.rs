@@ -74,6 +74,12 @@ pub enum Mistake {
     KeepSlot,
     /// A signal handler runs in the middle of a call of the library.
     HandleAtOnce,
+    /// A direct request that the kernel refuses goes on without a place in the order.
+    RefuseOutOfOrder,
+    /// A request that overlaps direct ones of its submission is started before those.
+    OvertakeUncommitted,
+    /// A read does not wait for a write that moves the end of the file past it.
+    ForgetLength,
 }
 
 impl Mistake {

@@ -15,7 +15,7 @@ use crate::{
 use core::ops::Range;
 use nowait_block::{Bio, Completion};
 use nowait_cache::{Cache, CachedFile, FRAME_BYTES, OpenFile};
-use nowait_file::order::{Access, Orders};
+use nowait_file::order::{Access, Orders, Reach};
 use nowait_retry::Step;
 use nowait_sim::Prng;
 use nowait_sys::{Errno, time::Deadline};
@@ -184,7 +184,7 @@ impl<'m> Executor<'m> {
         let mut task = Task::new(id, op.clone(), Kicker::new(id, &self.list));
         if let Some((range, access)) = self.range(op) {
             let entry = || task.kicker.entry();
-            let (ticket, _) = self.orders.enter(THE_FILE, range, access, entry);
+            let (ticket, _) = self.orders.enter(THE_FILE, Reach::new(range, access), entry);
             task.place = Some(Place { orders: self.orders.clone(), ticket });
         }
         if !task.is_blocked() {

@@ -17,7 +17,7 @@ use crate::{
         parker::{Parker, sleep_through},
         section::Section,
     },
-    order::{Access, Ticket},
+    order::{Access, Reach, Ticket},
 };
 use nowait_block::bio::Descriptor;
 use nowait_cache::{Change, SyncLevel};
@@ -44,7 +44,9 @@ impl UserFile {
     /// # Errors
     /// That of a write to the file: what it could not take stays cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        if engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) || self.is_dirty() {
+        if engine.orders().conflicts(self.key(), &Reach::new(WHOLE, Access::Sync))
+            || self.is_dirty()
+        {
             let ticket = wait_for_turn(engine, self, WHOLE, Access::Sync);
             let written = UserOperation::sync(self, SyncLevel::WriteOnly).run(engine);
             leave(engine, &ticket);
@@ -153,7 +155,7 @@ pub(crate) fn wait_for_turn(
     let parker = Parker::new();
     let waker = Waker::from(parker.clone());
     let entry = || WaitEntry::from(waker.clone());
-    let (ticket, _) = engine.orders().enter(file.key(), range, access, entry);
+    let (ticket, _) = engine.orders().enter(file.key(), Reach::new(range, access), entry);
     while ticket.is_blocked() {
         parker.sleep(engine);
     }

@@ -5,7 +5,7 @@
 //! registered here; a later request that conflicts waits for exactly those it conflicts with,
 //! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
 
-use crate::{Command, Kind};
+use super::reach::{Access, InodeKey, Reach};
 use core::{
     ops::ControlFlow,
     sync::atomic::{
@@ -25,17 +25,6 @@ use std::{
     task::Waker,
 };
 
-/// What a request does to its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Reads them.
-    Read,
-    /// Changes them.
-    Write,
-    /// Makes earlier changes durable: waits for earlier writes, no request waits for it.
-    Sync,
-}
-
 /// Which way a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -47,23 +36,8 @@ pub(crate) enum Way {
     Open,
 }
 
-/// Returns which bytes a command touches, and how.
-pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
-    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
-    match command.kind {
-        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
-        Kind::Write => (range, Access::Write),
-        Kind::Read => (range, Access::Read),
-        _ => (command.sync_range(), Access::Sync),
-    }
-}
-
-/// The identity of an inode: device and inode number.
-pub type InodeKey = (u64, u64);
-
 struct Entry {
-    range: Range<u64>,
-    access: Access,
+    reach: Reach,
     way: Way,
     /// Later requests that wait for this one.
     blocked: Vec<Place>,
@@ -81,21 +55,17 @@ struct Waiting {
 }
 
 impl Entry {
-    fn new(range: Range<u64>, access: Access, way: Way) -> Entry {
-        Entry { range, access, way, blocked: Vec::new(), waiting: None }
+    fn new(reach: Reach, way: Way) -> Entry {
+        Entry { reach, way, blocked: Vec::new(), waiting: None }
     }
 
-    fn conflicts(&self, range: &Range<u64>, access: Access) -> bool {
-        let overlap = self.range.start < range.end && range.start < self.range.end;
-        overlap
-            && !mistake::makes(Mistake::NoOrder)
-            && !(access == Access::Sync && mistake::makes(Mistake::SyncPasses))
-            && matches!((self.access, access), (Access::Write, _) | (Access::Read, Access::Write))
+    fn precedes(&self, later: &Reach) -> bool {
+        self.reach.precedes(later) && !mistake::makes(Mistake::NoOrder)
     }
 
     /// Tells whether all that comes later waits for it.
     fn is_whole(&self) -> bool {
-        self.access == Access::Write && self.range == (0..u64::MAX)
+        self.reach.access == Access::Write && self.reach.range == (0..u64::MAX)
     }
 }
 
@@ -112,8 +82,8 @@ struct Place {
 }
 
 impl Place {
-    fn of(entry: &Entry, number: u64) -> Place {
-        let (access, Range { start, end }) = (entry.access, entry.range.clone());
+    fn of(reach: &Reach, number: u64) -> Place {
+        let (access, Range { start, end }) = (reach.access, reach.range.clone());
         Place { access, digits: u64::BITS - (end - start).leading_zeros(), start, number }
     }
 
@@ -126,6 +96,10 @@ impl Place {
 /// The requests on one inode.
 struct Inode {
     entries: BTreeMap<Place, Entry>,
+    /// Writes that leave a hole behind the end of the file, by the order of submission.
+    lengthening: BTreeMap<u64, Place>,
+    /// The lowest end of the file that any of them found.
+    lowest_end: u64,
     /// The last change of the whole inode. It waits for all that came before, so a request that
     /// waits for it need not: ten thousand appends wait for one another, not each for all.
     whole: u64,
@@ -143,15 +117,21 @@ struct Opening {
 
 impl Inode {
     fn new() -> Inode {
-        Inode { entries: BTreeMap::new(), whole: 0, opening: None, lane: Lane::new() }
+        Inode {
+            entries: BTreeMap::new(),
+            lengthening: BTreeMap::new(),
+            lowest_end: u64::MAX,
+            whole: 0,
+            opening: None,
+            lane: Lane::new(),
+        }
     }
 
-    /// Shows each of the requests that one with this range and access has to wait for, as far as
-    /// others of them do not wait for them already, until told to break.
+    /// Shows each of the requests that one with this reach has to wait for, as far as others of
+    /// them do not wait for them already, until told to break.
     fn in_the_way(
         &mut self,
-        range: &Range<u64>,
-        access: Access,
+        reach: &Reach,
         way: Way,
         mut each: impl FnMut(&mut Entry) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
@@ -160,20 +140,32 @@ impl Inode {
             Some(opening) if way == Way::Kernel => (opening.whole_before, opening.number),
             _ => (self.whole, u64::MAX),
         };
-        let accesses: &[_] = match access {
-            Access::Write => &[Access::Write, Access::Read],
-            _ => &[Access::Write],
+        let is_earlier = |place: &Place, entry: &Entry| {
+            place.number >= from && (place.number < passed || entry.way == way)
         };
-        for earlier in accesses {
+        let accesses: &[_] = match reach.access {
+            Access::Write => {
+                &[(Access::Write, reach.range.clone()), (Access::Read, reach.with_hole())]
+            }
+            _ => &[(Access::Write, reach.range.clone())],
+        };
+        for (earlier, range) in accesses {
             let mut digits = 0;
             while let Some(window) = self.window(*earlier, digits, range, from) {
                 digits = window.end.digits + 1;
                 for (place, entry) in self.entries.range_mut(window) {
-                    let is_earlier =
-                        place.number >= from && (place.number < passed || entry.way == way);
-                    if is_earlier && entry.conflicts(range, access) {
+                    if is_earlier(place, entry) && entry.precedes(reach) {
                         each(entry)?;
                     }
+                }
+            }
+        }
+        if reach.access == Access::Read && reach.range.end > self.lowest_end {
+            for place in self.lengthening.values() {
+                let Some(entry) = self.entries.get_mut(place) else { continue };
+                let was_shown = entry.reach.overlaps(reach);
+                if !was_shown && is_earlier(place, entry) && entry.precedes(reach) {
+                    each(entry)?;
                 }
             }
         }
@@ -209,7 +201,23 @@ impl Inode {
         if entry.is_whole() && !has_passed {
             self.whole = number;
         }
+        if entry.reach.leaves_hole() {
+            self.lengthening.insert(number, place);
+            self.lowest_end = self.lowest_end.min(entry.reach.with_hole().start);
+        }
         self.entries.insert(place, entry);
+    }
+
+    /// Takes an entry out.
+    fn remove(&mut self, place: Place) -> Option<Entry> {
+        let entry = self.entries.remove(&place)?;
+        if entry.reach.leaves_hole() {
+            self.lengthening.remove(&place.number);
+            if self.lengthening.is_empty() {
+                self.lowest_end = u64::MAX;
+            }
+        }
+        Some(entry)
     }
 
     fn has_writer(&self) -> bool {
@@ -221,7 +229,7 @@ impl Inode {
     /// to be kicked on `kicked`. Returns how many are gone.
     fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> usize {
         let (mut next, mut more, mut count) = (Some(place), Vec::new(), 0);
-        while let Some(gone) = next.and_then(|place| self.entries.remove(&place)) {
+        while let Some(gone) = next.and_then(|place| self.remove(place)) {
             count += 1;
             for place in gone.blocked {
                 // One that waits for nothing may have ended without its turn, and is gone.
@@ -276,10 +284,10 @@ impl Orders {
     }
 
     /// Tells whether a request would have to wait now.
-    pub fn conflicts(&self, key: InodeKey, range: &Range<u64>, access: Access) -> bool {
+    pub fn conflicts(&self, key: InodeKey, reach: &Reach) -> bool {
         let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&key) else { return false };
-        inode.in_the_way(range, access, Way::Cache, |_| ControlFlow::Break(())).is_break()
+        inode.in_the_way(reach, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
     /// Tells whether a write of ours is in flight on the inode: it may hold the inode's lock.
@@ -294,11 +302,10 @@ impl Orders {
     pub fn enter(
         &self,
         key: InodeKey,
-        range: Range<u64>,
-        access: Access,
+        reach: Reach,
         entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
-        self.enter_by(Way::Cache, key, (range, access), entry)
+        self.enter_by(Way::Cache, key, reach, entry)
     }
 
     /// The same for a request that goes another way.
@@ -306,7 +313,7 @@ impl Orders {
         &self,
         way: Way,
         key: InodeKey,
-        (range, access): (Range<u64>, Access),
+        reach: Reach,
         entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
         self.count.fetch_add(1, AcqRel);
@@ -315,14 +322,14 @@ impl Orders {
         let number = self.next_number.fetch_add(1, Relaxed);
         let inode = inodes.entry(key).or_insert_with(Inode::new);
         let mut waits_for = 0;
-        let mut new = Entry::new(range.clone(), access, way);
-        let place = Place::of(&new, number);
-        let _ = inode.in_the_way(&range, access, way, |earlier| {
+        let place = Place::of(&reach, number);
+        let _ = inode.in_the_way(&reach, way, |earlier| {
             earlier.blocked.push(place);
             waits_for += 1;
             ControlFlow::Continue(())
         });
         let free: Option<Arc<AtomicBool>> = (waits_for > 0).then(Arc::default);
+        let mut new = Entry::new(reach, way);
         new.waiting = free.clone().map(|free| {
             let (number, entry) = (waits_for, Some(entry()));
             Waiting { number, entry, free }
@@ -336,7 +343,7 @@ impl Orders {
     /// waits for them: they wait neither for it nor for what waits for it.
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
         let entry = || WaitEntry::from(Waker::noop().clone());
-        self.enter_by(Way::Open, key, (0..u64::MAX, Access::Write), entry).0
+        self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
     }
 
     /// Registers a change of the whole inode, if nothing at all is in flight on it: then it waits
@@ -346,9 +353,9 @@ impl Orders {
         let Vacant(free) = inodes.entry(key) else { return None };
         self.count.fetch_add(1, AcqRel);
         let number = self.next_number.fetch_add(1, Relaxed);
-        let whole = Entry::new(0..u64::MAX, Access::Write, Way::Cache);
+        let whole = Reach::new(0..u64::MAX, Access::Write);
         let place = Place::of(&whole, number);
-        free.insert(Inode::new()).add(place, whole);
+        free.insert(Inode::new()).add(place, Entry::new(whole, Way::Cache));
         Some(Ticket { key, place, free: None })
     }
 
@@ -398,11 +405,12 @@ mod tests {
     #[test]
     fn a_read_waits_for_the_overlapping_write_and_is_kicked_once() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
-        let (first, _) = orders.enter((1, 1), 0..10, Access::Write, || entry(&kicks));
-        let (second, _) = orders.enter((1, 1), 5..15, Access::Write, || entry(&kicks));
-        let (read, _) = orders.enter((1, 1), 8..9, Access::Read, || entry(&kicks));
-        let (elsewhere, _) = orders.enter((1, 1), 20..30, Access::Read, || entry(&kicks));
-        let (other, _) = orders.enter((1, 2), 0..10, Access::Write, || entry(&kicks));
+        let (first, _) = orders.enter((1, 1), Reach::new(0..10, Access::Write), || entry(&kicks));
+        let (second, _) = orders.enter((1, 1), Reach::new(5..15, Access::Write), || entry(&kicks));
+        let (read, _) = orders.enter((1, 1), Reach::new(8..9, Access::Read), || entry(&kicks));
+        let (elsewhere, _) =
+            orders.enter((1, 1), Reach::new(20..30, Access::Read), || entry(&kicks));
+        let (other, _) = orders.enter((1, 2), Reach::new(0..10, Access::Write), || entry(&kicks));
         assert!(!first.is_blocked() && !elsewhere.is_blocked() && !other.is_blocked());
         assert!(second.is_blocked() && read.is_blocked());
         orders.leave(&first);
@@ -416,10 +424,11 @@ mod tests {
     #[test]
     fn sync_waits_for_writes_and_blocks_none() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
-        let (read, _) = orders.enter((1, 1), 0..10, Access::Read, || entry(&kicks));
-        let (write, _) = orders.enter((1, 1), 20..30, Access::Write, || entry(&kicks));
-        let (sync, _) = orders.enter((1, 1), 0..u64::MAX, Access::Sync, || entry(&kicks));
-        let (later, _) = orders.enter((1, 1), 40..50, Access::Write, || entry(&kicks));
+        let (read, _) = orders.enter((1, 1), Reach::new(0..10, Access::Read), || entry(&kicks));
+        let (write, _) = orders.enter((1, 1), Reach::new(20..30, Access::Write), || entry(&kicks));
+        let (sync, _) =
+            orders.enter((1, 1), Reach::new(0..u64::MAX, Access::Sync), || entry(&kicks));
+        let (later, _) = orders.enter((1, 1), Reach::new(40..50, Access::Write), || entry(&kicks));
         assert!(sync.is_blocked() && !later.is_blocked());
         orders.leave(&write);
         assert!(!sync.is_blocked());
@@ -433,8 +442,9 @@ mod tests {
     #[test]
     fn what_goes_to_the_kernel_passes_an_open_and_what_waits_for_that() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
-        let enter =
-            |way, range| orders.enter_by(way, (1, 1), (range, Access::Write), || entry(&kicks)).0;
+        let enter = |way, range| {
+            orders.enter_by(way, (1, 1), Reach::new(range, Access::Write), || entry(&kicks)).0
+        };
         let before = enter(Way::Kernel, 0..10);
         let open = orders.enter_open((1, 1));
         let cached = enter(Way::Cache, 0..10);
@@ -464,7 +474,7 @@ mod tests {
     #[test]
     fn ten_thousand_appends_wait_each_for_the_one_before() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
-        let enter = || orders.enter((1, 1), WHOLE, Access::Write, || entry(&kicks)).0;
+        let enter = || orders.enter((1, 1), Reach::new(WHOLE, Access::Write), || entry(&kicks)).0;
         let appends: Vec<_> = (0..10_000).map(|_| enter()).collect();
         let noted: usize = {
             let inodes = orders.inodes.lock();
@@ -487,9 +497,12 @@ mod tests {
         let tickets: Vec<_> = blocks
             .iter()
             .flat_map(|block| [Access::Write, Access::Sync].map(|access| (block, access)))
-            .map(|(block, access)| orders.enter((1, 1), block.clone(), access, || entry(&kicks)).0)
+            .map(|(block, access)| {
+                orders.enter((1, 1), Reach::new(block.clone(), access), || entry(&kicks)).0
+            })
             .collect();
-        let large = orders.enter((1, 1), 1 << 40..1 << 41, Access::Read, || entry(&kicks)).0;
+        let large =
+            orders.enter((1, 1), Reach::new(1 << 40..1 << 41, Access::Read), || entry(&kicks)).0;
         {
             let inodes = orders.inodes.lock();
             let inode = &inodes[&(1, 1)];
@@ -512,7 +525,8 @@ mod tests {
     #[test]
     fn an_append_that_is_cancelled_lets_none_overtake_what_it_waited_for() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
-        let enter = |range, access| orders.enter((1, 1), range, access, || entry(&kicks)).0;
+        let enter =
+            |range, access| orders.enter((1, 1), Reach::new(range, access), || entry(&kicks)).0;
         let write = enter(0..10, Access::Write);
         let appends = [0; 3].map(|_| enter(WHOLE, Access::Write));
         let read = enter(5..6, Access::Read);
@@ -528,11 +542,13 @@ mod tests {
         assert!(orders.is_empty());
     }
 
-    /// A range of bytes and an access; appends reach everything.
-    fn request() -> impl Strategy<Value = (Range<u64>, Access)> {
+    /// A request on a file of any size; appends reach everything.
+    fn request() -> impl Strategy<Value = Reach> {
         let part = (0u64..40, length()).prop_map(|(start, len)| start..start + len);
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];
-        prop_oneof![3 => (part, access), 1 => Just((WHOLE, Access::Write))]
+        let positioned = (part, access, 0u64..60)
+            .prop_map(|(range, access, end)| Reach::at_end(range, access, end));
+        prop_oneof![3 => positioned, 1 => Just(Reach::new(WHOLE, Access::Write))]
     }
 
     /// From nothing to more than there is.
@@ -551,17 +567,14 @@ mod tests {
             let orders = Orders::default();
             let kicks = Arc::new(Count(AtomicUsize::new(0)));
             let mut live = Vec::new();
-            for ((range, access), cancelled) in requests {
-                let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
-                live.push((Entry::new(range, access, Way::Cache), cancelled, ticket));
+            for (reach, cancelled) in requests {
+                let (ticket, _) = orders.enter((0, 0), reach.clone(), || entry(&kicks));
+                live.push((reach, cancelled, ticket));
             }
             for pick in picks.iter().cycle() {
                 if live.is_empty() { break }
-                for (index, (request, _, ticket)) in live.iter().enumerate() {
-                    let conflicts = |earlier: &Entry| {
-                        earlier.conflicts(&request.range, request.access)
-                    };
-                    let in_the_way = live[..index].iter().any(|(earlier, ..)| conflicts(earlier));
+                for (index, (reach, _, ticket)) in live.iter().enumerate() {
+                    let in_the_way = live[..index].iter().any(|it| it.0.precedes(reach));
                     prop_assert!(!in_the_way || ticket.is_blocked());
                 }
                 prop_assert!(live.iter().any(|(.., ticket)| !ticket.is_blocked()), "deadlock");
@@ -577,30 +590,24 @@ mod tests {
         /// ones have ended, and all of them start.
         #[test]
         fn conflicting_requests_start_in_order(
-            requests in prop::collection::vec((0u64..40, length(), 0..4), 1..40),
+            requests in prop::collection::vec(request(), 1..40),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
         ) {
             let orders = Orders::default();
             let kicks = Arc::new(Count(AtomicUsize::new(0)));
             let mut live = Vec::new();
-            for (index, (start, len, kind)) in requests.iter().enumerate() {
-                let write = kind % 2 == 0;
-                let access = if write { Access::Write } else { Access::Read };
-                let range = if *kind == 0 { WHOLE } else { *start..start + len };
-                let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
-                live.push((index, range, write, ticket));
+            for reach in requests {
+                let (ticket, _) = orders.enter((0, 0), reach.clone(), || entry(&kicks));
+                live.push((reach, ticket));
             }
             for pick in picks.iter().cycle() {
                 if live.is_empty() { break }
-                for (index, range, write, ticket) in &live {
-                    let blocked = live.iter().any(|(earlier, other, other_writes, _)| {
-                        earlier < index && (*write || *other_writes)
-                            && other.start < range.end && range.start < other.end
-                    });
+                for (index, (reach, ticket)) in live.iter().enumerate() {
+                    let blocked = live[..index].iter().any(|it| it.0.precedes(reach));
                     prop_assert_eq!(ticket.is_blocked(), blocked);
                 }
                 let ready: Vec<usize> =
-                    (0..live.len()).filter(|i| !live[*i].3.is_blocked()).collect();
+                    (0..live.len()).filter(|i| !live[*i].1.is_blocked()).collect();
                 prop_assert!(!ready.is_empty(), "deadlock");
                 let (.., ticket) = live.remove(ready[pick.index(ready.len())]);
                 orders.leave(&ticket);

@@ -5,7 +5,7 @@ use crate::{
     Command, Context, Engine,
     command::open_for,
     hold::HeldFd,
-    order::InodeKey,
+    order::FileState,
     route::{Place, Route, own_queue},
 };
 use core::ops::ControlFlow;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 pub(crate) struct Carrier {
     pub(crate) route: Route,
     pub(crate) held: Option<Arc<HeldFd>>,
-    /// The inode, where it was looked up.
-    pub(crate) inode: Option<InodeKey>,
+    /// The file as it was submitted, where it was looked up.
+    pub(crate) file: Option<FileState>,
 }
 
 impl Carrier {
     /// Takes this route; the file is not held, and its inode is known if it was looked up.
-    pub(crate) fn by(route: Route, inode: Option<InodeKey>) -> Carrier {
-        Carrier { route, held: None, inode }
+    pub(crate) fn by(route: Route, file: Option<FileState>) -> Carrier {
+        Carrier { route, held: None, file }
     }
 
     /// Holds the file of `command`, which has this `stat` now.
@@ -122,7 +122,7 @@ impl Carrier {
     fn recognize(&self, fd: i32, command: &mut Command, stays: bool) -> Result<Stat, Errno> {
         let stat = file::stat(fd)?;
         let flags = open_for(fd)?;
-        let is_same = self.inode.map_or(stays, |key| key == (stat.dev, stat.ino));
+        let is_same = self.file.map_or(stays, |file| file.key == (stat.dev, stat.ino));
         if !is_same || flags.bits() != command.flags.bits() {
             return Err(Errno::BADF);
         }

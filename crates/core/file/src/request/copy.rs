@@ -5,7 +5,11 @@
 //! its list too, and take their places in the order there.
 
 use super::{Body, FileOperation, Iteration, kernel::KernelBody};
-use crate::{Command, Kind, order::reach, route::Plug};
+use crate::{
+    Command, Kind,
+    order::{FileState, Reach},
+    route::Plug,
+};
 use nowait_retry::{Step, wait::Wait};
 use nowait_sys::{Errno, file};
 
@@ -30,12 +34,12 @@ impl FileOperation {
         let Body::Kernel(kernel) = &mut self.body else { return };
         kernel.enters = false;
         let copies = kernel.on_driver == OnDriver::Copies;
-        let free = |key| {
+        let free = |file: FileState| {
             let orders = plug.engine().orders();
-            let (range, access) = reach(&self.command);
-            orders.is_empty() || !orders.conflicts(key, &range, access)
+            let reach = || Reach::of(&self.command, file.end);
+            orders.is_empty() || !orders.conflicts(file.key, &reach())
         };
-        if !kernel.registers || copies && kernel.carrier.inode.is_some_and(free) {
+        if !kernel.registers || copies && kernel.carrier.file.is_some_and(free) {
             return;
         }
         if copies {

@@ -8,17 +8,18 @@ use super::{Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody
 use crate::{
     Command, Context, Kind,
     cached::kernel_writes::{KeptWrite, KernelWrites, Places},
-    order::InodeKey,
+    order::{FileState, InodeKey, Orders, Reach, Ticket, Way},
     route::{
         Route,
         token::{self, Owner},
     },
 };
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion, Slab};
-use nowait_retry::Request;
+use nowait_retry::{Request, WaitEntry};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file};
-use std::sync::Arc;
+use std::{sync::Arc, task::Waker};
 
 /// A direct request in flight.
 pub(crate) struct DirectRequest {
@@ -27,23 +28,31 @@ pub(crate) struct DirectRequest {
     pub(crate) data: u64,
     /// Address of the iocb.
     pub(crate) obj: u64,
-    /// The inode, where it was looked up: needed to go on with a short transfer.
-    pub(crate) inode: Option<InodeKey>,
+    /// The file as it was submitted, where it was looked up: needed to go on with a short transfer.
+    pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
     /// Where it is counted as a write past the page cache.
     pub(crate) write: Option<Places>,
+    /// The kernel carries it out before what is committed later.
+    pub(crate) is_in_order: bool,
+    /// Its place in the order, taken when a request came that has to wait for it.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// One that needs more than its bio, and what the bio came to.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
 /// The direct requests of a context.
-pub(crate) struct DirectRequests(Mutex<Slab<DirectRequest>>);
+pub(crate) struct DirectRequests {
+    table: Mutex<Slab<DirectRequest>>,
+    /// Reads and writes in it that are not in order; changed under its lock.
+    unordered: [AtomicUsize; 2],
+}
 
 impl Default for DirectRequests {
     fn default() -> DirectRequests {
         // The queue's depth is the limit; it is asked first.
-        DirectRequests(Mutex::new(Slab::new(usize::MAX)))
+        DirectRequests { table: Mutex::new(Slab::new(usize::MAX)), unordered: Default::default() }
     }
 }
 
@@ -55,17 +64,67 @@ impl DirectRequests {
         (command, rw_flags): (&Command, u32),
         request: DirectRequest,
     ) -> bool {
-        let Ok(key) = self.0.lock().insert(request) else { return false };
+        let Some(key) = self.insert(request) else { return false };
         // Another thread may end the request as soon as its bio is queued.
         let mut bio = command.bio(command.fd, token::of_direct(key));
         bio.rw_flags = rw_flags;
         let queued = own.queue(bio).is_ok();
-        queued || self.0.lock().remove(key).is_none()
+        queued || self.take(key).is_none()
+    }
+
+    fn insert(&self, request: DirectRequest) -> Option<u64> {
+        let counter = self.counter(&request);
+        let mut table = self.table.lock();
+        let key = table.insert(request).ok()?;
+        counter.iter().for_each(|counter| _ = counter.fetch_add(1, Relaxed));
+        Some(key)
+    }
+
+    /// Takes a request out of the table.
+    fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
+        let request = table.remove(key)?;
+        self.counter(&request).iter().for_each(|counter| _ = counter.fetch_sub(1, Relaxed));
+        Some(request)
+    }
+
+    fn counter(&self, request: &DirectRequest) -> Option<&AtomicUsize> {
+        let counter = &self.unordered[usize::from(request.command.kind == Kind::Write)];
+        (!request.is_in_order).then_some(counter)
+    }
+
+    /// Has those requests take their places in the order that `later` must not overtake, and that
+    /// the kernel may carry out after it. Returns `true` if there were such.
+    pub(crate) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
+        let [reads, writes] = &self.unordered;
+        let is_write = later.kind == Kind::Write;
+        let unordered = writes.load(Relaxed) + if is_write { reads.load(Relaxed) } else { 0 };
+        if unordered == 0 || matches!(later.kind, Kind::Poll(_)) {
+            return false;
+        }
+        let reach = Reach::of(later, end);
+        let mut key_of_later = None;
+        let mut any = false;
+        for request in self.table.lock().iter_mut() {
+            if request.is_in_order || request.ticket.is_some() || !request.reach().precedes(&reach)
+            {
+                continue;
+            }
+            let Some(key) = request.key() else { continue };
+            let stat = || file::stat(later.fd).ok().map(|stat| FileState::of(&stat).key);
+            if later.fd == request.command.fd || *key_of_later.get_or_insert_with(stat) == Some(key)
+            {
+                let waits_for_none = || WaitEntry::from(Waker::noop().clone());
+                let ticket = orders.enter_by(Way::Kernel, key, request.reach(), waits_for_none).0;
+                request.ticket = Some(ticket);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Marks the first request named `obj` as cancelled; returns its token in the own queue.
     pub(crate) fn cancel(&self, obj: u64) -> Option<u64> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let key = table.find(|request| request.obj == obj && !request.cancelled)?;
         table.get_mut(key)?.cancelled = true;
         Some(token::of_direct(key))
@@ -73,31 +132,30 @@ impl DirectRequests {
 
     /// Looks up the file of a request by its number, which cannot mean another yet.
     pub(crate) fn identify(&self, key: u64) {
-        let mut table = self.0.lock();
-        if let Some(request) = table.get_mut(key).filter(|it| it.inode.is_none()) {
-            let stat = file::stat_cached(request.command.fd);
-            request.inode = stat.ok().map(|stat| (stat.dev, stat.ino));
-        }
+        let mut table = self.table.lock();
+        table.get_mut(key).iter_mut().for_each(|request| _ = request.key());
     }
 
     /// Takes out a request that its queue has not taken in.
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
-        self.0.lock().remove(key)
+        self.remove(&mut self.table.lock(), key)
     }
 
-    /// Takes its own out of `completions`: those that are over into `events`, the others into
-    /// `unfinished`. Returns the bytes of memory of those that are over.
+    /// Takes its own out of `completions`: those that are over into `events` and the places they
+    /// had into `tickets`, the others into `unfinished`. Returns the bytes of memory of those that
+    /// are over.
     pub(crate) fn end(
         &self,
         completions: &mut Vec<Completion>,
-        (events, unfinished): (&mut Vec<IoEvent>, &mut Vec<Unfinished>),
+        (events, tickets): (&mut Vec<IoEvent>, &mut Vec<Ticket>),
+        unfinished: &mut Vec<Unfinished>,
         writes: &KernelWrites,
     ) -> u64 {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let mut bytes_over = 0;
         completions.retain(|completion| {
             let Owner::Direct(key) = Owner::of(completion.token) else { return true };
-            if let Some(request) = table.remove(key) {
+            if let Some(request) = self.remove(&mut table, key) {
                 let (data, obj) = (request.data, request.obj);
                 let event = |res| IoEvent { data, obj, res, res2: 0 };
                 match completion.result {
@@ -115,6 +173,7 @@ impl DirectRequests {
                     }
                 }
                 request.write.into_iter().for_each(|places| writes.leave(places));
+                tickets.extend(request.ticket);
             }
             false
         });
@@ -123,6 +182,20 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
+    /// Returns the inode of its file, looked up by its number, which cannot mean another yet.
+    fn key(&mut self) -> Option<InodeKey> {
+        if self.file.is_none() {
+            let stat = file::stat_cached(self.command.fd);
+            self.file = stat.ok().map(|stat| FileState::of(&stat));
+        }
+        self.file.map(|file| file.key)
+    }
+
+    /// Returns what it reads or writes. A write here stays below the end of its file.
+    fn reach(&self) -> Reach {
+        Reach::of(&self.command, u64::MAX)
+    }
+
     /// Makes the operation that goes on where the bio ended with `result`, a write with these
     /// rights, and says what to complete it with: a write for which they cannot be had ends here,
     /// because it would be done with those of the engine.
@@ -133,7 +206,7 @@ impl DirectRequest {
         result: Result<u32, Errno>,
     ) -> (Arc<Request<FileOperation>>, Result<u32, Errno>) {
         let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
-        let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.inode));
+        let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.file));
         let result = match (rights, self.command.kind) {
             (Err(errno), Kind::Write) => {
                 self.command.done += u64::from(result.unwrap_or(0));
@@ -148,6 +221,8 @@ impl DirectRequest {
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
         let body = Body::Kernel(kernel);
         let operation = FileOperation::new(self.command, context, &target, None, body);
-        (Request::new(operation, context.engine().kicked().clone()), result)
+        let request = Request::new(operation, context.engine().kicked().clone());
+        request.prepare(|operation, wait| operation.take_place_late(self.ticket, wait));
+        (request, result)
     }
 }

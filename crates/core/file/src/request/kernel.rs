@@ -1,7 +1,7 @@
 //! Requests on files with offsets, through the kernel: one bio after another until all is moved.
 
 use super::{Carrier, Iteration, copy::OnDriver};
-use crate::{Context, Kind, cached::kernel_writes::KeptWrite, route::Route};
+use crate::{Context, Kind, cached::kernel_writes::KeptWrite, order::FileState, route::Route};
 use core::ops::ControlFlow;
 use nowait_block::Lane;
 use nowait_retry::Step;
@@ -50,13 +50,13 @@ impl KernelBody {
 
     /// Makes a body that takes this route, for the file with this `stat`.
     pub(crate) fn on(route: Route, stat: &Stat) -> KernelBody {
-        KernelBody::new(Carrier::by(route, Some((stat.dev, stat.ino))))
+        KernelBody::new(Carrier::by(route, Some(FileState::of(stat))))
     }
 
     /// Has a worker submit it, by the own queue of `context`, where submission may wait.
     pub(crate) fn offload(&mut self, context: &Context) {
         self.carrier.route = Route::Workers;
-        let dev = self.carrier.inode.map_or(0, |(dev, _)| dev);
+        let dev = self.carrier.file.map_or(0, |file| file.key.0);
         self.lane = Some(context.submissions.lane(dev).clone());
         self.offloads = true;
     }

@@ -11,7 +11,11 @@
 //! take their turns in the order of submission, those that read apart from those that write.
 
 use super::{Body, Carrier, Iteration};
-use crate::{Command, Kind, order::InodeKey, route::Route};
+use crate::{
+    Command, Kind,
+    order::{FileState, InodeKey},
+    route::Route,
+};
 use core::ops::ControlFlow;
 use nowait_block::{Bio, BioOp, Segments, bio::Descriptor};
 use nowait_retry::Step;
@@ -52,7 +56,7 @@ impl StreamBody {
 
     /// Makes the body of a poll.
     pub(crate) fn poll(route: Route, stat: &Stat) -> Body {
-        let carrier = Carrier::by(route, Some((stat.dev, stat.ino)));
+        let carrier = Carrier::by(route, Some(FileState::of(stat)));
         Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))
     }
 

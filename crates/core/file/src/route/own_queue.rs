@@ -5,7 +5,8 @@ use super::{
     token::{self, Owner},
 };
 use crate::{
-    Command, Context, Engine, Kind, engine::section::Section, hold, request::direct::Unfinished,
+    Command, Context, Engine, Kind, engine::section::Section, hold, order::Ticket,
+    request::direct::Unfinished,
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{Bio, BlockBackend, Completion, Lane, Refused, bio::SubmitQueue};
@@ -49,6 +50,7 @@ impl OwnPump {
 struct Collected {
     completions: Vec<Completion>,
     events: Vec<IoEvent>,
+    tickets: Vec<Ticket>,
     unfinished: Vec<Unfinished>,
 }
 
@@ -88,23 +90,26 @@ impl Pump for OwnPump {
 
     fn run(&self) {
         let mut collected = self.collected.lock();
-        let Collected { completions, events, unfinished } = &mut *collected;
+        let Collected { completions, events, tickets, unfinished } = &mut *collected;
         if completions.is_empty() {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
         let writes = &context.engine().cached_files().writes;
-        let bytes = context.direct.end(completions, (events, unfinished), writes);
+        let bytes = context.direct.end(completions, (events, tickets), unfinished, writes);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);
-        context.io().complete_batch(events);
-        events.clear();
-        if completions.is_empty() && unfinished.is_empty() {
-            return;
+        if completions.is_empty() && unfinished.is_empty() && tickets.is_empty() {
+            context.io().complete_batch(events);
+            return events.clear();
         }
         // What a request continues with goes by the driver or the workers (request.rs); only
         // the page cache goes on in this queue.
         let section = Section::enter(context.engine());
+        // Before the events are visible, as with all others.
+        tickets.drain(..).for_each(|ticket| context.engine().orders().leave(&ticket));
+        context.io().complete_batch(events);
+        events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
             // The submitter's are not known any more.
@@ -302,6 +307,7 @@ mod tests {
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedRights,
+        order::FileState,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
@@ -380,15 +386,17 @@ mod tests {
         let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
         // SAFETY: the event is taken before the memory goes.
         let command = unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, 0) };
-        let inode = file::stat(fd).ok().filter(|_| known).map(|stat| (stat.dev, stat.ino));
+        let file = file::stat(fd).ok().filter(|_| known).map(|stat| FileState::of(&stat));
         let write = None;
         let request = DirectRequest {
             command: command.clone(),
             data: 7,
             obj: 7,
-            inode,
+            file,
             cancelled: false,
             write,
+            is_in_order: true,
+            ticket: None,
         };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));

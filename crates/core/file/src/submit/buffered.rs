@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Command, SubmitMode,
     cached::kernel_writes::KernelWrite,
-    order::reach,
+    order::Reach,
     request::{Body, copy::OnDriver, event::EventTarget, kernel::KernelBody},
     route::Route,
 };
@@ -125,6 +125,7 @@ impl<'a> Submission<'a> {
         stat: &Stat,
         target: &EventTarget,
     ) -> Result<Result<KernelWrite<'a>, Started>, Errno> {
+        self.commit_before_end(command, stat);
         match self.context.engine().cached_files().begin_write((stat.dev, stat.ino)) {
             Ok(write) => Ok(Ok(write)),
             Err(file) => self.start_cached(&file, command, target).map(Err),
@@ -161,7 +162,7 @@ impl<'a> Submission<'a> {
     ) -> Result<Started, Errno> {
         let engine = self.context.engine();
         let fs = engine.filesystem(stat, command.fd)?;
-        let (range, _) = reach(command);
+        let range = Reach::of(command, stat.size as u64).range;
         let on_driver = self.on_driver(command, stat)?;
         let copies = on_driver == OnDriver::Copies;
         let route = if copies { Route::Driver } else { Route::Workers };

@@ -6,7 +6,7 @@ use crate::{
     cached::{Opened, UserOperation},
     engine::section::Section,
     hold::BothTables,
-    order::{Access, reach},
+    order::{FileState, Reach},
     request::{Body, FileOperation, event::EventTarget},
     route::{
         Place, Plug,
@@ -71,15 +71,15 @@ impl Submission<'_> {
         command: &Command,
         target: &EventTarget,
     ) -> Result<Started, Errno> {
+        self.commit_before(command, u64::MAX);
         let opened = opened.into();
         let file = opened.file;
         let orders = self.context.engine().orders();
-        let (range, access) = reach(command);
-        if access == Access::Write && !file.is_writable() {
+        if command.kind == Kind::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
         let waits = self.begins_later() && !mistake::makes(Mistake::LinkNothing)
-            || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
+            || !orders.is_empty() && orders.conflicts(file.key(), &reach_in(file, command));
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {
                 Start::Break(bytes) => return Ok(Started::Completed(Ok(bytes))),
@@ -107,8 +107,8 @@ impl Submission<'_> {
         command: &Command,
     ) -> Option<Result<u32, Errno>> {
         let orders = self.context.engine().orders();
-        let (range, access) = reach(command);
-        if !orders.is_empty() && orders.conflicts(opened.file.key(), &range, access) {
+        let file = opened.file;
+        if !orders.is_empty() && orders.conflicts(file.key(), &reach_in(file, command)) {
             return None;
         }
         match self.read_now(opened, command) {
@@ -186,17 +186,18 @@ impl Submission<'_> {
         let cost = command.len as usize + REQUEST_BYTES;
         // A plain write is over when it is copied: no other thread would be quicker.
         let waits = command.kind == Kind::Read || command.durable().is_some();
-        let (context, (_, access)) = (self.context, reach(&command));
+        let context = self.context;
         let engine = context.engine();
-        if access == Access::Write {
+        if command.kind == Kind::Write {
             engine.dirtied();
         }
+        let state = FileState { key: file.key(), end: file.cached().size() };
         let eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         let body = Body::Cached(Box::new(user));
         let operation = FileOperation::new(command, context, target, eventfd, body);
         let operation = operation.with_links(self.links.take());
         let request = Request::new(operation, engine.kicked().clone());
-        request.prepare(|operation, wait| operation.take_cached_place(file.key(), wait));
+        request.prepare(|operation, wait| operation.take_cached_place(state, wait));
         context.register(&request, target.obj, false);
         self.section.get_or_insert_with(|| Section::enter(engine));
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
@@ -217,6 +218,11 @@ impl Submission<'_> {
         self.copied(cost);
         Ok(())
     }
+}
+
+/// Returns the reach of a command on a cached file.
+fn reach_in(file: &UserFile, command: &Command) -> Reach {
+    Reach::of(command, file.cached().size())
 }
 
 /// A transfer of a batch: file, byte offset, and length.

@@ -4,14 +4,11 @@ use super::{Reason, Started, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
     cached::kernel_writes::KernelWrite,
-    order::InodeKey,
+    order::FileState,
     request::{Body, direct::DirectRequest, event::EventTarget, kernel::KernelBody},
     route::Route,
 };
 use nowait_sys::{Errno, file};
-
-/// The least that a file system maps at a time; shorter reads are never refused late.
-const BLOCK: u64 = 4096;
 
 impl<'a> Submission<'a> {
     pub(super) fn direct(
@@ -33,8 +30,8 @@ impl<'a> Submission<'a> {
         }
         let (context, mut rights, mut write, mut offloads) = (self.context, None, None, false);
         let ordered = self.must_wait(command, &mut status)?;
-        // A long read may be refused when a part of it is in flight, and finds its file again then.
-        let refused_late = command.len > BLOCK && !self.context.own_limits().writes;
+        // Such a read finds its file again then.
+        let refused_late = context.may_refuse_late(command);
         if command.kind == Kind::Write || route != Route::Own || refused_late {
             status.stat()?; // that the number meant a file lately says nothing
         }
@@ -71,13 +68,12 @@ impl<'a> Submission<'a> {
             write = Some(begun);
         }
         if route == Route::Own && alone {
-            let inode = status.known().map(|stat| (stat.dev, stat.ino));
-            return self.whole(command, target, inode, write);
+            let file = status.known().map(|stat| FileState::of(&stat));
+            return self.whole(command, target, file, write);
         }
         let stat = *status.stat()?;
-        let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
         let mut body = KernelBody::on(route, &stat);
-        (body.registers, body.credentials) = (registers, rights);
+        body.credentials = rights;
         body.write = write.map(|write| write.keep(context));
         if offloads {
             body.offload(context);
@@ -118,7 +114,7 @@ impl<'a> Submission<'a> {
         &mut self,
         command: &Command,
         target: EventTarget,
-        inode: Option<InodeKey>,
+        file: Option<FileState>,
         write: Option<KernelWrite<'a>>,
     ) -> Result<Started, Errno> {
         let (context, len) = (self.context, command.len);
@@ -126,10 +122,18 @@ impl<'a> Submission<'a> {
         let write = write.map(KernelWrite::forget);
         context.io().stats().add(|c| &c.iterations, 1);
         let (data, obj) = (target.data, target.obj);
-        let request =
-            DirectRequest { command: command.clone(), data, obj, inode, cancelled: false, write };
+        let request = DirectRequest {
+            command: command.clone(),
+            data,
+            obj,
+            file,
+            cancelled: false,
+            write,
+            is_in_order: context.own_keeps_order(command),
+            ticket: None,
+        };
         if context.queue_direct(command, request) {
-            self.own_queued = true;
+            self.uncommitted.push(command, file);
             self.own_used = true;
             return Ok(Started::Queued);
         }
@@ -139,7 +143,6 @@ impl<'a> Submission<'a> {
         let route = context.engine().route_past_own();
         let stat = file::stat(command.fd)?;
         let mut body = KernelBody::on(route, &stat);
-        body.registers = false;
         body.credentials = if command.kind == Kind::Write { self.rights()? } else { None };
         body.write = write.map(|write| write.keep(context));
         self.request(command, target, &stat, Body::Kernel(body), |c| &c.punt_driver)

@@ -4,7 +4,11 @@
 //! the descriptor, can transfer it again.
 
 use super::{Reason, Submission};
-use crate::{Command, Kind, SubmitMode, hints::filesystem::FileSystem, order::reach};
+use crate::{
+    Command, Kind, SubmitMode,
+    hints::filesystem::FileSystem,
+    order::{FileState, Reach},
+};
 use nowait_sys::{
     Errno,
     file::{self, Stat, rwf},
@@ -55,9 +59,8 @@ impl Submission<'_> {
         if orders.is_empty() {
             return Ok(false);
         }
-        let stat = *status.stat()?;
-        let (range, access) = reach(command);
-        Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
+        let file = FileState::of(status.stat()?);
+        Ok(orders.conflicts(file.key, &Reach::of(command, file.end)))
     }
 
     pub(crate) fn is_in_memory(&self, status: &mut LazyStat) -> Result<bool, Errno> {

@@ -63,7 +63,9 @@ impl Submission<'_> {
             let engine = context.engine();
             engine.with_room(|| carrier.hold(engine, command, stat))?;
         }
-        let (endless, copied, registers) = (body.is_endless(), body.is_copied(), body.registers());
+        let (endless, copied) = (body.is_endless(), body.is_copied());
+        // Its end comes out of the own queue, and is to kick those that wait for it.
+        self.own_ordered |= body.registers() && (is_own || body.is_offloaded());
         let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
         let operation = operation.with_links(self.links.take());
         let request = Request::new(operation, context.engine().kicked().clone());
@@ -75,7 +77,6 @@ impl Submission<'_> {
         }
         if is_own {
             self.own_used = true;
-            self.own_ordered |= registers;
         } else {
             context.io().stats().add(reason, 1);
         }

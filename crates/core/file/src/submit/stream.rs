@@ -3,6 +3,7 @@
 use super::{Started, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
+    order::FileState,
     request::{
         Body, Carrier,
         event::EventTarget,
@@ -94,7 +95,7 @@ impl Submission<'_> {
             Route::Own if way != StreamWait::Ring || command.kind == Kind::Write => Route::Driver,
             route => route,
         };
-        let carrier = Carrier::by(route, Some((stat.dev, stat.ino)));
+        let carrier = Carrier::by(route, Some(FileState::of(stat)));
         let body = Body::Stream(StreamBody::new(carrier, way, turn));
         match self.request(command, target, stat, body, |c| &c.punt_driver) {
             // What was written cannot be taken back.
