@@ -15,14 +15,18 @@ use std::sync::Arc;
 /// Nothing is written from this byte on by way of the cache.
 const WRITE_END: i64 = 1 << 40;
 
+/// How many descriptors a call of submit reads the status flags of once. A database writes to a
+/// data file and a log in turn.
+const READ: usize = 8;
+
 /// What one call of submit has found behind its descriptors.
 pub struct Looks<'a> {
     context: &'a Context,
     cached: Option<(&'a CachedDescriptors, &'a Arc<Engine>)>,
     seen: Vec<Look>,
     last: Option<Look>,
-    /// The last descriptor whose status flags were read, where files are not cached.
-    read: Option<(i32, Flags)>,
+    /// Descriptors whose status flags were read, where files are not cached, by their numbers.
+    read: [Option<(i32, Flags)>; READ],
     /// Event counters by the application's numbers, which may mean other files by the time that a
     /// request has ended.
     counters: Vec<(i32, Fd)>,
@@ -40,7 +44,14 @@ impl<'a> Looks<'a> {
     pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
         let files = Process::existing().and_then(Process::cached_descriptors);
         let cached = files.map(|files| (files, context.engine()));
-        Looks { context, cached, seen: Vec::new(), last: None, read: None, counters: Vec::new() }
+        Looks {
+            context,
+            cached,
+            seen: Vec::new(),
+            last: None,
+            read: [None; READ],
+            counters: Vec::new(),
+        }
     }
 
     /// Tells whether a write can say that it does not append (RWF_NOAPPEND).
@@ -55,7 +66,8 @@ impl<'a> Looks<'a> {
     pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
         if self.cached.is_none() {
             // Once in each call of submit.
-            if let Some((_, flags)) = self.read.filter(|(known, _)| *known == fd) {
+            let read = fd as usize % READ;
+            if let Some((_, flags)) = self.read[read].filter(|(known, _)| *known == fd) {
                 return Ok(flags);
             }
             let flags = match kind {
@@ -63,7 +75,7 @@ impl<'a> Looks<'a> {
                 _ => open_for(fd)?,
             };
             if matches!(flags, Flags::Read(_)) {
-                self.read = Some((fd, flags));
+                self.read[read] = Some((fd, flags));
             }
             return Ok(flags);
         }

@@ -154,16 +154,6 @@ impl Context {
         }
     }
 
-    /// Forgets what was known of all descriptors.
-    pub fn forget_all_descriptors(&self) {
-        self.history.forget_all_flags();
-    }
-
-    /// Forgets what was known of `fd`: it was closed or replaced.
-    pub fn forget_descriptor(&self, fd: i32) {
-        self.history.forget_flags(fd);
-    }
-
     /// Returns the descriptors this context has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{
     Command, Config, Context, Kind, Parts, UserFile,
     cached::CachedFiles,
     failure::Failures,
-    hints::{StreamHints, filesystem::FileSystems},
+    hints::{Closes, StreamHints, filesystem::FileSystems},
     hold::{self, BothTables, Deferred, HeldFd, Holds},
     limits::Throttle,
     order::{Orders, StreamQueues},
@@ -77,6 +77,7 @@ pub struct Engine {
     orders: Orders,
     stream_queues: StreamQueues,
     stream_hints: StreamHints,
+    closes: Arc<Closes>,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     pub(crate) failures: Failures,
@@ -135,6 +136,7 @@ impl Engine {
             orders: Orders::default(),
             stream_queues: StreamQueues::default(),
             stream_hints: StreamHints::default(),
+            closes: Arc::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             failures: Failures::default(),
@@ -374,6 +376,20 @@ impl Engine {
 
     pub(crate) fn stream_queues(&self) -> &StreamQueues {
         &self.stream_queues
+    }
+
+    /// Forgets what is known of the application's `fd`, which is closed or replaced.
+    pub fn forget_descriptor(&self, fd: i32) {
+        self.closes.closed(fd);
+    }
+
+    /// Forgets what is known of all descriptors of the application.
+    pub fn forget_all_descriptors(&self) {
+        self.closes.closed_many();
+    }
+
+    pub(crate) fn closes(&self) -> &Arc<Closes> {
+        &self.closes
     }
 
     pub(crate) fn stream_hints(&self) -> &StreamHints {

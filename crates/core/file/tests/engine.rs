@@ -330,6 +330,32 @@ fn reads_at_the_end_of_the_file_are_short() {
     });
 }
 
+/// The kernel has said all that there is to say: no other thread is asked.
+#[test]
+fn direct_reads_at_the_end_of_the_file_are_over_in_the_contexts_own_queue() {
+    for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
+        let config = Config { backend, stats: true, ..Config::default() };
+        let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
+            note_skip_here(&format!("{backend:?} cannot start"));
+            continue;
+        };
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(&path).unwrap();
+        let context = Context::new(&engine, 0, 8).unwrap();
+        for (offset, bytes) in [(0, 5000), (4096, 904), (8192, 0), (1 << 40, 0)] {
+            submit(&context, vec![command(Kind::Read, &file, buffer(16 * BLOCK, 0), offset)]);
+            assert_eq!(reap(&context, 1), [(0, bytes)]);
+        }
+        let counters = context.io().stats().counters().unwrap().all();
+        let handed_on = counters.iter().filter(|(name, _)| name.starts_with("punt_"));
+        assert_eq!(handed_on.map(|(_, count)| count).sum::<u64>(), 0, "{backend:?}");
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
+}
+
 /// The driver's descriptors are in a table of its own, where the application's other files have
 /// other numbers.
 #[test]

@@ -82,7 +82,7 @@ impl Context {
             unrun: Arc::default(),
             submissions: Submissions::new(context),
             direct: DirectRequests::default(),
-            history: DescriptorHints::default(),
+            history: DescriptorHints::new(engine.closes().clone()),
             depth: Depth::default(),
             burst: Burst::default(),
             mode: engine.config().submit,

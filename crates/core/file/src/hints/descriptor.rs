@@ -3,6 +3,7 @@
 
 use crate::command::Flags;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 
 const SLOTS: usize = 64;
 const SCORE_MAX: u8 = 16;
@@ -10,9 +11,35 @@ const INLINE_FROM: u8 = 8;
 /// One attempt in so many is made although the file looks uncached, to notice when it is not.
 const PROBE_EVERY: u8 = 32;
 
+/// Counts the closes of descriptors in a process, so that a close need not look at each context: a
+/// context forgets what it knows of a number when it uses that again.
+#[derive(Debug)]
+pub(crate) struct Closes([AtomicU32; SLOTS]);
+
+impl Default for Closes {
+    fn default() -> Closes {
+        Closes([const { AtomicU32::new(0) }; SLOTS])
+    }
+}
+
+impl Closes {
+    /// Notes that `fd` was closed or replaced.
+    pub(crate) fn closed(&self, fd: i32) {
+        self.0[fd as usize % SLOTS].fetch_add(1, Relaxed);
+    }
+
+    /// Notes that any descriptor may have been closed.
+    pub(crate) fn closed_many(&self) {
+        self.0.iter().for_each(|count| _ = count.fetch_add(1, Relaxed));
+    }
+}
+
 /// Scores of the descriptors a context uses.
 #[derive(Debug)]
 pub(crate) struct DescriptorHints {
+    closes: Arc<Closes>,
+    /// How many closes there had been when the context used the slot last.
+    seen: [AtomicU32; SLOTS],
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
     /// Descriptor, and whether its file is in memory, or always waited for.
@@ -32,10 +59,12 @@ const IN_MEMORY: u32 = 2;
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
-impl Default for DescriptorHints {
+impl DescriptorHints {
     /// Starts optimistic: the first attempts are inline.
-    fn default() -> DescriptorHints {
+    pub(crate) fn new(closes: Arc<Closes>) -> DescriptorHints {
         DescriptorHints {
+            seen: core::array::from_fn(|slot| AtomicU32::new(closes.0[slot].load(Relaxed))),
+            closes,
             score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
             skipped: [const { AtomicU8::new(0) }; SLOTS],
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
@@ -43,9 +72,20 @@ impl Default for DescriptorHints {
             counter: AtomicU32::new(0),
         }
     }
-}
 
-impl DescriptorHints {
+    /// Returns the slot of a descriptor; forgets what is there if its number, or another of the
+    /// slot, was closed since.
+    fn slot(&self, fd: i32) -> usize {
+        let slot = fd as usize % SLOTS;
+        let closes = self.closes.0[slot].load(Relaxed);
+        if self.seen[slot].load(Relaxed) != closes {
+            self.seen[slot].store(closes, Relaxed);
+            self.flags[slot].store(0, Relaxed);
+            self.in_memory[slot].store(0, Relaxed);
+        }
+        slot
+    }
+
     /// Tells whether to try inline: lately that was short, or (with `probe`) it is time to look
     /// again.
     pub(crate) fn favours_inline(&self, fd: i32, probe: bool) -> bool {
@@ -63,7 +103,7 @@ impl DescriptorHints {
 
     /// Returns the status flags that `fd` had lately, while they are believed.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
-        let slot = &self.flags[fd as usize % SLOTS];
+        let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);
         let (number, uses) = ((known >> 40) as i32, known >> 32 & 0xff);
         if number != fd.wrapping_add(1) & 0xff_ffff || uses == 0 {
@@ -77,25 +117,13 @@ impl DescriptorHints {
     pub(crate) fn remember_flags(&self, fd: i32, flags: Flags) {
         let number = (fd as u64 + 1) & 0xff_ffff;
         let known = number << 40 | BELIEVED << 32 | u64::from(flags.bits() as u32);
-        self.flags[fd as usize % SLOTS].store(known, Relaxed);
-    }
-
-    /// Forgets all status flags, and where the files are.
-    pub(crate) fn forget_all_flags(&self) {
-        self.flags.iter().for_each(|slot| slot.store(0, Relaxed));
-        self.in_memory.iter().for_each(|slot| slot.store(0, Relaxed));
-    }
-
-    /// Forgets the status flags of `fd`, which was closed or replaced, and where its file was.
-    pub(crate) fn forget_flags(&self, fd: i32) {
-        self.flags[fd as usize % SLOTS].store(0, Relaxed);
-        self.in_memory[fd as usize % SLOTS].store(0, Relaxed);
+        self.flags[self.slot(fd)].store(known, Relaxed);
     }
 
     /// Tells whether the file was on a memory file system when last looked at; `None`: it was not
     /// looked at lately.
     pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
-        let known = self.in_memory[fd as usize % SLOTS].load(Relaxed);
+        let known = self.in_memory[self.slot(fd)].load(Relaxed);
         let state = known & ((1 << STATE_BITS) - 1);
         (state != 0 && known == in_memory(fd, state)).then_some(state == IN_MEMORY)
     }
@@ -103,17 +131,17 @@ impl DescriptorHints {
     /// Notes whether the file is on a memory file system.
     pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
-        self.in_memory[fd as usize % SLOTS].store(in_memory(fd, state), Relaxed);
+        self.in_memory[self.slot(fd)].store(in_memory(fd, state), Relaxed);
     }
 
     /// Tells whether transfers that must not wait were refused as such (`EOPNOTSUPP`).
     pub(crate) fn always_waits(&self, fd: i32) -> bool {
-        self.in_memory[fd as usize % SLOTS].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
+        self.in_memory[self.slot(fd)].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
     }
 
     /// Notes that one was.
     pub(crate) fn refused_as_such(&self, fd: i32) {
-        self.in_memory[fd as usize % SLOTS].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
+        self.in_memory[self.slot(fd)].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
 
     /// Tells whether `number` was the last one found to be an event counter.
@@ -163,7 +191,7 @@ mod tests {
 
     #[test]
     fn misses_turn_inline_off_and_hits_on_again() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         assert!(history.favours_inline(3, false));
         (0..3).for_each(|_| history.miss(3));
         let tried = (0..320).filter(|_| history.favours_inline(3, true)).count();
@@ -175,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_fast_device_does_not_look_like_a_cache() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         (0..4).for_each(|_| history.miss(3));
         for read in 0..1000 {
             match read % 3 {
@@ -190,24 +218,49 @@ mod tests {
 
     #[test]
     fn no_number_is_too_large_to_be_unknown() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         assert_eq!(history.status_flags(i32::MAX), None);
         assert_eq!(history.may_be_in_memory(i32::MAX), None);
     }
 
     #[test]
     fn a_file_that_is_always_waited_for_is_on_a_device_until_it_is_closed() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         history.refused_as_such(3);
         assert!(history.always_waits(3) && !history.always_waits(4));
         assert_eq!(history.may_be_in_memory(3), Some(false));
-        history.forget_flags(3);
+        history.closes.closed(3);
         assert!(!history.always_waits(3));
     }
 
     #[test]
+    fn a_close_is_seen_by_every_context_and_by_no_other_number() {
+        let closes = Arc::<Closes>::default();
+        let contexts = [0; 2].map(|_| DescriptorHints::new(closes.clone()));
+        let know = |fd| {
+            contexts.iter().for_each(|it| {
+                it.remember_flags(fd, Flags::Read(2));
+                it.is_in_memory(fd, true);
+            });
+        };
+        let known = |fd| {
+            let facts = |it: &DescriptorHints| (it.status_flags(fd), it.may_be_in_memory(fd));
+            contexts.each_ref().map(facts)
+        };
+        let all = [(Some(Flags::Remembered(2)), Some(true)); 2];
+        [3, 4].into_iter().for_each(know);
+        assert_eq!([3, 4].map(known), [all; 2]);
+        closes.closed(3);
+        assert_eq!([3, 4].map(known), [[(None, None); 2], all]);
+        know(3);
+        assert_eq!(known(3), all);
+        closes.closed_many();
+        assert_eq!([3, 4].map(known), [[(None, None); 2]; 2]);
+    }
+
+    #[test]
     fn numbers_that_share_a_place_are_told_from_each_other() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         let (one, other) = (3, 3 + SLOTS as i32);
         history.is_in_memory(one, true);
         history.remember_flags(one, Flags::Read(2));
@@ -219,7 +272,7 @@ mod tests {
 
     #[test]
     fn flags_are_believed_for_a_while() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         history.remember_flags(3, Flags::Read(2));
         assert!((0..BELIEVED).all(|_| history.status_flags(3).is_some()));
         assert_eq!(history.status_flags(3), None);
@@ -227,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_mostly_cached_file_stays_inline() {
-        let history = DescriptorHints::default();
+        let history = DescriptorHints::new(Arc::default());
         for i in 0..1000 {
             if i % 5 == 0 {
                 history.miss(3);

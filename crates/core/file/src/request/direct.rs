@@ -196,6 +196,26 @@ impl DirectRequest {
         Reach::of(&self.command, u64::MAX)
     }
 
+    /// Returns `true` if it is a read that `result` has brought to the end of its file, which is
+    /// `file` now: there is no more to read.
+    pub(crate) fn reaches_end(&self, result: Result<u32, Errno>, file: Option<FileState>) -> bool {
+        let (Ok(bytes), Kind::Read, Some(file)) = (result, self.command.kind, file) else {
+            return false;
+        };
+        let is_same = self.file.is_some_and(|known| known.key == file.key);
+        let next = self.command.offset as u64 + self.command.done + u64::from(bytes);
+        is_same && next >= file.end
+    }
+
+    /// Ends a read that the end of its file has made short: its event says `result`.
+    pub(crate) fn end_short(self, context: &Arc<Context>, result: Result<u32, Errno>) {
+        let bytes = self.command.done + u64::from(result.unwrap_or(0));
+        let event = IoEvent { data: self.data, obj: self.obj, res: bytes as i64, res2: 0 };
+        self.ticket.iter().for_each(|ticket| context.engine().orders().leave(ticket));
+        context.dismiss(1, self.command.len);
+        context.io().complete_batch(&[event]);
+    }
+
     /// Makes the operation that goes on where the bio ended with `result`, a write with these
     /// rights, and says what to complete it with: a write for which they cannot be had ends here,
     /// because it would be done with those of the engine.

@@ -5,7 +5,10 @@ use super::{
     token::{self, Owner},
 };
 use crate::{
-    Command, Context, Engine, Kind, engine::section::Section, hold, order::Ticket,
+    Command, Context, Engine, Kind,
+    engine::section::Section,
+    hold,
+    order::{FileState, Ticket},
     request::direct::Unfinished,
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,6 +19,7 @@ use nowait_sys::{
     Errno,
     aio::IoEvent,
     cred::Credentials,
+    file,
     mistake::{self, Mistake},
     time::Deadline,
 };
@@ -112,6 +116,10 @@ impl Pump for OwnPump {
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
+            if request.reaches_end(result, state_of(request.command.fd)) {
+                request.end_short(&context, result);
+                continue;
+            }
             // The submitter's are not known any more.
             let rights = match request.command.kind {
                 Kind::Write if goes_on(&request.command, result) => {
@@ -238,14 +246,17 @@ pub(crate) fn carry_elsewhere(
     plug: &mut Plug,
 ) {
     for (token, result) in refused.bios {
-        // Nothing at all need not be the end of the file (before Linux 5.11).
-        let result = if result == Ok(0) { Err(Errno::AGAIN) } else { result };
         let Owner::Direct(key) = Owner::of(token) else {
-            plug.carry_elsewhere(token, result);
+            plug.carry_elsewhere(token, zero_is_refusal(result));
             continue;
         };
         context.direct.identify(key);
         let Some(request) = context.direct.take(key) else { continue };
+        if request.reaches_end(result, request.file) {
+            request.end_short(context, result);
+            continue;
+        }
+        let result = zero_is_refusal(result);
         context.count_refusal(request.command.kind, result);
         match (result, request.command.kind) {
             (Err(Errno::OPNOTSUPP), _) => context.history.refused_as_such(request.command.fd),
@@ -268,6 +279,17 @@ pub(crate) fn carry_elsewhere(
             context.direct.identify(key);
         }
     }
+}
+
+/// Looks at the file behind a number of the application's; `None`: that cannot be told here.
+fn state_of(fd: i32) -> Option<FileState> {
+    let stat = (!hold::in_engine_table()).then(|| file::stat(fd).ok()).flatten();
+    stat.map(|stat| FileState::of(&stat))
+}
+
+/// Takes a transfer of nothing for a refusal: before Linux 5.11 it need not be the end of the file.
+fn zero_is_refusal(result: Result<u32, Errno>) -> Result<u32, Errno> {
+    if result == Ok(0) { Err(Errno::AGAIN) } else { result }
 }
 
 /// Tells whether a ring gave up what it ended so: the thread that had entered it is gone. The
@@ -307,7 +329,6 @@ mod tests {
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedRights,
-        order::FileState,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };

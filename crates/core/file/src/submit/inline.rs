@@ -150,7 +150,7 @@ impl Submission<'_> {
                 Ok(bytes) => {
                     command.done += bytes as u64;
                     self.copied(bytes);
-                    if bytes == 0 || command.is_complete() {
+                    if bytes == 0 || command.is_complete() || bytes < limit && is_at_end(command) {
                         self.context.history.hit(command.fd);
                         return Attempt::Done(Ok(command.transferred()));
                     }
@@ -183,8 +183,18 @@ fn seems_over(command: &Command) -> bool {
         return true;
     }
     let Ok(stat) = file::stat(command.fd) else { return true };
-    let offset = command.offset.saturating_add_unsigned(command.done);
-    !stat.has_offsets() || stat.is_regular() && offset >= stat.size
+    !stat.has_offsets() || ends_before_rest(command, &stat)
+}
+
+/// Returns `true` if a read has transferred all that its file holds.
+fn is_at_end(command: &Command) -> bool {
+    let stat = || file::stat(command.fd).ok();
+    command.kind == Kind::Read && stat().is_some_and(|stat| ends_before_rest(command, &stat))
+}
+
+fn ends_before_rest(command: &Command, stat: &Stat) -> bool {
+    let next = command.offset.saturating_add_unsigned(command.done);
+    stat.is_regular() && next >= stat.size
 }
 
 /// Moves at most `limit` bytes of what is left.
