@@ -318,12 +318,12 @@ impl Process {
 
     /// Says that `fd` is closed or replaced.
     pub fn forget_descriptor(&self, fd: i32) {
-        self.existing_engine().into_iter().for_each(|engine| engine.forget_descriptor(fd));
+        self.existing_engine().into_iter().for_each(|engine| engine.closes().closed(fd));
     }
 
     /// Says that many descriptors are closed.
     pub fn forget_all_descriptors(&self) {
-        self.existing_engine().into_iter().for_each(|engine| engine.forget_all_descriptors());
+        self.existing_engine().into_iter().for_each(|engine| engine.closes().closed_many());
     }
 
     /// Returns the descriptors in the application's table that are ours.

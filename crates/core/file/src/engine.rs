@@ -378,17 +378,8 @@ impl Engine {
         &self.stream_queues
     }
 
-    /// Forgets what is known of the application's `fd`, which is closed or replaced.
-    pub fn forget_descriptor(&self, fd: i32) {
-        self.closes.closed(fd);
-    }
-
-    /// Forgets what is known of all descriptors of the application.
-    pub fn forget_all_descriptors(&self) {
-        self.closes.closed_many();
-    }
-
-    pub(crate) fn closes(&self) -> &Arc<Closes> {
+    /// Returns the counts of closes of the application's descriptors.
+    pub fn closes(&self) -> &Arc<Closes> {
         &self.closes
     }
 

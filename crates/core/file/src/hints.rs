@@ -32,5 +32,6 @@ mod stream;
 
 pub(crate) use burst::Burst;
 pub(crate) use depth::Depth;
-pub(crate) use descriptor::{Closes, DescriptorHints};
+pub use descriptor::Closes;
+pub(crate) use descriptor::DescriptorHints;
 pub(crate) use stream::StreamHints;

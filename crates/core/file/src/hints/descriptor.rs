@@ -14,7 +14,7 @@ const PROBE_EVERY: u8 = 32;
 /// Counts the closes of descriptors in a process, so that a close need not look at each context: a
 /// context forgets what it knows of a number when it uses that again.
 #[derive(Debug)]
-pub(crate) struct Closes([AtomicU32; SLOTS]);
+pub struct Closes([AtomicU32; SLOTS]);
 
 impl Default for Closes {
     fn default() -> Closes {
@@ -24,12 +24,12 @@ impl Default for Closes {
 
 impl Closes {
     /// Notes that `fd` was closed or replaced.
-    pub(crate) fn closed(&self, fd: i32) {
+    pub fn closed(&self, fd: i32) {
         self.0[fd as usize % SLOTS].fetch_add(1, Relaxed);
     }
 
     /// Notes that any descriptor may have been closed.
-    pub(crate) fn closed_many(&self) {
+    pub fn closed_many(&self) {
         self.0.iter().for_each(|count| _ = count.fetch_add(1, Relaxed));
     }
 }
