@@ -12,7 +12,7 @@ use crate::{
     limits::Throttle,
     request::{
         FileOperation,
-        direct::{DirectRequest, DirectRequests},
+        direct::{BLOCK, DirectRequest, DirectRequests},
         in_flight::InFlight,
     },
     route::own_queue::Submissions,
@@ -39,9 +39,6 @@ use std::{
     cell::OnceCell,
     sync::{Arc, OnceLock},
 };
-
-/// The least that a file system maps at a time; shorter requests are never refused late.
-const BLOCK: u64 = 4096;
 
 /// What a program submits to and reaps from.
 pub struct Context {

@@ -181,3 +181,22 @@ fn reads_find_the_end_of_the_file_where_it_was_at_their_turn() {
         }
     });
 }
+
+#[test]
+fn a_direct_read_across_the_end_does_not_see_what_a_later_write_puts_there() {
+    const END: usize = 2 * BLOCK + 512;
+    everywhere(|context| {
+        for round in 0..ROUNDS {
+            let both = Both::new(END);
+            // One block, which nothing looks at before the kernel does, or several.
+            let (at, blocks) = if round % 4 < 2 { (2 * BLOCK, 1) } else { (0, 8) };
+            let memory = [buffer(blocks * BLOCK, 0), buffer(BLOCK, b'2')];
+            let commands = [
+                common::command(Kind::Read, &both.direct, memory[0], at as u64),
+                common::command(Kind::Write, &both.direct, memory[1], 3 * BLOCK as u64),
+            ];
+            submit(context, commands, round % 2 == 0);
+            assert_eq!(reap(context, 2), [(0, (END - at) as i64), (1, BLOCK as i64)]);
+        }
+    });
+}

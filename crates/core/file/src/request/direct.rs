@@ -21,6 +21,10 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file};
 use std::{sync::Arc, task::Waker};
 
+/// The least that a file system maps at a time: a shorter request is refused as a whole, and comes
+/// short at the end of the file only.
+pub(crate) const BLOCK: u64 = 4096;
+
 /// A direct request in flight.
 pub(crate) struct DirectRequest {
     pub(crate) command: Command,
@@ -196,15 +200,15 @@ impl DirectRequest {
         Reach::of(&self.command, u64::MAX)
     }
 
-    /// Returns `true` if it is a read that `result` has brought to the end of its file, which is
-    /// `file` now: there is no more to read.
-    pub(crate) fn reaches_end(&self, result: Result<u32, Errno>, file: Option<FileState>) -> bool {
-        let (Ok(bytes), Kind::Read, Some(file)) = (result, self.command.kind, file) else {
-            return false;
-        };
-        let is_same = self.file.is_some_and(|known| known.key == file.key);
+    /// Returns `true` if it is a read that `result` has brought to the end of its file: where that
+    /// was when the read was submitted, as the kernel sees it.
+    pub(crate) fn reaches_end(&self, result: Result<u32, Errno>) -> bool {
+        let (Ok(bytes), Kind::Read) = (result, self.command.kind) else { return false };
         let next = self.command.offset as u64 + self.command.done + u64::from(bytes);
-        is_same && next >= file.end
+        match self.file {
+            Some(file) => next >= file.end,
+            None => bytes > 0 && self.command.len <= BLOCK,
+        }
     }
 
     /// Ends a read that the end of its file has made short: its event says `result`.

@@ -5,10 +5,7 @@ use super::{
     token::{self, Owner},
 };
 use crate::{
-    Command, Context, Engine, Kind,
-    engine::section::Section,
-    hold,
-    order::{FileState, Ticket},
+    Command, Context, Engine, Kind, engine::section::Section, hold, order::Ticket,
     request::direct::Unfinished,
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,7 +16,6 @@ use nowait_sys::{
     Errno,
     aio::IoEvent,
     cred::Credentials,
-    file,
     mistake::{self, Mistake},
     time::Deadline,
 };
@@ -116,7 +112,7 @@ impl Pump for OwnPump {
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            if request.reaches_end(result, state_of(request.command.fd)) {
+            if request.reaches_end(result) {
                 request.end_short(&context, result);
                 continue;
             }
@@ -252,7 +248,7 @@ pub(crate) fn carry_elsewhere(
         };
         context.direct.identify(key);
         let Some(request) = context.direct.take(key) else { continue };
-        if request.reaches_end(result, request.file) {
+        if request.reaches_end(result) {
             request.end_short(context, result);
             continue;
         }
@@ -279,12 +275,6 @@ pub(crate) fn carry_elsewhere(
             context.direct.identify(key);
         }
     }
-}
-
-/// Looks at the file behind a number of the application's; `None`: that cannot be told here.
-fn state_of(fd: i32) -> Option<FileState> {
-    let stat = (!hold::in_engine_table()).then(|| file::stat(fd).ok()).flatten();
-    stat.map(|stat| FileState::of(&stat))
 }
 
 /// Takes a transfer of nothing for a refusal: before Linux 5.11 it need not be the end of the file.
@@ -329,6 +319,7 @@ mod tests {
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedRights,
+        order::FileState,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
@@ -353,7 +344,11 @@ mod tests {
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
     }
 
-    /// A block of a new file, direct, and what a ring says of it that has given it up.
+    /// What the requests of these tests move: more than a block, which the kernel may end short.
+    const BYTES: i64 = 8192;
+    const HALF: u32 = 4096;
+
+    /// A new file, direct, and what a ring says of its request that has given it up.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
         ended_early(kind, known, Err(Errno::CANCELED), Context::new)
     }
@@ -399,11 +394,11 @@ mod tests {
         let context = make(&engine, 0, 1).unwrap();
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("file");
-        std::fs::write(&path, [1; 4096]).unwrap();
+        std::fs::write(&path, [1; BYTES as usize]).unwrap();
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
-        let mut memory = AlignedBuffer::zeroed(4096);
-        let segment = IoVec { base: memory.as_mut_ptr(), len: 4096 };
+        let mut memory = AlignedBuffer::zeroed(BYTES as usize);
+        let segment = IoVec { base: memory.as_mut_ptr(), len: BYTES as usize };
         let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
         // SAFETY: the event is taken before the memory goes.
         let command = unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, 0) };
@@ -441,16 +436,16 @@ mod tests {
 
     #[test]
     fn what_a_ring_gave_up_is_asked_again_unseen() {
-        assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
-        assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+        assert_eq!(given_up(Kind::Write, true), (BYTES, vec![0; BYTES as usize]));
+        assert_eq!(given_up(Kind::Read, true), (BYTES, vec![1; BYTES as usize]));
     }
 
     #[test]
     fn what_the_kernel_refused_is_carried_elsewhere() {
         for errno in [Errno::AGAIN, Errno::OPNOTSUPP] {
             let ended = |kind| ended_early(kind, true, Err(errno), Context::new);
-            assert_eq!(ended(Kind::Write), (4096, vec![0; 4096]));
-            assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
+            assert_eq!(ended(Kind::Write), (BYTES, vec![0; BYTES as usize]));
+            assert_eq!(ended(Kind::Read), (BYTES, vec![1; BYTES as usize]));
         }
     }
 
@@ -469,8 +464,8 @@ mod tests {
             Plug::put_back(plug);
         };
         let ended = |kind| ended(kind, true, Context::new, refused);
-        assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; 4096]));
-        assert_eq!(ended(Kind::Read), (4096, vec![1; 4096]));
+        assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; BYTES as usize]));
+        assert_eq!(ended(Kind::Read), (BYTES, vec![1; BYTES as usize]));
     }
 
     #[test]
@@ -480,12 +475,16 @@ mod tests {
             ended_early(kind, true, first, Context::new)
         };
         let refused = -i64::from(Errno::PERM.raw());
-        assert_eq!(ended(Kind::Write, Ok(2048)), (2048, vec![1; 4096]), "by the engine's rights");
+        assert_eq!(
+            ended(Kind::Write, Ok(HALF)),
+            (i64::from(HALF), vec![1; BYTES as usize]),
+            "by the engine's rights"
+        );
         for first in [Errno::AGAIN, Errno::OPNOTSUPP, Errno::CANCELED] {
-            assert_eq!(ended(Kind::Write, Err(first)), (refused, vec![1; 4096]));
+            assert_eq!(ended(Kind::Write, Err(first)), (refused, vec![1; BYTES as usize]));
         }
         assert_eq!(ended(Kind::Write, Err(Errno::IO)).0, -i64::from(Errno::IO.raw()), "its own");
-        assert_eq!(ended(Kind::Read, Ok(2048)).0, 4096);
+        assert_eq!(ended(Kind::Read, Ok(HALF)).0, BYTES);
     }
 
     #[test]
@@ -494,19 +493,19 @@ mod tests {
             fill_the_way(engine);
             Context::new(engine, id, nr)
         };
-        for first in [Err(Errno::CANCELED), Ok(2048)] {
-            assert_eq!(ended_early(Kind::Write, true, first, make).0, 4096);
+        for first in [Err(Errno::CANCELED), Ok(HALF)] {
+            assert_eq!(ended_early(Kind::Write, true, first, make).0, BYTES);
         }
     }
 
     #[test]
     fn a_short_read_of_a_file_that_stays_open_goes_on() {
-        let (make, half) = (Context::over_open_files as MakeContext, Ok(2048));
+        let (make, half) = (Context::over_open_files as MakeContext, Ok(HALF));
         let (result, _) = ended_early(Kind::Read, false, half, make);
-        assert_eq!(result, 4096);
-        assert_eq!(ended_early(Kind::Read, false, Err(Errno::CANCELED), make).0, 4096);
+        assert_eq!(result, BYTES);
+        assert_eq!(ended_early(Kind::Read, false, Err(Errno::CANCELED), make).0, BYTES);
         let (result, _) = ended_early(Kind::Read, false, half, Context::new);
-        assert_eq!(result, 2048, "the number may mean another file by now");
+        assert_eq!(result, i64::from(HALF), "the number may mean another file by now");
     }
 
     /// A file in the engine's page cache, and what starts bios of the cache for it.
@@ -585,7 +584,7 @@ mod tests {
     #[test]
     fn what_is_known_by_its_number_only_is_not_asked_again() {
         let cancelled = -i64::from(Errno::CANCELED.raw());
-        assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; 4096]));
+        assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; BYTES as usize]));
     }
 
     /// Between the queue and the run they are counted nowhere: a driver that looks just then ends
