@@ -2,6 +2,7 @@
  * another program.
  */
 #include "check.h"
+#include <sys/syscall.h>
 
 #define BLOCK 4096
 #define MANY 64
@@ -39,9 +40,14 @@ static void check_file(const char *name)
 	close(fd);
 }
 
-static int run_child(void (*child)(void))
+static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
+
+/* All but the first past the handlers of fork. */
+static pid_t (*const forks[])(void) = { fork, _Fork, by_clone };
+
+static int run_child_of(pid_t (*make)(void), void (*child)(void))
 {
-	pid_t pid = fork();
+	pid_t pid = make();
 	int status;
 
 	CHECK(pid >= 0);
@@ -52,6 +58,8 @@ static int run_child(void (*child)(void))
 	EQUAL(waitpid(pid, &status, 0), pid);
 	return status;
 }
+
+static int run_child(void (*child)(void)) { return run_child_of(fork, child); }
 
 /* glibc's requests of a closed number are EBADF, or reach the next file of that number. */
 CASE(close, does_not_hinder_requests_in_flight, NOWAIT)
@@ -110,6 +118,29 @@ static void uses_its_own(void)
 	EQUAL(take_signal(SIGRTMIN).si_pid, getpid());
 }
 
+static struct aiocb pending;
+
+/* As with glibc: here it is in flight for ever. */
+static void looks_at_its_parents(void)
+{
+	const struct aiocb *list[] = { &pending };
+	const struct timespec soon = { 0, 1000000 };
+
+	for (int i = 0; i < 2; i++) {
+		EQUAL(aio_error(&pending), EINPROGRESS);
+		FAILS(aio_suspend(list, 1, &soon), EAGAIN);
+		EQUAL(aio_cancel(pending.aio_fildes, &pending), AIO_NOTCANCELED);
+		EQUAL(aio_error(&pending), EINPROGRESS);
+		uses_its_own();
+	}
+}
+
+static void makes_a_grandchild(void)
+{
+	EQUAL(run_child_of(by_clone, uses_its_own), 0);
+	uses_its_own();
+}
+
 /* A child of glibc believes in the threads of its parent. */
 CASE(fork, leaves_requests_to_the_parent, NOWAIT)
 {
@@ -117,11 +148,12 @@ CASE(fork, leaves_requests_to_the_parent, NOWAIT)
 	char byte;
 
 	EQUAL(pipe(ends), 0);
-	struct aiocb pending = transfer(ends[0], &byte, 1, 0);
+	pending = transfer(ends[0], &byte, 1, 0);
 	EQUAL(aio_read(&pending), 0);
-	for (int round = 0; round < 10; round++) {
+	for (int round = 0; round < 12; round++) {
 		start_writes(fd);
-		EQUAL(run_child(uses_its_own), 0);
+		EQUAL(run_child_of(forks[round % 3], round % 4 ? looks_at_its_parents
+							       : makes_a_grandchild), 0);
 		for (int i = 0; i < MANY; i++)
 			EQUAL(value_at_end(&blocks[i]), BLOCK);
 		check_file("file");
@@ -147,11 +179,11 @@ CASE(exit, of_the_process_completes_writes, NOWAIT)
 	void (*const ways[])(void) = { writes_and_exits, writes_and_leaves,
 				       writes_and_becomes_another };
 
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < 9; i++) {
 		for (int flags = 0; flags <= O_DIRECT; flags += O_DIRECT) {
 			thread_fd = new_file("file", MANY * BLOCK, flags);
 			EQUAL(pwrite(thread_fd, filled(-1), BLOCK, 5 * BLOCK), BLOCK);
-			EQUAL(run_child(ways[i]), 0);
+			EQUAL(run_child_of(forks[i % 3], ways[i / 3]), 0);
 			check_file("file");
 			close(thread_fd);
 		}

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ struct event {
 
 extern int io_setup(int nr, void **ctx);
 extern int io_destroy(void *ctx);
+extern int io_cancel(void *ctx, struct iocb *iocb, struct event *event);
 extern int io_submit(void *ctx, long nr, struct iocb **iocbs);
 extern int io_getevents(void *ctx, long min, long nr, struct event *events, void *timeout);
 extern int io_pgetevents(void *ctx, long min, long nr, struct event *events, void *timeout,

@@ -4,7 +4,9 @@
 //! In C: a thread of Rust cannot be ended, and a child of vfork must not run Rust.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use nowait_tests::differences::differences;
 use nowait_tests::for_each_subject;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
@@ -42,6 +44,27 @@ for_each_subject!(
     |subject| holds(subject, "children", &[]),
     [libaio, preload]
 );
+for_each_subject!(a_child_of_any_kind_has_what_the_kernel_gives_it, offspring, [libaio, preload]);
+
+/// A child that the C library has not made runs no handler of fork.
+fn offspring(subject: Subject) {
+    static SYSTEM: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
+    // libaio.so.1 alone does not see how a process ends.
+    let is_watched = subject.library != Library::Libaio;
+    let table = |subject: Subject| {
+        let scratch = Scratch::new("offspring");
+        let program = compiled(&scratch, "offspring", &[])?;
+        let program = subject.disturb(None).launch(program).arg(scratch.path());
+        let output = program.args(is_watched.then_some("watched")).succeed();
+        subject.assert_served(&output);
+        Some(output.stdout)
+    };
+    let Some(answers) = table(subject) else { return };
+    let system = || table(Subject::SYSTEM).expect("compiled before");
+    let system = SYSTEM[usize::from(is_watched)].get_or_init(system);
+    assert_eq!(differences(system, &answers, &[]), "", "{subject}, case: system, ours");
+}
+
 for_each_subject!(
     a_child_that_has_cleared_its_environment_is_served_as_asked_and_reports,
     |subject: Subject| {

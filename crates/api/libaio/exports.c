@@ -5,11 +5,11 @@
  * Structures pass through untouched, so they are void here.
  */
 #include <stddef.h>
+#include <sys/syscall.h>
 
 #include "cancel.h"
+#include "raw.h"
 #include "wait.h"
-
-#define HIDDEN __attribute__((visibility("hidden")))
 
 extern int nowait_io_setup(int nr, void *ctxp) HIDDEN;
 extern int nowait_io_destroy(void *ctx) HIDDEN;
@@ -26,23 +26,50 @@ extern void nowait_at_exit(void) HIDDEN;
 
 __thread struct cancel nowait_cancel;
 
-static int setup(int nr, void *ctxp) { return UNCANCELLED(nowait_io_setup(nr, ctxp)); }
-static int destroy(void *ctx) { return UNCANCELLED(nowait_io_destroy(ctx)); }
+/* Contexts that a child of vfork has made, or the program past this library, are the kernel's. */
+static int answered(int answer, long nr, const long args[6])
+{
+	long ret;
+
+	if (answer != NOT_OURS)
+		return answer;
+	ret = raw(nr, args);
+	/* Where the kernel cannot be asked, there is no such context. */
+	return nr != SYS_io_setup && (ret == -ENOSYS || ret == -EPERM) ? -EINVAL : (int)ret;
+}
+
+static int setup(int nr, void *ctxp)
+{
+	return answered(UNCANCELLED(nowait_io_setup(nr, ctxp)), SYS_io_setup,
+			(long[6]){ nr, (long)ctxp });
+}
+
+static int destroy(void *ctx)
+{
+	return answered(UNCANCELLED(nowait_io_destroy(ctx)), SYS_io_destroy, (long[6]){ (long)ctx });
+}
 
 static int cancel(void *ctx, void *iocb, void *event)
 {
-	return UNCANCELLED(nowait_io_cancel(ctx, iocb, event));
+	return answered(UNCANCELLED(nowait_io_cancel(ctx, iocb, event)), SYS_io_cancel,
+			(long[6]){ (long)ctx, (long)iocb, (long)event });
 }
 
 static int take(const struct wait *wait, long min, long nr, struct event *events, void *timeout)
 {
-	return nowait_io_getevents(wait->ctx, min, nr, events, timeout);
+	return answered(nowait_io_getevents(wait->ctx, min, nr, events, timeout), SYS_io_getevents,
+			(long[6]){ (long)wait->ctx, min, nr, (long)events, (long)timeout });
 }
 
 static int take_masked(const struct wait *wait, long min, long nr, struct event *events,
 		       void *timeout)
 {
-	return nowait_io_pgetevents(wait->ctx, min, nr, events, timeout, wait->mask);
+	const long mask[2] = { (long)wait->mask, 8 };
+
+	return answered(nowait_io_pgetevents(wait->ctx, min, nr, events, timeout, wait->mask),
+			SYS_io_pgetevents,
+			(long[6]){ (long)wait->ctx, min, nr, (long)events, (long)timeout,
+				   (long)mask });
 }
 
 int io_setup_04(int nr, void *ctxp) { return setup(nr, ctxp); }
@@ -57,7 +84,7 @@ int io_submit_01(void *ctx, long nr, void *iocbs)
 	int ret = nowait_io_submit(ctx, nr, iocbs);
 
 	asynchronous_cancel_back(type);
-	return ret;
+	return answered(ret, SYS_io_submit, (long[6]){ (long)ctx, nr, (long)iocbs });
 }
 VERSIONED(io_submit_01, io_submit, "@@LIBAIO_0.1");
 

@@ -55,7 +55,7 @@ static bool is_cached(int fd)
 /* A file that no request has named yet may be cached while the call goes on. */
 static bool may_be_changed(int fd)
 {
-	return __atomic_load_n(&nowait_may_cache, __ATOMIC_RELAXED) && is_owner() &&
+	return __atomic_load_n(&nowait_may_cache, __ATOMIC_RELAXED) && nowait_is_owner() &&
 	       UNCANCELLED(nowait_may_be_changed(fd));
 }
 

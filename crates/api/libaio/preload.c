@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -31,19 +30,6 @@ extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HI
 extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
-
-#ifndef __GLIBC__
-/* With glibc signals.c has it. */
-pid_t nowait_owner;
-
-static void forked(void) { nowait_owner = (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
-
-__attribute__((constructor)) static void own(void)
-{
-	pthread_atfork(NULL, NULL, forked);
-	forked();
-}
-#endif
 
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
 __attribute__((constructor)) static void begin(void)
@@ -205,8 +191,6 @@ int execle(const char *path, const char *arg, ...)
 	EXEC_LIST(arg, execve(path, argv, va_arg(list, char **)));
 }
 
-#define NOT_OURS INT_MIN
-
 static long on_context(long nr, const long args[6])
 {
 	long result;
@@ -260,7 +244,7 @@ static long confined(long nr, const long args[6])
 	long ret;
 
 	/* A child of vfork confines itself alone, and has its parent's memory. */
-	if (!is_owner())
+	if (!nowait_is_owner())
 		return raw(nr, args);
 	forbidden = nowait_confines((const void *)args[2]);
 	ret = raw(nr, args);

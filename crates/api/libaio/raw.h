@@ -3,6 +3,7 @@
 #define NOWAIT_RAW_H
 
 #include <errno.h>
+#include <limits.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
@@ -35,6 +36,9 @@ static inline long raw(long nr, const long a[6])
 #error "system calls of this architecture are not known"
 #endif
 }
+
+/* What the engine's side answers about a context that it has not made. */
+#define NOT_OURS (-INT_MAX)
 
 static inline long checked(long ret)
 {

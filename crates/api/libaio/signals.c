@@ -36,27 +36,7 @@ static struct program {
 	int flags;
 } program[_NSIG];
 
-/* Whose handlers these are. */
-pid_t nowait_owner;
-
 static pid_t process(void) { return (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
-
-static void forked(void) { nowait_owner = process(); }
-
-/* What pthread_atfork calls. Without a library: exit removes the handlers of libraries, and where
- * there are more than one, a fork of another thread that runs them right then aborts. */
-extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void),
-			     void *library);
-
-static void await_abort(void);
-
-__attribute__((constructor)) static void begin(void)
-{
-	if (!nowait_owner)
-		__register_atfork(NULL, NULL, forked, NULL);
-	nowait_owner = process();
-	await_abort();
-}
 
 static action_t handler_of(int signal)
 {
@@ -158,7 +138,7 @@ static void show(struct sigaction *action, action_t handler, int flags)
 	}
 }
 
-static void await_abort(void)
+__attribute__((constructor)) static void await_abort(void)
 {
 	struct sigaction now;
 
@@ -176,7 +156,7 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 		return (int)checked(-EINVAL);
 	old_handler = handler_of(signal);
 	old_flags = flags_of(signal);
-	if (action && is_taken(signal, action) && is_owner()) {
+	if (action && is_taken(signal, action) && nowait_is_owner()) {
 		ours = *action;
 		/* In this order: a signal that arrives now finds a handler that was installed. */
 		__atomic_store_n(&program[signal].flags,

@@ -7,13 +7,13 @@ use nowait_process::{
     leaving,
     looks::{Looks, start_cached},
     memory,
-    process::{Process, is_ring, with_context},
+    process::{Process, is_empty_ring, with_context},
 };
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},
     confined::{self, Extra},
-    inside,
+    fork, inside,
     time::{self, Deadline},
 };
 use std::sync::Arc;
@@ -34,12 +34,19 @@ pub struct SigSet {
     size: usize,
 }
 
+/// The context is not one of the library's: the kernel answers (`NOT_OURS` in raw.h).
+pub const NOT_OURS: Errno = Errno::new(i32::MAX);
+
 /// io_setup(2). A context costs no slot of `aio-max-nr`, but no more is given than the kernel
 /// would give to one.
 pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
     // Before memory is asked for, too.
     confined::is_called(Extra::NativeAio);
     confined::look();
+    if !fork::is_owner() {
+        // The engine's threads would end with a child of vfork, and the context is its parent's.
+        return Err(NOT_OURS);
+    }
     // SAFETY: a context pointer is plain data.
     let before: usize = unsafe { memory::read(context_address) }?;
     const EVENTS_MAX: i64 = 0x1000_0000 / size_of::<IoEvent>() as i64;
@@ -72,8 +79,8 @@ fn aio_max_nr() -> i64 {
 
 /// io_destroy(2): waits for what is in flight; waiters get EINVAL.
 pub fn destroy(context: usize) -> Result<i64, Errno> {
-    let process = Process::existing().ok_or(Errno::INVAL)?;
-    let taken = process.take_context(context).ok_or(Errno::INVAL)?;
+    let process = Process::existing().ok_or(NOT_OURS)?;
+    let taken = process.take_context(context).ok_or(NOT_OURS)?;
     taken.destroy()?;
     process.context_ended(&taken, context);
     Ok(0)
@@ -96,7 +103,7 @@ pub fn submit(context: usize, nr: i64, iocbs: usize) -> Result<i64, Errno> {
         stats.add(|c| &c.requests, *result.as_ref().unwrap_or(&0) as u64);
         result
     });
-    submitted.unwrap_or(Err(Errno::INVAL))
+    submitted.unwrap_or(Err(NOT_OURS))
 }
 
 fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Errno> {
@@ -220,9 +227,9 @@ fn events_with_mask(
     });
     // A context of the parent, in a forked child: its ring is still mapped, and the library's
     // look at it does not reach the kernel.
-    taken.unwrap_or_else(|| match at_once && is_ring(context) {
+    taken.unwrap_or_else(|| match at_once && is_empty_ring(context) {
         true => Ok(0),
-        false => Err(Errno::INVAL),
+        false => Err(NOT_OURS),
     })
 }
 
@@ -249,7 +256,8 @@ pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     let found = with_context(context, |context| context.cancel(iocb as u64));
     match found {
         Some(Ok(())) => Err(Errno::INPROGRESS),
-        _ => Err(Errno::INVAL),
+        Some(Err(_)) => Err(Errno::INVAL),
+        None => Err(NOT_OURS),
     }
 }
 

@@ -9,12 +9,12 @@ use nowait_process::{
     guarded, last_thread, leaving,
     plain_calls::{self, Excluded},
     plain_changes::{self, Change},
-    process,
+    process::{self, Process},
 };
 use nowait_sys::{
     Errno,
     confined::{self, Program},
-    fd,
+    fd, fork,
     inside::{self, Arrival, Inside},
 };
 
@@ -70,6 +70,8 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
 /// Runs when the library is loaded; `is_alone`: by a process of one thread.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
+    // A child of vfork that asks later is not its owner.
+    fork::owner();
     process::options_at_load();
     confined::note_at_load();
     if is_alone {
@@ -120,6 +122,18 @@ pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_confines_not(forbidden: u32) {
     confined::was_refused(forbidden);
+}
+
+/// Tells whether the calling process owns its memory: `false` in a child of vfork.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_is_owner() -> bool {
+    fork::is_owner()
+}
+
+/// Tells whether the calling process owns its memory and has made a request.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_is_watched() -> bool {
+    Process::of_caller().is_some()
 }
 
 /// Says that this library watches the C library's close and its kin.

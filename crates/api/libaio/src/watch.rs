@@ -72,16 +72,15 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<i64, Errno>> {
     use nowait_sys::raw::number;
     let [context, a, b, c, d, _] = args;
-    if nr == number::IO_SETUP {
-        return Some(calls::setup(i64::from(context as u32 as i32), a));
-    }
     let ours = || with_context(context, |_| ()).is_some();
-    Some(match nr {
+    let answer = match nr {
+        number::IO_SETUP => calls::setup(i64::from(context as u32 as i32), a),
         number::IO_DESTROY if ours() => calls::destroy(context),
         number::IO_SUBMIT if ours() => calls::submit(context, a as i64, b),
         number::IO_CANCEL if ours() => calls::cancel(context, a),
         number::IO_GETEVENTS if ours() => calls::getevents(context, a as i64, b as i64, c, d),
         number::IO_PGETEVENTS if ours() => calls::pgetevents_raw(args),
         _ => return None,
-    })
+    };
+    (answer != Err(calls::NOT_OURS)).then_some(answer)
 }

@@ -133,6 +133,11 @@ impl Block {
         unsafe { (*self.pointer()).return_value.store(value, Relaxed) };
     }
 
+    /// Tells whether the block says that its request is in flight.
+    pub fn is_in_flight(self) -> bool {
+        self.outcome().is_in_flight()
+    }
+
     /// Asks for the thread in `slot` to be woken at the end; false: it is over already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)

@@ -33,8 +33,13 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     if block.is_some_and(|block| block.fd() != fd) {
         return Err(Errno::INVAL);
     }
-    let Some(posix) = Posix::existing() else { return Ok(CancelOutcome::Over) };
-    let watched = posix.shared.watch(fd, block);
+    let posix = Posix::existing();
+    let watched = posix.map(|posix| posix.shared.watch(fd, block)).unwrap_or_default();
+    let (Some(posix), false) = (posix, watched.is_empty()) else {
+        // In a forked child its parent's may be in flight, and stays so here.
+        let is_in_flight = block.is_some_and(Block::is_in_flight);
+        return Ok(if is_in_flight { CancelOutcome::NotAll } else { CancelOutcome::Over });
+    };
     for (obj, _) in &watched {
         // One that has ended meanwhile is unknown; its watch says so.
         let _ = posix.context.cancel(*obj);

@@ -21,11 +21,13 @@ use crate::{
 };
 use core::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
 };
 use nowait::Context;
 use nowait_sys::{
-    Errno, futex, inside,
+    Errno,
+    fork::{self, ForkMark},
+    futex, inside,
     mistake::{self, Mistake},
     time::Deadline,
 };
@@ -55,9 +57,9 @@ const WRITING: u32 = 1;
 /// It is written, and says what was done until then: nothing is reported twice.
 const WRITTEN: u32 = 2;
 
-/// The number of the process that has ended by exit(3), perhaps before its first request: it
-/// accepts nothing any more. A forked child has another.
-static ENDED: AtomicI32 = AtomicI32::new(0);
+/// The number ([`ForkMark`]) of the process that has ended by exit(3), perhaps before its first
+/// request: it accepts nothing any more. A child has another.
+static ENDED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Calls of this thread that are about to end the process: a handler may interrupt one by
@@ -212,7 +214,7 @@ pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
 
 impl Process {
     fn has_ended(&self) -> bool {
-        ENDED.load(SeqCst) == self.pid()
+        ENDED.load(SeqCst) == self.mark.number()
     }
 
     /// Reports on what the process did, unless that was done. Where another thread is about it,
@@ -265,21 +267,22 @@ pub fn leave(is_interrupted: bool) {
 
 /// Runs when the process ends by exit(3), or by the return of its main function.
 pub fn at_exit() {
-    let pid = nowait_sys::thread::process_id();
+    if !fork::is_owner() {
+        return; // a child of vfork, and the memory is its parent's
+    }
+    let number = ForkMark::new().number();
     if Process::existing().is_none() {
         // What another thread submits first from here on would not be waited for.
-        ENDED.store(pid, SeqCst);
+        ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {
-        if process.pid() == pid {
-            process.leaving.is_ending.store(true, SeqCst);
-            process.leaves();
-            process.settle(false);
-            plain_calls::settle_all();
-            process.report_once();
-            ENDED.store(pid, SeqCst);
-            process.stays();
-        }
+        process.leaving.is_ending.store(true, SeqCst);
+        process.leaves();
+        process.settle(false);
+        plain_calls::settle_all();
+        process.report_once();
+        ENDED.store(number, SeqCst);
+        process.stays();
     } else if options_at_load().report.is_some() {
         Process::current().report_once();
     }

@@ -4,7 +4,7 @@ use crate::{
     cached::{self, CachedDescriptors},
     last_thread,
     leaving::{self, ProcessEnd},
-    plain_calls, plain_changes, stats,
+    memory, plain_calls, plain_changes, stats,
 };
 use core::{
     cell::RefCell,
@@ -25,6 +25,7 @@ use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
     fd,
+    fork::{self, ForkMark},
     inside::Inside,
     lazy::Lazy,
     memory::{PAGE_SIZE, holds},
@@ -52,8 +53,8 @@ pub struct Process {
     /// The state of a face that has one of its own.
     face: Lazy<Face>,
     pub(crate) leaving: ProcessEnd,
-    /// Whose state this is: a vfork child shares the memory, but not the contexts.
-    pid: i32,
+    /// Whose state this is.
+    pub(crate) mark: ForkMark,
 }
 
 /// What a face knows of one process: ends with it, and is not inherited by a forked child.
@@ -92,6 +93,7 @@ impl Process {
         if let Some(process) = Process::existing() {
             return process;
         }
+        forget_parent();
         watch_forks();
         let new = Box::into_raw(Box::new(Process::new()));
         match CURRENT.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire) {
@@ -110,10 +112,12 @@ impl Process {
         }
     }
 
-    /// Returns the process's state if there is one yet.
+    /// Returns the process's state if there is one yet, and not its parent's: a child of `_Fork` or
+    /// clone(2) finds that in its memory.
+    #[inline]
     pub fn existing() -> Option<&'static Process> {
         // SAFETY: never freed once published.
-        unsafe { CURRENT.load(Acquire).as_ref() }
+        unsafe { CURRENT.load(Acquire).as_ref() }.filter(|it| it.mark.is_here())
     }
 
     fn new() -> Process {
@@ -142,7 +146,7 @@ impl Process {
             ended: Mutex::default(),
             face: Lazy::default(),
             leaving: ProcessEnd::default(),
-            pid: nowait_sys::thread::process_id(),
+            mark: ForkMark::new(),
         }
     }
 
@@ -168,7 +172,7 @@ impl Process {
     /// Returns the state of the process that calls: not that of its parent, whose memory a vfork
     /// child shares.
     pub fn of_caller() -> Option<&'static Process> {
-        Process::existing().filter(|it| it.pid == nowait_sys::thread::process_id())
+        Process::existing().filter(|_| fork::is_owner())
     }
 
     /// Returns the descriptors that the engine's page cache serves, where it is used.
@@ -184,9 +188,14 @@ impl Process {
     /// Returns the engine, started at first use.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now. `EAGAIN`: for a child of
+    /// vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
+            // Its threads would end with a child of vfork, and the memory is another process's.
+            if !fork::is_owner() {
+                return Err(Errno::AGAIN);
+            }
             // Before the rings that are tried: the kernel's threads for them have the table, too.
             fd::make_room();
             let (engine, complaint) = start_engine(&self.options.config)?;
@@ -250,11 +259,6 @@ impl Process {
         self.face.get()
     }
 
-    /// Returns the number of the process in the kernel.
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// Returns the context at `address`, also if the application has moved its ring there.
     pub fn context(&self, address: usize) -> Option<Arc<Context>> {
         if let Some(context) = self.contexts.read().get(&address) {
@@ -309,9 +313,7 @@ impl Process {
     pub fn close_cached(&self, range: RangeInclusive<i32>) -> Result<(), Errno> {
         match self.cached_and_engine() {
             // The descriptors of a vfork child are its own.
-            Some((files, engine)) if self.pid == nowait_sys::thread::process_id() => {
-                files.close(engine, range)
-            }
+            Some((files, engine)) if fork::is_owner() => files.close(engine, range),
             _ => Ok(()),
         }
     }
@@ -383,8 +385,16 @@ impl Ids {
     }
 }
 
+/// Tells whether a completion ring without events is at `address`, ours or another's.
+pub fn is_empty_ring(address: usize) -> bool {
+    let ends = address.wrapping_add(core::mem::offset_of!(RingHeader, head));
+    // SAFETY: head and tail are plain data, one behind the other.
+    let ends = || unsafe { memory::read::<[u32; 2]>(ends) };
+    is_ring(address) && ends().is_ok_and(|[head, tail]| head == tail)
+}
+
 /// Tells whether a completion ring is at `address`, ours or another's.
-pub fn is_ring(address: usize) -> bool {
+fn is_ring(address: usize) -> bool {
     let magic = address.wrapping_add(core::mem::offset_of!(RingHeader, magic));
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
 }
@@ -401,6 +411,7 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 ///
 /// The context used last is remembered by the thread: no lock, no count on the way.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
+    let process = Process::existing()?;
     let generation = GENERATION.load(Acquire);
     // A thread that is ending (the main one, in exit handlers) has nothing to remember with.
     let remembered = LAST.try_with(|last| {
@@ -412,14 +423,14 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     let context = if let Some(context) = remembered {
         context
     } else {
-        let context = Process::existing()?.context(address)?;
+        let context = process.context(address)?;
         let now = (address, generation, Arc::downgrade(&context));
         let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| *last = now));
         context
     };
     let result = f(&context);
     if let Some(line) = context.engine().untold_failure() {
-        Process::existing().into_iter().for_each(|it| it.say(LogLevel::Warn, &line));
+        process.say(LogLevel::Warn, &line);
     }
     Some(result)
 }
@@ -445,20 +456,30 @@ pub fn watches_closes() {
 /// harm; a thread that waited for the other one would wait for ever in a child.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
-        nowait_sys::thread::at_fork(settle_files, forget_parent);
+        nowait_sys::thread::at_fork(Some(settle_files), Some(forked));
         FORKS_ARE_WATCHED.store(true, Release);
     }
 }
 
-/// Runs in a forked child: the parent's threads, rings and locks are not there. Its contexts are
-/// unknown here (EINVAL), new ones get a new engine.
-extern "C" fn forget_parent() {
-    IS_FORKED.store(true, Relaxed);
-    cached::forget_all();
-    leaving::forget_parent();
-    last_thread::forget_parent();
-    CURRENT.store(core::ptr::null_mut(), Release);
-    GENERATION.fetch_add(1, AcqRel);
+/// Runs in a forked child that the C library has made.
+extern "C" fn forked() {
+    forget_parent();
+}
+
+/// Forgets the parent's state, if that is what this child has: the parent's threads, rings and
+/// locks are not there. Its contexts are unknown here (EINVAL), new ones get a new engine.
+fn forget_parent() {
+    let parents = CURRENT.load(Acquire);
+    if parents.is_null() || Process::existing().is_some() {
+        return;
+    }
+    if CURRENT.compare_exchange(parents, core::ptr::null_mut(), AcqRel, Acquire).is_ok() {
+        IS_FORKED.store(true, Relaxed);
+        cached::forget_all();
+        leaving::forget_parent();
+        last_thread::forget_parent();
+        GENERATION.fetch_add(1, AcqRel);
+    }
 }
 
 /// Runs before a fork: the child looks at files without the parent's cache.

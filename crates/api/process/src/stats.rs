@@ -7,7 +7,7 @@
 
 use crate::process::Process;
 use nowait::{Errno, report};
-use nowait_sys::{fd, fdtable, inspect, own_thread::OwnThread, thread};
+use nowait_sys::{fd, fdtable, fork, inspect, own_thread::OwnThread, thread};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -20,14 +20,13 @@ const STACK_BYTES: usize = 256 << 10;
 /// Starts the thread if that is wanted; returns a line if it cannot be.
 pub(crate) fn begin(process: &Process) -> Option<String> {
     let path = path(process)?;
-    let pid = process.pid();
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let named = std::thread::Builder::new().name("nowait-stats".to_owned());
     let started = named.stack_size(STACK_BYTES).spawn(move || {
         let _own = OwnThread::begin();
         thread::never_preempt_on_wakeup();
         // There is nothing to say it with: `nowait top` shows no figures of this process.
-        let _ = write(&path, pid);
+        let _ = write(&path);
     });
     thread::swap_signal_mask(mask);
     started.err().map(|error| format!("NOWAIT_STATS: no thread for it: {error}"))
@@ -42,12 +41,12 @@ pub(crate) fn end(process: &Process) {
 
 fn path(process: &Process) -> Option<CString> {
     let folder = process.options().stats.as_ref()?;
-    let path = folder.join(format!("run-{}.json", process.pid()));
+    let path = folder.join(format!("run-{}.json", fork::owner()));
     CString::new(path.as_os_str().as_bytes()).ok()
 }
 
 /// Writes the file until the process ends.
-fn write(path: &CString, pid: i32) -> Result<(), Errno> {
+fn write(path: &CString) -> Result<(), Errno> {
     // Keeps descriptor 0, which is let go of at once: a pipe's other end waits for that.
     fdtable::make_private(0)?;
     fd::close(0);
@@ -55,7 +54,7 @@ fn write(path: &CString, pid: i32) -> Result<(), Errno> {
     let mut file = None;
     loop {
         std::thread::sleep(PAUSE);
-        let Some(process) = Process::existing().filter(|it| it.pid() == pid) else { continue };
+        let Some(process) = Process::existing() else { continue };
         let Some(engine) = process.existing_engine() else { continue };
         let text = || report::as_json(Some(Arc::as_ref(engine)), &process.summaries());
         if let Some(text) = engine.caught("as it told its figures", text) {

@@ -1,39 +1,72 @@
-//! Knowing, without a system call, that this is a forked child.
+//! Knowing, without a system call, whether this is a child with a copy of the memory.
+//!
+//! Every process has a number in a page that the kernel empties in a child (MADV_WIPEONFORK),
+//! however the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. The
+//! first thread that needs a number in the child gives it the next one. Handlers of fork(3) see
+//! only children that the C library has made.
+//!
+//! A child of vfork(2), or of clone(2) with CLONE_VM, shares the memory and with it the number. It
+//! is a guest: another process in the memory of its owner, whose threads serve both.
 
 use crate::{
     Errno,
     memory::{self, PAGE_SIZE},
     sys, thread,
 };
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::{
+    ptr,
+    sync::atomic::{
+        AtomicI32, AtomicPtr, AtomicU32,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+};
 
-/// A mark of the process that made it: a forked child does not find it.
-///
-/// The mark is a page that the kernel gives a child empty. A child of vfork(2), or of clone(2) with
-/// CLONE_VM, shares the memory and finds it; until it calls exec or ends, it is a guest in its
-/// parent.
-#[derive(Debug)]
+/// The number of a process: a child with a copy of the memory has another one.
+#[derive(Clone, Copy, Debug)]
 pub struct ForkMark {
-    /// `None`: the kernel cannot do it (before 4.14), so the process is asked for by its number.
-    page: Option<&'static AtomicU8>,
-    process: i32,
+    page: &'static Page,
+    number: u32,
 }
+
+/// The content of the page.
+#[derive(Debug)]
+struct Page {
+    /// 0: no thread has asked in this process yet.
+    number: AtomicU32,
+    /// The process that the memory belongs to.
+    owner: AtomicI32,
+}
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
+/// Stands for the page where the kernel cannot empty one (before Linux 4.14, and some sandboxes).
+static UNWIPED: Page = Page { number: AtomicU32::new(0), owner: AtomicI32::new(0) };
+/// The highest number given, in this process or in one that it descends from.
+static LAST: AtomicU32 = AtomicU32::new(0);
 
 impl ForkMark {
     /// Marks this process.
     #[must_use]
     pub fn new() -> ForkMark {
-        let page = marked_page().ok();
-        ForkMark { page, process: thread::process_id() }
+        let page = page();
+        if page.number.load(Acquire) == 0 {
+            page.owner.store(thread::process_id(), Relaxed);
+            // No two processes of one line have the same number: each try takes another.
+            let next = LAST.fetch_add(1, AcqRel) + 1;
+            let _ = page.number.compare_exchange(0, next, AcqRel, Acquire);
+        }
+        ForkMark { page, number: page.number.load(Acquire) }
     }
 
-    /// Tells whether this is the process that made the mark.
+    /// Returns the number, which is not 0.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Tells whether this is the process that made the mark, or a guest in its memory.
     #[inline]
-    pub fn is_here(&self) -> bool {
-        match self.page {
-            Some(mark) => mark.load(Relaxed) != 0,
-            None => self.process == thread::process_id(),
-        }
+    pub fn is_here(self) -> bool {
+        self.page.number.load(Relaxed) == self.number
     }
 }
 
@@ -43,55 +76,92 @@ impl Default for ForkMark {
     }
 }
 
-impl Drop for ForkMark {
-    fn drop(&mut self) {
-        if let Some(page) = self.page {
-            // Mapped by `marked_page`, and not known elsewhere.
-            memory::unmap(core::ptr::from_ref(page) as usize, PAGE_SIZE);
-        }
-    }
+/// Returns the process that the memory belongs to.
+pub fn owner() -> i32 {
+    ForkMark::new().page.owner.load(Relaxed)
 }
 
-/// Maps a page that says 1 here and 0 in a forked child.
+/// Tells whether the memory belongs to the calling process: `false` for a guest in it. One system
+/// call.
+pub fn is_owner() -> bool {
+    // A simulated machine has no guests.
+    cfg!(simulated) || owner() == thread::process_id()
+}
+
+fn page() -> &'static Page {
+    // SAFETY: null, or a page that stays for ever.
+    unsafe { PAGE.load(Acquire).as_ref() }.unwrap_or_else(make)
+}
+
+#[cold]
+fn make() -> &'static Page {
+    let wiped = wiped_page();
+    let made = wiped.as_ref().map_or(ptr::from_ref(&UNWIPED), |page| *page as *const Page);
+    match PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), AcqRel, Acquire) {
+        Ok(_) if wiped.is_err() && !cfg!(any(miri, simulated)) => {
+            thread::at_fork(None, Some(wipe));
+        }
+        Ok(_) => {}
+        // Another thread was first.
+        Err(_) => wiped.iter().for_each(|page| memory::unmap(*page, PAGE_SIZE)),
+    }
+    // SAFETY: a static, or a page that is never unmapped once it is known here.
+    unsafe { &*PAGE.load(Acquire) }
+}
+
+/// Does in a child what the kernel could not.
+extern "C" fn wipe() {
+    UNWIPED.number.store(0, Release);
+}
+
+/// Maps a page that a child finds empty.
 ///
 /// Source: madvise(2), MADV_WIPEONFORK.
-fn marked_page() -> Result<&'static AtomicU8, Errno> {
-    if cfg!(miri) {
-        return Err(Errno::NOSYS); // it knows no such page, and no fork
+fn wiped_page() -> Result<usize, Errno> {
+    if cfg!(any(miri, simulated)) {
+        return Err(Errno::NOSYS); // they know no such page, and no fork
     }
     let page = memory::map(PAGE_SIZE, libc::MAP_PRIVATE)?;
     // SAFETY: the page was just mapped and holds nothing.
     let wiped = unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_WIPEONFORK) };
-    if let Err(errno) = wiped {
-        memory::unmap(page, PAGE_SIZE);
-        return Err(errno);
-    }
-    // SAFETY: a page of ours, zeroed, which lives until the mark is dropped; the reference does
-    // not outlive it, being private to it.
-    let mark = unsafe { &*(page as *const AtomicU8) };
-    mark.store(1, Relaxed);
-    Ok(mark)
+    wiped.inspect_err(|_| memory::unmap(page, PAGE_SIZE))?;
+    Ok(page)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    #[cfg_attr(miri, ignore = "no fork")]
-    fn a_forked_child_does_not_find_the_mark() {
-        let mark = ForkMark::new();
-        assert!(mark.is_here());
-        // SAFETY: the child only loads a byte and leaves by `_exit`.
-        let child = unsafe { libc::fork() };
+    /// Makes a child in whose memory `checks` runs, past the handlers of fork; its exit status.
+    fn in_child(flags: i32, checks: impl FnOnce() -> i32) -> i32 {
+        let flags = flags | libc::SIGCHLD;
+        // SAFETY: as fork(2), or vfork(2): the child runs `checks` and leaves by `_exit`.
+        let child = unsafe { sys!(libc::SYS_clone, flags, 0, 0, 0, 0) }.unwrap() as i32;
         if child == 0 {
-            let code = i32::from(mark.is_here());
+            let code = checks();
             // SAFETY: ends the process without running anything of the parent's.
             unsafe { libc::_exit(code) };
         }
         let mut status = -1;
         // SAFETY: `status` is valid for the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no fork")]
+    fn a_child_that_no_handler_saw_does_not_find_the_mark_and_makes_its_own() {
+        let mark = ForkMark::new();
+        assert!(mark.is_here() && is_owner());
+        let status = in_child(0, || {
+            let found = mark.is_here();
+            let own = ForkMark::new();
+            let is_its_own =
+                own.is_here() && own.number != mark.number && is_owner() && !mark.is_here();
+            let grandchild = in_child(0, || i32::from(own.is_here() || mark.is_here()));
+            i32::from(found || !is_its_own || grandchild != 0)
+        });
         assert_eq!(status, 0, "the child found the mark");
+        assert!(mark.is_here() && ForkMark::new().number == mark.number);
     }
 }

@@ -153,13 +153,13 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
-/// Runs `before` before every fork(2) from now on, on the thread that forks, and `child` in every
-/// child, also while the process ends: the calling library must never be unmapped.
+/// Runs `before` before every fork(2) of the C library from now on, on the thread that forks, and
+/// `child` in every child, also while the process ends: the calling library must never be unmapped.
+/// Children that the C library has not made are not seen (`crate::fork`).
 /// Source: pthread_atfork(3).
-pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
-    let (before, child) = (Some(as_unsafe(before)), Some(as_unsafe(child)));
+pub fn at_fork(before: Option<extern "C" fn()>, child: Option<extern "C" fn()>) {
     // SAFETY: the handlers are plain functions that live as long as the library.
-    let _ = unsafe { register_at_fork(before, None, child) };
+    let _ = unsafe { register_at_fork(before.map(as_unsafe), None, child.map(as_unsafe)) };
 }
 
 type AtFork = Option<unsafe extern "C" fn()>;

@@ -32,11 +32,6 @@ __thread struct cancel nowait_cancel;
 
 #include "../../../api/libaio/settle.h"
 
-pid_t nowait_owner;
-
-/* As a run begins, which is a process of its own. */
-void simulated_process(void) { nowait_owner = getpid(); }
-
 void simulated_leave(void) { leave(); }
 
 bool simulated_settle(void) { return settled(nowait_settle); }

@@ -24,7 +24,8 @@ use core::sync::atomic::{
 use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
     Errno, eventfd,
-    thread::{self, this_thread},
+    fork::ForkMark,
+    thread::this_thread,
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
@@ -64,7 +65,7 @@ pub struct Uring {
     alarm: Alarm,
     issuer: Issuer,
     issuer_thread: i32,
-    process: i32,
+    process: ForkMark,
     depth: usize,
     /// How often a look found nothing.
     looks: AtomicU32,
@@ -146,7 +147,7 @@ impl Uring {
             },
             issuer,
             issuer_thread: this_thread(),
-            process: thread::process_id(),
+            process: ForkMark::new(),
             depth,
             looks: AtomicU32::new(0),
             share: None,
@@ -489,7 +490,7 @@ impl BlockBackend for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         // A forked child shares the ring with its parent, whose requests these are.
-        if !self.may_enter() || thread::process_id() != self.process {
+        if !self.may_enter() || !self.process.is_here() {
             return;
         }
         let mut done = Vec::new();

@@ -24,7 +24,6 @@ use std::{
 };
 
 unsafe extern "C" {
-    safe fn simulated_process();
     safe fn simulated_leave();
     safe fn simulated_settle() -> bool;
     safe fn simulated_stays(was_settled: bool);
@@ -166,7 +165,6 @@ fn set_environment(prng: &mut Prng, requests_max: &str) {
         unsafe { std::env::set_var(name, value) };
     }
     exports::nowait_watches();
-    simulated_process();
 }
 
 /// Runs it on the machine that calls this.

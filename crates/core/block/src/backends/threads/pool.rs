@@ -16,7 +16,9 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, futex, own_thread::OwnThread, thread as sys_thread, time::Deadline};
+use nowait_sys::{
+    Errno, fork::ForkMark, futex, own_thread::OwnThread, thread as sys_thread, time::Deadline,
+};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -118,7 +120,7 @@ pub(super) struct Pool {
     carry: Carry,
     failed: OnPanic,
     name: String,
-    process: i32,
+    process: ForkMark,
 }
 
 impl Pool {
@@ -136,7 +138,7 @@ impl Pool {
             carry: config.carry,
             failed: config.failed,
             name: config.name,
-            process: sys_thread::process_id(),
+            process: ForkMark::new(),
         });
         pool.state.lock().count_start();
         pool.start_worker(config.first)?;
@@ -232,7 +234,7 @@ impl Pool {
 
     pub(super) fn shutdown(&self) {
         // A forked child has the memory of the pool, and none of its threads.
-        if sys_thread::process_id() != self.process {
+        if !self.process.is_here() {
             return;
         }
         let mut pending = self.pending.lock();
