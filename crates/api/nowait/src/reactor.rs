@@ -14,13 +14,13 @@ use nowait_file::{
 };
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno, aio::IoEvent, own_thread::OwnThread, thread::never_preempt_on_wakeup, time::Deadline,
+    Errno,
+    aio::IoEvent,
+    own_thread::{OwnHandle, OwnThread},
+    thread::never_preempt_on_wakeup,
+    time::Deadline,
 };
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Most futures of an engine that have a request in flight; more wait for a place.
 const DEPTH: usize = 16_384;
@@ -38,7 +38,7 @@ pub(crate) trait CompletionTarget: Send + Sync {
 pub(crate) struct Reactor {
     context: Arc<Context>,
     in_flight: Arc<InFlightRequests>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<OwnHandle>>,
 }
 
 /// The requests in flight, and the tasks that wait for a place among them.
@@ -145,8 +145,8 @@ impl Reactor {
         let _ = self.context.destroy();
         let handle = self.thread.lock().take();
         // The last handle of the engine may go in a task that this thread wakes.
-        if let Some(handle) = handle.filter(|it| it.thread().id() != thread::current().id()) {
-            let _ = handle.join();
+        if let Some(handle) = handle.filter(|it| !it.is_this()) {
+            handle.join();
         }
         self.context.io().ring().memory().unmap_theirs(self.context.address());
     }

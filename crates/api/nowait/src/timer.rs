@@ -11,13 +11,12 @@ use nowait_file::{
 use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{
     Errno,
-    own_thread::OwnThread,
+    own_thread::{OwnHandle, OwnThread, STACK_BYTES},
     time::{self, Deadline},
 };
 use std::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    thread::{self, JoinHandle},
 };
 
 /// Deadlines, each with what to do then.
@@ -73,7 +72,7 @@ struct Late {
 #[derive(Default)]
 pub(crate) struct Timer {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<OwnHandle>>,
 }
 
 #[derive(Default)]
@@ -117,7 +116,8 @@ impl Timer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = self.shared.clone();
-            *thread = Some(OwnThread::spawn("nowait-timer", 256 << 10, move || Run(shared).run())?);
+            *thread =
+                Some(OwnThread::spawn("nowait-timer", STACK_BYTES, move || Run(shared).run())?);
         }
         Ok(())
     }
@@ -127,8 +127,8 @@ impl Timer {
         self.shared.state.lock().stopped = true;
         self.shared.news.notify_one();
         let handle = self.thread.lock().take();
-        if let Some(handle) = handle.filter(|it| it.thread().id() != thread::current().id()) {
-            let _ = handle.join();
+        if let Some(handle) = handle.filter(|it| !it.is_this()) {
+            handle.join();
         }
     }
 }

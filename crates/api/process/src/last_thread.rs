@@ -16,11 +16,10 @@ use nowait::options::LogLevel;
 use nowait_sys::{
     Errno, fd, fdtable, futex,
     inside::Inside,
-    own_thread::{self, OwnThread},
+    own_thread::{self, AtThreadEnd, OwnThread, STACK_BYTES},
     thread,
     time::Deadline,
 };
-use std::thread::Builder;
 
 /// How far the main thread is.
 static MAIN: AtomicU32 = AtomicU32::new(LIVES);
@@ -30,7 +29,6 @@ const ENDED: u32 = 1;
 /// Since then the process is watched.
 const WATCHED: u32 = 2;
 
-const STACK_BYTES: usize = 256 << 10;
 /// Between two looks, at first and in the end: a few small files of /proc are read for each.
 const PAUSE_NS: u64 = 1_000_000;
 const PAUSE_MAX_NS: u64 = 100_000_000;
@@ -40,7 +38,8 @@ const PAUSE_MAX_NS: u64 = 100_000_000;
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {
         // Without that the process is one that goes on for the library's threads.
-        let _ = own_thread::at_end_of_this_thread(main_thread_ends);
+        static END: AtThreadEnd = AtThreadEnd::new(main_thread_ends);
+        let _ = END.of_this_thread();
     }
 }
 
@@ -78,7 +77,8 @@ fn watch_the_rest(process: &'static Process) {
         return;
     }
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-    let started = start("nowait-end", move || end_as_the_last(process, mask));
+    let started =
+        own_thread::start("nowait-end", STACK_BYTES, move || end_as_the_last(process, mask));
     thread::swap_signal_mask(mask);
     if let Err(error) = started {
         MAIN.store(ENDED, SeqCst); // the next use of the engine may do it
@@ -87,20 +87,12 @@ fn watch_the_rest(process: &'static Process) {
     }
 }
 
-fn start<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<T>> {
-    Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body)
-}
-
 /// Waits until the program has no thread, and ends the process as the last of them would.
 fn end_as_the_last(process: &'static Process, mask: u64) {
     let own = OwnThread::standing_by();
     // On a thread with descriptors of its own: the program may close any number of its table.
-    let looks = start("nowait-last", move || until_the_program_has_no_thread(process));
-    let has_none = looks.is_ok_and(|looks| looks.join().is_ok_and(|seen| seen.is_ok()));
-    if has_none {
+    let looks = move || until_the_program_has_no_thread(process);
+    if let Ok(Ok(())) = own_thread::aside("nowait-last", STACK_BYTES, looks) {
         drop(own);
         thread::swap_signal_mask(mask);
         std::process::exit(0);

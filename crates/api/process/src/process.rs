@@ -8,6 +8,8 @@ use crate::{
 };
 use core::{
     cell::RefCell,
+    ffi::c_void,
+    mem::ManuallyDrop,
     ops::RangeInclusive,
     sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -29,6 +31,7 @@ use nowait_sys::{
     inside::Inside,
     lazy::Lazy,
     memory::{PAGE_SIZE, holds},
+    own_thread::AtThreadEnd,
 };
 use std::{
     any::Any,
@@ -83,8 +86,26 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// The context this thread used last, not kept alive by that, and the generation in which it
     /// was looked up.
-    static LAST: RefCell<(usize, u64, Weak<Context>)> =
-        const { RefCell::new((0, 0, Weak::new())) };
+    static LAST: ManuallyDrop<RefCell<LastContext>> =
+        const { ManuallyDrop::new(RefCell::new(NO_CONTEXT)) };
+}
+
+type LastContext = (usize, u64, Weak<Context>);
+
+const NO_CONTEXT: LastContext = (0, 0, Weak::new());
+
+/// Instead of a destructor of [`LAST`].
+static END: AtThreadEnd = AtThreadEnd::new(thread_ends);
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    remember(NO_CONTEXT);
+}
+
+/// Nothing, in a signal handler that comes while it is written.
+fn remember(context: LastContext) {
+    let before = LAST
+        .with(|last| last.try_borrow_mut().map(|mut last| core::mem::replace(&mut *last, context)));
+    drop(before);
 }
 
 impl Process {
@@ -413,19 +434,18 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let generation = GENERATION.load(Acquire);
-    // A thread that is ending (the main one, in exit handlers) has nothing to remember with.
-    let remembered = LAST.try_with(|last| {
+    let remembered = LAST.with(|last| {
         // Refused to a signal handler that comes while it is written.
         let last = last.try_borrow().ok()?;
         if last.0 == address && last.1 == generation { last.2.upgrade() } else { None }
     });
-    let remembered = remembered.ok().flatten();
     let context = if let Some(context) = remembered {
         context
     } else {
         let context = process.context(address)?;
-        let now = (address, generation, Arc::downgrade(&context));
-        let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| *last = now));
+        if END.of_this_thread().is_ok() {
+            remember((address, generation, Arc::downgrade(&context)));
+        }
         context
     };
     let result = f(&context);

@@ -7,7 +7,11 @@
 
 use crate::process::Process;
 use nowait::{Errno, report};
-use nowait_sys::{fd, fdtable, fork, inspect, own_thread::OwnThread, thread};
+use nowait_sys::{
+    fd, fdtable, fork, inspect,
+    own_thread::{OwnThread, STACK_BYTES},
+    thread,
+};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -15,20 +19,15 @@ use std::time::Duration;
 
 /// From one writing to the next. Also before the first: then the engine is there.
 const PAUSE: Duration = Duration::from_secs(1);
-const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread if that is wanted; returns a line if it cannot be.
 pub(crate) fn begin(process: &Process) -> Option<String> {
     let path = path(process)?;
-    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-    let named = std::thread::Builder::new().name("nowait-stats".to_owned());
-    let started = named.stack_size(STACK_BYTES).spawn(move || {
-        let _own = OwnThread::begin();
+    let started = OwnThread::spawn("nowait-stats", STACK_BYTES, move || {
         thread::never_preempt_on_wakeup();
         // There is nothing to say it with: `nowait top` shows no figures of this process.
         let _ = write(&path);
     });
-    thread::swap_signal_mask(mask);
     started.err().map(|error| format!("NOWAIT_STATS: no thread for it: {error}"))
 }
 

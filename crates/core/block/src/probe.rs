@@ -18,7 +18,7 @@ mod support;
 mod threads;
 mod uring;
 
-use nowait_sys::{Errno, Fd, inspect, thread};
+use nowait_sys::{Errno, Fd, inspect, own_thread, thread};
 use std::fmt::Write as _;
 
 pub use kaio::kaio;
@@ -98,16 +98,17 @@ pub fn choose(probes: &[Probe]) -> Choice {
 ///
 /// # Errors
 /// `EAGAIN`: no thread. `EIO`: it panicked.
-pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Errno> {
-    std::thread::scope(|scope| {
-        // A new thread starts with its maker's mask.
-        let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-        let named = std::thread::Builder::new().name("nowait-probe".to_owned());
-        let spawned = named.spawn_scoped(scope, work);
-        thread::swap_signal_mask(mask);
-        spawned.map_err(Errno::from)?.join().map_err(|_| Errno::IO)
-    })
+pub(crate) fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Errno> {
+    // A new thread starts with its maker's mask.
+    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
+    let done = own_thread::aside("nowait-probe", STACK_BYTES, work);
+    thread::swap_signal_mask(mask);
+    done
 }
+
+const STACK_BYTES: usize = 64 << 10;
 
 /// What the test file starts with.
 const CONTENT: &[u8; 16] = b"nowait-probe-16b";

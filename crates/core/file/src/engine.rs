@@ -8,6 +8,7 @@ pub mod owner;
 pub(crate) mod parker;
 mod populator;
 pub(crate) mod section;
+pub(crate) mod starter;
 
 use crate::{
     Command, Config, Context, Kind, Parts, UserFile,
@@ -40,12 +41,14 @@ use nowait_sys::{
     file::{self, Stat, rwf},
     lazy::Lazy,
     mistake::{self, Mistake},
+    own_thread,
     uring::Issuer,
 };
 use owner::Owned;
 use populator::Populator;
 use section::Section;
-use std::sync::{Arc, OnceLock, Weak, mpsc};
+use starter::{Starter, starting};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Contexts that get a queue of their own; more share the driver's.
 const OWN_QUEUES_MAX: usize = 64;
@@ -181,12 +184,13 @@ impl Engine {
         if let (Some(driver), Some(counter)) = (&self.driver, &counter) {
             counter.here().into_iter().for_each(|number| driver.note_counter(number));
         }
-        let (ready, started) = mpsc::channel();
+        // For the first worker, and for the driver and another worker, which that one starts.
+        own_thread::leave_stacks(if self.driver.is_some() { 3 } else { 2 });
+        let (starter, started) = starting();
         let first = self.clone();
-        let work = move || first.first_thread(remote, counter, &ready);
+        let work = move || first.first_thread(remote, counter, starter);
         self.start_workers(Some(Box::new(work)))?;
-        // The hook ends by sending, or drops the sender.
-        Ok(started.recv().unwrap_or(Err(Errno::AGAIN)))
+        Ok(started.wait())
     }
 
     fn start_workers(
@@ -211,7 +215,7 @@ impl Engine {
         self: Arc<Self>,
         number: i32,
         counter: Option<Arc<BothTables>>,
-        ready: &mpsc::Sender<Result<(), Errno>>,
+        starter: Starter,
     ) {
         if fdtable::make_private(number).is_err() {
             self.holds.share_table();
@@ -219,8 +223,8 @@ impl Engine {
         hold::enter_engine_table();
         self.knows_rights.store(Credentials::current().is_ok(), Relaxed);
         match self.driver.is_some() {
-            true => driver::spawn(self, counter, ready.clone()),
-            false => drop(ready.send(Ok(()))),
+            true => driver::spawn(self, counter, starter),
+            false => starter.ended(Ok(())),
         }
     }
 

@@ -5,11 +5,10 @@ use core::{
     ffi::c_void,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
-use std::{
-    ffi::CString,
-    sync::OnceLock,
-    thread::{Builder, JoinHandle},
-};
+use std::{ffi::CString, sync::OnceLock};
+
+mod start;
+pub use start::{OwnHandle, STACK_BYTES, aside, leave_stacks, start};
 
 /// How many threads of the library live, and above that how often one has begun or ended. One
 /// number for the process: it is told from what the kernel counts, which knows no libraries.
@@ -39,20 +38,19 @@ impl OwnThread {
     /// from its first instruction on.
     ///
     /// # Errors
-    /// `EAGAIN`: there can be no thread.
+    /// Those of [`start`].
     pub fn spawn(
         name: &str,
         stack_bytes: usize,
         body: impl FnOnce() + Send + 'static,
-    ) -> Result<JoinHandle<()>, Errno> {
+    ) -> Result<OwnHandle, Errno> {
         let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-        let builder = Builder::new().name(name.to_owned()).stack_size(stack_bytes);
-        let spawned = builder.spawn(move || {
+        let spawned = start(name, stack_bytes, move || {
             let _own = OwnThread::begin();
             body();
         });
         thread::swap_signal_mask(mask);
-        spawned.map_err(|_| Errno::AGAIN)
+        spawned
     }
 
     /// Counts a thread that has nothing of the program to run just now.
@@ -116,25 +114,44 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     !has_ended && !name.starts_with("iou-")
 }
 
-/// Has `ends` run when the calling thread ends (pthread_exit, pthread_cancel), and not when the
-/// process does; again, where it was said before. The calling library must never be unmapped.
-/// Source: pthread_key_create(3).
+/// A function to be run when threads end (pthread_exit, pthread_cancel), and not when the process
+/// does. The library that has it must never be unmapped. Source: pthread_key_create(3).
 ///
-/// # Errors
-/// `EAGAIN`, `ENOMEM`: there are too many such keys, or no memory.
-pub fn at_end_of_this_thread(ends: extern "C" fn(*mut c_void)) -> Result<(), Errno> {
-    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
-    if KEY.get().is_none() {
-        let mut key = 0;
-        let ends: unsafe extern "C" fn(*mut c_void) = ends;
-        // SAFETY: `key` is a live local; the function lives as long as the library.
-        check(unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) })?;
-        let _ = KEY.set(key); // of two at a time one is not used
+/// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc
+/// ends the process where that fails.
+#[derive(Debug)]
+pub struct AtThreadEnd {
+    runs: extern "C" fn(*mut c_void),
+    key: OnceLock<libc::pthread_key_t>,
+}
+
+impl AtThreadEnd {
+    /// Names the function, which must not unwind.
+    pub const fn new(runs: extern "C" fn(*mut c_void)) -> AtThreadEnd {
+        AtThreadEnd { runs, key: OnceLock::new() }
     }
-    KEY.get().map_or(Ok(()), |key| {
+
+    /// Has the function run when the calling thread ends; again, if it runs just now.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `ENOMEM`: there are too many such functions, or no memory.
+    pub fn of_this_thread(&self) -> Result<(), Errno> {
+        if self.key.get().is_none() {
+            let mut key = 0;
+            let runs: unsafe extern "C" fn(*mut c_void) = self.runs;
+            // SAFETY: `key` is a live local; the function lives as long as the library.
+            check(unsafe { libc::pthread_key_create(&raw mut key, Some(runs)) })?;
+            let _ = self.key.set(key); // of two at a time one is not used
+        }
+        let Some(key) = self.key.get().copied() else { return Ok(()) };
         // SAFETY: a key that is never deleted; its value is only told from null.
-        check(unsafe { libc::pthread_setspecific(*key, core::ptr::without_provenance(1)) })
-    })
+        unsafe {
+            if libc::pthread_getspecific(key).is_null() {
+                check(libc::pthread_setspecific(key, core::ptr::without_provenance(1)))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The C library's functions for threads return the error itself.

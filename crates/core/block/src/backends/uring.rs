@@ -104,8 +104,8 @@ impl Uring {
     /// Tells whether the kernel's rings can wait on a word of memory (Linux 6.7): by making one, on
     /// another thread, because its end interrupts the waits of its maker.
     pub fn waits_on_words() -> bool {
-        let ring = || Ring::new(1, Issuer::Any);
-        aside(|| ring().is_ok_and(|ring| ring.supports(opcode::FutexWait::CODE))).unwrap_or(false)
+        let can = |ring: Ring| ring.supports(opcode::FutexWait::CODE);
+        aside(move || Ring::new(1, Issuer::Any).is_ok_and(can)).unwrap_or(false)
     }
 
     /// Creates a ring for up to `depth` bios in flight (1 to 8192), which a wake-up reaches by a

@@ -1,10 +1,10 @@
 //! Is the kernel's native AIO usable? A context is made and a file is read through it.
 
-use super::{Detail, Probe, Refusal, check_read, test_file};
+use super::{Detail, Probe, Refusal, STACK_BYTES, check_read, test_file};
 use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
 use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
-use nowait_sys::{Errno, thread};
+use nowait_sys::{Errno, own_thread, thread};
 
 /// A read of 16 bytes of memory that takes this long will not end.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -44,9 +44,8 @@ fn attempt() -> Result<Vec<Detail>, Refusal> {
 /// RCU grace periods.
 fn destroy(context: AioContext) {
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-    let builder = std::thread::Builder::new().name("nowait-probe".to_owned());
     // Without a thread the closure is dropped here, and the context with it.
-    let _ = builder.stack_size(64 << 10).spawn(move || drop(context));
+    let _ = own_thread::start("nowait-probe", STACK_BYTES, move || drop(context));
     thread::swap_signal_mask(mask);
 }
 

@@ -1,8 +1,8 @@
 //! Are threads usable, and can they hold files of their own?
 
-use super::{CONTENT, Detail, Probe, Refusal, check_read, test_file};
+use super::{CONTENT, Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::file::{IoVec, preadv2};
-use nowait_sys::{Errno, Fd, fdtable, poll, thread, time::Deadline};
+use nowait_sys::{Errno, Fd, fdtable, poll, time::Deadline};
 
 /// A file sent to a thread that takes this long will not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -37,15 +37,8 @@ fn attempt() -> Result<Findings, Refusal> {
     // The numbers stay low: a private table is emptied below and above the one it keeps.
     let (near, far) = fdtable::channel().map_err(|errno| Refusal::diagnose("socketpair", errno))?;
     let sent = send_file(near.raw());
-    // Our threads take no signals of the application; a new one starts with its maker's mask.
-    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let number = far.raw();
-    let spawned = std::thread::Builder::new()
-        .name("nowait-probe".to_owned())
-        .spawn(move || look(number, sent));
-    thread::swap_signal_mask(mask);
-    let handle = spawned.map_err(|error| Refusal::diagnose("clone", Errno::from(error)))?;
-    handle.join().map_err(|_| Refusal::diagnose("clone", Errno::IO))
+    aside(move || look(number, sent)).map_err(|errno| Refusal::diagnose("clone", errno))
 }
 
 fn send_file(channel: i32) -> Result<(), Refusal> {

@@ -2,8 +2,11 @@
 
 use core::time::Duration;
 use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::{Errno, own_thread::OwnThread, time::Deadline};
-use std::thread::JoinHandle;
+use nowait_sys::{
+    Errno,
+    own_thread::{OwnHandle, OwnThread, STACK_BYTES},
+    time::Deadline,
+};
 
 /// The thread, and what it sleeps on.
 #[derive(Default)]
@@ -14,7 +17,7 @@ pub(crate) struct Helper {
 
 #[derive(Default)]
 struct State {
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnHandle>,
     stops: bool,
 }
 
@@ -28,7 +31,6 @@ impl Helper {
         name: &str,
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), Errno> {
-        const STACK_BYTES: usize = 256 << 10;
         let mut state = self.state.lock();
         if state.thread.is_none() && !state.stops {
             state.thread = Some(OwnThread::spawn(name, STACK_BYTES, body)?);
@@ -68,7 +70,7 @@ impl Helper {
         let thread = state.thread.take();
         drop(state);
         if let Some(thread) = thread {
-            let _ = thread.join();
+            thread.join();
         }
     }
 

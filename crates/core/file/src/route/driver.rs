@@ -8,7 +8,7 @@ use super::{Place, Plug};
 use crate::{
     Context, Engine,
     context::LastTick,
-    engine::section::Section,
+    engine::{section::Section, starter::Starter},
     hold::{self, BothTables},
     request::FileOperation,
     turn::{Loop, Next},
@@ -17,11 +17,13 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{Bio, BlockBackend, Completion, Fair};
 use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, own_thread::OwnThread, thread, time::Deadline};
-use std::{
-    sync::{Arc, OnceLock, Weak, mpsc},
-    thread::JoinHandle,
+use nowait_sys::{
+    Errno,
+    own_thread::{OwnHandle, OwnThread, STACK_BYTES},
+    thread,
+    time::Deadline,
 };
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
 /// the throughput of whole batches for buffered reads).
@@ -64,7 +66,7 @@ pub struct Driver {
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
-    handle: Mutex<Option<JoinHandle<()>>>,
+    handle: Mutex<Option<OwnHandle>>,
 }
 
 impl Driver {
@@ -176,7 +178,7 @@ impl Driver {
         self.wake();
         let handle = self.handle.lock().take();
         if let Some(handle) = handle {
-            let _ = handle.join();
+            handle.join();
         }
     }
 
@@ -238,39 +240,28 @@ pub(crate) fn new_loop(
 }
 
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
-pub(crate) fn spawn(
-    engine: Arc<Engine>,
-    counter: Option<Arc<BothTables>>,
-    ready: mpsc::Sender<Result<(), Errno>>,
-) {
-    let (failed, owner) = (ready.clone(), engine.clone());
+pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, starter: Starter) {
+    let owner = engine.clone();
     let Some(driver) = owner.driver() else { return };
     // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
     let mut handle = driver.handle.lock();
-    let spawned = std::thread::Builder::new()
-        .name("nowait-driver".to_owned())
-        .stack_size(256 << 10)
-        .spawn(move || {
-            let _own = OwnThread::begin();
-            thread::never_preempt_on_wakeup();
-            hold::enter_engine_table();
-            let Some(driver) = engine.driver() else { return };
-            match new_loop(&engine, driver, counter) {
-                Ok(mut run) => {
-                    let _ = ready.send(Ok(()));
-                    // Of all its turns: it does not sleep while the list has something.
-                    let section = Section::enter(&engine);
-                    run.run();
-                    drop(section);
-                    driver.give_up(run);
-                }
-                Err(errno) => drop(ready.send(Err(errno))),
+    let spawned = OwnThread::spawn("nowait-driver", STACK_BYTES, move || {
+        thread::never_preempt_on_wakeup();
+        hold::enter_engine_table();
+        let Some(driver) = engine.driver() else { return };
+        match new_loop(&engine, driver, counter) {
+            Ok(mut run) => {
+                starter.ended(Ok(()));
+                // Of all its turns: it does not sleep while the list has something.
+                let section = Section::enter(&engine);
+                run.run();
+                drop(section);
+                driver.give_up(run);
             }
-        });
-    match spawned {
-        Ok(spawned) => *handle = Some(spawned),
-        Err(_) => drop(failed.send(Err(Errno::AGAIN))),
-    }
+            Err(errno) => starter.ended(Err(errno)),
+        }
+    });
+    *handle = spawned.ok();
 }
 
 /// Requests that wait for the driver.

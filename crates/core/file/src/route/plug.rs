@@ -2,10 +2,11 @@
 
 use super::Route;
 use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
+use core::{cell::Cell, ffi::c_void, mem::ManuallyDrop};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, thread};
-use std::{cell::Cell, collections::VecDeque, sync::Arc};
+use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, own_thread::AtThreadEnd, thread};
+use std::{collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +46,26 @@ pub struct Plug {
 }
 
 thread_local! {
-    /// The plug of this thread's last run, kept for its memory.
-    static SPARE: Cell<Option<Box<Plug>>> = const { Cell::new(None) };
+    /// The plug of this thread's last run, kept for its memory. Without a destructor: see
+    /// [`AtThreadEnd`].
+    static SPARE: ManuallyDrop<Cell<Option<Box<Plug>>>> =
+        const { ManuallyDrop::new(Cell::new(None)) };
+}
+
+static END: AtThreadEnd = AtThreadEnd::new(thread_ends);
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    drop(take_spare());
+}
+
+fn take_spare() -> Option<Box<Plug>> {
+    SPARE.with(|spare| spare.take())
 }
 
 impl Plug {
     /// Takes this thread's spare plug, or makes one, for a run at `place`.
     pub fn take(engine: &Arc<Engine>, place: Place) -> Box<Plug> {
-        // A thread that is ending has no spare any more.
-        match SPARE.try_with(Cell::take).ok().flatten() {
+        match take_spare() {
             Some(plug) if Arc::ptr_eq(&plug.engine, engine) && plug.place == place => plug,
             _ => Box::new(Plug::new(engine.clone(), place)),
         }
@@ -61,15 +73,14 @@ impl Plug {
 
     /// Keeps an empty plug for this thread's next run.
     pub fn put_back(plug: Box<Plug>) {
-        if plug.is_empty() {
-            let _ = SPARE.try_with(|spare| spare.set(Some(plug)));
+        if plug.is_empty() && END.of_this_thread().is_ok() {
+            SPARE.with(|spare| spare.set(Some(plug)));
         }
     }
 
     /// Drops this thread's spare plug if it is one of `engine`, which it keeps alive.
     pub fn drop_spare(engine: &Arc<Engine>) {
-        let spare = SPARE.try_with(Cell::take).ok().flatten();
-        if let Some(plug) = spare.filter(|plug| !Arc::ptr_eq(&plug.engine, engine)) {
+        if let Some(plug) = take_spare().filter(|plug| !Arc::ptr_eq(&plug.engine, engine)) {
             Plug::put_back(plug);
         }
     }

@@ -17,20 +17,23 @@ use core::sync::atomic::{
 };
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno, fork::ForkMark, futex, own_thread::OwnThread, thread as sys_thread, time::Deadline,
+    Errno,
+    fork::ForkMark,
+    futex,
+    own_thread::{self, OwnHandle, OwnThread, STACK_BYTES},
+    thread as sys_thread,
+    time::Deadline,
 };
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    thread::{Builder, JoinHandle},
 };
 
 /// How long a worker stays idle when another one is idle too.
 const IDLE_NS_MAX: u64 = 3_000_000_000;
 /// How many bios of one lane run before others have their turn.
 const LANE_TURN: usize = 32;
-const STACK_BYTES: usize = 256 << 10;
 
 type FirstTask = Box<dyn FnOnce() + Send>;
 
@@ -55,7 +58,7 @@ struct State {
     workers: usize,
     starting: usize,
     started_total: usize,
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<OwnHandle>,
     /// Threads whose handle will join `handles` soon.
     spawning: usize,
     closing: bool,
@@ -252,7 +255,6 @@ impl Pool {
     }
 
     fn join(&self) {
-        let me = std::thread::current().id();
         // Workers may start others until they have seen `closing`: hence one by one.
         loop {
             let mut state = self.state.lock();
@@ -262,8 +264,8 @@ impl Pool {
                 None if spawning > 0 => std::thread::yield_now(),
                 None => return,
                 // Called from inside a worker: it ends by itself.
-                Some(handle) if handle.thread().id() == me => {}
-                Some(handle) => drop(handle.join()),
+                Some(handle) if handle.is_this() => {}
+                Some(handle) => handle.join(),
             }
         }
     }
@@ -272,7 +274,7 @@ impl Pool {
     fn start_worker(self: &Arc<Pool>, first: Option<FirstTask>) -> Result<(), Errno> {
         let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
         let pool = self.clone();
-        let started = self.spawn(name, move || pool.work(first));
+        let started = self.spawn(&name, move || pool.work(first));
         if started.is_err() {
             let mut state = self.state.lock();
             state.workers -= 1;
@@ -281,14 +283,14 @@ impl Pool {
         started
     }
 
-    fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
         let mask = sys_thread::swap_signal_mask(sys_thread::ALL_SIGNALS);
         self.state.lock().spawning += 1;
-        let handle = Builder::new().name(name).stack_size(STACK_BYTES).spawn(body);
+        let handle = own_thread::start(name, STACK_BYTES, body);
         sys_thread::swap_signal_mask(mask);
         let mut state = self.state.lock();
         state.spawning -= 1;
-        handle.map(|handle| state.handles.push(handle)).map_err(Errno::from)
+        handle.map(|handle| state.handles.push(handle))
     }
 
     /// The life of one worker.
@@ -464,7 +466,7 @@ impl Pool {
 
     fn start_watcher(self: &Arc<Pool>, poll_set: Arc<PollSet>, batch: &mut Vec<Completion>) {
         let pool = self.clone();
-        let started = self.spawn(format!("{}-poll", self.name), move || {
+        let started = self.spawn(&format!("{}-poll", self.name), move || {
             let _own = OwnThread::begin();
             sys_thread::never_preempt_on_wakeup();
             (pool.each)();
@@ -511,11 +513,10 @@ impl Pool {
     }
 
     fn leave(&self) {
-        let me = std::thread::current().id();
         let mut state = self.state.lock();
         state.workers -= 1;
         if !state.closing {
-            state.handles.retain(|handle| handle.thread().id() != me);
+            state.handles.retain(|handle| !handle.is_this());
         }
     }
 }

@@ -1,0 +1,176 @@
+//! Threads made by pthread_create(3) itself.
+//!
+//! std's threads call malloc as they begin, for what they run at their end. glibc ends the process
+//! where that fails, and reserves 64 MiB of addresses for each thread that calls malloc, which
+//! would be missing to a program under RLIMIT_AS. A thread that is started here calls malloc only
+//! if its body does.
+
+use crate::{Errno, thread};
+use core::{ffi::c_void, mem::MaybeUninit, ptr::null_mut};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The stack of a thread that runs no function of the program.
+pub const STACK_BYTES: usize = 256 << 10;
+
+/// A thread to be joined, by [`OwnHandle::join`]; dropped, it goes on by itself.
+#[derive(Debug)]
+pub struct OwnHandle(libc::pthread_t);
+
+impl OwnHandle {
+    /// Waits for the end of the thread.
+    pub fn join(self) {
+        // SAFETY: a thread that was neither joined nor detached.
+        unsafe { libc::pthread_join(self.0, null_mut()) };
+        core::mem::forget(self);
+    }
+
+    /// Tells whether it is the calling thread.
+    pub fn is_this(&self) -> bool {
+        // SAFETY: no memory is involved.
+        self.0 == unsafe { libc::pthread_self() }
+    }
+}
+
+impl Drop for OwnHandle {
+    fn drop(&mut self) {
+        // SAFETY: as in `join`.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+type Body = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread with so large a stack. A panic of `body` ends the thread, and only that.
+///
+/// # Errors
+/// `EAGAIN`: there can be no thread, or there is no memory for it. Source: pthread_create(3).
+pub fn start(
+    name: &str,
+    stack_bytes: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<OwnHandle, Errno> {
+    let mut short = [0u8; NAME_MAX];
+    let len = name.len().min(NAME_MAX - 1);
+    short[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let body: Body = Box::new(move || {
+        // SAFETY: the calling thread; a string that ends with a zero.
+        unsafe { libc::pthread_setname_np(libc::pthread_self(), short.as_ptr().cast()) };
+        body();
+    });
+    let body = Box::into_raw(Box::new(body));
+    created(stack_bytes, body).map(OwnHandle).map_err(|_| {
+        // SAFETY: no thread has begun with it.
+        drop(unsafe { Box::from_raw(body) });
+        Errno::AGAIN
+    })
+}
+
+/// The kernel's TASK_COMM_LEN, with the zero.
+const NAME_MAX: usize = 16;
+
+fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> {
+    let mut attributes = MaybeUninit::uninit();
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: live locals, initialized before they are read; `body` is the new thread's.
+    unsafe {
+        if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
+            return Err(libc::ENOMEM);
+        }
+        let stack_bytes = stack_bytes.next_multiple_of(4096) + thread_locals_bytes();
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_bytes);
+        let made = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, body.cast());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        if made == 0 { Ok(thread.assume_init()) } else { Err(made) }
+    }
+}
+
+/// Returns what glibc takes from a stack for thread-local memory, which may be much in a large
+/// program.
+fn thread_locals_bytes() -> usize {
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    {
+        type MinStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+        // SAFETY: a string; the function has this type since glibc 2.15.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        if !found.is_null() {
+            // SAFETY: as above; it does not look at the attributes.
+            let least =
+                unsafe { core::mem::transmute::<*mut c_void, MinStack>(found)(core::ptr::null()) };
+            return least.saturating_sub(libc::PTHREAD_STACK_MIN).next_multiple_of(4096);
+        }
+    }
+    0
+}
+
+extern "C" fn run(body: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` has made it, and given it to this thread.
+    let body = unsafe { Box::from_raw(body.cast::<Body>()) };
+    // The panic's message is on standard error.
+    let _ = catch_unwind(AssertUnwindSafe(body));
+    null_mut()
+}
+
+/// Leaves stacks for `count` threads with glibc, which keeps those of threads that have ended: a
+/// thread that starts with one of them needs no malloc for its thread-local memory. For those that
+/// threads of the library start.
+pub fn leave_stacks(count: usize) {
+    if !cfg!(target_env = "gnu") {
+        return;
+    }
+    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock();
+    let waiting = || {
+        let gate = gate.clone();
+        start("nowait-stack", STACK_BYTES, move || drop(gate.lock())).ok()
+    };
+    // All at a time: each has a stack of its own.
+    let threads: Vec<_> = (0..count).map_while(|_| waiting()).collect();
+    drop(closed);
+    threads.into_iter().for_each(OwnHandle::join);
+    thread::swap_signal_mask(mask);
+}
+
+/// Runs `work` on a thread of its own, and waits for it.
+///
+/// # Errors
+/// Those of [`start`]. `EIO`: it panicked.
+pub fn aside<T: Send + 'static>(
+    name: &str,
+    stack_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Errno> {
+    let done = Arc::new(Mutex::new(None));
+    let place = done.clone();
+    let keeps = move || *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(work());
+    start(name, stack_bytes, keeps)?.join();
+    let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+    done.ok_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STACK: usize = 64 << 10;
+
+    #[test]
+    fn a_thread_runs_its_body_by_its_name_and_a_panic_stays_in_it() {
+        let name = || {
+            let mut name = [0u8; NAME_MAX];
+            let at = name.as_mut_ptr().cast();
+            // SAFETY: a live local of that size.
+            unsafe { libc::pthread_getname_np(libc::pthread_self(), at, NAME_MAX) };
+            name
+        };
+        let found = aside("nowait-test-with-a-long-name", STACK, name).unwrap();
+        assert_eq!(&found, b"nowait-test-wit\0");
+        assert_eq!(aside("nowait-test", STACK, || panic!("injected")), Err::<(), _>(Errno::IO));
+        let handle = start("nowait-test", STACK, || ()).unwrap();
+        assert!(!handle.is_this());
+        handle.join();
+    }
+}
