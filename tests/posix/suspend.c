@@ -116,6 +116,41 @@ CASE(aio_suspend, a_time_far_away_is_a_long_wait, NOWAIT)
 	pthread_join(thread, NULL);
 }
 
+/* Ends reads of a pipe, each with a notice by a signal, and waits for each by `wait`: the signal
+ * was sent when that returns. */
+static void await_with_notices(void (*wait)(struct aiocb *block))
+{
+	int ends[2];
+	struct aiocb block = waiting_read(ends);
+
+	block_signal(SIGUSR1);
+	by_signal(&block, SIGUSR1, 1);
+	for (int i = 0; i < 2000; i++) {
+		EQUAL(aio_read(&block), 0);
+		EQUAL(write(ends[1], "x", 1), 1);
+		wait(&block);
+		CHECK(is_pending(SIGUSR1));
+		take_signal(SIGUSR1);
+	}
+}
+
+static void suspend(struct aiocb *block)
+{
+	const struct aiocb *list[] = { block };
+
+	EQUAL(aio_suspend(list, 1, NULL), 0);
+}
+
+CASE(aio_suspend, returns_when_the_notice_was_sent, CONFORMING) { await_with_notices(suspend); }
+
+static void look(struct aiocb *block)
+{
+	while (aio_error(block) == EINPROGRESS)
+		continue;
+}
+
+CASE(aio_error, shows_the_end_when_the_notice_was_sent, CONFORMING) { await_with_notices(look); }
+
 /* Interrupts the main thread until told to stop: a signal before its sleep is no signal. */
 static volatile bool stop;
 

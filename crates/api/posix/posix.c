@@ -39,6 +39,7 @@ extern unsigned nowait_waiter_claim(void) HIDDEN;
 extern void nowait_waiter_give_back(unsigned slot) HIDDEN;
 extern const unsigned *nowait_waiter_word(unsigned slot) HIDDEN;
 extern bool nowait_waiter_arm(const struct aiocb *const *list, size_t len, unsigned slot) HIDDEN;
+extern void nowait_await_notice(const struct aiocb *block) HIDDEN;
 extern int nowait_notifier_must_come(void) HIDDEN;
 extern void nowait_notifier_comes_not(void) HIDDEN;
 extern int nowait_notifier_take(bool is_new, struct call *call) HIDDEN;
@@ -214,10 +215,16 @@ static void asks(void)
 		__atomic_store_n(&nowait_asked, true, __ATOMIC_RELAXED);
 }
 
+/* A request is over when its notice was sent, too. */
 static int error_of(const struct aiocb *block)
 {
+	int error;
+
 	asks();
-	return __atomic_load_n(&block->__error_code, __ATOMIC_ACQUIRE);
+	error = __atomic_load_n(&block->__error_code, __ATOMIC_ACQUIRE);
+	if (error != EINPROGRESS)
+		nowait_await_notice(block);
+	return error;
 }
 
 int aio_error(const struct aiocb *block) { return error_of(block); }
@@ -317,6 +324,8 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 		return (int)checked(-EAGAIN);
 	type = asynchronous_cancel_off();
 	ret = wait_for_one(list, (size_t)len, timeout ? &until : NULL);
+	if (ret == 0)
+		is_any_over(list, (size_t)len);
 	asynchronous_cancel_back(type);
 	return (int)checked(ret == -ETIMEDOUT ? -EAGAIN : ret);
 }

@@ -124,6 +124,14 @@ pub unsafe extern "C-unwind" fn nowait_waiter_arm(
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
 }
 
+/// Waits until the notice of a request, whose outcome the caller has seen, was sent.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_await_notice(block: usize) {
+    if let Some(posix) = Posix::existing() {
+        posix.await_notice(block);
+    }
+}
+
 // --- threads that call the application ----------------------------------------------------------
 
 /// Tells whether a thread must be made for the application's functions: the caller has promised it.

@@ -22,5 +22,6 @@ pub mod notice;
 pub mod notifiers;
 pub mod posix;
 pub mod submit;
+pub mod tellings;
 
 pub use posix::Posix;

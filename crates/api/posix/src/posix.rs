@@ -4,6 +4,7 @@ use crate::{
     aiocb::Block,
     notice::{Ending, Notice},
     notifiers::Notifiers,
+    tellings::Tellings,
 };
 use core::{
     cmp::Reverse,
@@ -15,7 +16,7 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
-    futex,
+    futex, inside,
     mistake::{self, Mistake},
     signal,
     time::Deadline,
@@ -48,6 +49,7 @@ pub struct Shared {
     process: &'static Process,
     in_flight: Mutex<Table>,
     notifiers: Notifiers,
+    tellings: Tellings,
     /// Kept while the process may be about to become another program.
     kept: Mutex<Vec<Notice>>,
 }
@@ -121,6 +123,7 @@ impl Posix {
             process,
             in_flight: Mutex::default(),
             notifiers: Notifiers::default(),
+            tellings: Tellings::default(),
             kept: Mutex::default(),
         });
         let ends = shared.clone();
@@ -136,6 +139,18 @@ impl Posix {
     /// Returns the threads that call the application's functions.
     pub fn notifiers(&self) -> &Notifiers {
         &self.shared.notifiers
+    }
+
+    /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
+    /// sent. Takes no lock and no memory: signal handlers call it.
+    pub fn await_notice(&self, address: usize) {
+        let tellings = &self.shared.tellings;
+        // A handler that interrupts the sender would wait for itself. A child that no handler of
+        // fork(2) saw has no sender.
+        let may_wait = || !inside::is_interrupted() && Process::of_caller().is_some();
+        if tellings.is_telling(address) && may_wait() {
+            tellings.wait(address);
+        }
     }
 
     /// Tells what was kept back: the process did not become another program.
@@ -180,7 +195,7 @@ impl Shared {
         self.end(block, ending, result);
     }
 
-    /// Ends a request: the outcome first, then the waiting threads, then the notice.
+    /// Ends a request: the outcome first, then the notice, then the waiting threads, as in glibc.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -191,6 +206,7 @@ impl Shared {
             // Raised here if the write was tried here, with signals blocked.
             signal::take_back(errno);
         }
+        let telling = ending.is_some().then(|| self.tellings.begin(block.address()));
         // Both under the lock: aio_cancel sees a request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
@@ -204,12 +220,13 @@ impl Shared {
         }
         let slots = block.finish(result);
         drop(in_flight);
+        if let Some(ending) = ending {
+            ending.tell(self);
+        }
+        drop(telling);
         SLEEPERS.wake(slots);
         if let Some(watch) = request.and_then(|request| request.watch) {
             watch.ended(result);
-        }
-        if let Some(ending) = ending {
-            ending.tell(self);
         }
     }
 

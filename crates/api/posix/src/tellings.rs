@@ -1,0 +1,108 @@
+//! Notices that are being sent.
+//!
+//! glibc stores the outcome of a request and sends its notice under one lock, which aio_error,
+//! aio_suspend and lio_listio take: none of them returns between the two. Here they wait without a
+//! lock, because signal handlers call them. The block cannot tell that its notice is still being
+//! sent: as soon as its outcome is visible, the program may free it.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use nowait_sys::{futex, time::Deadline};
+
+const BUCKETS: usize = 64;
+/// A thread sleeps until the bucket is empty.
+const IS_AWAITED: u32 = 1 << 31;
+
+/// How many notices are being sent, by the addresses of their blocks. Blocks that share a bucket
+/// are waited for together, which takes no longer than to send a notice.
+#[derive(Debug)]
+pub struct Tellings([AtomicU32; BUCKETS]);
+
+impl Default for Tellings {
+    fn default() -> Tellings {
+        Tellings([const { AtomicU32::new(0) }; BUCKETS])
+    }
+}
+
+/// A notice that is being sent, until this is dropped.
+#[must_use]
+pub struct Telling<'a>(&'a AtomicU32);
+
+impl Tellings {
+    /// Begins to send the notice of the block at `address`, whose outcome is not visible yet.
+    pub fn begin(&self, address: usize) -> Telling<'_> {
+        let bucket = self.bucket(address);
+        // The store of the outcome, which follows, releases this.
+        bucket.fetch_add(1, Relaxed);
+        Telling(bucket)
+    }
+
+    /// Tells whether the notice of the block at `address`, whose outcome the caller has seen, may
+    /// still be being sent.
+    pub fn is_telling(&self, address: usize) -> bool {
+        self.bucket(address).load(Acquire) != 0
+    }
+
+    /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
+    /// sent.
+    pub fn wait(&self, address: usize) {
+        let bucket = self.bucket(address);
+        loop {
+            let now = bucket.load(Acquire);
+            if now == 0 {
+                return;
+            }
+            let awaited = now | IS_AWAITED;
+            if bucket.compare_exchange(now, awaited, Acquire, Relaxed).is_ok() {
+                let _ = futex::wait(bucket, awaited, Deadline::NEVER);
+            }
+        }
+    }
+
+    fn bucket(&self, address: usize) -> &AtomicU32 {
+        // Blocks have 168 bytes; those of an array are in buckets of their own.
+        &self.0[address / 128 % BUCKETS]
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if self.0.fetch_sub(1, Release) == IS_AWAITED | 1
+            && self.0.compare_exchange(IS_AWAITED, 0, Relaxed, Relaxed).is_ok()
+        {
+            futex::wake(self.0, u32::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
+    fn who_waits_returns_when_all_notices_of_the_bucket_are_sent() {
+        const ADDRESS: usize = 4096;
+        let (tellings, sent) = (Tellings::default(), AtomicU32::new(0));
+        tellings.wait(ADDRESS);
+        for _ in 0..1000 {
+            sent.store(0, Relaxed);
+            let both = [tellings.begin(ADDRESS), tellings.begin(ADDRESS + BUCKETS * 128)];
+            assert!(tellings.is_telling(ADDRESS) && !tellings.is_telling(ADDRESS + 128));
+            thread::scope(|scope| {
+                for telling in both {
+                    scope.spawn(|| {
+                        sent.fetch_add(1, Relaxed);
+                        drop(telling);
+                    });
+                }
+                tellings.wait(ADDRESS);
+                assert_eq!(sent.load(Relaxed), 2);
+            });
+            assert_eq!(tellings.bucket(ADDRESS).load(Relaxed), 0);
+        }
+    }
+}
