@@ -18,6 +18,7 @@
 //! | `NOWAIT_SKIPS` | a file to which each skip is appended |
 //! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs every program, see `disturber.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
+//! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
 //! | `NOWAIT_ROUNDS` | how many rounds each case of `borders` has, default few, 10,000 at full length |
 
 // Builders of a test support crate: a forgotten call shows at once.

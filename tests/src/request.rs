@@ -18,7 +18,12 @@ pub struct Request {
     memory: Vec<u8>,
     start: usize,
     len: usize,
+    /// Parts of the buffer, if the request has a vector.
+    parts: Vec<libc::iovec>,
 }
+
+// SAFETY: the addresses are those of `memory`, which moves with the request and stays in place.
+unsafe impl Send for Request {}
 
 /// A request that completed.
 #[derive(Debug)]
@@ -57,7 +62,7 @@ impl Request {
             offset: offset as i64,
             ..Iocb::default()
         };
-        Self { iocb, memory, start, len }
+        Self { iocb, memory, start, len, parts: Vec::new() }
     }
 
     /// A write of `bytes` at `offset`.
@@ -92,11 +97,33 @@ impl Request {
         self
     }
 
+    /// The same, with a buffer that is full of `byte` before.
+    pub fn filled(mut self, byte: u8) -> Self {
+        self.memory.fill(byte);
+        self
+    }
+
+    /// The same read or write, with a vector of parts of `len` bytes each; the last may be shorter.
+    pub fn in_parts(mut self, len: usize) -> Self {
+        let bytes = &mut self.memory[self.start..][..self.len];
+        let part =
+            |it: &mut [u8]| libc::iovec { iov_base: it.as_mut_ptr().cast(), iov_len: it.len() };
+        self.parts = bytes.chunks_mut(len).map(part).collect();
+        self.iocb.opcode = if self.iocb.opcode == aio::PREAD { aio::PREADV } else { aio::PWRITEV };
+        (self.iocb.buffer, self.iocb.bytes) = (self.parts.as_ptr() as u64, self.parts.len() as u64);
+        self
+    }
+
     /// The same, announcing its completion on an eventfd.
     pub fn eventfd(mut self, fd: BorrowedFd<'_>) -> Self {
         self.iocb.flags |= aio::FLAG_RESFD;
         self.iocb.eventfd = fd.as_raw_fd() as u32;
         self
+    }
+
+    /// The buffer, for calls without libaio.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.len]
     }
 
     /// The buffer.

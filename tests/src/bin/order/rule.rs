@@ -1,0 +1,96 @@
+//! The order that the kernel's own AIO keeps among requests in flight on one file.
+//!
+//! A request takes effect before those that are submitted after it: its bytes, and where the file
+//! ends. On btrfs and tmpfs that is all. On ext4 and xfs there are exceptions.
+//!
+//! **A direct write that allocates**, into a hole, into what fallocate(2) has reserved, or beyond
+//! the end of the file, until its event:
+//!
+//! | exception | ext4 | xfs |
+//! |---|---|---|
+//! | a read of the same bytes may find what was there before | unless the write makes the file longer | yes |
+//! | a buffered write to a part of one of its pages may take its other bytes out of that page | likewise | yes |
+//! | the file ends where it did: reads end there, appends begin there | no | yes |
+//!
+//! **io_submit of more than two requests** keeps direct ones back until all have begun, or it
+//! sleeps. These have no order with those after them in the same call.
+//!
+//! **Several threads**: a direct request has no order with any other until its event. A buffered
+//! one takes effect before those whose io_submit begins when its own has returned.
+//!
+//! Where a direct write and a buffered write to a part of one of its pages have no order, the
+//! latter may take the direct write's other bytes out of that page.
+//!
+//! The kernel itself fails some requests with EIO: a sync after a buffered write to a page of a
+//! direct write in flight, because it could not drop the page when the direct write ended; on xfs a
+//! direct read that meets blocks beyond the old end that a buffered write has reserved.
+//!
+//! In all other cases two direct requests reach the device in the order of submission. The device
+//! decides then: a loop device and the disk of a virtual machine keep the order.
+//!
+//! Found by `order pairs` and `order run` with the system's libaio on Linux 6.18.
+
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Which exceptions there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// None.
+    Strict,
+    /// Those of ext4.
+    Ext4,
+    /// Those of xfs.
+    Xfs,
+}
+
+impl Rule {
+    /// Returns the rule of the file system that a folder is in.
+    pub(crate) fn of(folder: &Path) -> Self {
+        const XFS: i64 = 0x5846_5342;
+        let path = CString::new(folder.as_os_str().as_bytes()).expect("a path");
+        let mut found = MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: a live string, and room for the answer.
+        let rc = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) };
+        assert_eq!(rc, 0, "statfs of {}", folder.display());
+        // SAFETY: the call succeeded and has filled it.
+        match unsafe { found.assume_init() }.f_type {
+            libc::EXT4_SUPER_MAGIC => Self::Ext4,
+            XFS => Self::Xfs,
+            _ => Self::Strict,
+        }
+    }
+
+    /// Returns `true` if the exceptions concern a direct write that allocates, and `grows` the file
+    /// or not.
+    pub(crate) fn excepts(self, grows: bool) -> bool {
+        match self {
+            Self::Strict => false,
+            Self::Ext4 => !grows,
+            Self::Xfs => true,
+        }
+    }
+
+    /// Returns `true` if a direct write makes the file longer at its event only.
+    pub(crate) fn lengthens_late(self) -> bool {
+        self == Self::Xfs
+    }
+
+    /// Returns `true` if io_submit of so many requests keeps direct ones back.
+    pub(crate) fn keeps_back(self, requests: usize) -> bool {
+        const AT_ONCE_MAX: usize = 2;
+        self != Self::Strict && requests > AT_ONCE_MAX
+    }
+
+    /// Returns `true` if a direct request has no order until its event when there are `threads`.
+    pub(crate) fn is_lost_among(self, threads: usize) -> bool {
+        self != Self::Strict && threads > 1
+    }
+
+    /// Returns `true` if a direct read up to `end` may fail with EIO; the file had `size` bytes.
+    pub(crate) fn fails_reads(self, end: u64, size: u64) -> bool {
+        self == Self::Xfs && end > size
+    }
+}

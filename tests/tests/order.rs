@@ -1,0 +1,57 @@
+//! Random requests that overlap take effect in the order that the kernel's AIO keeps, which
+//! `src/bin/order/rule.rs` describes.
+//!
+//! A seed decides everything but the order in which the system completes. `NOWAIT_SEED=17` begins
+//! there; `NOWAIT_REQUESTS` says how many requests each run has.
+
+use std::time::Duration;
+
+use nowait_tests::mount::{Kind, Mount};
+use nowait_tests::skip;
+use nowait_tests::subject::{Library, Subject};
+use nowait_tests::{for_each_subject, full};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_order");
+const REQUESTS: u64 = 5_000;
+const REQUESTS_FULL: u64 = 500_000;
+/// The two libraries carry out other scripts.
+const SEEDS_APART: u64 = 1 << 32;
+
+for_each_subject!(on_btrfs_requests_take_effect_in_order, btrfs, [libaio, preload]);
+for_each_subject!(on_tmpfs_requests_take_effect_in_order, tmpfs, [libaio, preload]);
+
+fn btrfs(subject: Subject) {
+    check(subject, Kind::Btrfs);
+}
+
+fn tmpfs(subject: Subject) {
+    check(subject, Kind::Tmpfs);
+}
+
+fn check(subject: Subject, kind: Kind) {
+    let Some(mount) = skip::unless(Mount::new(kind)) else { return };
+    let output = run(subject, &mount);
+    subject.assert_served(&output);
+}
+
+#[test]
+fn the_kernel_keeps_the_order_that_is_demanded() {
+    for kind in [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Tmpfs] {
+        let Some(mount) = skip::unless(Mount::new(kind)) else { return };
+        run(Subject::SYSTEM, &mount);
+    }
+}
+
+fn run(subject: Subject, mount: &Mount) -> nowait_tests::program::Output {
+    const HOURS: u64 = 3;
+    let usual = if full() { REQUESTS_FULL } else { REQUESTS };
+    let first = if subject.library == Library::Preload { SEEDS_APART } else { 0 };
+    let first = number("NOWAIT_SEED", first).to_string();
+    let program = subject.launch(PROGRAM).arg("run").arg(mount.path()).arg(first);
+    let program = program.arg(number("NOWAIT_REQUESTS", usual).to_string());
+    program.deadline(Duration::from_hours(HOURS)).succeed()
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
