@@ -17,6 +17,7 @@
 //! | `NOWAIT_DIST` | where the built files are, default `dist` of the workspace |
 //! | `NOWAIT_SKIPS` | a file to which each skip is appended |
 //! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs every program, see `disturber.rs` |
+//! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on every program, see `limiter.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
 //! | `NOWAIT_ROUNDS` | how many rounds each case of `borders` has, default few, 10,000 at full length |
@@ -37,6 +38,7 @@ pub mod guest;
 pub mod hang;
 pub mod harness;
 pub mod http;
+pub mod limiter;
 pub mod mount;
 pub mod pairwise;
 pub mod passing;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::disturber;
+use crate::limiter::{self, Limit};
 use crate::program::{Output, Program};
 use crate::report::Report;
 
@@ -65,6 +66,8 @@ pub struct Subject {
     pub cache: Cache,
     /// The seed of a thread that disturbs the program, see [`crate::disturber`].
     pub disturb: Option<u64>,
+    /// What it is limited to, see [`crate::limiter`].
+    pub limit: Option<Limit>,
 }
 
 impl Library {
@@ -136,6 +139,7 @@ impl Subject {
         submit: Submit::Auto,
         cache: Cache::Host,
         disturb: None,
+        limit: None,
     };
 
     /// The subject for this library and backend in this run; `None` if it is not part of it.
@@ -147,7 +151,8 @@ impl Subject {
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
         match only_library() {
             Some(Library::System) => {
-                return first.then_some(Self { disturb: disturber::seed(), ..Self::SYSTEM });
+                let (disturb, limit) = (disturber::seed(), Limit::of_this_run());
+                return first.then_some(Self { disturb, limit, ..Self::SYSTEM });
             }
             Some(other) if other != library => return None,
             _ => {}
@@ -156,12 +161,18 @@ impl Subject {
             return None;
         }
         let (submit, cache, disturb) = (Submit::Auto, Cache::Host, disturber::seed());
-        Some(Self { library, backend, submit, cache, disturb })
+        let limit = Limit::of_this_run();
+        Some(Self { library, backend, submit, cache, disturb, limit })
     }
 
     /// The same, disturbed by this seed; `None`: not at all.
     pub fn disturb(self, seed: Option<u64>) -> Self {
         Self { disturb: seed, ..self }
+    }
+
+    /// The same, with this limit.
+    pub fn limit(self, limit: Limit) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// The same, with this submit mode.
@@ -187,14 +198,17 @@ impl Subject {
         let program = Program::new(program);
         let preload = (self.library == Library::Preload).then(|| built("lib/libnowait_preload.so"));
         let disturber = self.disturb.map(|_| disturber::library());
-        let objects: Vec<_> = disturber.into_iter().chain(preload.as_deref()).collect();
-        let program = match (&objects[..], self.disturb) {
-            ([], _) => program,
-            (objects, seed) => {
-                let program = program.env("LD_PRELOAD", std::env::join_paths(objects).unwrap());
-                seed.into_iter().fold(program, |it, seed| it.env(disturber::SEED, seed.to_string()))
-            }
+        let limiter = self.limit.map(|_| limiter::library());
+        let objects = disturber.into_iter().chain(limiter).chain(preload.as_deref());
+        let objects = std::env::join_paths(objects).expect("paths without a colon");
+        let program = match objects.is_empty() {
+            true => program,
+            false => program.env("LD_PRELOAD", objects),
         };
+        let seed = self.disturb.map(|seed| (disturber::SEED, seed.to_string()));
+        let limit = self.limit.map(|limit| (limiter::VARIABLE, limit.name().to_owned()));
+        let wanted = seed.into_iter().chain(limit);
+        let program = wanted.fold(program, |it, (name, value)| it.env(name, value));
         let program = match self.library {
             Library::System => return program,
             Library::Libaio => {

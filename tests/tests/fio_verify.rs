@@ -8,6 +8,7 @@ use std::fs;
 use nowait_tests::direct;
 use nowait_tests::disturber;
 use nowait_tests::fio::{Job, Mode};
+use nowait_tests::limiter::Limit;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::pairwise;
 use nowait_tests::skip;
@@ -116,7 +117,8 @@ fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
         _ => {}
     }
     let (backend, submit) = (backends[row[2]], SUBMITS[row[7]]);
-    Some(Subject { library: wanted, backend, submit, cache, disturb: disturber::seed() })
+    let (disturb, limit) = (disturber::seed(), Limit::of_this_run());
+    Some(Subject { library: wanted, backend, submit, cache, disturb, limit })
 }
 
 fn job(row: &[usize]) -> Job {

@@ -12,6 +12,7 @@ use nowait_process::{
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},
+    allocator::reserve,
     confined::{self, Extra},
     fork, inside,
     time::{self, Deadline},
@@ -58,6 +59,9 @@ pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
     }
     // SAFETY: writing here is what the call is for; checked before anything is made.
     unsafe { memory::write(context_address, 0usize) }?;
+    if !reserve::is_whole() {
+        return Err(Errno::NOMEM);
+    }
     let address = Process::current().new_context(nr as u32)?;
     // SAFETY: as above.
     unsafe { memory::write(context_address, address) }?;
@@ -135,6 +139,9 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
 fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
+    if !reserve::is_there() {
+        return Err(Errno::AGAIN);
+    }
     let DecodedIocb { command, target } = decode(looks, iocb)?;
     match command.kind {
         Kind::Poll(_) => submission.submit(command, target),

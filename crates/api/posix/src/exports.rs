@@ -4,7 +4,7 @@ use crate::{
     Posix,
     aiocb::Block,
     cancel,
-    list::start_all,
+    list::{none_begins, start_all},
     notice::{Call, SigEvent},
     posix::{PRIO_DELTA_MAX, REQUESTS_MAX, SLEEPERS},
     submit,
@@ -71,10 +71,13 @@ pub unsafe extern "C-unwind" fn nowait_lio_listio(
     event: *const SigEvent,
 ) -> i32 {
     unsignalled(|| {
+        let mut all = Vec::new();
         // SAFETY: promised above.
-        let blocks = unsafe { blocks(list, len) }.collect::<Vec<_>>();
+        let listed = || unsafe { blocks(list, len) };
+        all.try_reserve_exact(len).map_err(|_| none_begins(listed(), Errno::AGAIN))?;
+        all.extend(listed());
         // SAFETY: promised above.
-        start_all(&blocks, unsafe { event.as_ref() }).map(|()| 0)
+        start_all(&all, unsafe { event.as_ref() }).map(|()| 0)
     })
 }
 

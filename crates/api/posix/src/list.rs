@@ -3,7 +3,7 @@
 use crate::{
     aiocb::Block,
     notice::{Group, Notice, SigEvent},
-    posix::{Posix, REQUESTS_MAX},
+    posix::{Posix, REQUESTS_MAX, SLEEPERS},
     submit::{Order, submit},
 };
 use nowait::Kind;
@@ -12,6 +12,14 @@ use nowait_sys::Errno;
 const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
+
+/// Leaves all of a list with the error, which is returned.
+pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
+    for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
+        SLEEPERS.wake(block.finish(Err(errno)));
+    }
+    errno
+}
 
 /// Starts the requests of `blocks`, whose outcome each block then has; `notice`, if any, is
 /// delivered when the last has ended. Waiting for that is the caller's.
@@ -23,10 +31,12 @@ pub fn start_all(blocks: &[Block], notice: Option<&SigEvent>) -> Result<(), Errn
     if blocks.len() > REQUESTS_MAX {
         return Err(Errno::INVAL);
     }
-    let posix = Posix::current()?;
+    let begun_not = |errno| none_begins(blocks.iter().copied(), errno);
+    let posix = Posix::current().map_err(begun_not)?;
+    let mut orders = Vec::new();
+    orders.try_reserve_exact(blocks.len()).map_err(|_| begun_not(Errno::AGAIN))?;
     let group = notice.map(|event| Group::new(Notice::of(event)));
     let mut outcome = Ok(());
-    let mut orders = Vec::with_capacity(blocks.len());
     for &block in blocks {
         let kind = match block.opcode() {
             LIO_READ => Kind::Read,

@@ -16,6 +16,7 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
+    allocator::reserve,
     futex, inside,
     mistake::{self, Mistake},
     signal,
@@ -107,6 +108,12 @@ impl Posix {
     /// # Errors
     /// `EAGAIN`: no descriptors, threads or memory for the engine now.
     pub fn current() -> Result<&'static Posix, Errno> {
+        if let Some(posix) = Posix::existing() {
+            return Ok(posix);
+        }
+        if !reserve::is_whole() {
+            return Err(Errno::AGAIN);
+        }
         let begin = |process| Ok(Box::new(Posix::begin(process)?) as Face);
         let face = Process::current().face(begin).map_err(|_| Errno::AGAIN)?;
         face.downcast_ref::<Posix>().ok_or(Errno::AGAIN)

@@ -13,6 +13,7 @@ use nowait_process::{
 };
 use nowait_sys::{
     Errno,
+    allocator::reserve,
     file::{self, IoVec},
     time,
 };
@@ -67,7 +68,9 @@ pub(crate) fn submit(
     for (index, order) in orders.enumerate() {
         let block = order.block;
         let result = match lowered_priority(block, order.kind) {
-            _ if index >= slots => refuse(posix, block, order.group, Errno::AGAIN),
+            _ if index >= slots || !reserve::is_there() => {
+                refuse(posix, block, order.group, Errno::AGAIN)
+            }
             0..=PRIO_DELTA_MAX => begin(posix, &mut looks, &mut submission, order, &mut started),
             _ => refuse(posix, block, order.group, Errno::INVAL),
         };

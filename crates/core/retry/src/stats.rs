@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hdrhistogram::Histogram;
-use nowait_sys::mutex::Mutex;
+use nowait_sys::mutex::{Mutex, MutexGuard};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -119,8 +119,9 @@ impl Stats {
         self.counters.as_ref()
     }
 
-    /// Returns a copy of the histogram of the time inside submit, in nanoseconds, if counting.
-    pub fn submit_histogram(&self) -> Option<Histogram<u64>> {
-        self.submit_ns.as_ref().map(|histogram| histogram.lock().clone())
+    /// Returns the histogram of the time inside submit, in nanoseconds, if counting: locked, as a
+    /// copy takes much memory.
+    pub fn submit_histogram(&self) -> Option<MutexGuard<'_, Histogram<u64>>> {
+        self.submit_ns.as_ref().map(Mutex::lock)
     }
 }

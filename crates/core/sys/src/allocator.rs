@@ -1,37 +1,44 @@
-//! An allocator that is independent of malloc.
+//! An allocator that is independent of malloc, and keeps memory aside for calls that have begun.
 //!
 //! A signal handler of the program may have interrupted malloc or free, whose lock then waits for
 //! the handler to return; and that may call `_exit`, or aio_suspend, and wait for a request. What
 //! the request takes and gives back on its way must not need that lock, on any thread.
 //!
-//! So the preload library takes its memory from a region of its own: pieces of 44 sizes, each with
-//! a list of free ones, which threads take from and give to without a lock. Larger ones are
-//! mappings. What was once taken for pieces stays: as much as is used at a time.
+//! So the libraries take their memory from the kernel: chunks of 128 KiB, cut into pieces of 44
+//! sizes, each size with a list of free pieces, which threads take from and give to without a lock.
+//! Larger ones are mappings. Chunks stay, as many as are used at a time; the first one is a part of
+//! the library, so that no program fails for what is read when the library is loaded.
+//!
+//! Most code cannot go on without the memory that it asks for. Where the kernel has none
+//! (RLIMIT_AS, RLIMIT_DATA, locked memory), it comes out of a [`reserve`], and each call that would
+//! begin something looks first whether that is large enough, and else refuses.
 
-use crate::{
-    memory::{map, unmap},
-    sys,
-};
+use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{
     alloc::{GlobalAlloc, Layout},
+    cell::UnsafeCell,
     ptr::null_mut,
     sync::atomic::{
-        AtomicU64, AtomicUsize,
+        AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
 };
 use std::alloc::System;
 
+pub mod reserve;
+
 /// The allocator of a library that lives in other people's processes.
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Addresses in the region are counted in units of so many bytes, by 32 bits.
+/// Pieces are counted in units of so many bytes, by 32 bits.
 const UNIT: usize = 16;
-const REGION: usize = 32 << 30;
-const REGION_MIN: usize = 16 << 20;
-/// So much of the region is made usable at a time.
-const STEP: usize = 1 << 20;
+/// So much is taken from the kernel at a time, at a multiple of its size. Its first page holds its
+/// number.
+const CHUNK: usize = 128 << 10;
+const UNITS: usize = CHUNK / UNIT;
+/// There are at most so many, 2 GiB.
+const CHUNKS: usize = 1 << 14;
 /// So much is made into pieces of one size at a time, unless a piece is larger.
 const RUN: usize = 16 << 10;
 /// Pieces have up to so many bytes.
@@ -45,12 +52,19 @@ const SIZES: usize = 44;
 struct Free(AtomicU64);
 
 static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
-/// Where the region begins, 0 until there is one, 1 if there can be none.
-static START: AtomicUsize = AtomicUsize::new(0);
-static LEN: AtomicUsize = AtomicUsize::new(0);
-/// The part that was made into pieces, and the part that is usable.
-static USED: AtomicUsize = AtomicUsize::new(PAGE);
-static USABLE: AtomicUsize = AtomicUsize::new(0);
+/// Where the chunks lie, by their numbers. Pages of it that have no chunk take no memory.
+static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
+static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The first chunk lies in it.
+static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));
+static IS_FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
+/// Where the next run begins in the newest chunk. Its end, and 0: there is no room.
+static NEXT_RUN: AtomicUsize = AtomicUsize::new(0);
+
+struct First(UnsafeCell<[u8; 2 * CHUNK]>);
+
+// SAFETY: it is memory of the allocator, as mappings are.
+unsafe impl Sync for First {}
 
 /// Returns the size of pieces for a layout: its place in the list, and the bytes. Multiples of 16
 /// up to 128, then four for each doubling.
@@ -81,13 +95,19 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
     }
 }
 
-fn is_of_the_region(address: *mut u8) -> bool {
-    (address as usize).wrapping_sub(START.load(Relaxed)) < LEN.load(Relaxed)
+/// Returns where the piece with this number lies.
+#[inline]
+fn piece(number: u32) -> *mut u8 {
+    let (chunk, unit) = (number as usize / UNITS % CHUNKS, number as usize % UNITS);
+    (CHUNK_AT[chunk].load(Relaxed) + unit * UNIT) as *mut u8
 }
 
-/// Returns where the piece with this number lies.
-fn piece(number: u32) -> *mut u8 {
-    (START.load(Relaxed) + number as usize * UNIT) as *mut u8
+/// Returns the number of a piece.
+#[inline]
+fn number(piece: *mut u8) -> u32 {
+    let (chunk, offset) = (piece as usize & !(CHUNK - 1), piece as usize & (CHUNK - 1));
+    // SAFETY: the chunk of a piece stays; its number was written before there were pieces in it.
+    unsafe { (*(chunk as *const AtomicU32)).load(Relaxed) * UNITS as u32 + (offset / UNIT) as u32 }
 }
 
 /// Takes a free piece.
@@ -100,12 +120,13 @@ fn pop(index: usize) -> Option<*mut u8> {
         if first == 0 {
             return None;
         }
+        let taken = piece(first);
         // SAFETY: pieces stay usable for ever. If another thread has taken this one meanwhile, what
         // is read is of its user, and the exchange fails by the count.
-        let next = unsafe { piece(first).cast::<u32>().read_volatile() };
+        let next = unsafe { taken.cast::<u32>().read_volatile() };
         let changed = (seen >> 32).wrapping_add(1) << 32 | u64::from(next);
         match free.compare_exchange_weak(seen, changed, AcqRel, Acquire) {
-            Ok(_) => return Some(piece(first)),
+            Ok(_) => return Some(taken),
             Err(now) => seen = now,
         }
     }
@@ -115,7 +136,7 @@ fn pop(index: usize) -> Option<*mut u8> {
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
-    let number = ((first as usize - START.load(Relaxed)) / UNIT) as u64;
+    let number = u64::from(number(first));
     let mut seen = free.load(Relaxed);
     loop {
         // SAFETY: the piece is the caller's.
@@ -128,25 +149,16 @@ fn push(index: usize, first: *mut u8, last: *mut u8) {
     }
 }
 
-/// Makes new pieces of a size, and returns one of them; null when the region is used up.
+/// Makes new pieces of a size, and returns one of them; null when there is no memory.
 #[cold]
 fn make(index: usize, size: usize) -> *mut u8 {
-    let len = RUN.max(size.next_multiple_of(PAGE));
-    let start = region();
-    if start == 0 {
-        return null_mut();
-    }
-    let from = USED.fetch_add(len, Relaxed);
-    if from + len > LEN.load(Acquire) || !make_usable(start, from + len) {
-        return null_mut();
-    }
-    let run = (start + from) as *mut u8;
+    let Some((start, len)) = run(RUN.max(size.next_multiple_of(PAGE))) else { return null_mut() };
+    let run = start as *mut u8;
     let count = len / size;
     let at = |nth: usize| run.wrapping_add(nth * size);
     for nth in 1..count.saturating_sub(1) {
-        let number = (at(nth + 1) as usize - start) / UNIT;
         // SAFETY: a piece of the run, which no other thread knows yet.
-        unsafe { at(nth).cast::<u32>().write_volatile(number as u32) };
+        unsafe { at(nth).cast::<u32>().write_volatile(number(at(nth + 1))) };
     }
     if count > 1 {
         push(index, at(1), at(count - 1));
@@ -154,85 +166,101 @@ fn make(index: usize, size: usize) -> *mut u8 {
     run
 }
 
-/// Makes the region usable up to `end`. Several threads may, at once.
-fn make_usable(start: usize, end: usize) -> bool {
-    let mut usable = USABLE.load(Acquire);
-    while usable < end {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let more = STEP.min(LEN.load(Relaxed) - usable);
-        // SAFETY: a part of the region, which is reserved; what is in use there stays as it is.
-        let made = unsafe { sys!(libc::SYS_mprotect, start + usable, more, protection) };
-        if made.is_err() {
-            return false;
+/// Returns memory for pieces, `len` bytes of it or more, which begins at a page.
+fn run(len: usize) -> Option<(usize, usize)> {
+    let mut at = NEXT_RUN.load(Acquire);
+    while at.next_multiple_of(CHUNK) - at >= len {
+        match NEXT_RUN.compare_exchange_weak(at, at + len, AcqRel, Acquire) {
+            Ok(_) => return Some((at, len)),
+            Err(now) => at = now,
         }
-        usable = USABLE.fetch_max(usable + more, AcqRel).max(usable + more);
     }
-    true
-}
-
-/// Returns where the region begins, reserved at first use: addresses only, and fewer where those
-/// are limited (RLIMIT_AS). 0: there is none.
-fn region() -> usize {
-    match START.load(Acquire) {
-        0 => {}
-        1 => return 0,
-        start => return start,
-    }
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let mut len = REGION;
-    while len >= REGION_MIN {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let made = unsafe { sys!(libc::SYS_mmap, 0, len, libc::PROT_NONE, flags, -1isize, 0) };
-        if let Ok(start) = made {
-            return match START.compare_exchange(0, start, AcqRel, Acquire) {
-                Ok(_) => {
-                    // Until then others find no room in it.
-                    LEN.store(len, Release);
-                    start
-                }
-                Err(other) => {
-                    unmap(start, len);
-                    if other == 1 { 0 } else { other }
-                }
-            };
-        }
-        len /= 2;
-    }
-    let _ = START.compare_exchange(0, 1, AcqRel, Acquire);
-    match START.load(Acquire) {
-        1 => 0,
-        start => start,
+    let start = new_chunk()? + PAGE;
+    match NEXT_RUN.compare_exchange(at, start + len, AcqRel, Relaxed) {
+        Ok(_) => Some((start, len)),
+        // Another thread has made one, too: this one is all for pieces of the size.
+        Err(_) => Some((start, CHUNK - PAGE)),
     }
 }
 
-/// Returns the bytes of the mapping for a layout that is too large for a piece; `None`: its
-/// alignment is the system's business.
-fn mapped(layout: Layout) -> Option<usize> {
-    (layout.align() <= PAGE).then(|| layout.size().next_multiple_of(PAGE))
+/// Finds memory for a chunk and gives it a number.
+fn new_chunk() -> Option<usize> {
+    let start = match IS_FIRST_TAKEN.swap(true, Relaxed) {
+        false => FIRST.0.get().expose_provenance().next_multiple_of(CHUNK),
+        true => mapped(CHUNK, CHUNK)?,
+    };
+    let number = CHUNK_COUNT.fetch_add(1, Relaxed);
+    let Some(place) = CHUNK_AT.get(number) else {
+        CHUNK_COUNT.fetch_sub(1, Relaxed);
+        unmap(start, CHUNK);
+        return None;
+    };
+    // SAFETY: memory that no other thread knows yet.
+    unsafe { (*(start as *const AtomicU32)).store(number as u32, Relaxed) };
+    place.store(start, Release);
+    Some(start)
+}
+
+/// Maps `len` bytes at a multiple of `align`, both multiples of the page size; out of the reserve
+/// if the kernel has none.
+fn mapped(len: usize, align: usize) -> Option<usize> {
+    map_aligned(len, align).or_else(|| reserve::take(len, align))
+}
+
+fn map_aligned(len: usize, align: usize) -> Option<usize> {
+    let start = map(len, libc::MAP_PRIVATE).ok()?;
+    if start.is_multiple_of(align) {
+        return Some(start);
+    }
+    unmap(start, len);
+    // Where the kernel maps downwards, the place below is free.
+    let start = map_near(start & !(align - 1), len).ok()?;
+    if start.is_multiple_of(align) {
+        return Some(start);
+    }
+    unmap(start, len);
+    let more = len.checked_add(align)?;
+    let start = map(more, libc::MAP_PRIVATE).ok()?;
+    let aligned = start.next_multiple_of(align);
+    unmap_if_any(start, aligned - start);
+    unmap_if_any(aligned + len, start + more - (aligned + len));
+    Some(aligned)
+}
+
+fn unmap_if_any(start: usize, len: usize) {
+    if len > 0 {
+        unmap(start, len);
+    }
+}
+
+/// Returns a mapping for a layout that is too large for a piece.
+#[cold]
+fn large(layout: Layout) -> *mut u8 {
+    let len = layout.size().next_multiple_of(PAGE);
+    reserve::note_large(len);
+    mapped(len, layout.align().max(PAGE)).map_or(null_mut(), |start| start as *mut u8)
 }
 
 // SAFETY: pieces are aligned, and each is of one user at a time, as the lists have it; mappings are
-// the kernel's. What the region has no room for is the system's, and goes back to it.
+// the kernel's.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if let Some((index, size)) = size_of(layout) {
-            let taken = pop(index).unwrap_or_else(|| make(index, size));
-            if !taken.is_null() {
-                return taken;
-            }
-        } else if let Some(len) = mapped(layout) {
-            return map(len, libc::MAP_PRIVATE).map_or(null_mut(), |start| start as *mut u8);
+        if BY_LIBRARY {
+            // SAFETY: the caller's promise. A sanitizer watches malloc's memory.
+            return unsafe { System.alloc(layout) };
         }
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
+        match size_of(layout) {
+            Some((index, size)) => pop(index).unwrap_or_else(|| make(index, size)),
+            None => large(layout),
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise; the memory is of that size.
         unsafe {
             let taken = self.alloc(layout);
-            let is_new = size_of(layout).is_none() && mapped(layout).is_some();
+            let is_new = size_of(layout).is_none() && !BY_LIBRARY;
             if !taken.is_null() && !is_new {
                 taken.write_bytes(0, layout.size());
             }
@@ -242,13 +270,13 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        match size_of(layout) {
-            Some((index, _)) if is_of_the_region(address) => push(index, address, address),
-            None if mapped(layout).is_some() => {
-                unmap(address as usize, layout.size().next_multiple_of(PAGE));
-            }
+        if BY_LIBRARY {
             // SAFETY: the caller's promise; it came from there.
-            _ => unsafe { System.dealloc(address, layout) },
+            return unsafe { System.dealloc(address, layout) };
+        }
+        match size_of(layout) {
+            Some((index, _)) => push(index, address, address),
+            None => unmap(address as usize, layout.size().next_multiple_of(PAGE)),
         }
     }
 
@@ -258,7 +286,7 @@ unsafe impl GlobalAlloc for Allocator {
         unsafe {
             let wanted = Layout::from_size_align_unchecked(len, layout.align());
             let size = size_of(layout);
-            if size.is_some() && size == size_of(wanted) && is_of_the_region(address) {
+            if size.is_some() && size == size_of(wanted) && !BY_LIBRARY {
                 return address;
             }
             let new = self.alloc(wanted);
@@ -298,11 +326,10 @@ mod tests {
 
     /// Threads give to each other what they have taken, and find it as they have filled it.
     #[test]
-    #[cfg_attr(miri, ignore = "a region of gibibytes")]
+    #[cfg_attr(miri, ignore = "no mappings")]
     fn no_piece_has_two_users() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = 4_000;
-        assert_ne!(region(), 0, "made by one of them, others would use the system's meanwhile");
         let (send, receive) = std::sync::mpsc::channel::<(usize, usize, u8)>();
         let receive = std::sync::Mutex::new(receive);
         let check = |(address, size, mark): (usize, usize, u8)| {
@@ -325,7 +352,7 @@ mod tests {
                             1 + (dice % [64, 600, 5000, 100_000][dice as usize % 4]) as usize;
                         // SAFETY: not empty; filled before it is read.
                         let taken = unsafe { Allocator.alloc(layout(size, 16)) };
-                        assert!(size > PIECE_MAX || is_of_the_region(taken));
+                        assert!(size > PIECE_MAX || piece(number(taken)) == taken);
                         let mark = (thread * 64 + round % 64) as u8;
                         // SAFETY: of that size.
                         unsafe { taken.write_bytes(mark, size) };
@@ -341,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a region of gibibytes")]
+    #[cfg_attr(miri, ignore = "no mappings")]
     fn what_grows_keeps_its_bytes() {
         // SAFETY: layouts are not empty; memory is filled before it is read, and given back once.
         unsafe {

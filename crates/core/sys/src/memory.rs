@@ -200,7 +200,7 @@ pub fn prefetch(address: *const u8) {
 
 /// A sanitizer learns of mappings only by the C library's functions: else it takes what was at an
 /// address before for what is there now, and an end and a beginning for a race.
-const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
+pub(crate) const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
 /// Maps `len` bytes of zeroes, to be read and written.
 pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
@@ -213,6 +213,14 @@ pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
     }
     // SAFETY: as above.
     unsafe { sys!(libc::SYS_mmap, 0, len, protection, flags, -1isize, 0) }
+}
+
+/// Maps `len` private bytes of zeroes at `address`, or elsewhere if something is there.
+pub(crate) fn map_near(address: usize, len: usize) -> Result<usize, Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping disturbs nothing; the address is a hint.
+    unsafe { sys!(libc::SYS_mmap, address, len, protection, flags, -1isize, 0) }
 }
 
 pub(crate) fn unmap(address: usize, len: usize) {

@@ -1,0 +1,117 @@
+//! Memory kept aside, so that calls which have begun can end when the system has no more.
+//!
+//! An allocation that fails ends the process, and a request allocates on its way, on threads
+//! without a caller to return an error to. So a call that would begin something asks [`is_there`]
+//! before it does, and fails with ENOMEM or EAGAIN if not; what has begun lives on the reserve.
+//! Between two such looks a thread takes at most a few chunks, and a table or list that grows
+//! doubles: the reserve is four times the largest of those, and enough with the half.
+
+use super::{PAGE, unmap_if_any};
+use crate::memory::map;
+use core::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+/// The number of the first page, and below it how many there are, in so many bits.
+static RESERVE: AtomicU64 = AtomicU64::new(0);
+const COUNT_BITS: u32 = 28;
+/// With fewer pages nothing begins.
+static ENOUGH: AtomicUsize = AtomicUsize::new((512 << 10) / PAGE);
+
+fn split(reserve: u64) -> (usize, usize) {
+    let count = reserve & ((1 << COUNT_BITS) - 1);
+    ((reserve >> COUNT_BITS) as usize * PAGE, count as usize)
+}
+
+fn joined(start: usize, pages: usize) -> u64 {
+    ((start / PAGE) as u64) << COUNT_BITS | pages as u64
+}
+
+/// Tells whether a call may begin something. If the reserve is low, tries to get one.
+#[inline]
+pub fn is_there() -> bool {
+    split(RESERVE.load(Relaxed)).1 >= ENOUGH.load(Relaxed) || renew()
+}
+
+/// Tells whether a call may begin what takes much at once, as the start of an engine and a context
+/// do: all of the reserve is there.
+pub fn is_whole() -> bool {
+    split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
+}
+
+/// Maps a whole reserve in the place of what is left of the one before.
+#[cold]
+fn renew() -> bool {
+    let pages = 2 * ENOUGH.load(Relaxed);
+    let Ok(start) = map(pages * PAGE, libc::MAP_PRIVATE) else { return false };
+    // Addresses have 48 bits: the kernel gives larger ones only to those who ask by a hint
+    // (x86-64 with five levels of page tables, arm64 with 52 bits).
+    let (rest, pages) = split(RESERVE.swap(joined(start, pages), AcqRel));
+    unmap_if_any(rest, pages * PAGE);
+    true
+}
+
+/// Takes `len` bytes at a multiple of `align`.
+#[cold]
+pub(super) fn take(len: usize, align: usize) -> Option<usize> {
+    let mut seen = RESERVE.load(Acquire);
+    loop {
+        let (start, pages) = split(seen);
+        let at = start.next_multiple_of(align);
+        let left = (start + pages * PAGE).checked_sub(at.checked_add(len)?)?;
+        match RESERVE.compare_exchange_weak(seen, joined(at + len, left / PAGE), AcqRel, Acquire) {
+            Ok(_) => {
+                unmap_if_any(start, at - start);
+                return Some(at);
+            }
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Notes that something took so many bytes, and so may want the double when it grows. What is
+/// larger than any list of requests was made at once, for a cache.
+pub(super) fn note_large(len: usize) {
+    const GROWS_TO: usize = 8 << 20;
+    if len <= GROWS_TO {
+        ENOUGH.fetch_max(2 * len / PAGE, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::unmap;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no mappings")]
+    fn what_is_taken_is_there_once_and_what_is_left_says_so() {
+        assert!(is_there());
+        let chunk = 128 << 10;
+        let (mut taken, mut before) = (Vec::new(), usize::MAX);
+        while let Some(start) = take(chunk, chunk) {
+            let left = split(RESERVE.load(Relaxed)).1 * PAGE;
+            assert!(start.is_multiple_of(chunk) && left + chunk <= before);
+            // SAFETY: it was just taken, and is of that size.
+            unsafe { (start as *mut u8).write_bytes(taken.len() as u8 + 1, chunk) };
+            taken.push(start);
+            before = left;
+        }
+        assert!(taken.len() >= 6, "{}", taken.len());
+        assert_eq!(take(2 << 20, PAGE), None);
+        for (index, start) in taken.into_iter().enumerate() {
+            // SAFETY: as above.
+            let bytes = unsafe { core::slice::from_raw_parts(start as *const u8, chunk) };
+            assert!(bytes.iter().all(|byte| usize::from(*byte) == index + 1));
+            unmap(start, chunk);
+        }
+        assert!(
+            is_there()
+                && take(2 * chunk, PAGE).is_some_and(|start| {
+                    unmap(start, 2 * chunk);
+                    true
+                })
+        );
+    }
+}

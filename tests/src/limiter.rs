@@ -1,0 +1,63 @@
+//! An object that puts a limit on the program it is loaded into (`tests/limiter`).
+//!
+//! Built by the system's compiler at its first use, and preloaded, so that any program of any suite
+//! runs under it: `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::program::Program;
+use crate::scratch::Scratch;
+
+/// The variable with the limit, in the tests' environment and in that of the program.
+pub const VARIABLE: &str = "NOWAIT_TEST_LIMIT";
+
+/// What a program is limited to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// 1 GiB of addresses (`RLIMIT_AS`).
+    Addresses,
+    /// All memory is locked, now and later (mlockall(2)).
+    Locked,
+}
+
+impl Limit {
+    /// All limits.
+    pub const ALL: [Self; 2] = [Self::Addresses, Self::Locked];
+
+    /// Its name in `NOWAIT_TEST_LIMIT`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Addresses => "addresses",
+            Self::Locked => "locked",
+        }
+    }
+
+    /// The limit that this run puts on all programs.
+    ///
+    /// # Panics
+    /// There is none of that name.
+    pub fn of_this_run() -> Option<Self> {
+        let name = std::env::var(VARIABLE).ok()?;
+        let limit = Self::ALL.into_iter().find(|it| it.name() == name);
+        Some(limit.unwrap_or_else(|| panic!("{VARIABLE}={name}: addresses or locked expected")))
+    }
+}
+
+/// The built object, to be preloaded before all others.
+///
+/// # Panics
+/// There is no compiler: a program that asks for a limit must not go without.
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
+    let (library, _) = BUILT.get_or_init(|| {
+        let folder = Scratch::new("limiter");
+        let library = folder.file("limiter.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("limiter/limiter.c");
+        let cc =
+            Program::new("cc").args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+        cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).succeed();
+        (library, folder)
+    });
+    library
+}
