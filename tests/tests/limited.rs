@@ -1,0 +1,85 @@
+//! The suites under limits of the process: 1 GiB of addresses (`ulimit -v`), and all memory locked
+//! (mlockall(2)). A quick form of each; any suite, whole:
+//! `NOWAIT_TEST_LIMIT=addresses cargo test -p nowait-tests --test NAME`.
+
+use nowait_tests::differences::differences;
+use nowait_tests::for_each_subject;
+use nowait_tests::harness::{self, Harness};
+use nowait_tests::limiter::Limit;
+use nowait_tests::posix::{Conformance, Symbols};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::Subject;
+
+const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
+const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+
+/// Those about contexts, and whether they want a file.
+const CASES: &[(&str, bool)] = &[
+    ("destroy-in-flight", true),
+    ("destroy-poll", false),
+    ("destroy-wakes", false),
+    ("thread-exit", true),
+    ("fork", true),
+    ("eventfd", true),
+    ("eventfd-destroy", true),
+    ("own-table", true),
+    ("poll", false),
+    ("poll-cancel", false),
+    ("stream-cancel", false),
+    ("stream-turns", false),
+    ("pipe", false),
+    ("shared", true),
+    ("waiters", true),
+];
+
+for_each_subject!(libaio_s_own_cases_pass_limited, own_cases, [libaio]);
+for_each_subject!(contexts_live_and_die_as_ever_limited, lifecycle, [libaio, preload]);
+for_each_subject!(answers_are_the_same_limited, answers, [libaio, preload]);
+for_each_subject!(posix_aio_conforms_limited, posix, [preload]);
+
+fn own_cases(subject: Subject) {
+    let Some(built) = skip::unless(Harness::ready()) else { return };
+    for limit in Limit::ALL {
+        let subject = subject.limit(limit);
+        let verdicts = built.run(subject, &built.short_cases(), &[]);
+        let passed = verdicts.iter().all(|it| it.passed);
+        assert!(passed, "{limit:?}\n{}", harness::table(subject, &verdicts));
+    }
+}
+
+fn lifecycle(subject: Subject) {
+    if subject.is_system() {
+        return; // streams wait inside its io_submit
+    }
+    for (limit, (case, wants_file)) in
+        Limit::ALL.iter().flat_map(|limit| CASES.iter().map(move |case| (*limit, *case)))
+    {
+        let scratch = Scratch::new(case);
+        let program = subject.limit(limit).launch(LIFECYCLE).arg(case);
+        let program = if wants_file { program.arg(scratch.file("file")) } else { program };
+        subject.assert_loaded(&program.succeed());
+    }
+}
+
+fn answers(subject: Subject) {
+    let table = |subject: Subject| {
+        let scratch = Scratch::new("differential");
+        subject.launch(DIFFERENTIAL).arg(scratch.path()).succeed().stdout
+    };
+    let without = table(subject);
+    for limit in Limit::ALL {
+        let differences = differences(&without, &table(subject.limit(limit)), &[]);
+        assert!(differences.is_empty(), "{subject}, case: without, {limit:?}\n{differences}");
+    }
+}
+
+fn posix(subject: Subject) {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let mut cases = built.cases("*");
+    // How many threads there are depends on the backend (`posix_aio.rs`), not on a limit.
+    cases.retain(|case| case.page != "threads" && (case.glibc || !subject.is_system()));
+    for limit in Limit::ALL {
+        built.demand(subject.limit(limit), &cases);
+    }
+}
