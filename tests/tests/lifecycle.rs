@@ -53,6 +53,7 @@ claims! {
     a_signal_ends_a_wait_with_what_there_is = "partial" with "file";
     the_mask_lets_a_pending_signal_in = "mask-lets-in";
     the_mask_lets_signals_in_also_when_there_is_no_need_to_wait = "mask-without-wait";
+    a_look_at_nothing_lets_nothing_in = "mask-at-once";
     the_mask_lets_each_wait_have_one_of_a_number = "mask-one-each";
     the_mask_keeps_a_signal_out = "mask-keeps-out";
     helper_threads_block_signals = "threads-block" with "file";
@@ -62,6 +63,13 @@ for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]
 // libaio.so.1 alone does not see these calls; docs/limits.md says so.
 for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
 for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
+
+// libaio.so.1 alone does not see system calls.
+for_each_subject!(the_system_call_lets_in_what_the_mask_says, raw_mask, [preload]);
+
+fn raw_mask(subject: Subject) {
+    subject.assert_loaded(&subject.launch(SIGNALS).arg("mask-at-once-raw").succeed());
+}
 
 for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio, preload]);
 

@@ -14,6 +14,7 @@ use nowait_tests::request::{Context, Request};
 use nowait_tests::thread_state::{spawn_until_asleep, wait_until};
 
 const EINTR: i32 = -libc::EINTR;
+const SYS_IO_PGETEVENTS: libc::c_long = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
@@ -30,6 +31,8 @@ fn main() {
         ["partial", file] => a_signal_ends_a_wait_with_what_there_is(Path::new(file)),
         ["mask-lets-in"] => the_mask_lets_a_pending_signal_in(),
         ["mask-without-wait"] => the_mask_lets_signals_in_without_a_wait(),
+        ["mask-at-once"] => a_look_at_nothing_lets_nothing_in(),
+        ["mask-at-once-raw"] => the_system_call_lets_in_what_the_mask_says(),
         ["mask-one-each"] => the_mask_lets_in_one_of_a_number(),
         ["mask-keeps-out"] => the_mask_keeps_a_signal_out(),
         ["threads-block", file] => helpers_do_not_take_signals(Path::new(file)),
@@ -156,6 +159,55 @@ fn the_mask_lets_signals_in_without_a_wait() {
     assert_eq!(waited.map(|done| done.len()), Ok(1));
     assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
+}
+
+/// libaio looks at the ring before it asks the kernel: where nothing is there, and the time is over
+/// at once, there is no system call, and no handler runs.
+fn a_look_at_nothing_lets_nothing_in() {
+    install(0);
+    mask(libc::SIG_BLOCK, Some(&only_usr1()));
+    let context = Context::new(8).expect("io_setup");
+    // SAFETY: plain numbers.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    for (min, max) in [(0, 8), (1, 8), (0, 0)] {
+        let looked = context.reap_masked(min, max, Some(Duration::ZERO), Some(&empty_set()));
+        assert_eq!(looked.map(|done| done.len()), Ok(0), "{min} of {max}");
+    }
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 0);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+    wait_until(|| context.unread() == 1);
+    let taken = context.reap_masked(1, 1, Some(Duration::ZERO), Some(&empty_set()));
+    assert_eq!(taken.map(|done| done.len()), Ok(1));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "the kernel was asked");
+}
+
+/// The system call itself lets signals in, and checks its arguments, also where nothing is there.
+fn the_system_call_lets_in_what_the_mask_says() {
+    install(0);
+    mask(libc::SIG_BLOCK, Some(&only_usr1()));
+    let context = Context::new(8).expect("io_setup");
+    // SAFETY: plain numbers.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    let (none, at_once) = (empty_set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    let sigset = [ptr::from_ref(&none).addr(), 8];
+    let call = |min: i64, max: i64| {
+        let (pointer, events) = (context.pointer(), ptr::null_mut::<u8>());
+        let (time, set) = (ptr::from_ref(&at_once), sigset.as_ptr());
+        // SAFETY: no event is there to be written; time limit and mask are live.
+        let called =
+            unsafe { libc::syscall(SYS_IO_PGETEVENTS, pointer, min, max, events, time, set) };
+        if called < 0 {
+            -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap())
+        } else {
+            called
+        }
+    };
+    assert_eq!(call(0, 8), i64::from(EINTR));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 1);
+    assert_eq!(call(0, 8), 0);
+    assert_eq!(call(2, 1), -i64::from(libc::EINVAL));
 }
 
 /// Signals that are queued: a program keeps what the handler has got in one place, and looks at it

@@ -1,7 +1,7 @@
 //! Each call of libaio, with the kernel's order of errors.
 
-use crate::decode::{DecodedIocb, decode};
-use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use crate::decode::{self, DecodedIocb, decode};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
     leaving,
@@ -40,7 +40,7 @@ pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 
 /// io_setup(2). A context costs no slot of `aio-max-nr`, but no more is given than the kernel
 /// would give to one.
-pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
+pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     // Before memory is asked for, too.
     confined::is_called(Extra::NativeAio);
     confined::look();
@@ -50,11 +50,13 @@ pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
     }
     // SAFETY: a context pointer is plain data.
     let before: usize = unsafe { memory::read(context_address) }?;
-    const EVENTS_MAX: i64 = 0x1000_0000 / size_of::<IoEvent>() as i64;
-    if before != 0 || nr <= 0 || nr * 2 > EVENTS_MAX {
+    const EVENTS_MAX: u32 = 0x1000_0000 / size_of::<IoEvent>() as u32;
+    // The kernel, too, doubles it in 32 bits.
+    let events = nr.wrapping_mul(2);
+    if before != 0 || nr == 0 || events > EVENTS_MAX {
         return Err(Errno::INVAL);
     }
-    if nr > aio_max_nr() {
+    if events == 0 || !AIO_MAX_NR.allows(nr) {
         return Err(Errno::AGAIN);
     }
     // SAFETY: writing here is what the call is for; checked before anything is made.
@@ -62,23 +64,38 @@ pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
     if !reserve::is_whole() {
         return Err(Errno::NOMEM);
     }
-    let address = Process::current().new_context(nr as u32)?;
+    let address = Process::current().new_context(nr)?;
     // SAFETY: as above.
     unsafe { memory::write(context_address, address) }?;
     Ok(0)
 }
 
-fn aio_max_nr() -> i64 {
-    // Without a lock, which a child forked meanwhile would find taken for ever. 0: not looked up.
-    static MAX: AtomicI64 = AtomicI64::new(0);
-    let known = MAX.load(Relaxed);
-    if known != 0 {
-        return known;
+/// A limit of the system, read anew from its file when the last known value is too low.
+struct Limit {
+    /// Without a lock, which a child forked meanwhile would find taken for ever.
+    known: AtomicU64,
+    file: &'static str,
+}
+
+static AIO_MAX_NR: Limit = Limit::of("/proc/sys/fs/aio-max-nr");
+
+impl Limit {
+    const fn of(file: &'static str) -> Limit {
+        Limit { known: AtomicU64::new(0), file }
     }
-    let text = std::fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap_or_default();
-    let max = text.trim().parse().unwrap_or(65_536);
-    MAX.store(max, Relaxed);
-    max
+
+    /// Tells whether the system allows so many.
+    fn allows(&self, count: u32) -> bool {
+        const USUAL: u64 = 65_536;
+        let count = u64::from(count);
+        if count <= self.known.load(Relaxed) {
+            return true;
+        }
+        let text = std::fs::read_to_string(self.file).unwrap_or_default();
+        let limit = text.trim().parse().unwrap_or(USUAL);
+        self.known.store(limit, Relaxed);
+        count <= limit
+    }
 }
 
 /// io_destroy(2): waits for what is in flight; waiters get EINVAL.
@@ -111,7 +128,11 @@ pub fn submit(context: usize, nr: i64, iocbs: usize) -> Result<i64, Errno> {
 }
 
 fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Errno> {
-    let granted = leaving::reserve(context, nr.min(context.io().ring().capacity()))?;
+    let capacity = context.io().ring().capacity();
+    let granted = leaving::reserve(context, nr.min(capacity)).map_err(|errno| match errno {
+        Errno::AGAIN => refusal_of_full(iocbs),
+        errno => errno,
+    })?;
     let mut submission = Submission::new(context);
     let mut looks = Looks::new(context);
     let mut started = 0;
@@ -136,6 +157,13 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     }
 }
 
+/// Returns what io_submit says where no slot is free: the kernel reads the iocb first.
+fn refusal_of_full(slot: usize) -> Errno {
+    // SAFETY: an address is plain data.
+    let iocb = unsafe { memory::read(slot) }.and_then(decode::read);
+    iocb.err().unwrap_or(Errno::AGAIN)
+}
+
 fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
@@ -156,37 +184,41 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     }
 }
 
+/// Who asks for events. libaio looks at the ring first, in the program's memory: where nothing is
+/// there and the time limit is zero, the kernel is not asked at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The program, by the function of libaio.
+    Library,
+    /// The program, by the system call.
+    SystemCall,
+}
+
+/// What is asked for, in the words of io_getevents(2).
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Fewest events to wait for.
+    pub min: i64,
+    /// Most events to take.
+    pub nr: i64,
+    /// Address of the array for the events.
+    pub events: usize,
+    /// Address of the time limit, or 0.
+    pub timeout: usize,
+}
+
 /// io_getevents(2).
-pub fn getevents(
-    context: usize,
-    min: i64,
-    nr: i64,
-    events: usize,
-    timeout: usize,
-) -> Result<i64, Errno> {
-    events_with_mask(context, min, nr, events, timeout, None)
+pub fn getevents(caller: Caller, context: usize, wanted: Wanted) -> Result<i64, Errno> {
+    events_with_mask(caller, context, wanted, 0)
 }
 
 /// io_pgetevents(2), in libaio's form: the mask is a plain `sigset_t *`.
-pub fn pgetevents(
-    context: usize,
-    min: i64,
-    nr: i64,
-    events: usize,
-    timeout: usize,
-    sigmask: usize,
-) -> Result<i64, Errno> {
-    let mask = match sigmask {
-        0 => None,
-        // SAFETY: a signal set is plain data; the kernel uses its first 8 bytes.
-        address => Some(unsafe { memory::read::<u64>(address) }?),
-    };
-    events_with_mask(context, min, nr, events, timeout, mask)
+pub fn pgetevents(context: usize, wanted: Wanted, sigmask: usize) -> Result<i64, Errno> {
+    events_with_mask(Caller::Library, context, wanted, sigmask)
 }
 
 /// io_pgetevents(2) as the system call: the mask comes with its size.
-pub fn pgetevents_raw(args: [usize; 6]) -> Result<i64, Errno> {
-    let [context, min, nr, events, timeout, sig] = args;
+pub fn pgetevents_raw(context: usize, wanted: Wanted, sig: usize) -> Result<i64, Errno> {
     let mut sigmask = 0;
     if sig != 0 {
         // SAFETY: plain data.
@@ -196,48 +228,71 @@ pub fn pgetevents_raw(args: [usize; 6]) -> Result<i64, Errno> {
         }
         sigmask = set.mask;
     }
-    pgetevents(context, min as i64, nr as i64, events, timeout, sigmask)
+    events_with_mask(Caller::SystemCall, context, wanted, sigmask)
 }
 
 fn events_with_mask(
+    caller: Caller,
     context: usize,
-    min: i64,
-    nr: i64,
-    events: usize,
-    timeout: usize,
-    sigmask: Option<u64>,
+    wanted: Wanted,
+    sigmask: usize,
 ) -> Result<i64, Errno> {
-    let timeout = match timeout {
+    let Wanted { min, nr, .. } = wanted;
+    let timeout = match wanted.timeout {
         0 => None,
         // SAFETY: plain data.
         address => Some(unsafe { memory::read::<Timespec>(address) }?),
     };
     let at_once = timeout.is_some_and(|t| t.seconds == 0 && t.nanoseconds == 0);
+    let looks_first = at_once && caller == Caller::Library;
     let taken = with_context(context, |context| {
-        if min < 0 || nr < 0 || min > nr {
-            // The library looks at the ring before the kernel looks at the arguments.
-            let empty = context.io().ring().unread() == 0;
-            return if at_once && empty { Ok(0) } else { Err(Errno::INVAL) };
+        let is_wrong = min < 0 || nr < 0 || min > nr;
+        // Without a mask, and with good arguments, the call itself comes to the same.
+        if looks_first && (is_wrong || sigmask != 0) && is_empty(context) {
+            return Ok(0);
         }
-        let deadline = deadline(timeout);
-        let sink = |index: usize, event: IoEvent| {
-            let address = events.wrapping_add(index * size_of::<IoEvent>());
-            // SAFETY: the application gave the array for the events.
-            unsafe { memory::write(address, event) }
+        let mask = match sigmask {
+            0 => None,
+            // SAFETY: a signal set is plain data; the kernel uses its first 8 bytes.
+            address => Some(unsafe { memory::read::<u64>(address) }?),
         };
-        let (min, nr) = (min as usize, nr as usize);
-        let wait = || context.wait_events(min, nr, deadline, sigmask, sink).map(|n| n as i64);
-        match sigmask {
-            Some(mask) => inside::masked(mask, wait),
-            None => wait(),
+        if is_wrong {
+            return Err(Errno::INVAL);
         }
+        take_events(context, wanted, deadline(timeout), mask)
     });
     // A context of the parent, in a forked child: its ring is still mapped, and the library's
     // look at it does not reach the kernel.
-    taken.unwrap_or_else(|| match at_once && is_empty_ring(context) {
+    taken.unwrap_or_else(|| match looks_first && is_empty_ring(context) {
         true => Ok(0),
         false => Err(NOT_OURS),
     })
+}
+
+/// Tells whether no event is there.
+fn is_empty(context: &Context) -> bool {
+    context.looked_for_events();
+    context.io().poll_pump();
+    context.io().ring().unread() == 0
+}
+
+fn take_events(
+    context: &Context,
+    wanted: Wanted,
+    deadline: Deadline,
+    mask: Option<u64>,
+) -> Result<i64, Errno> {
+    let sink = |index: usize, event: IoEvent| {
+        let address = wanted.events.wrapping_add(index * size_of::<IoEvent>());
+        // SAFETY: the application gave the array for the events.
+        unsafe { memory::write(address, event) }
+    };
+    let (min, nr) = (wanted.min as usize, wanted.nr as usize);
+    let wait = || context.wait_events(min, nr, deadline, mask, sink).map(|n| n as i64);
+    match mask {
+        Some(mask) => inside::masked(mask, wait),
+        None => wait(),
+    }
 }
 
 fn deadline(timeout: Option<Timespec>) -> Deadline {
@@ -278,6 +333,19 @@ mod tests {
         fd,
     };
     use std::{fs::File, os::fd::AsRawFd};
+
+    #[test]
+    fn a_limit_that_was_raised_is_noticed() {
+        let path = std::env::temp_dir().join(format!("nowait-limit-{}", std::process::id()));
+        let limit = Limit::of(String::leak(path.to_str().unwrap().to_owned()));
+        let set = |value: &str| std::fs::write(&path, value).unwrap();
+        set("100\n");
+        assert!(limit.allows(100) && !limit.allows(101));
+        set("101\n");
+        assert!(limit.allows(101) && !limit.allows(102));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!limit.allows(65_537) && limit.allows(65_536), "the kernel's own");
+    }
 
     /// Another thread may do that inside io_submit. The kernel, too, has the counter in hand then.
     #[test]

@@ -9,15 +9,9 @@ use nowait_process::{looks::Looks, memory};
 use nowait_sys::{
     Errno,
     aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},
-    file::{IOV_MAX, IoVec, rwf},
+    file::{self, IOV_MAX, IoVec, rwf},
+    thread,
 };
-
-/// First address that no user memory has: on x86-64 the last page of 47 bits is one of them.
-#[cfg(target_arch = "x86_64")]
-const USER_END: u64 = 0x7fff_ffff_f000;
-/// First address that no user memory has: on arm64, whose memory has 48 bits, or 52.
-#[cfg(target_arch = "aarch64")]
-const USER_END: u64 = 1 << 52;
 
 /// A checked iocb.
 pub struct DecodedIocb {
@@ -27,16 +21,23 @@ pub struct DecodedIocb {
     pub target: EventTarget,
 }
 
+/// Reads the iocb at `address`, and checks what the kernel checks before it looks for a free slot.
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub fn read(address: usize) -> Result<Iocb, Errno> {
+    // SAFETY: an iocb is plain data.
+    let iocb: Iocb = unsafe { memory::read(address) }?;
+    let is_right = iocb.reserved2 == 0 && (iocb.nbytes as i64) >= 0;
+    if is_right { Ok(iocb) } else { Err(Errno::INVAL) }
+}
+
 /// Reads the iocb at `address` and checks it.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
 pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errno> {
-    // SAFETY: an iocb is plain data.
-    let iocb: Iocb = unsafe { memory::read(address) }?;
-    if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
-        return Err(Errno::INVAL);
-    }
+    let iocb = read(address)?;
     let fd = iocb.fildes as i32;
     let flags = match iocb.opcode {
         cmd::PREAD | cmd::PREADV => looks.status_flags(Kind::Read, fd)?,
@@ -47,9 +48,7 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     let eventfd = event_counter(looks, &iocb)?;
     // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
-    let priority = priority(&iocb)?;
-    let mut command = command(looks, &iocb, file)?;
-    command.priority = priority;
+    let command = command(&iocb, file)?;
     let target = EventTarget { data: iocb.data, obj: address as u64, eventfd };
     Ok(DecodedIocb { command, target })
 }
@@ -64,12 +63,12 @@ fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errn
 /// A descriptor and its status flags.
 type File = (i32, Flags);
 
-fn command(looks: &Looks<'_>, iocb: &Iocb, file: File) -> Result<Command, Errno> {
+fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     match iocb.opcode {
-        cmd::PREAD => transfer(looks, iocb, file, Kind::Read, one_segment),
-        cmd::PWRITE => transfer(looks, iocb, file, Kind::Write, one_segment),
-        cmd::PREADV => transfer(looks, iocb, file, Kind::Read, many_segments),
-        cmd::PWRITEV => transfer(looks, iocb, file, Kind::Write, many_segments),
+        cmd::PREAD => transfer(iocb, file, Kind::Read, one_segment),
+        cmd::PWRITE => transfer(iocb, file, Kind::Write, one_segment),
+        cmd::PREADV => transfer(iocb, file, Kind::Read, many_segments),
+        cmd::PWRITEV => transfer(iocb, file, Kind::Write, many_segments),
         cmd::FSYNC => sync(iocb, file, Kind::Fsync),
         cmd::FDSYNC => sync(iocb, file, Kind::Fdatasync),
         cmd::POLL => poll(iocb, file),
@@ -78,13 +77,13 @@ fn command(looks: &Looks<'_>, iocb: &Iocb, file: File) -> Result<Command, Errno>
 }
 
 fn transfer(
-    looks: &Looks<'_>,
     iocb: &Iocb,
     file: File,
     kind: Kind,
     segments: fn(&Iocb) -> Result<Segments, Errno>,
 ) -> Result<Command, Errno> {
-    check_flags(looks, iocb.rw_flags)?;
+    let priority = priority(iocb)?;
+    check_flags(iocb.rw_flags, file.0, kind)?;
     file.1.check(kind)?;
     let segments = segments(iocb)?;
     let len = (segments.len() as u64).min(LEN_MAX) as i64;
@@ -94,24 +93,34 @@ fn transfer(
     // SAFETY: libaio's contract: the buffers live until the event. A program that breaks it
     // would break with the kernel too.
     let mut command = unsafe { Command::new(kind, file, segments, iocb.offset) };
-    command.rw_flags = iocb.rw_flags;
+    // As in the kernel: no thread polls for the completion.
+    command.rw_flags = iocb.rw_flags & !rwf::HIPRI;
+    command.priority = priority;
     Ok(command)
 }
 
-/// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does: what a kernel
-/// does not know contradicts nothing.
-fn check_flags(looks: &Looks<'_>, flags: u32) -> Result<(), Errno> {
+/// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does. The running
+/// kernel says which flags it knows.
+fn check_flags(flags: u32, fd: i32, kind: Kind) -> Result<(), Errno> {
     const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
-    let is_unknown = flags & rwf::NOAPPEND != 0 && !looks.chooses_append();
-    if flags & !rwf::KNOWN != 0 || is_unknown {
+    if flags & !rwf::OLD == 0 {
+        return Ok(());
+    }
+    if flags & !file::known_flags() != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    if flags & BOTH == BOTH { Err(Errno::INVAL) } else { Ok(()) }
+    if flags & BOTH == BOTH {
+        return Err(Errno::INVAL);
+    }
+    if flags & rwf::ATOMIC != 0 && !(kind == Kind::Write && file::takes_atomic_writes(fd)) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(())
 }
 
 fn one_segment(iocb: &Iocb) -> Result<Segments, Errno> {
     let len = iocb.nbytes.min(LEN_MAX);
-    check_range(iocb.buf, len)?;
+    memory::check_range(iocb.buf, len)?;
     Ok(Segments::One(IoVec { base: iocb.buf as *mut u8, len: len as usize }))
 }
 
@@ -128,20 +137,13 @@ fn many_segments(iocb: &Iocb) -> Result<Segments, Errno> {
         if (segment.len as isize) < 0 {
             return Err(Errno::INVAL);
         }
-        check_range(segment.base as u64, segment.len as u64)?;
+        memory::check_range(segment.base as u64, segment.len as u64)?;
         segments.push(segment);
     }
     Ok(match segments.as_slice() {
         [one] => Segments::One(*one),
         _ => Segments::Many(segments.into()),
     })
-}
-
-fn check_range(base: u64, len: u64) -> Result<(), Errno> {
-    match base.checked_add(len) {
-        Some(end) if end <= USER_END => Ok(()),
-        _ => Err(Errno::FAULT),
-    }
 }
 
 fn sync(iocb: &Iocb, file: File, kind: Kind) -> Result<Command, Errno> {
@@ -161,21 +163,24 @@ fn poll(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     Ok(unsafe { Command::new(Kind::Poll(events), file, Segments::NONE, 0) })
 }
 
-/// Checks an I/O priority as `ioprio_check_cap` (block/ioprio.c) does. Whether the thread may
-/// use the real-time class is asked of the kernel by the worker that sets it.
+/// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does.
+/// Other requests have none. The running kernel judges hints, and the right to the real-time class.
 fn priority(iocb: &Iocb) -> Result<u16, Errno> {
-    const REAL_TIME: u16 = 1;
+    const NONE: u16 = 0;
     const BEST_EFFORT: u16 = 2;
     const IDLE: u16 = 3;
+    const HINTS: u16 = 0x1ff8;
     if iocb.flags & FLAG_IOPRIO == 0 {
         return Ok(0);
     }
     let priority = iocb.reqprio as u16;
-    let level = priority & 0x1fff;
-    match priority >> 13 {
-        REAL_TIME | BEST_EFFORT if level & 7 == level => Ok(priority),
-        IDLE => Ok(priority),
-        0 if level == 0 => Ok(0),
-        _ => Err(Errno::INVAL),
+    let is_plain = match priority >> 13 {
+        NONE => priority == 0,
+        BEST_EFFORT => priority & HINTS == 0,
+        class => class == IDLE,
+    };
+    if !is_plain {
+        thread::check_io_priority(priority)?;
     }
+    Ok(priority)
 }

@@ -1,7 +1,7 @@
 //! The functions that the C files call. Panics and `errno` end here.
 
 use crate::{
-    calls,
+    calls::{self, Caller, Wanted},
     watch::{self, CloseOutcome},
 };
 use nowait::Exclusion;
@@ -21,7 +21,7 @@ use nowait_sys::{
 /// io_setup(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_io_setup(nr: i32, context: usize) -> i32 {
-    guarded(|| calls::setup(i64::from(nr), context)) as i32
+    guarded(|| calls::setup(nr as u32, context)) as i32
 }
 
 /// io_destroy(2).
@@ -51,7 +51,8 @@ pub extern "C-unwind" fn nowait_io_getevents(
     events: usize,
     timeout: usize,
 ) -> i32 {
-    guarded(|| calls::getevents(context, min, nr, events, timeout)) as i32
+    let wanted = Wanted { min, nr, events, timeout };
+    guarded(|| calls::getevents(Caller::Library, context, wanted)) as i32
 }
 
 /// io_pgetevents(2) in libaio's form.
@@ -64,7 +65,8 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     timeout: usize,
     sigmask: usize,
 ) -> i32 {
-    guarded(|| calls::pgetevents(context, min, nr, events, timeout, sigmask)) as i32
+    let wanted = Wanted { min, nr, events, timeout };
+    guarded(|| calls::pgetevents(context, wanted, sigmask)) as i32
 }
 
 /// Runs when the library is loaded; `is_alone`: by a process of one thread.

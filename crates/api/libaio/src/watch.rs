@@ -4,7 +4,7 @@
 //! protected are the few descriptors of ours in the application's table (the way to that table,
 //! one ring per context), which a daemon's "close everything" would take away.
 
-use crate::calls;
+use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};
 use nowait_sys::{Errno, fd};
 
@@ -71,15 +71,16 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
 /// calls io_getevents so); `None`: let it pass.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<i64, Errno>> {
     use nowait_sys::raw::number;
-    let [context, a, b, c, d, _] = args;
+    let [context, a, b, c, d, sig] = args;
     let ours = || with_context(context, |_| ()).is_some();
+    let wanted = Wanted { min: a as i64, nr: b as i64, events: c, timeout: d };
     let answer = match nr {
-        number::IO_SETUP => calls::setup(i64::from(context as u32 as i32), a),
+        number::IO_SETUP => calls::setup(context as u32, a),
         number::IO_DESTROY if ours() => calls::destroy(context),
         number::IO_SUBMIT if ours() => calls::submit(context, a as i64, b),
         number::IO_CANCEL if ours() => calls::cancel(context, a),
-        number::IO_GETEVENTS if ours() => calls::getevents(context, a as i64, b as i64, c, d),
-        number::IO_PGETEVENTS if ours() => calls::pgetevents_raw(args),
+        number::IO_GETEVENTS if ours() => calls::getevents(Caller::SystemCall, context, wanted),
+        number::IO_PGETEVENTS if ours() => calls::pgetevents_raw(context, wanted, sig),
         _ => return None,
     };
     (answer != Err(calls::NOT_OURS)).then_some(answer)

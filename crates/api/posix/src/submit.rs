@@ -10,6 +10,7 @@ use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for
 use nowait_process::{
     leaving,
     looks::{Looks, start_cached},
+    memory,
 };
 use nowait_sys::{
     Errno,
@@ -158,9 +159,13 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     flags.check(kind)?;
     let (segments, offset) = match kind {
         Kind::Read | Kind::Write => {
+            // In the order of pread(2), which glibc calls.
             let (base, len) = block.buffer();
-            let end = block.offset().checked_add_unsigned(len as u64);
-            if block.offset() < 0 || len > isize::MAX as usize || end.is_none() {
+            if block.offset() < 0 {
+                return Err(Errno::INVAL);
+            }
+            memory::check_range(base.addr() as u64, len as u64)?;
+            if block.offset().checked_add_unsigned(len as u64).is_none() {
                 return Err(Errno::INVAL);
             }
             (Segments::One(IoVec { base, len }), block.offset())

@@ -54,11 +54,6 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Tells whether a write can say that it does not append (RWF_NOAPPEND).
-    pub fn chooses_append(&self) -> bool {
-        self.context.engine().chooses_append()
-    }
-
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
     ///
     /// # Errors

@@ -39,6 +39,25 @@ impl Page {
     }
 }
 
+/// First address that no user memory has: on x86-64 the last page of 47 bits is one of them.
+#[cfg(target_arch = "x86_64")]
+const USER_END: u64 = 0x7fff_ffff_f000;
+/// First address that no user memory has: on arm64, whose memory has 48 bits, or 52.
+#[cfg(target_arch = "aarch64")]
+const USER_END: u64 = 1 << 52;
+
+/// Checks that user memory can be where the kernel is asked to read or write, as it does before it
+/// looks.
+///
+/// # Errors
+/// `EFAULT`: it cannot.
+pub fn check_range(base: u64, len: u64) -> Result<(), Errno> {
+    match base.checked_add(len) {
+        Some(end) if end <= USER_END => Ok(()),
+        _ => Err(Errno::FAULT),
+    }
+}
+
 /// Reads a `T` from `address`.
 ///
 /// # Errors

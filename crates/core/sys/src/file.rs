@@ -1,6 +1,7 @@
 //! Reading, writing, syncing and describing files.
 
 use crate::{Errno, Fd, sys};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One segment of memory, laid out as the kernel's `struct iovec`.
 #[repr(C)]
@@ -41,6 +42,8 @@ pub mod rwf {
     pub const DONTCACHE: u32 = 0x80;
     /// Every flag the kernel this was written against knows.
     pub const KNOWN: u32 = 0xff;
+    /// Every flag that all supported kernels know.
+    pub const OLD: u32 = 0x1f;
 }
 
 /// What the kernel says of a file, as far as requests need it.
@@ -108,6 +111,16 @@ impl Stat {
     /// Tells whether it is a socket.
     pub fn is_socket(&self) -> bool {
         self.file_type() == libc::S_IFSOCK
+    }
+
+    /// Tells whether it is a device that never runs out of bytes to read: /dev/zero, /dev/full,
+    /// /dev/random or /dev/urandom.
+    /// Source: Linux Documentation/admin-guide/devices.txt.
+    pub fn is_endless(&self) -> bool {
+        const MEMORY_DEVICES: u32 = 1;
+        self.file_type() == libc::S_IFCHR
+            && libc::major(self.rdev) == MEMORY_DEVICES
+            && matches!(libc::minor(self.rdev), 5 | 7 | 8 | 9)
     }
 
     /// Tells whether fewer bytes are allocated than the size: there may be holes.
@@ -182,12 +195,78 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
 /// flags are (`RWF_NOAPPEND`, Linux 6.9), by such a write to memory.
 pub fn can_choose_append() -> bool {
     let mut byte = 0u8;
-    // SAFETY: the name is a live string; the new descriptor is owned here alone.
-    let made = unsafe { sys!(libc::SYS_memfd_create, c"nowait".as_ptr(), libc::MFD_CLOEXEC) };
-    let Ok(file) = made.map(|fd| Fd::from_raw(fd as i32)) else { return false };
+    let Ok(file) = memory_file() else { return false };
     let one = IoVec { base: &raw mut byte, len: 1 };
     // SAFETY: the byte is a live local.
     unsafe { pwritev2(file.raw(), &[one], 0, rwf::NOAPPEND) }.is_ok()
+}
+
+/// Returns the flags of a transfer that the running kernel knows, beyond [`rwf::OLD`] since Linux
+/// 6.9: an older one knows none of them. The kernel is asked once.
+pub fn known_flags() -> u32 {
+    static KNOWN: AtomicU32 = AtomicU32::new(0);
+    let known = KNOWN.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let Ok(file) = memory_file() else { return rwf::KNOWN };
+    let knows = |flag: &u32| ask_impossible(file.raw(), false, 0, *flag) == Err(Errno::INVAL);
+    let newer = (rwf::OLD.count_ones()..u32::BITS).map(|bit| 1 << bit).filter(knows);
+    let known = newer.fold(rwf::OLD, |known, flag| known | flag);
+    KNOWN.store(known, Relaxed);
+    known
+}
+
+/// Tells whether the kernel's AIO refuses transfers on the file because its driver knows plain read
+/// or write calls only (no `read_iter` or `write_iter`). Nothing is transferred. Before Linux 6.9
+/// the answer is always `false`.
+pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
+    const POSITION: i64 = -1;
+    if known_flags() & rwf::NOAPPEND == 0 {
+        return false;
+    }
+    let asked = match ask_impossible(fd, writes, 0, 0) {
+        Err(Errno::SPIPE) => ask_impossible(fd, writes, POSITION, 0),
+        asked => asked,
+    };
+    match asked {
+        Err(Errno::OPNOTSUPP) => true,
+        // What has no call at all for it refuses even to transfer nothing.
+        Err(Errno::INVAL) => {
+            // SAFETY: there is no segment.
+            let nothing = unsafe {
+                match writes {
+                    true => pwritev2(fd, &[], POSITION, 0),
+                    false => preadv2(fd, &[], POSITION, 0),
+                }
+            };
+            nothing == Err(Errno::INVAL)
+        }
+        _ => false,
+    }
+}
+
+/// Asks for a transfer with `flags` that also appends and does not append. The kernel refuses it:
+/// with `EOPNOTSUPP` if it does not know one of the flags, or if the file's driver takes no flags
+/// at all; then with `EINVAL`, since the two flags exclude each other.
+fn ask_impossible(fd: i32, writes: bool, offset: i64, flags: u32) -> Result<usize, Errno> {
+    let mut byte = 0u8;
+    let part = [IoVec { base: &raw mut byte, len: 1 }];
+    let flags = flags | rwf::APPEND | rwf::NOAPPEND;
+    // SAFETY: room for the one byte.
+    unsafe {
+        match writes {
+            true => pwritev2(fd, &part, offset, flags),
+            false => preadv2(fd, &part, offset, flags),
+        }
+    }
+}
+
+/// Makes a file in memory.
+fn memory_file() -> Result<Fd, Errno> {
+    // SAFETY: the name is a live string; the new descriptor is owned here alone.
+    let made = unsafe { sys!(libc::SYS_memfd_create, c"nowait".as_ptr(), libc::MFD_CLOEXEC) };
+    made.map(|fd| Fd::from_raw(fd as i32))
 }
 
 /// Reads as [`preadv2`] without flags does, for kernels and filters that know only the older calls.
@@ -284,18 +363,31 @@ pub fn links(fd: i32) -> Result<u32, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| st.stx_nlink)
 }
 
+/// Tells whether the file takes writes that are not torn (RWF_ATOMIC): since Linux 6.11, on some
+/// devices and file systems.
+pub fn takes_atomic_writes(fd: i32) -> bool {
+    const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
+    let asked = extended_by(fd, libc::AT_EMPTY_PATH, STATX_WRITE_ATOMIC);
+    asked.is_ok_and(|st| st.stx_attributes & STATX_ATTR_WRITE_ATOMIC != 0)
+}
+
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
 
 fn extended(fd: i32, flags: i32) -> Result<libc::statx, Errno> {
-    let mut st = core::mem::MaybeUninit::<libc::statx>::uninit();
-    let empty = c"";
-    let mask = libc::STATX_TYPE
+    const STAT: u32 = libc::STATX_TYPE
         | libc::STATX_MODE
         | libc::STATX_NLINK
         | libc::STATX_INO
         | libc::STATX_SIZE
         | libc::STATX_BLOCKS
         | STATX_MNT_ID_UNIQUE;
+    extended_by(fd, flags, STAT)
+}
+
+fn extended_by(fd: i32, flags: i32, mask: u32) -> Result<libc::statx, Errno> {
+    let mut st = core::mem::MaybeUninit::<libc::statx>::uninit();
+    let empty = c"";
     // SAFETY: the path is a live empty string, `st` a live local of the type the call fills.
     unsafe { sys!(libc::SYS_statx, fd, empty.as_ptr(), flags, mask, st.as_mut_ptr()) }?;
     // SAFETY: the call succeeded, so the kernel filled all of it.
@@ -489,6 +581,28 @@ mod tests {
         }
         assert_eq!(stat(file.as_raw_fd()).unwrap().size, 5000);
         assert_eq!(stat(-1), Err(Errno::BADF));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs a kernel")]
+    fn flags_are_those_of_the_running_kernel_and_drivers_of_plain_calls_are_found() {
+        let known = known_flags();
+        assert_eq!((known & rwf::OLD, known & 1 << 31), (rwf::OLD, 0), "{known:#x}");
+        assert_eq!(known & rwf::NOAPPEND != 0, can_choose_append());
+        if known & rwf::NOAPPEND == 0 {
+            return;
+        }
+        let file = unnamed();
+        let counter = crate::eventfd::EventFd::new().unwrap();
+        let maps = std::fs::File::open("/proc/self/maps").unwrap();
+        let mounts = std::fs::File::options().read(true).write(true).open("/proc/self/mountinfo");
+        assert!(mounts.is_err() || mounts.is_ok_and(|it| lacks_iterator(it.as_raw_fd(), true)));
+        assert!(lacks_iterator(counter.raw(), true) && lacks_iterator(maps.as_raw_fd(), false));
+        assert!(!lacks_iterator(counter.raw(), false), "it can be read");
+        for writes in [false, true] {
+            assert!(!lacks_iterator(file.as_raw_fd(), writes));
+        }
+        assert_eq!(file.metadata().unwrap().len(), 0, "nothing is written");
     }
 
     #[test]

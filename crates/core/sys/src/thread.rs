@@ -143,6 +143,21 @@ pub fn io_priority() -> u16 {
     unsafe { sys!(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) }.unwrap_or(0) as u16
 }
 
+/// Checks that this thread may ask for an I/O priority; nothing is set.
+///
+/// # Errors
+/// `EPERM`: a real-time class without the capability for it. `EINVAL`: the running kernel knows no
+/// such class, level or hint.
+/// Source: ioprio_set(2), `ioprio_check_cap` in block/ioprio.c.
+pub fn check_io_priority(priority: u16) -> Result<(), Errno> {
+    const NOBODY: i32 = i32::MAX;
+    // SAFETY: no memory is involved. Process numbers are lower, so no thread is found.
+    match unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, NOBODY, priority) } {
+        Ok(_) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Sets the I/O priority of this thread, 0 for none.
 ///
 /// # Errors

@@ -561,9 +561,13 @@ fn decide(
 /// Moves bytes while the caller waits.
 fn transfer(cpu: &mut Cpu<'_>, wanted: &Wanted) -> Answer {
     const RWF_NOWAIT: u32 = 8;
+    const RWF_APPEND_OR_NOT: u32 = 0x30;
     const KNOWN: u32 = 0x3f;
     if wanted.rw_flags & !KNOWN != 0 {
         return Err(libc::EOPNOTSUPP);
+    }
+    if wanted.rw_flags & RWF_APPEND_OR_NOT == RWF_APPEND_OR_NOT {
+        return Err(libc::EINVAL);
     }
     let What::File(ino) = cpu.what(wanted.id) else {
         let waits = wanted.rw_flags & RWF_NOWAIT == 0;
