@@ -17,7 +17,10 @@ const MODES: [&str; 2] = ["buffered", "direct"];
 
 /// Rows that may differ, and why.
 const MAY_DIFFER: [(&str, &str); 2] = [
-    ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
+    (
+        "close, for an event counter:",
+        "before Linux 6.9 ours writes to counters, which the kernel's AIO refuses",
+    ),
     ("raw, for an event counter:", "the same"),
 ];
 /// In our page cache also these.

@@ -50,8 +50,10 @@ pub struct Config {
     pub context_limits: Limits,
     /// Whether contexts count what they do.
     pub stats: bool,
-    /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
-    pub cancelled_polls_are_zero: bool,
+    /// Answers as the kernel's AIO, where plain calls answer otherwise: a cancelled poll ends with
+    /// 0, not with ECANCELED; and a context with an event ring refuses transfers on files whose
+    /// drivers know plain calls only.
+    pub answers_as_aio: bool,
     /// No ring is made or entered by a thread that submits. What such a ring completes interrupts
     /// the thread that has entered it: epoll_wait(2), sigtimedwait(2) and others then fail with
     /// EINTR, and a program that was not written for rings does not expect it.
@@ -68,7 +70,7 @@ impl Default for Config {
             limits: Limits { requests: REQUESTS_MAX, ..Limits::NONE },
             context_limits: Limits::NONE,
             stats: false,
-            cancelled_polls_are_zero: false,
+            answers_as_aio: false,
             callers_enter_no_ring: false,
         }
     }

@@ -83,6 +83,11 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
+    /// Tells whether it is one of the kernel's AIO to the program: its answers are the same.
+    pub(crate) fn answers_as_aio(&self) -> bool {
+        self.engine.config().answers_as_aio && self.io.face().is_none()
+    }
+
     /// Returns the slots, the ring and the waiters.
     pub fn io(&self) -> &IoContext {
         &self.io

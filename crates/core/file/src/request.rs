@@ -395,7 +395,7 @@ impl FileOperation {
     /// Returns the result of a cancelled request.
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
-            Kind::Poll(_) if engine.config().cancelled_polls_are_zero => Ok(0),
+            Kind::Poll(_) if engine.config().answers_as_aio => Ok(0),
             // What a stream has taken or given cannot be asked of it again.
             _ if self.body.is_endless() && self.command.done > 0 => Ok(self.command.transferred()),
             _ => Err(Errno::CANCELED),

@@ -30,7 +30,7 @@ fn stranger() -> ContextPointer {
 }
 
 fn setup() {
-    for depth in [0, -1, i32::MIN, i32::MAX] {
+    for depth in [0, -1, i32::MIN, i32::MIN + 1, 1 << 30, i32::MAX] {
         let mut pointer = ptr::null_mut();
         // SAFETY: a live null pointer.
         print(&format!("setup of {depth}"), unsafe { aio::io_setup(depth, &raw mut pointer) });
@@ -96,6 +96,24 @@ fn full(world: &World) {
     println!("full: accepts some {some}, all {all}");
     let second = context.submit(&mut iocbs[..1]);
     print("full: one more", second);
+    let good = iocbs[0];
+    let mut bad = [
+        ("without a file", Iocb { fd: -1, ..good }),
+        ("with the reserved field", Iocb { reserved: 1, ..good }),
+        ("with a negative length", Iocb { bytes: u64::MAX, ..good }),
+        ("of no operation", Iocb { opcode: 77, ..good }),
+    ];
+    for (case, iocb) in &mut bad {
+        print(&format!("full: one {case}"), context.submit(std::slice::from_mut(iocb)));
+    }
+    for (case, address) in [("NULL", 0usize), ("unmapped", 4096)] {
+        let array = [address as *mut Iocb];
+        // SAFETY: an iocb that the library has to refuse.
+        print(&format!("full: {case}"), unsafe { aio::io_submit(context.0, 1, array.as_ptr()) });
+        let array = address as *const *mut Iocb;
+        // SAFETY: an array that the library has to refuse.
+        print(&format!("full: array {case}"), unsafe { aio::io_submit(context.0, 1, array) });
+    }
     println!("full: an event {}", context.reap().is_some());
 }
 

@@ -1,5 +1,6 @@
 //! The descriptors and memory that the cases use, and the way a result is written.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -28,8 +29,10 @@ pub(crate) struct World {
     pub(crate) full_reader: File,
     pub(crate) pipe_writer: File,
     pub(crate) null: File,
+    /// Files that have no bytes of their own, by name.
+    pub(crate) special: Vec<(&'static str, File)>,
     pub(crate) memory: u64,
-    _kept: Vec<File>,
+    kept: RefCell<Vec<File>>,
 }
 
 impl World {
@@ -59,9 +62,15 @@ impl World {
             full_reader,
             pipe_writer,
             null: File::open("/dev/null").expect("/dev/null"),
+            special: special(),
             memory: memory(libc::PROT_READ | libc::PROT_WRITE),
-            _kept: vec![silent_writer],
+            kept: RefCell::new(vec![silent_writer]),
         }
+    }
+
+    /// Keeps files open to the end.
+    pub(crate) fn keep(&self, files: impl IntoIterator<Item = File>) {
+        self.kept.borrow_mut().extend(files);
     }
 
     /// A request of `opcode` for 4096 bytes at the start of `file`.
@@ -159,9 +168,47 @@ pub(crate) fn name(result: i64) -> String {
     errno.map_or_else(|| result.to_string(), |(_, name)| (*name).to_owned())
 }
 
+/// Devices and files that show the kernel's state; those that this program may not open are left
+/// out.
+fn special() -> Vec<(&'static str, File)> {
+    const PATHS: [(&str, bool); 9] = [
+        ("/dev/null", true),
+        ("/dev/zero", true),
+        ("/dev/full", true),
+        ("/dev/kmsg", false),
+        ("/proc/version", true),
+        ("/proc/self/comm", true),
+        ("/proc/self/oom_score_adj", true),
+        ("/proc/self/mountinfo", true),
+        ("/proc/sys/kernel/ostype", false),
+    ];
+    let open = |(path, writes)| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(writes).custom_flags(libc::O_NONBLOCK);
+        Some((path, options.open(path).ok()?))
+    };
+    PATHS.into_iter().filter_map(open).collect()
+}
+
+/// An inotify file that has nothing to tell.
+pub(crate) fn inotify() -> File {
+    // SAFETY: a new descriptor, owned here alone.
+    unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }
+}
+
+/// Bytes of [`large_memory`]: to fill them takes longer than a slice of a processor's time.
+pub(crate) const LARGE_BYTES: usize = 100_000_000;
+
+/// More memory, which is never given back.
+pub(crate) fn large_memory() -> u64 {
+    map_bytes(LARGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, ANONYMOUS, -1)
+}
+
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
 /// Memory that is never given back.
 pub(crate) fn memory(protection: i32) -> u64 {
-    map(protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    map(protection, ANONYMOUS, -1)
 }
 
 /// Memory of a file that has no bytes there.
@@ -173,9 +220,12 @@ pub(crate) fn behind_the_end() -> u64 {
 }
 
 fn map(protection: i32, flags: i32, fd: RawFd) -> u64 {
-    const BYTES: usize = 65536;
+    map_bytes(65536, protection, flags, fd)
+}
+
+fn map_bytes(bytes: usize, protection: i32, flags: i32, fd: RawFd) -> u64 {
     // SAFETY: a new mapping anywhere.
-    let address = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, fd, 0) };
+    let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
     assert_ne!(address, libc::MAP_FAILED);
     address as u64
 }

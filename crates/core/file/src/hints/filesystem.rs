@@ -17,6 +17,8 @@ pub struct FileSystem {
     pub in_memory: bool,
     /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4, tmpfs).
     in_place: bool,
+    /// Shows the kernel's state: drivers of its files may know plain calls only (proc, debugfs, …).
+    pub shows_kernel: bool,
     nowait_write: AtomicU8,
 }
 
@@ -28,10 +30,15 @@ impl FileSystem {
         const RAMFS: u32 = 0x8584_58f6;
         const HUGETLBFS: u32 = 0x9584_58f6;
         const EXT: u32 = 0xef53;
+        const PROC: u32 = 0x9fa0;
+        const DEBUGFS: u32 = 0x6462_6720;
+        const TRACEFS: u32 = 0x7472_6163;
+        const SECURITYFS: u32 = 0x7363_6673;
         let Kind::Magic(magic) = kind else { return FileSystem::default() };
         FileSystem {
             in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
             in_place: matches!(magic, EXT | TMPFS),
+            shows_kernel: matches!(magic, PROC | DEBUGFS | TRACEFS | SECURITYFS),
             nowait_write: AtomicU8::default(),
         }
     }

@@ -6,8 +6,10 @@
 //! | socket where the kernel refuses that flag | `recvmsg`, `sendmsg` with `MSG_DONTWAIT` | for readiness |
 //! | FIFO, terminal, inotify, counter that is written | a blocking call, when it is ready | for readiness |
 //!
-//! The descriptor's own mode is never changed. A read ends with what there is; a write goes on
-//! until all is written, as write(2) on a blocking descriptor does. Requests on one pipe or socket
+//! The descriptor's own mode is never changed. A read ends with what there is, except that of a
+//! device that never runs out (/dev/zero): such an attempt may come short for no reason, and a
+//! worker reads the rest. A write goes on until all is written, as write(2) on a blocking
+//! descriptor does. Requests on one pipe or socket
 //! take their turns in the order of submission, those that read apart from those that write.
 
 use super::{Body, Carrier, Iteration};
@@ -161,6 +163,14 @@ pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
 /// Tells whether a request takes what is there instead of waiting.
 pub(crate) fn is_impatient(command: &Command) -> bool {
     command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
+}
+
+/// Tells whether an attempt at a read came short of what there was.
+pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
+    command.kind == Kind::Read
+        && !command.is_complete()
+        && !command.wants_nowait()
+        && stat.is_endless()
 }
 
 /// Tells whether an inode is one stream: two descriptors of it mean the same. Those of anonymous

@@ -28,6 +28,9 @@ impl<'a> Submission<'a> {
             let stat = *status.stat()?;
             return self.stream(command, target, &stat);
         }
+        if command.len == 0 && self.refuses_file(command, status.stat()?)? {
+            return Err(Errno::INVAL);
+        }
         let attempt = match self.tries_inline(command) {
             Err(reason) => Attempt::Rest(reason),
             Ok(()) if self.must_wait(command, &mut status)? => Attempt::Rest(|c| &c.punt_order),
@@ -53,6 +56,9 @@ impl<'a> Submission<'a> {
                 }
                 if !stat.has_offsets() {
                     return self.stream(command, target, &stat);
+                }
+                if self.refuses_file(command, &stat)? {
+                    return Err(Errno::INVAL);
                 }
                 let on_driver = self.on_driver(command, &stat)?;
                 let route = match on_driver {
@@ -95,6 +101,9 @@ impl<'a> Submission<'a> {
             Err(started) => return Ok(started),
         };
         let fs = self.context.engine().filesystem(&stat, command.fd)?;
+        if fs.shows_kernel && self.refuses_plain_calls(command, &stat) {
+            return Err(Errno::INVAL);
+        }
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
         let tries = self.tries_inline(command).is_ok() && (!synchronous || fs.in_memory);
@@ -115,6 +124,20 @@ impl<'a> Submission<'a> {
                 self.write_request(command, target, &stat, (!synchronous, write), reason)
             }
         }
+    }
+
+    /// Tells whether the context refuses to read a file that shows the kernel's state.
+    fn refuses_file(&self, command: &Command, stat: &Stat) -> Result<bool, Errno> {
+        Ok(self.shows_kernel(command, stat)? && self.refuses_plain_calls(command, stat))
+    }
+
+    /// Tells whether a file shows the kernel's state, and the context answers as the kernel's AIO.
+    fn shows_kernel(&self, command: &Command, stat: &Stat) -> Result<bool, Errno> {
+        // None of these files has blocks.
+        if stat.blocks != 0 || !stat.is_regular() || !self.context.answers_as_aio() {
+            return Ok(false);
+        }
+        Ok(self.context.engine().filesystem(stat, command.fd)?.shows_kernel)
     }
 
     /// Counts a write that goes to the kernel. The inner error: its file is in the page cache of
@@ -140,6 +163,9 @@ impl<'a> Submission<'a> {
         let stat = file::stat(command.fd)?;
         if !stat.has_offsets() && !stat.is_directory() {
             return Err(Errno::INVAL);
+        }
+        if self.shows_kernel(command, &stat)? {
+            return Err(Errno::INVAL); // such files have no sync
         }
         if mistake::makes(Mistake::SyncAtOnce) {
             return Ok(Started::Completed(Ok(0)));

@@ -71,9 +71,11 @@ impl Submission<'_> {
         }
         let stat = *status.stat()?;
         let fs = self.context.engine().filesystem(&stat, fd)?;
-        if stat.has_offsets() {
-            history.is_in_memory(fd, fs.in_memory);
+        // A device whose node lies in memory (devtmpfs) may wait all the same.
+        if !stat.has_offsets() {
+            return Ok(false);
         }
+        history.is_in_memory(fd, fs.in_memory);
         Ok(fs.in_memory)
     }
 

@@ -60,11 +60,16 @@ impl Submission<'_> {
         let turn = stream::turn(stat, command.kind);
         let in_turn = !turn.is_some_and(|turn| engine.stream_queues().is_taken(turn));
         let mut way = StreamWait::Ready;
+        if command.len == 0 && self.refuses_plain_calls(command, stat) {
+            return Err(Errno::INVAL);
+        }
         let asks = in_turn && !self.leaves_attempt_to_ring(command, &target, stat)?;
         let attempt = match asks {
             true => stream::attempt(command, command.fd),
             false => Attempt::Waits,
         };
+        let is_cut_short =
+            matches!(attempt, Attempt::Over(Ok(_))) && stream::is_cut_short(command, stat);
         if asks && command.kind == Kind::Read {
             engine.stream_hints().asked(command.fd, attempt == Attempt::Waits);
         }
@@ -72,7 +77,11 @@ impl Submission<'_> {
             Attempt::Over(Err(errno)) if stream::is_refusal(errno, command, stat) => {
                 return Err(if errno == Errno::ISDIR { Errno::INVAL } else { errno });
             }
+            Attempt::Over(_) if is_cut_short => way = StreamWait::Worker,
             Attempt::Over(result) => return Ok(self.completed(result)),
+            Attempt::Impossible if self.refuses_plain_calls(command, stat) => {
+                return Err(Errno::INVAL);
+            }
             Attempt::Waits if in_turn && engine.stream_route() == Route::Driver => {
                 way = StreamWait::Ring;
             }
@@ -82,7 +91,7 @@ impl Submission<'_> {
         command.refresh()?;
         // A read ends with what there was.
         let has_read = command.kind == Kind::Read && command.done > 0;
-        if has_read || stream::is_impatient(command) {
+        if !is_cut_short && (has_read || stream::is_impatient(command)) {
             let result = match attempt {
                 _ if command.done > 0 => Ok(command.transferred()),
                 Attempt::Impossible => stream::ask_as_it_is(command),
@@ -102,6 +111,14 @@ impl Submission<'_> {
             Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
             made => made,
         }
+    }
+
+    /// Tells whether the context refuses a transfer, as the kernel's AIO does, because the driver
+    /// of the file knows plain calls only.
+    pub(super) fn refuses_plain_calls(&self, command: &Command, stat: &Stat) -> bool {
+        self.context.answers_as_aio()
+            && !stream::is_one(stat)
+            && file::lacks_iterator(command.fd, command.kind == Kind::Write)
     }
 
     /// Tells whether the ring asks a socket first: it would have to wait all the same, if the
