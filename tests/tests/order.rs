@@ -17,8 +17,18 @@ const REQUESTS_FULL: u64 = 500_000;
 /// The two libraries carry out other scripts.
 const SEEDS_APART: u64 = 1 << 32;
 
+for_each_subject!(on_ext4_requests_take_effect_in_order, ext4, [libaio, preload]);
+for_each_subject!(on_xfs_requests_take_effect_in_order, xfs, [libaio, preload]);
 for_each_subject!(on_btrfs_requests_take_effect_in_order, btrfs, [libaio, preload]);
 for_each_subject!(on_tmpfs_requests_take_effect_in_order, tmpfs, [libaio, preload]);
+
+fn ext4(subject: Subject) {
+    check(subject, Kind::Ext4);
+}
+
+fn xfs(subject: Subject) {
+    check(subject, Kind::Xfs);
+}
 
 fn btrfs(subject: Subject) {
     check(subject, Kind::Btrfs);
