@@ -45,13 +45,21 @@ pub fn know_no_nowait() {
     with_machine(|world| world.knows_no_nowait = true);
 }
 
-/// Has so many of a million direct transfers of several pages by native AIO with RWF_NOWAIT end
+/// Has so many of a million direct reads of several pages by native AIO with RWF_NOWAIT end
 /// with EAGAIN after they were accepted, as those for which the device has no room.
 ///
 /// # Panics
 /// The thread is on no machine.
 pub fn refuse_late(ppm: u32) {
     with_machine(|world| world.late_ppm = ppm);
+}
+
+/// Has transfers move all of their bytes.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn come_whole() {
+    with_machine(|world| world.rates.short = 0);
 }
 
 /// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.

@@ -79,6 +79,7 @@ impl World {
             return self.end(&job, answer, then);
         }
         let fails = self.transfer_fails(&job);
+        let wait = self.wait_behind_others(&job);
         // In pieces of whole pages, at drawn times, in any order.
         let pages = job.len.div_ceil(PAGE_BYTES).max(1);
         let step = pages.div_ceil(PIECES_MAX) * PAGE_BYTES;
@@ -88,13 +89,15 @@ impl World {
             // Up to the end of a page: a sector is not torn.
             let end = (job.offset + from + step) / PAGE_BYTES * PAGE_BYTES - job.offset;
             let (piece, to) = (job.clone(), end.min(job.len));
-            let time = self.drawn_time();
+            let time = wait + self.drawn_time();
             last = last.max(time);
             if !fails || self.prng.chance(self.faults.partial_ppm) {
                 self.after(time, move |world| world.move_bytes(&piece, from, to));
             }
             from = to;
         }
+        last = last.max(wait);
+        self.takes_until(&job, last + 1);
         self.after(last + 1, move |world| {
             let answer = if fails { Err(libc::EIO) } else { Ok(job.len as usize) };
             let answer = if job.sync {
@@ -106,18 +109,35 @@ impl World {
         });
     }
 
-    /// Draws whether the device has no room for all of a transfer that must not wait for it. For
-    /// one of a page it has, or refuses it within the call.
+    /// Returns how long the device has to do with what comes before a transfer.
+    fn wait_behind_others(&mut self, job: &Job) -> u64 {
+        let (now, range) = (self.now, job.offset..job.offset + job.len);
+        self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)
+    }
+
+    /// Says how long a transfer takes, if it is a direct one.
+    fn takes_until(&mut self, job: &Job, time: u64) {
+        let times = (self.now, self.now + time);
+        if job.locked.exclusive.is_some() {
+            let range = job.offset..job.offset + job.len;
+            self.inode(job.locked.ino).moves(range, job.write, times);
+        }
+    }
+
+    /// Draws whether the device has no room for all of a read that must not wait for it. For one of
+    /// a page it has, or refuses it within the call; so it is with writes, which file systems take
+    /// only where they lie in one piece.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
-        let rate = if job.len > PAGE_BYTES { self.late_ppm } else { 0 };
+        let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)
     }
 
-    /// Ends a transfer as the device does that has no room for all of it: with EAGAIN, after some
+    /// Ends a read as the device does that has no room for all of it: with EAGAIN, after some
     /// of its bytes may have been moved.
     pub(super) fn refuse_later(&mut self, job: Job, then: Then) {
         let moved = self.prng.range(0..=job.len / PAGE_BYTES) * PAGE_BYTES;
-        let time = self.drawn_time();
+        let time = self.wait_behind_others(&job) + self.drawn_time();
+        self.takes_until(&job, time);
         self.after(time, move |world| {
             world.move_bytes(&job, 0, moved);
             world.end(&job, Err(libc::EAGAIN), then);

@@ -47,6 +47,16 @@ pub(super) struct Inode {
     /// Who have it to themselves, or share it.
     exclusive: bool,
     sharing: usize,
+    /// Direct transfers at the device.
+    moving: Vec<Moving>,
+}
+
+/// A direct transfer, and when it ends.
+#[derive(Clone, Debug)]
+struct Moving {
+    range: Range<u64>,
+    write: bool,
+    until: u64,
 }
 
 impl Inode {
@@ -60,7 +70,12 @@ impl Inode {
             in_memory,
             exclusive: false,
             sharing: 0,
+            moving: Vec::new(),
         }
+    }
+
+    fn is_cached(&self, page: u64) -> bool {
+        self.cached.contains(&page)
     }
 
     fn pages(from: u64, to: u64) -> impl Iterator<Item = u64> {
@@ -71,6 +86,21 @@ impl Inode {
     pub(super) fn is_written(&mut self, from: u64, to: u64, now: u64) {
         self.allocated.extend(Inode::pages(from, to));
         self.changed_ns = now;
+    }
+
+    /// Returns when the direct transfers end that one of these bytes comes after: a device keeps
+    /// the order of those that overlap.
+    pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
+        let is_before = |it: &&Moving| {
+            (write || it.write) && it.range.start < range.end && range.start < it.range.end
+        };
+        self.moving.iter().filter(is_before).map(|it| it.until).max().unwrap_or(0)
+    }
+
+    /// Takes note of a direct transfer, and forgets those that have ended.
+    pub(super) fn moves(&mut self, range: Range<u64>, write: bool, (now, until): (u64, u64)) {
+        self.moving.retain(|it| it.until > now);
+        self.moving.push(Moving { range, write, until });
     }
 
     fn set_len(&mut self, len: u64, now: u64) {
@@ -516,10 +546,7 @@ fn decide(
     let cached_rate = world.rates.cached;
     let in_memory = world.inode(ino).in_memory;
     if direct {
-        // What others have cached goes.
-        Inode::pages(offset, offset + len).for_each(|page| {
-            world.inode(ino).cached.remove(&page);
-        });
+        drop_cached(world.inode(ino), offset..offset + len, wanted.write && !waits)?;
         let goes_on =
             waits || wanted.behind && !world.allocates(ino, wanted.write, offset..offset + len);
         return if goes_on { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
@@ -538,8 +565,12 @@ fn decide(
         if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
             return Ok((offset, (page * PAGE_BYTES).saturating_sub(offset), true));
         }
-        let is_cached = world.inode(ino).cached.contains(&page) || in_memory;
-        if !is_cached && !world.prng.chance(cached_rate) {
+        let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+        let (now, inode) = (world.now, world.inode(ino));
+        // A page that was dropped for a direct write is read once that is over.
+        let comes_later = inode.moved_at(&bytes, false) > now;
+        let is_cached = inode.is_cached(page) || in_memory;
+        if comes_later || !is_cached && !world.prng.chance(cached_rate) {
             first_missing = Some(page);
             break;
         }
@@ -556,6 +587,17 @@ fn decide(
             Ok((offset, len, false))
         }
     }
+}
+
+/// Takes what others have cached out of the way of a direct transfer: a write that must not wait is
+/// refused instead.
+fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
+    let mut pages = Inode::pages(range.start, range.end);
+    if refuses && pages.any(|page| inode.is_cached(page)) {
+        return Err(libc::EAGAIN);
+    }
+    Inode::pages(range.start, range.end).for_each(|page| _ = inode.cached.remove(&page));
+    Ok(())
 }
 
 /// Moves bytes while the caller waits.

@@ -149,9 +149,9 @@ pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
 /// What a thread does: with a number of its own.
 type Act = fn(Arc<Setup>, Prng, u64);
 
-/// Sets what the process is started with.
-fn set_environment(prng: &mut Prng, requests_max: &str) {
-    let caches = prng.chance(300_000);
+/// Sets what the process is started with; `cache_ppm`: how often with the own page cache.
+pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str, cache_ppm: u32) {
+    let caches = prng.chance(cache_ppm);
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
         ("NOWAIT_SUBMIT", ["auto", "inline", "offload"][prng.index(3)]),
@@ -171,7 +171,7 @@ fn set_environment(prng: &mut Prng, requests_max: &str) {
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
-    set_environment(&mut prng, requests_max);
+    set_environment(&mut prng, requests_max, 300_000);
     let actors = prng.range(1..=3);
     // Drawn apart: all else is as in a run without.
     let mut of_signals = Prng::new(seed ^ 0x519);

@@ -13,6 +13,7 @@ mod libaio;
 mod mistakes;
 mod model;
 mod nbd;
+mod order;
 mod posix;
 mod signals;
 
@@ -123,10 +124,20 @@ fn what_a_server_of_nbd_has_answered_is_there() {
     runs(nbd::program, 1_000);
 }
 
+#[test]
+fn requests_take_effect_in_the_order_of_their_submission() {
+    runs(order::program, 1_000);
+}
+
 /// What runs of all programs are like, a line each.
 fn all_reports() -> Vec<String> {
-    let programs: [(Program, u64); 4] =
-        [(files::program, 40), (contexts::program, 41), (faces::program, 42), (nbd::program, 43)];
+    let programs: [(Program, u64); 5] = [
+        (files::program, 40),
+        (contexts::program, 41),
+        (faces::program, 42),
+        (nbd::program, 43),
+        (order::program, 44),
+    ];
     let runs = programs.iter().flat_map(|(program, first)| {
         (*first..first + 30).map(move |seed| (seed, run(*program, seed).unwrap()))
     });
