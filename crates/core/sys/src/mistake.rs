@@ -84,7 +84,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 33] = [
+    pub const ALL: [Mistake; 36] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -118,6 +118,9 @@ impl Mistake {
         Mistake::LinkNothing,
         Mistake::KeepSlot,
         Mistake::HandleAtOnce,
+        Mistake::RefuseOutOfOrder,
+        Mistake::OvertakeUncommitted,
+        Mistake::ForgetLength,
     ];
 }
 

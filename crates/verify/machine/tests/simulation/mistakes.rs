@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, begin, contexts, faces, files, nbd, number, run};
+use crate::{Program, alone, begin, contexts, faces, files, nbd, number, order, run};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
@@ -52,11 +52,16 @@ const BY_FACES: [Mistake; 10] = [
 /// Those that the program with a server finds.
 const BY_NBD: [Mistake; 3] = [Mistake::ShareParts, Mistake::AnswerEarly, Mistake::EndWithAll];
 
+/// Those that the program about order finds.
+const BY_ORDER: [Mistake; 3] =
+    [Mistake::RefuseOutOfOrder, Mistake::OvertakeUncommitted, Mistake::ForgetLength];
+
 fn finder(planted: Planted) -> Program {
     match planted {
         Planted::Engine(it) if BY_CONTEXTS.contains(&it) => contexts::program,
         Planted::Engine(it) if BY_FACES.contains(&it) => faces::program,
         Planted::Engine(it) if BY_NBD.contains(&it) => nbd::program,
+        Planted::Engine(it) if BY_ORDER.contains(&it) => order::program,
         _ => files::program,
     }
 }
