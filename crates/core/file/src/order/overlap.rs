@@ -226,11 +226,12 @@ impl Inode {
     }
 
     /// Ends a request, and those behind it that have ended before their turn; puts those that are
-    /// to be kicked on `kicked`. Returns how many are gone.
-    fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> usize {
-        let (mut next, mut more, mut count) = (Some(place), Vec::new(), 0);
+    /// to be kicked on `kicked`. Returns how many are gone, and how many of them were writes.
+    fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> (usize, usize) {
+        let (mut next, mut more, mut count, mut writes) = (Some(place), Vec::new(), 0, 0);
         while let Some(gone) = next.and_then(|place| self.remove(place)) {
             count += 1;
+            writes += usize::from(gone.reach.access == Access::Write);
             for place in gone.blocked {
                 // One that waits for nothing may have ended without its turn, and is gone.
                 let Some(entry) = self.entries.get_mut(&place) else { continue };
@@ -248,7 +249,7 @@ impl Inode {
             }
             next = more.pop();
         }
-        count
+        (count, writes)
     }
 }
 
@@ -274,6 +275,8 @@ impl Ticket {
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
     count: AtomicUsize,
+    /// How many of them write: without one, none waits for another.
+    writes: AtomicUsize,
     next_number: AtomicU64,
 }
 
@@ -281,6 +284,19 @@ impl Orders {
     /// Tells whether nothing is registered at all: then nothing can conflict.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
+    }
+
+    /// Returns `true` if nothing is registered that requests with this access may have to wait for.
+    pub fn is_free_for(&self, access: Access) -> bool {
+        match access {
+            Access::Write => self.is_empty(),
+            Access::Read | Access::Sync => !self.has_writes(),
+        }
+    }
+
+    /// Returns `true` if a write is registered: requests may wait for others.
+    pub fn has_writes(&self) -> bool {
+        self.writes.load(Acquire) > 0
     }
 
     /// Tells whether a request would have to wait now.
@@ -317,6 +333,9 @@ impl Orders {
         entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
         self.count.fetch_add(1, AcqRel);
+        if reach.access == Access::Write {
+            self.writes.fetch_add(1, AcqRel);
+        }
         let mut inodes = self.inodes.lock();
         // Under the lock: the order of numbers is that of the inode.
         let number = self.next_number.fetch_add(1, Relaxed);
@@ -352,6 +371,7 @@ impl Orders {
         let mut inodes = self.inodes.lock();
         let Vacant(free) = inodes.entry(key) else { return None };
         self.count.fetch_add(1, AcqRel);
+        self.writes.fetch_add(1, AcqRel);
         let number = self.next_number.fetch_add(1, Relaxed);
         let whole = Reach::new(0..u64::MAX, Access::Write);
         let place = Place::of(&whole, number);
@@ -375,10 +395,11 @@ impl Orders {
             return drop(ended);
         }
         let unused = entry.waiting.take();
-        let gone = inode.end(ticket.place, &mut kicked);
+        let (gone, writes) = inode.end(ticket.place, &mut kicked);
         let over = inode.entries.is_empty().then(|| inodes.remove(&ticket.key));
         drop(inodes);
         self.count.fetch_sub(gone, AcqRel);
+        self.writes.fetch_sub(writes, AcqRel);
         // The entry of one that was cancelled is dropped here, not under the lock.
         drop((unused, over));
         kicked.into_iter().for_each(WaitEntry::kick);
@@ -602,6 +623,8 @@ mod tests {
             }
             for pick in picks.iter().cycle() {
                 if live.is_empty() { break }
+                let writes = live.iter().any(|(reach, _)| reach.access == Access::Write);
+                prop_assert_eq!(orders.has_writes(), writes);
                 for (index, (reach, ticket)) in live.iter().enumerate() {
                     let blocked = live[..index].iter().any(|it| it.0.precedes(reach));
                     prop_assert_eq!(ticket.is_blocked(), blocked);

@@ -7,7 +7,7 @@
 use super::{Body, FileOperation, Iteration, kernel::KernelBody};
 use crate::{
     Command, Kind,
-    order::{FileState, Reach},
+    order::{Access, FileState, Reach},
     route::Plug,
 };
 use nowait_retry::{Step, wait::Wait};
@@ -36,8 +36,9 @@ impl FileOperation {
         let copies = kernel.on_driver == OnDriver::Copies;
         let free = |file: FileState| {
             let orders = plug.engine().orders();
+            let access = Access::of(self.command.kind);
             let reach = || Reach::of(&self.command, file.end);
-            orders.is_empty() || !orders.conflicts(file.key, &reach())
+            orders.is_free_for(access) || !orders.conflicts(file.key, &reach())
         };
         if !kernel.registers || copies && kernel.carrier.file.is_some_and(free) {
             return;

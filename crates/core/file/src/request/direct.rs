@@ -211,11 +211,19 @@ impl DirectRequest {
         }
     }
 
-    /// Ends a read that the end of its file has made short: its event says `result`.
+    /// Returns `true` if it is a write that came short when others may have been committed: what is
+    /// left would be written over theirs. The kernel's AIO ends it so, too.
+    pub(crate) fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
+        self.command.kind == Kind::Write && self.is_in_order && result.is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// Ends a request that came short and does not go on: its event says `result`.
     pub(crate) fn end_short(self, context: &Arc<Context>, result: Result<u32, Errno>) {
         let bytes = self.command.done + u64::from(result.unwrap_or(0));
         let event = IoEvent { data: self.data, obj: self.obj, res: bytes as i64, res2: 0 };
-        self.ticket.iter().for_each(|ticket| context.engine().orders().leave(ticket));
+        let engine = context.engine();
+        self.write.into_iter().for_each(|places| engine.cached_files().writes.leave(places));
+        self.ticket.iter().for_each(|ticket| engine.orders().leave(ticket));
         context.dismiss(1, self.command.len);
         context.io().complete_batch(&[event]);
     }

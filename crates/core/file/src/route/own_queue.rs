@@ -82,7 +82,7 @@ impl Pump for OwnPump {
         // may start what comes next: it must not lie in the queue until `need` have ended.
         let engine = &self.engine;
         let starts_others = engine.cache_in_use().is_some()
-            || !engine.orders().is_empty()
+            || engine.orders().has_writes()
             || !engine.stream_queues().is_empty();
         let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
@@ -112,7 +112,7 @@ impl Pump for OwnPump {
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
-            if request.reaches_end(result) {
+            if request.reaches_end(result) || request.is_short_write(result) {
                 request.end_short(&context, result);
                 continue;
             }
@@ -369,7 +369,12 @@ mod tests {
         first: Result<u32, Errno>,
         make: MakeContext,
     ) -> (i64, Vec<u8>) {
-        ended(kind, known, make, |context, queue| {
+        ended(kind, (known, false), make, end_with(first))
+    }
+
+    /// Has a request end with `first`, out of its queue.
+    fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
+        move |context, queue| {
             queue.commit();
             let pump = OwnPump::new(queue, context);
             pump.wait(1, Deadline::NOW).unwrap();
@@ -378,14 +383,14 @@ mod tests {
             collected.completions.iter_mut().for_each(|it| it.result = first);
             drop(collected);
             pump.run();
-        })
+        }
     }
 
     /// Queues a block of a new file, direct, and returns its result and the file when `end` has
     /// had it end.
     fn ended(
         kind: Kind,
-        known: bool,
+        (known, is_in_order): (bool, bool),
         make: MakeContext,
         end: impl FnOnce(&Arc<Context>, Arc<Null>),
     ) -> (i64, Vec<u8>) {
@@ -411,7 +416,7 @@ mod tests {
             file,
             cancelled: false,
             write,
-            is_in_order: true,
+            is_in_order,
             ticket: None,
         };
         context.io().reserve(1).unwrap();
@@ -463,7 +468,7 @@ mod tests {
             plug.flush(Some(context));
             Plug::put_back(plug);
         };
-        let ended = |kind| ended(kind, true, Context::new, refused);
+        let ended = |kind| ended(kind, (true, true), Context::new, refused);
         assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; BYTES as usize]));
         assert_eq!(ended(Kind::Read), (BYTES, vec![1; BYTES as usize]));
     }
@@ -496,6 +501,19 @@ mod tests {
         for first in [Err(Errno::CANCELED), Ok(HALF)] {
             assert_eq!(ended_early(Kind::Write, true, first, make).0, BYTES);
         }
+    }
+
+    #[test]
+    fn a_write_that_comes_short_late_does_not_go_on_over_later_ones() {
+        let end = || end_with(Ok(HALF));
+        let result = ended(Kind::Write, (true, true), Context::new, end());
+        assert_eq!(
+            result,
+            (i64::from(HALF), vec![1; BYTES as usize]),
+            "nothing is written after it"
+        );
+        let result = ended(Kind::Write, (true, false), Context::new, end());
+        assert_eq!(result.0, BYTES, "others wait for it");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::{
     cached::{Opened, UserOperation},
     engine::section::Section,
     hold::BothTables,
-    order::{FileState, Reach},
+    order::{Access, FileState, Reach},
     request::{Body, FileOperation, event::EventTarget},
     route::{
         Place, Plug,
@@ -79,7 +79,8 @@ impl Submission<'_> {
             return Err(Errno::BADF);
         }
         let waits = self.begins_later() && !mistake::makes(Mistake::LinkNothing)
-            || !orders.is_empty() && orders.conflicts(file.key(), &reach_in(file, command));
+            || !orders.is_free_for(Access::of(command.kind))
+                && orders.conflicts(file.key(), &reach_in(file, command));
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {
                 Start::Break(bytes) => return Ok(Started::Completed(Ok(bytes))),
@@ -108,7 +109,9 @@ impl Submission<'_> {
     ) -> Option<Result<u32, Errno>> {
         let orders = self.context.engine().orders();
         let file = opened.file;
-        if !orders.is_empty() && orders.conflicts(file.key(), &reach_in(file, command)) {
+        if !orders.is_free_for(Access::of(command.kind))
+            && orders.conflicts(file.key(), &reach_in(file, command))
+        {
             return None;
         }
         match self.read_now(opened, command) {

@@ -7,7 +7,7 @@ use super::{Reason, Submission};
 use crate::{
     Command, Kind, SubmitMode,
     hints::filesystem::FileSystem,
-    order::{FileState, Reach},
+    order::{Access, FileState, Reach},
 };
 use nowait_sys::{
     Errno,
@@ -56,7 +56,7 @@ impl Submission<'_> {
         status: &mut LazyStat,
     ) -> Result<bool, Errno> {
         let orders = self.context.engine().orders();
-        if orders.is_empty() {
+        if orders.is_free_for(Access::of(command.kind)) {
             return Ok(false);
         }
         let file = FileState::of(status.stat()?);
@@ -117,7 +117,9 @@ impl Submission<'_> {
         if fs.in_memory && !command.wants_nowait() {
             return self.transfer(command, 0);
         }
+        // An append in parts would let others in between, and the kernel may move a part only.
         let held_up = !fs.may_write_nowait()
+            || command.is_append()
             || self.context.engine().orders().has_writer((stat.dev, stat.ino));
         if held_up && !command.wants_nowait() {
             return Attempt::Rest(|c| &c.punt_write);
