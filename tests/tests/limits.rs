@@ -18,7 +18,7 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// KiB of a line of /proc/PID/status.
+/// KiB of a line of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
@@ -28,17 +28,18 @@ fn kib(status: &str, name: &str) -> u64 {
 fn a_program_that_uses_no_aio_pays_nearly_nothing() {
     let scratch = Scratch::new("idle");
     let Some(program) = compiled(&scratch, "idle") else { return };
-    let status = |subject: Subject| {
+    // How much of a library the kernel maps at a fault depends on what is in the page cache.
+    const RUNS: usize = 3;
+    let least = |subject: Subject, name: &str| {
         let subject = Subject { disturb: None, limit: None, ..subject };
-        subject.launch(&program).succeed().stdout
+        let run = |_| kib(&subject.launch(&program).succeed().stdout, name);
+        (0..RUNS).map(run).min().expect("a run")
     };
-    let alone = status(Subject::SYSTEM);
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = Subject::chosen(library, Backend::Auto) else { continue };
-        let with = status(subject);
-        for (name, more_kib_max) in [("VmSize", 16 << 10), ("VmRSS", 1 << 10)] {
-            let more = kib(&with, name).saturating_sub(kib(&alone, name));
-            assert!(more <= more_kib_max, "{subject}: {name} is {more} KiB more\n{alone}\n{with}");
+        for (name, more_kib_max) in [("VmSize", 16 << 10), ("Rss", 1 << 10)] {
+            let (with, alone) = (least(subject, name), least(Subject::SYSTEM, name));
+            assert!(with <= alone + more_kib_max, "{subject}: {name} {with} KiB, alone {alone}");
         }
     }
 }
