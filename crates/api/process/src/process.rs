@@ -26,6 +26,7 @@ use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
+    allocator::reserve,
     fd,
     fork::{self, ForkMark},
     inside::Inside,
@@ -378,7 +379,19 @@ impl Process {
         self.tell_failure();
         stats::end(self);
         let Some(to) = &self.options.report else { return };
+        if !self.has_memory_for_report() {
+            return self
+                .say(LogLevel::Warn, "no report: not enough memory for that of all contexts");
+        }
         report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
+    }
+
+    /// Returns `true` if there is the memory that a report of all contexts takes: an allocation
+    /// that failed would end the process.
+    pub(crate) fn has_memory_for_report(&self) -> bool {
+        const CONTEXT_BYTES: usize = 16 << 10;
+        let contexts = self.contexts.read().len() + self.ended.lock().len();
+        reserve::holds((contexts + 1) * CONTEXT_BYTES)
     }
 
     /// Returns what contexts did that are gone, and what those do that are there.

@@ -55,6 +55,9 @@ fn write(path: &CString) -> Result<(), Errno> {
         std::thread::sleep(PAUSE);
         let Some(process) = Process::existing() else { continue };
         let Some(engine) = process.existing_engine() else { continue };
+        if !process.has_memory_for_report() {
+            continue;
+        }
         let text = || report::as_json(Some(Arc::as_ref(engine)), &process.summaries());
         if let Some(text) = engine.caught("as it told its figures", text) {
             let file = match &file {

@@ -40,10 +40,19 @@ pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
 
+/// Tells whether so many bytes are there for what the caller begins. Tries to get them if not.
+pub fn holds(bytes: usize) -> bool {
+    let pages = bytes.div_ceil(PAGE);
+    split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
+}
+
 /// Maps a whole reserve in the place of what is left of the one before.
 #[cold]
 fn renew() -> bool {
-    let pages = 2 * ENOUGH.load(Relaxed);
+    renew_with(2 * ENOUGH.load(Relaxed))
+}
+
+fn renew_with(pages: usize) -> bool {
     let Ok(start) = map(pages * PAGE, libc::MAP_PRIVATE) else { return false };
     // Addresses have 48 bits: the kernel gives larger ones only to those who ask by a hint
     // (x86-64 with five levels of page tables, arm64 with 52 bits).
