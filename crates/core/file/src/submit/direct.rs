@@ -30,7 +30,7 @@ impl<'a> Submission<'a> {
         }
         let (context, mut rights, mut write, mut offloads) = (self.context, None, None, false);
         let ordered = self.must_wait(command, &mut status)?;
-        // Such a read finds its file again then.
+        // A read that the kernel refuses late looks for its file by the inode.
         let refused_late = context.may_refuse_late(command);
         if command.kind == Kind::Write || route != Route::Own || refused_late {
             status.stat()?; // that the number meant a file lately says nothing
