@@ -122,9 +122,8 @@ impl Body {
     /// Tells whether it takes a place in an order.
     pub(crate) fn registers(&self) -> bool {
         match self {
-            Body::Kernel(kernel) => kernel.registers,
+            Body::Kernel(_) | Body::Cached(_) => true,
             Body::Stream(stream) => stream.queue.is_some(),
-            Body::Cached(_) => true,
             Body::Ended => false,
         }
     }

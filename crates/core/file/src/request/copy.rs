@@ -40,7 +40,7 @@ impl FileOperation {
             let reach = || Reach::of(&self.command, file.end);
             orders.is_free_for(access) || !orders.conflicts(file.key, &reach())
         };
-        if !kernel.registers || copies && kernel.carrier.file.is_some_and(free) {
+        if copies && kernel.carrier.file.is_some_and(free) {
             return;
         }
         if copies {

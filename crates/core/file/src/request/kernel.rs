@@ -13,8 +13,6 @@ pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
     /// With whose rights it acts, where they matter.
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// Takes a place in the order of requests on its inode.
-    pub(crate) registers: bool,
     /// Is counted as a write past the page cache of the engine until it ends.
     pub(crate) write: Option<KeptWrite>,
     /// Runs after one another with the other writes of its inode.
@@ -32,12 +30,11 @@ pub(crate) struct KernelBody {
 }
 
 impl KernelBody {
-    /// Makes a body that takes a place in the order, and needs nothing else.
+    /// Makes a body that needs nothing but its carrier.
     pub(crate) fn new(carrier: Carrier) -> KernelBody {
         KernelBody {
             carrier,
             credentials: None,
-            registers: true,
             write: None,
             wants_lane: false,
             lane: None,
