@@ -12,12 +12,11 @@ use nowait_sys::{
     file,
     mistake::{self, Mistake},
 };
-use smallvec::SmallVec;
 
 /// The requests between the queue and the commit of one submission.
 #[derive(Default)]
 pub(super) struct Uncommitted {
-    requests: SmallVec<[Queued; 2]>,
+    requests: Vec<Queued>,
     /// One of them writes.
     writes: bool,
 }
