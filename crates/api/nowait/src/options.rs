@@ -93,15 +93,19 @@ impl Options {
             config.cache_bytes = bytes.ok_or("8M to 8192G: bytes, or K, M or G")?;
             Ok(())
         });
-        for (prefix, limits) in [
-            ("NOWAIT_MAX_", &mut config.limits),
-            ("NOWAIT_MAX_CONTEXT_", &mut config.context_limits),
+        for (requests, pinned, limits) in [
+            ("NOWAIT_MAX_REQUESTS", "NOWAIT_MAX_PINNED", &mut config.limits),
+            (
+                "NOWAIT_MAX_CONTEXT_REQUESTS",
+                "NOWAIT_MAX_CONTEXT_PINNED",
+                &mut config.context_limits,
+            ),
         ] {
-            read(&format!("{prefix}REQUESTS"), &mut |value| {
+            read(requests, &mut |value| {
                 limits.requests = number_of_requests(value)?;
                 Ok(())
             });
-            read(&format!("{prefix}PINNED"), &mut |value| {
+            read(pinned, &mut |value| {
                 limits.bytes = number_of_bytes(value)?;
                 Ok(())
             });

@@ -41,6 +41,9 @@ const UNITS: usize = CHUNK / UNIT;
 const CHUNKS: usize = 1 << 14;
 /// So much is made into pieces of one size at a time, unless a piece is larger.
 const RUN: usize = 16 << 10;
+/// Of pieces up to this size a page at a time: all pages of a run are written to at once, and most
+/// programs need few pieces.
+const SMALL: usize = 512;
 /// Pieces have up to so many bytes.
 const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -152,7 +155,8 @@ fn push(index: usize, first: *mut u8, last: *mut u8) {
 /// Makes new pieces of a size, and returns one of them; null when there is no memory.
 #[cold]
 fn make(index: usize, size: usize) -> *mut u8 {
-    let Some((start, len)) = run(RUN.max(size.next_multiple_of(PAGE))) else { return null_mut() };
+    let usual = if size <= SMALL { PAGE } else { RUN };
+    let Some((start, len)) = run(usual.max(size.next_multiple_of(PAGE))) else { return null_mut() };
     let run = start as *mut u8;
     let count = len / size;
     let at = |nth: usize| run.wrapping_add(nth * size);
