@@ -25,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::outcome::{Failures, Outcome};
 use crate::process::{self, Result};
 use crate::{api, crates, dist, examples, machine, skips, tidy, tutorials};
 
@@ -584,19 +584,17 @@ fn is_noise(line: &str) -> bool {
 
 /// Runs tests and counts them; a run that ended badly without a failed test counts as one.
 fn count(command: Command, log: &Log) -> Result<Outcome> {
-    let (mut outcome, mut failures) = (Outcome::default(), Vec::new());
+    let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
     let result = process::stream(command, |line| {
         outcome.count(line);
-        if line.starts_with("test ") && line.ends_with(" FAILED") {
-            failures.push(line.to_owned());
-        }
+        failures.note(line);
         if !is_noise(line) {
             log.line(line);
         }
     });
-    // Again at the end: the reasons may be thousands of lines above.
-    for failure in &failures {
-        log.line(failure);
+    // Again at the end: they may be thousands of lines above.
+    for line in &failures.lines {
+        log.line(line);
     }
     if let Err(message) = result {
         log.line(&message);

@@ -31,6 +31,31 @@ impl Outcome {
     }
 }
 
+/// The failed tests, and the first lines of what each has said.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    pub(crate) lines: Vec<String>,
+    /// Lines of the current test that are still wanted.
+    wanted: usize,
+}
+
+impl Failures {
+    /// Looks at a line of the output of `cargo test`.
+    pub(crate) fn note(&mut self, line: &str) {
+        const WANTED: usize = 16;
+        let names_one = line.starts_with("test ") && line.ends_with(" FAILED");
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.wanted = WANTED;
+        } else if line == "failures:" || line == "stack backtrace:" {
+            self.wanted = 0;
+        }
+        if self.wanted > 0 || names_one {
+            self.wanted = self.wanted.saturating_sub(1);
+            self.lines.push(line.to_owned());
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
@@ -43,6 +68,19 @@ mod tests {
 
     const CLOSING: &str = "test result: FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; \
                            1 filtered out; finished in 0.01s";
+
+    #[test]
+    fn a_failure_is_named_with_the_first_lines_of_its_reason() {
+        let mut failures = Failures::default();
+        let reason = ["---- a stdout ----", "thread 'a' panicked:", "1 != 2", "stack backtrace:"];
+        let output = ["test a ... FAILED", "test b ... ok", "failures:", "noise"];
+        let end = ["  0: frame", "failures:", "    a"];
+        output.iter().chain(&reason).chain(&end).for_each(|line| failures.note(line));
+        assert_eq!(failures.lines, [&output[..1], &reason[..3]].concat());
+        failures.note("---- b stdout ----");
+        (0..100).for_each(|_| failures.note("more"));
+        assert_eq!(failures.lines.len(), 4 + 16);
+    }
 
     #[test]
     fn closing_lines_add_up_and_other_lines_do_not_count() {
