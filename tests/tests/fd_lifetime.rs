@@ -135,6 +135,19 @@ fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
     assert!(room.is_some() && ring.is_some() && room < ring, "{calls}");
 }
 
+#[test]
+fn descriptors_in_turn_are_looked_at_once_in_each_call() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
+    let Some(()) = skip::unless(skip::missing_program(&["strace"])) else { return };
+    let scratch = Scratch::new("turns");
+    let log = scratch.file("calls");
+    let traced = subject.disturb(None).launch("strace").args(["-f", "-e", "fcntl", "-o"]);
+    let traced = traced.arg(&log).args([PROGRAM, "turns"]);
+    traced.arg(scratch.file("one")).arg(scratch.file("other")).succeed();
+    let calls = std::fs::read_to_string(&log).expect("strace writes what was called");
+    assert_eq!(calls.matches("F_GETFL").count(), 2, "one for each file\n{calls}");
+}
+
 /// The number at or above which a traced call wants a duplicate.
 fn lowest_number(call: &str) -> Option<u32> {
     let (_, floor) = call.split_once("F_DUPFD_CLOEXEC, ")?;

@@ -27,6 +27,7 @@ fn main() {
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
+        ["turns", one, other] => two_files_are_written_in_turn([one, other].map(Path::new)),
         ["context-in-child"] => a_child_makes_a_context(),
         ["umount", folder, device] => umount_is_not_busy(folder, device),
         _ => panic!("unknown case {args:?}"),
@@ -289,6 +290,17 @@ fn overlaps_take_effect_in_order(path: &Path) {
         }
         let last = &std::fs::read(path).unwrap()[1500..][..WIDE];
         assert!(last.iter().all(|byte| *byte == round ^ 15), "round {round}: the last write");
+    }
+}
+
+/// As a database writes to a data file and a log.
+fn two_files_are_written_in_turn(paths: [&Path; 2]) {
+    let files = paths.map(open);
+    let context = Context::new(32).expect("io_setup");
+    let write =
+        |turn: usize| Request::write(files[turn % 2].as_fd(), &[1; BLOCK], (turn * BLOCK) as u64);
+    for done in context.run((0..32).map(write).collect()) {
+        assert_eq!(done.res, BLOCK as i64);
     }
 }
 
