@@ -7,7 +7,7 @@
 //!    request that depends on one of its own submission has that committed first, and so knows what
 //!    the kernel refuses (`submit/uncommitted.rs`). One that the kernel may carry out late, or
 //!    refuse late, takes its place when a request comes that depends on it
-//!    (`DirectRequests::take_places_before`).
+//!    (`request/unordered.rs`).
 //! 3. What the kernel refuses takes its place before the next request begins.
 //!
 //! * [`overlap`]: requests that touch the same bytes of a file, or depend on where it ends

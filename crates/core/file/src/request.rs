@@ -22,6 +22,7 @@ pub mod event;
 pub(crate) mod in_flight;
 pub(crate) mod kernel;
 pub(crate) mod stream;
+pub(crate) mod unordered;
 
 use crate::{
     Command, Context, Engine, Kind, Target, UserOperation, hold,

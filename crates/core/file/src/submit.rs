@@ -73,6 +73,8 @@ pub struct Submission<'a> {
     own_used: bool,
     /// One of them has a place in the order.
     own_ordered: bool,
+    /// Contexts in which others have taken one.
+    ordered: Vec<Arc<Context>>,
     /// Direct requests that were queued and wait for the commit.
     uncommitted: Uncommitted,
     has_delivered: bool,
@@ -102,6 +104,7 @@ impl<'a> Submission<'a> {
             counter_everywhere: None,
             own_used: false,
             own_ordered: false,
+            ordered: Vec::new(),
             uncommitted: Uncommitted::default(),
             has_delivered: false,
             links: None,
@@ -247,6 +250,7 @@ impl<'a> Submission<'a> {
         if take(&mut self.own_ordered) {
             self.context.own_ordered();
         }
+        take(&mut self.ordered).iter().for_each(|context| context.own_ordered());
         if take(&mut self.has_delivered) {
             self.context.io().notify();
         }
@@ -261,8 +265,8 @@ impl Submission<'_> {
         if self.uncommitted.precede(command, end) {
             self.commit_own();
         }
-        let orders = self.context.engine().orders();
-        self.own_ordered |= self.context.direct.take_places_before(command, end, orders);
+        let unordered = &self.context.engine().unordered;
+        unordered.take_places_before((command, end), self.context, &mut self.ordered);
     }
 
     /// Does the same once more for a write that moves the end of the file: what requests find there

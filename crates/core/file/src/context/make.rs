@@ -55,6 +55,7 @@ impl Context {
         let context = Context::make(engine, io, engine.own_queue(issuer), files_stay_open);
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
+            engine.unordered.add(&context);
         }
         Ok(context)
     }
@@ -81,7 +82,7 @@ impl Context {
             own,
             unrun: Arc::default(),
             submissions: Submissions::new(context),
-            direct: DirectRequests::default(),
+            direct: DirectRequests::new(&engine.unordered),
             history: DescriptorHints::new(engine.closes().clone()),
             depth: Depth::default(),
             burst: Burst::default(),

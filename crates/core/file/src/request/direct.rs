@@ -4,7 +4,9 @@
 //! no held file, no place in an order. What the event needs is kept in a table; only a request
 //! that comes back short or refused becomes an operation, which goes on from there.
 
-use super::{Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody};
+use super::{
+    Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody, unordered::Unordered,
+};
 use crate::{
     Command, Context, Kind,
     cached::kernel_writes::{KeptWrite, KernelWrites, Places},
@@ -14,11 +16,11 @@ use crate::{
         token::{self, Owner},
     },
 };
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::{Request, WaitEntry};
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file};
+use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file, thread};
 use std::{sync::Arc, task::Waker};
 
 /// The least that a file system maps at a time: a shorter request is refused as a whole, and comes
@@ -49,18 +51,31 @@ pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 /// The direct requests of a context.
 pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
-    /// Reads and writes in it that are not in order; changed under its lock.
-    unordered: [AtomicUsize; 2],
-}
-
-impl Default for DirectRequests {
-    fn default() -> DirectRequests {
-        // The queue's depth is the limit; it is asked first.
-        DirectRequests { table: Mutex::new(Slab::new(usize::MAX)), unordered: Default::default() }
-    }
+    /// Those in it that are not in order; changed under its lock.
+    unordered: AtomicUsize,
+    /// The thread that has added the last of them.
+    submitter: AtomicI32,
+    /// Those of all contexts.
+    all: Arc<Unordered>,
 }
 
 impl DirectRequests {
+    /// Makes the table of a context of an engine that has these requests.
+    pub(crate) fn new(all: &Arc<Unordered>) -> Arc<DirectRequests> {
+        Arc::new(DirectRequests {
+            // The queue's depth is the limit; it is asked first.
+            table: Mutex::new(Slab::new(usize::MAX)),
+            unordered: AtomicUsize::new(0),
+            submitter: AtomicI32::new(0),
+            all: all.clone(),
+        })
+    }
+
+    /// Returns the thread that has submitted the last request that is not in order.
+    pub(super) fn submitter(&self) -> i32 {
+        self.submitter.load(Relaxed)
+    }
+
     /// Queues the request of `command`; the caller commits. False: the queue is full.
     pub(crate) fn queue(
         &self,
@@ -77,32 +92,31 @@ impl DirectRequests {
     }
 
     fn insert(&self, request: DirectRequest) -> Option<u64> {
-        let counter = self.counter(&request);
+        let (kind, is_in_order) = (request.command.kind, request.is_in_order);
         let mut table = self.table.lock();
         let key = table.insert(request).ok()?;
-        counter.iter().for_each(|counter| _ = counter.fetch_add(1, Relaxed));
+        if !is_in_order {
+            self.submitter.store(thread::this_thread(), Relaxed);
+            self.unordered.fetch_add(1, Relaxed);
+            self.all.entered(kind);
+        }
         Some(key)
     }
 
     /// Takes a request out of the table.
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
         let request = table.remove(key)?;
-        self.counter(&request).iter().for_each(|counter| _ = counter.fetch_sub(1, Relaxed));
+        if !request.is_in_order {
+            self.unordered.fetch_sub(1, Relaxed);
+            self.all.left(request.command.kind);
+        }
         Some(request)
-    }
-
-    fn counter(&self, request: &DirectRequest) -> Option<&AtomicUsize> {
-        let counter = &self.unordered[usize::from(request.command.kind == Kind::Write)];
-        (!request.is_in_order).then_some(counter)
     }
 
     /// Has those requests take their places in the order that `later` must not overtake, and that
     /// the kernel may carry out after it. Returns `true` if there were such.
-    pub(crate) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
-        let [reads, writes] = &self.unordered;
-        let is_write = later.kind == Kind::Write;
-        let unordered = writes.load(Relaxed) + if is_write { reads.load(Relaxed) } else { 0 };
-        if unordered == 0 || matches!(later.kind, Kind::Poll(_)) {
+    pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
+        if self.unordered.load(Relaxed) == 0 {
             return false;
         }
         let reach = Reach::of(later, end);

@@ -1,0 +1,71 @@
+//! Direct requests that the kernel may carry out after what is submitted later, in all contexts of
+//! an engine.
+//!
+//! A thread may submit to several contexts, and the kernel has all of its requests in the order of
+//! their submission. Between threads it has direct requests in no order.
+
+use super::direct::DirectRequests;
+use crate::{Command, Context, Kind};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use nowait_sys::{mutex::Mutex, thread};
+use std::sync::{Arc, Weak};
+
+/// The tables of such requests.
+#[derive(Default)]
+pub(crate) struct Unordered {
+    /// Reads and writes in all of them. Mostly there are none, and no table is looked at.
+    counts: [AtomicUsize; 2],
+    tables: Mutex<Vec<(Arc<DirectRequests>, Weak<Context>)>>,
+}
+
+impl Unordered {
+    /// Adds the table of a new context, and forgets those of contexts that are gone.
+    pub(crate) fn add(&self, context: &Arc<Context>) {
+        let mut tables = self.tables.lock();
+        tables.retain(|(_, context)| context.strong_count() > 0);
+        tables.push((context.direct.clone(), Arc::downgrade(context)));
+    }
+
+    pub(super) fn entered(&self, kind: Kind) {
+        self.counts[usize::from(kind == Kind::Write)].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn left(&self, kind: Kind) {
+        self.counts[usize::from(kind == Kind::Write)].fetch_sub(1, Relaxed);
+    }
+
+    /// Has those requests take their places in the order that `later`, a command for `own`, must
+    /// not overtake: those of `own`, and those that this thread has submitted elsewhere. The file of
+    /// `later` ends at `end`. Adds the contexts of such requests to `ordered`.
+    pub(crate) fn take_places_before(
+        &self,
+        (later, end): (&Command, u64),
+        own: &Arc<Context>,
+        ordered: &mut Vec<Arc<Context>>,
+    ) {
+        let [reads, writes] = &self.counts;
+        let is_write = later.kind == Kind::Write;
+        let count = writes.load(Relaxed) + if is_write { reads.load(Relaxed) } else { 0 };
+        if count == 0 || matches!(later.kind, Kind::Poll(_)) {
+            return;
+        }
+        let orders = own.engine().orders();
+        // What is dropped here may be the last of a context: not under the lock.
+        let contexts = self.of_this_thread(own);
+        for context in core::iter::once(own).chain(&contexts) {
+            if context.direct.take_places_before(later, end, orders) {
+                ordered.push(context.clone());
+            }
+        }
+    }
+
+    /// Returns the other contexts in which this thread may have such requests.
+    fn of_this_thread(&self, own: &Arc<Context>) -> Vec<Arc<Context>> {
+        let this_thread = thread::this_thread();
+        let tables = self.tables.lock();
+        let is_other = |table: &&(Arc<DirectRequests>, _)| {
+            table.0.submitter() == this_thread && !Arc::ptr_eq(&table.0, &own.direct)
+        };
+        tables.iter().filter(is_other).filter_map(|(_, context)| context.upgrade()).collect()
+    }
+}
