@@ -35,8 +35,8 @@ impl Unordered {
     }
 
     /// Has those requests take their places in the order that `later`, a command for `own`, must
-    /// not overtake: those of `own`, and those that this thread has submitted elsewhere. The file of
-    /// `later` ends at `end`. Adds the contexts of such requests to `ordered`.
+    /// not overtake: those of `own`, and those that this thread has submitted elsewhere. The file
+    /// of `later` ends at `end`. Adds the contexts of such requests to `ordered`.
     pub(crate) fn take_places_before(
         &self,
         (later, end): (&Command, u64),
