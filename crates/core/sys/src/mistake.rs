@@ -78,13 +78,15 @@ pub enum Mistake {
     RefuseOutOfOrder,
     /// A request that overlaps direct ones of its submission is started before those.
     OvertakeUncommitted,
+    /// A direct request is overtaken by one that its thread submits to another context.
+    OvertakeElsewhere,
     /// A read does not wait for a write that moves the end of the file past it.
     ForgetLength,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 36] = [
+    pub const ALL: [Mistake; 37] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -120,6 +122,7 @@ impl Mistake {
         Mistake::HandleAtOnce,
         Mistake::RefuseOutOfOrder,
         Mistake::OvertakeUncommitted,
+        Mistake::OvertakeElsewhere,
         Mistake::ForgetLength,
     ];
 }

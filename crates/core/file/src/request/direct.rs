@@ -16,7 +16,7 @@ use crate::{
         token::{self, Owner},
     },
 };
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::{Request, WaitEntry};
 use nowait_sys::mutex::Mutex;
@@ -53,8 +53,8 @@ pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
     /// Those in it that are not in order; changed under its lock.
     unordered: AtomicUsize,
-    /// The thread that has added the last of them.
-    submitter: AtomicI32,
+    /// The thread that has added the last of them ([`thread::mark`]).
+    submitter: AtomicUsize,
     /// Those of all contexts.
     all: Arc<Unordered>,
 }
@@ -66,13 +66,13 @@ impl DirectRequests {
             // The queue's depth is the limit; it is asked first.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
-            submitter: AtomicI32::new(0),
+            submitter: AtomicUsize::new(0),
             all: all.clone(),
         })
     }
 
-    /// Returns the thread that has submitted the last request that is not in order.
-    pub(super) fn submitter(&self) -> i32 {
+    /// Returns the mark of the thread that has submitted the last request that is not in order.
+    pub(super) fn submitter(&self) -> usize {
         self.submitter.load(Relaxed)
     }
 
@@ -96,7 +96,7 @@ impl DirectRequests {
         let mut table = self.table.lock();
         let key = table.insert(request).ok()?;
         if !is_in_order {
-            self.submitter.store(thread::this_thread(), Relaxed);
+            self.submitter.store(thread::mark(), Relaxed);
             self.unordered.fetch_add(1, Relaxed);
             self.all.entered(kind);
         }

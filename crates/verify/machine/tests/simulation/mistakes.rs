@@ -53,8 +53,12 @@ const BY_FACES: [Mistake; 10] = [
 const BY_NBD: [Mistake; 3] = [Mistake::ShareParts, Mistake::AnswerEarly, Mistake::EndWithAll];
 
 /// Those that the program about order finds.
-const BY_ORDER: [Mistake; 3] =
-    [Mistake::RefuseOutOfOrder, Mistake::OvertakeUncommitted, Mistake::ForgetLength];
+const BY_ORDER: [Mistake; 4] = [
+    Mistake::RefuseOutOfOrder,
+    Mistake::OvertakeUncommitted,
+    Mistake::OvertakeElsewhere,
+    Mistake::ForgetLength,
+];
 
 fn finder(planted: Planted) -> Program {
     match planted {

@@ -1,7 +1,7 @@
 //! Requests on one file take effect in the order of their submission, buffered and direct ones, and
 //! where the file ends is in that order: each read finds exactly what was submitted before it.
 //!
-//! Each thread has a file and a context of its own. What is in the page cache changes meanwhile.
+//! Each thread has a file and two contexts of its own. What is in the page cache changes meanwhile.
 
 use crate::{
     faces::{set_environment, waits},
@@ -54,6 +54,8 @@ const KINDS: [(Kind, u32); 7] = [
 
 /// A request, and for a read the stamps of the sectors that it must find.
 struct Request {
+    /// Which context it goes to.
+    context: usize,
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
     kind: Kind,
@@ -68,7 +70,7 @@ struct Actor {
     path: CString,
     buffered: Fd,
     direct: Fd,
-    context: usize,
+    contexts: [usize; 2],
     /// The stamp of each sector of the file, as all that was submitted leaves it.
     model: Vec<u64>,
     in_flight: BTreeMap<u64, Request>,
@@ -82,9 +84,11 @@ impl Actor {
         let (buffered, direct) = (open(0), open(O_DIRECT));
         let sectors = prng.below(SECTORS) / if prng.chance(500_000) { PAGE } else { 1 };
         file::set_len(buffered.raw(), sectors * SECTOR).unwrap();
-        let mut context = 0usize;
-        let address = (&raw mut context) as usize;
-        assert_eq!(libaio::nowait_io_setup(16, address), 0);
+        let contexts = [(); 2].map(|()| {
+            let mut context = 0usize;
+            assert_eq!(libaio::nowait_io_setup(16, (&raw mut context) as usize), 0);
+            context
+        });
         Actor {
             weights: swarm(&KINDS, &mut prng),
             direct_ppm: [0, 500_000, 800_000, 1_000_000][prng.index(4)],
@@ -92,7 +96,7 @@ impl Actor {
             path,
             buffered,
             direct,
-            context,
+            contexts,
             model: vec![0; sectors as usize],
             in_flight: BTreeMap::new(),
             next: 1,
@@ -109,8 +113,9 @@ impl Actor {
             self.go_on(drawn);
         }
         self.take(self.in_flight.len());
-        let context = self.context;
-        assert_eq!(waits("io_destroy", || libaio::nowait_io_destroy(context)), 0);
+        for context in self.contexts {
+            assert_eq!(waits("io_destroy", || libaio::nowait_io_destroy(context)), 0);
+        }
         judge("at the end", &self.model, &contents(&self.path));
     }
 
@@ -182,13 +187,13 @@ impl Actor {
             flags: 0,
             resfd: 0,
         });
-        Request { iocb, memory, kind, expected: Vec::new() }
+        let context = prng.index(self.contexts.len());
+        Request { context, iocb, memory, kind, expected: Vec::new() }
     }
 
     fn submit(&mut self, batch: &mut Vec<Request>) {
         let room = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
         batch.truncate(room);
-        let list: Vec<usize> = batch.iter().map(|it| (&raw const *it.iocb) as usize).collect();
         for request in batch.iter_mut() {
             note(|| {
                 let Iocb { data, fildes, offset, nbytes, .. } = *request.iocb;
@@ -197,16 +202,26 @@ impl Actor {
             });
             request.expected = expect(&mut self.model, request);
         }
-        let accepted =
-            libaio::nowait_io_submit(self.context, list.len() as i64, list.as_ptr() as usize);
-        assert_eq!(accepted, list.len() as i32, "io_submit");
+        for run in batch.chunk_by(|one, next| one.context == next.context) {
+            let list: Vec<usize> = run.iter().map(|it| (&raw const *it.iocb) as usize).collect();
+            let (context, count) = (self.contexts[run[0].context], list.len());
+            let accepted = libaio::nowait_io_submit(context, count as i64, list.as_ptr() as usize);
+            assert_eq!(accepted, count as i32, "io_submit");
+        }
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes so many events.
+    /// Takes so many events, of one context first.
     fn take(&mut self, count: usize) {
+        let is_first = |request: &&Request| request.context == 0;
+        let of_first = count.min(self.in_flight.values().filter(is_first).count());
+        self.take_from(self.contexts[0], of_first);
+        self.take_from(self.contexts[1], count - of_first);
+    }
+
+    fn take_from(&mut self, context: usize, count: usize) {
         let mut events = vec![IoEvent::default(); count];
-        let (context, room) = (self.context, events.as_mut_ptr() as usize);
+        let room = events.as_mut_ptr() as usize;
         let taken = waits("io_getevents", || {
             libaio::nowait_io_getevents(context, count as i64, count as i64, room, 0)
         });
