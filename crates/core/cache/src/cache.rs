@@ -11,6 +11,7 @@ use crate::pin::Pin;
 use crate::policy::S3Fifo;
 use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed};
 use crate::room::Room;
+use crate::share::{Devices, Dirt};
 use nowait_sys::Errno;
 use std::sync::Weak;
 
@@ -20,9 +21,9 @@ pub struct Cache {
     pub(crate) frames: Frames,
     pub(crate) nodes: Nodes,
     pub(crate) waits: PageWaits,
-    /// Frames of dirty folios and of those under writeback.
-    pub(crate) dirty: AtomicU64,
-    /// Of these, frames of folios under writeback.
+    pub(crate) dirt: Dirt,
+    pub(crate) devices: Devices,
+    /// Frames of folios under writeback.
     pub(crate) writing: AtomicU64,
     mappings: Mutex<Registry>,
     /// Operations that wait until less is dirty.
@@ -87,7 +88,8 @@ impl Cache {
             policy: Mutex::new(S3Fifo::new(frames.total(), frames.total())),
             frames,
             waits: PageWaits::new(),
-            dirty: AtomicU64::new(0),
+            dirt: Dirt::default(),
+            devices: Devices::default(),
             writing: AtomicU64::new(0),
             mappings: Mutex::new(Registry::default()),
             progress: Room::default(),
@@ -136,12 +138,13 @@ impl Cache {
 
     /// Returns how many frames are dirty or under writeback.
     pub fn dirty_frames(&self) -> u64 {
-        self.dirty.load(Relaxed)
+        self.dirt.dirty()
     }
 
-    /// Returns how many frames are dirty, and their writeback has not begun.
+    /// Returns how many frames are dirty, and their writeback has not begun, nor failed.
     pub fn unwritten_frames(&self) -> u64 {
-        self.dirty.load(Relaxed).saturating_sub(self.writing.load(Relaxed))
+        let under_way = self.writing.load(Relaxed) + self.dirt.failed();
+        self.dirt.dirty().saturating_sub(under_way)
     }
 
     /// Returns the mapping with this number, unless it is gone.

@@ -30,6 +30,8 @@ pub struct Backing {
     pub direct: Target,
     /// Opened without, for the tail; the same as `direct` where any length can be written.
     pub tail: Target,
+    /// What tells its device from others.
+    pub device: u64,
     /// Alignment that direct requests need, in bytes; a power of two, at most 4096.
     pub block_bytes: u32,
 }
@@ -50,7 +52,7 @@ impl CachedFile {
     /// Makes a cached file of `size` bytes.
     pub fn new(cache: &Arc<Cache>, backing: Backing, size: u64) -> Arc<CachedFile> {
         let file = Arc::new(CachedFile {
-            mapping: Mapping::new(cache),
+            mapping: Mapping::on_device(cache, backing.device),
             backing,
             size: AtomicU64::new(size),
             disk_size: AtomicU64::new(size),

@@ -37,7 +37,8 @@ struct Book {
     ended_all: u64,
     /// A sync waits for a flush of metadata.
     wants_all: bool,
-    /// A flush failed: what was written before may be lost, and it is unknown what.
+    /// A flush failed: what was written before may be lost, and it is unknown what. Or something
+    /// was dropped.
     error: Option<Errno>,
     /// Something was written since the last flush began, and not made durable by its own bio.
     unflushed: bool,
@@ -121,6 +122,12 @@ impl Flush {
         if maybe_the_flush && (book.unflushed || book.running) {
             book.error = book.error.or(Some(errno));
         }
+    }
+
+    /// Notes that something was dropped which could not be written: it is lost.
+    pub(crate) fn lost(&self, errno: Errno) {
+        let mut book = self.0.lock();
+        book.error = book.error.or(Some(errno));
     }
 
     /// Returns how many writes have failed so far.

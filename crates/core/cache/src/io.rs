@@ -214,7 +214,10 @@ impl CacheIo {
             crate::tests::inject(self.released);
             end += segment.len as u64;
             let written = if end <= self.done { Ok(()) } else { result };
-            self.file.mapping().written(*id, written, woken);
+            let is_kept = self.file.mapping().written(*id, written, woken);
+            if let (false, Err(errno)) = (is_kept, written) {
+                self.file.flush.lost(errno);
+            }
             self.released += 1;
         }
     }
@@ -231,7 +234,8 @@ impl CacheIo {
         for id in &self.folios[self.released..] {
             match self.kind {
                 Kind::Fill => file.mapping().filled(*id, failed, woken),
-                _ => file.mapping().written(*id, failed, woken),
+                _ if file.mapping().written(*id, failed, woken) => {}
+                _ => file.flush.lost(Errno::IO),
             }
         }
     }

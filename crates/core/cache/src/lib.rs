@@ -15,6 +15,7 @@
 //!   read, write, writeback   operations: iterations that never wait
 //!   io         bios from issue to completion      flush      group commit
 //!   memory     frames for an operation            reclaim    victims, cleaning
+//!   share      how much may be dirty, of which file and device
 //! lend         bytes without a copy
 //! copy         between frames and memory of the application
 //! mistake      made on purpose, for tests that must find them
@@ -60,6 +61,7 @@ pub mod read;
 pub mod readahead;
 mod reclaim;
 mod room;
+mod share;
 #[cfg(all(test, not(loom)))]
 mod tests;
 pub mod tree;

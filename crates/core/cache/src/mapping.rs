@@ -20,14 +20,15 @@
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
 use crate::cache::Cache;
-use crate::folio::{DIRTY, ERROR, Folio, FolioId, GUARDS, LOCKED, UPTODATE, WRITEBACK};
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, GUARDS, LOCKED, State, UPTODATE, WRITEBACK};
 use crate::frames::{Ahead, NoFrames};
 use crate::gate::Gate;
 use crate::mistake::{Mistake, makes};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
-use crate::primitives::{Arc, AtomicU32, Mutex, Relaxed};
+use crate::primitives::{Arc, Mutex, Relaxed};
+use crate::share::{Counts, Device, Dirt, Shares};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
@@ -42,8 +43,9 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
-    /// Folios with ERROR that are dirty: a sync looks for them only if there are any.
-    failed: AtomicU32,
+    /// A sync looks for folios whose writeback has failed only if there are any.
+    dirt: Dirt,
+    device: Arc<Device>,
     gate: Gate,
 }
 
@@ -57,13 +59,28 @@ pub struct Busy<'a> {
 }
 
 impl Mapping {
-    /// Makes a mapping without pages.
+    /// Makes a mapping without pages, of a file on the device with number 0.
     pub fn new(cache: &Arc<Cache>) -> Arc<Mapping> {
+        Mapping::on_device(cache, 0)
+    }
+
+    /// Makes a mapping without pages, of a file on this device.
+    pub(crate) fn on_device(cache: &Arc<Cache>, device: u64) -> Arc<Mapping> {
+        let device = cache.devices.with_number(device);
         cache.register(|number| {
             let (tree, lock) = (Tree::new(), Mutex::new(TreeLock::new()));
-            let (failed, gate) = (AtomicU32::new(0), Gate::default());
-            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, failed, gate })
+            let (dirt, gate) = (Dirt::default(), Gate::default());
+            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, dirt, device, gate })
         })
+    }
+
+    fn counts(&self) -> Counts<'_> {
+        Counts([&self.dirt, &self.device.dirt, &self.cache.dirt])
+    }
+
+    /// Returns what the pool holds, of all and of this file.
+    pub(crate) fn shares(&self) -> Shares {
+        Shares::of(self.cache.frames.total(), self.counts())
     }
 
     /// Returns the cache whose memory it uses.
@@ -314,7 +331,7 @@ impl Mapping {
             folio.clear(ERROR);
             folio.set(DIRTY);
             self.tag(&mut lock, folio, Tag::Dirty, true);
-            self.cache.dirty.fetch_add(folio.pages(), Relaxed);
+            self.counts().dirtied(folio.pages());
         }
         self.release(id, UPTODATE, LOCKED, woken);
     }
@@ -385,22 +402,33 @@ impl Mapping {
         (pages > 0).then_some(at)
     }
 
-    /// Ends the writeback of a folio. A failed one is dirty again, and marked. The entries that
-    /// waited are added to `woken`; kick them when the whole run has ended.
-    pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+    /// Ends the writeback of a folio. A failed one is dirty again, and marked; if its device has
+    /// too many of those, it is clean, and `false` is returned. The entries that waited are added
+    /// to `woken`; kick them when the whole run has ended.
+    pub fn written(
+        &self,
+        id: FolioId,
+        result: Result<(), Errno>,
+        woken: &mut Vec<WaitEntry>,
+    ) -> bool {
         let folio = self.cache.frames.folio(id);
         self.cache.writing.fetch_sub(folio.pages(), Relaxed);
         let mut lock = self.lock.lock();
         // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds why.
         folio.note_result(result);
-        if result.is_err() {
+        let is_kept = result.is_ok() || folio.state().is_error() || !self.shares().drops();
+        if result.is_err() && is_kept {
             let before = folio.set(DIRTY | ERROR);
-            self.failed.fetch_add(u32::from(!before.is_error()), Relaxed);
+            if !before.is_error() {
+                self.counts().failed(folio.pages());
+            }
             self.tag(&mut lock, folio, Tag::Dirty, true);
         } else {
             let before = folio.clear(ERROR);
-            self.failed.fetch_sub(u32::from(before.is_error()), Relaxed);
-            self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
+            if before.is_error() {
+                self.counts().recovered(folio.pages());
+            }
+            self.counts().cleaned(folio.pages());
         }
         self.tag(&mut lock, folio, Tag::Writeback, false);
         drop(lock);
@@ -410,6 +438,7 @@ impl Mapping {
         if makes(Mistake::LoseKicks) {
             woken.truncate(before);
         }
+        is_kept
     }
 
     /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
@@ -423,7 +452,7 @@ impl Mapping {
     /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
     /// and is still dirty.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
-        if self.failed.load(Relaxed) == 0 {
+        if self.dirt.failed() == 0 {
             return None;
         }
         let lock = self.lock.lock();
@@ -467,7 +496,7 @@ impl Mapping {
         let mut lock = self.lock.lock();
         let result = self.remove_locked(&mut lock, from, last, keep);
         drop(lock);
-        self.cache.frames.notice_room();
+        self.notice_room();
         result
     }
 
@@ -485,9 +514,7 @@ impl Mapping {
             if folio.index() >= from {
                 match folio.take(keep) {
                     Some(before) => {
-                        let lost = before.is_dirty() && before.is_error();
-                        self.failed.fetch_sub(u32::from(lost), Relaxed);
-                        self.take_out(lock, id, before.is_dirty());
+                        self.take_out(lock, id, before);
                         if before.pins() == 0 {
                             self.cache.frames.free(id);
                         }
@@ -576,15 +603,19 @@ impl Mapping {
         let mut lock = self.lock.lock();
         for id in locked {
             let before = self.cache.waits.retire(&self.cache.frames, *id, woken);
-            let lost = before.is_dirty() && before.is_error();
-            self.failed.fetch_sub(u32::from(lost), Relaxed);
-            self.take_out(&mut lock, *id, before.is_dirty());
+            self.take_out(&mut lock, *id, before);
             if before.pins() == 0 {
                 self.cache.frames.free(*id);
             }
         }
         drop(lock);
+        self.notice_room();
+    }
+
+    /// Kicks the operations that wait for frames, or until less is dirty: folios have gone.
+    fn notice_room(&self) {
         self.cache.frames.notice_room();
+        self.cache.progress.notice();
     }
 
     /// Pins a folio that the caller has locked.
@@ -597,12 +628,16 @@ impl Mapping {
         self.cache.frames.folio(run[0]).index()
     }
 
-    fn take_out(&self, lock: &mut TreeLock, id: FolioId, dirty: bool) {
+    /// Takes a folio out that had this state.
+    fn take_out(&self, lock: &mut TreeLock, id: FolioId, before: State) {
         let folio = self.cache.frames.folio(id);
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
         self.cache.policy.lock().remove(id.frame());
-        if dirty {
-            self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
+        if before.is_dirty() {
+            if before.is_error() {
+                self.counts().recovered(folio.pages());
+            }
+            self.counts().cleaned(folio.pages());
         }
     }
 
@@ -619,7 +654,8 @@ impl Mapping {
             return false;
         }
         pin.forget();
-        self.take_out(&mut lock, id, false);
+        // Neither dirty nor failed.
+        self.take_out(&mut lock, id, State(0));
         drop(lock);
         self.cache.frames.free(id);
         self.cache.frames.notice_room();

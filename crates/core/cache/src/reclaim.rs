@@ -155,12 +155,7 @@ impl Cache {
         }
     }
 
-    /// Tells whether so much is dirty that writers have to wait.
-    pub fn is_too_dirty(&self) -> bool {
-        self.dirty_frames() > self.dirty_max()
-    }
-
-    /// Most frames that may be dirty or under writeback: half of the pool.
+    /// Most frames that may be dirty or under writeback of files on one device: half of the pool.
     pub fn dirty_max(&self) -> u64 {
         u64::from(self.frames.total()) / 2
     }

@@ -1,6 +1,7 @@
 //! Operations over a device in memory, against an array of bytes.
 
 mod executor;
+mod sick;
 mod threads;
 
 use crate::{Change, FRAME_BYTES, SyncLevel};

@@ -176,7 +176,7 @@ impl WriteOperation {
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
-    /// Waits until less is dirty. Before that, some of it is on its way to the disk.
+    /// Waits until less is dirty (`share.rs`). Before that, some of it is on its way to the disk.
     fn throttle(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -184,12 +184,14 @@ impl WriteOperation {
     ) -> Result<Attempt, Errno> {
         let file = self.file.clone();
         let cache = file.cache();
+        let must_wait = || file.mapping().shares().must_wait();
+        let waits = must_wait();
         // Only by what is not being written yet: small writes are then cleaned in large runs.
-        if cache.unwritten_frames() > cache.dirty_background() {
+        if cache.unwritten_frames() > cache.dirty_background() || waits {
             // Not what failed before: this write may be waiting for the end of that very page.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
-        if !cache.is_too_dirty() {
+        if !waits {
             return Ok(Attempt::Again);
         }
         // What cannot be written stays dirty: waiting would not end.
@@ -199,7 +201,7 @@ impl WriteOperation {
         // Before the entry is left: it would kick this very write, for ever.
         self.tell_progress();
         cache.progress.arm(wait());
-        Ok(if cache.is_too_dirty() { Attempt::Wait } else { Attempt::Again })
+        Ok(if must_wait() { Attempt::Wait } else { Attempt::Again })
     }
 
     /// Kicks the operations that wait until less is dirty, if this write has given folios back
@@ -320,7 +322,8 @@ impl CachedFile {
         while pos < end {
             let due = cache.unwritten_frames() > cache.dirty_background();
             let now = self.mapping().changes();
-            if due || cache.is_too_dirty() || now != changes || !now.is_multiple_of(2) {
+            let must_wait = due || self.mapping().shares().must_wait();
+            if must_wait || now != changes || !now.is_multiple_of(2) {
                 break;
             }
             let Some((pin, Ok(()))) = self.mapping().find_to_write(page(pos)) else { break };

@@ -36,7 +36,8 @@ impl Set {
     fn new(bytes: u64) -> Set {
         let cache = Cache::new(bytes).unwrap();
         let target = Target { fd: -1, file: None };
-        let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
+        let backing =
+            Backing { direct: target.clone(), tail: target, device: 0, block_bytes: 4096 };
         let file = CachedFile::new(&cache, backing, bytes);
         let mapping = file.mapping().clone();
         let pages = bytes / FRAME_BYTES as u64;

@@ -59,7 +59,7 @@ impl Stage {
         request_bytes: u64,
     ) -> Stage {
         let target = || Target { fd: fd(index), file: None };
-        let backing = Backing { direct: target(), tail: target(), block_bytes: 4096 };
+        let backing = Backing { direct: target(), tail: target(), device: 0, block_bytes: 4096 };
         world.set_cache(cache);
         Stage {
             world: world.clone(),

@@ -40,7 +40,7 @@ pub trait Medium {
     /// Returns how a cache reaches the file.
     fn backing(&self, block_bytes: u32) -> Backing {
         let target = |fd| Target { fd, file: None };
-        Backing { direct: target(DIRECT_FD), tail: target(FD), block_bytes }
+        Backing { direct: target(DIRECT_FD), tail: target(FD), device: 0, block_bytes }
     }
 }
 

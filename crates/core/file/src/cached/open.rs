@@ -156,8 +156,12 @@ impl UserFile {
         let direct = engine.in_both_tables(direct.moved_high())?;
         let tail = engine.in_both_tables(tail.moved_high())?;
         let target = |file: &Arc<BothTables>| Target { fd: -1, file: Some(file.clone()) };
-        let backing =
-            Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
+        let backing = Backing {
+            direct: target(&direct),
+            tail: target(&tail),
+            device: key.0,
+            block_bytes: BLOCK_BYTES,
+        };
         let cached = CachedFile::new(&engine.cache()?, backing, version.stat.size as u64);
         Ok(UserFile {
             key,

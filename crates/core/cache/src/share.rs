@@ -1,0 +1,192 @@
+//! How much of a pool may hold what is to be written, and of whom.
+//!
+//! A device that fails, fills or hangs costs its own files only: what cannot be written keeps a
+//! part of the pool, and the rest goes on as a smaller pool.
+//!
+//! | what | how much |
+//! |---|---|
+//! | the pool of all writers | all frames but those whose writeback has failed |
+//! | dirty in that pool | half of it; a device that has less than a quarter of what the others leave goes on |
+//! | a file whose writeback has failed | half of what the failures of other devices leave; beyond that its writes fail |
+//! | failed of a device | three quarters of that; beyond it, what fails is dropped, as by the kernel's page cache |
+//!
+//! What was dropped is lost: each later sync of its file says so.
+
+use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed, SeqCst};
+use std::sync::Weak;
+
+/// Frames that are to be written, of a file, a device or all.
+#[derive(Debug)]
+pub(crate) struct Dirt {
+    /// Of dirty folios and of those under writeback.
+    dirty: AtomicU64,
+    /// Of these, frames of folios whose last writeback has failed.
+    failed: AtomicU64,
+}
+
+impl Default for Dirt {
+    fn default() -> Dirt {
+        Dirt { dirty: AtomicU64::new(0), failed: AtomicU64::new(0) }
+    }
+}
+
+impl Dirt {
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+}
+
+/// A device, as far as its files are in a cache.
+#[derive(Debug)]
+pub(crate) struct Device {
+    number: u64,
+    pub(crate) dirt: Dirt,
+}
+
+/// The devices of a cache.
+#[derive(Debug)]
+pub(crate) struct Devices(Mutex<Vec<Weak<Device>>>);
+
+impl Default for Devices {
+    fn default() -> Devices {
+        Devices(Mutex::new(Vec::new()))
+    }
+}
+
+impl Devices {
+    /// Returns the device with this number, the same for all its files.
+    pub(crate) fn with_number(&self, number: u64) -> Arc<Device> {
+        let mut devices = self.0.lock();
+        let known = devices.iter().filter_map(Weak::upgrade).find(|device| device.number == number);
+        known.unwrap_or_else(|| {
+            devices.retain(|device| device.strong_count() > 0);
+            let device = Arc::new(Device { number, dirt: Dirt::default() });
+            devices.push(Arc::downgrade(&device));
+            device
+        })
+    }
+}
+
+/// The counts that a folio belongs to: its file's, its device's, and those of all.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts<'a>(pub(crate) [&'a Dirt; 3]);
+
+impl Counts<'_> {
+    /// Counts frames that have become dirty.
+    pub(crate) fn dirtied(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_add(frames, Relaxed));
+    }
+
+    /// Counts frames that are clean now, or gone. The caller then tells those that wait.
+    pub(crate) fn cleaned(self, frames: u64) {
+        // Before the look for operations that wait (`Room::notice`).
+        self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_sub(frames, SeqCst));
+    }
+
+    /// Counts dirty frames whose writeback has failed for the first time.
+    pub(crate) fn failed(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_add(frames, SeqCst));
+    }
+
+    /// Counts frames that were written at last, or are gone.
+    pub(crate) fn recovered(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_sub(frames, SeqCst));
+    }
+}
+
+/// What a pool holds at a moment, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// The pool.
+    pub(crate) total: u64,
+    /// Dirty frames, and of these the failed ones: of all files, of one device, of one of its files.
+    pub(crate) all: (u64, u64),
+    pub(crate) device: (u64, u64),
+    pub(crate) file: (u64, u64),
+}
+
+impl Shares {
+    pub(crate) fn of(total: u32, Counts([file, device, all]): Counts<'_>) -> Shares {
+        let [file, device, all] = [file, device, all].map(|dirt| (dirt.dirty(), dirt.failed()));
+        Shares { total: u64::from(total), all, device, file }
+    }
+
+    /// Tells whether a writer of the file waits until less is dirty, or fails if that will not be.
+    pub(crate) fn must_wait(&self) -> bool {
+        let has_failed = self.file.1 > 0;
+        has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
+    }
+
+    /// Tells whether a folio of the file is dropped whose writeback has just failed.
+    pub(crate) fn drops(&self) -> bool {
+        self.device.1 >= self.left_by_failures() / 4 * 3
+    }
+
+    /// Returns how many frames the failures of other devices leave.
+    fn left_by_failures(&self) -> u64 {
+        self.total.saturating_sub(self.all.1.saturating_sub(self.device.1))
+    }
+
+    fn is_too_dirty(&self) -> bool {
+        let unfailed = |(dirty, failed): (u64, u64)| dirty.saturating_sub(failed);
+        let (pool, all) = (self.total.saturating_sub(self.all.1), unfailed(self.all));
+        let own = unfailed(self.device);
+        let left_by_others = pool.saturating_sub(all.saturating_sub(own));
+        all > pool / 2 && own > left_by_others / 4
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// All, device, file: dirty and failed of each.
+    type State = [(u64, u64); 3];
+
+    fn shares([all, device, file]: State) -> Shares {
+        Shares { total: 64, all, device, file }
+    }
+
+    #[test]
+    fn a_writer_waits_for_its_own_device_only() {
+        let table: &[(State, bool, &str)] = &[
+            ([(32, 0), (32, 0), (32, 0)], false, "half of the pool"),
+            ([(33, 0), (33, 0), (33, 0)], true, "more"),
+            ([(33, 0), (33, 0), (0, 0)], true, "another file of the device"),
+            ([(33, 0), (0, 0), (0, 0)], false, "all of it is another device's"),
+            ([(41, 0), (8, 0), (8, 0)], true, "and a quarter of the rest its own"),
+            ([(40, 0), (7, 0), (7, 0)], false, "and less"),
+            ([(33, 33), (33, 33), (33, 33)], true, "none of it can be written"),
+            ([(33, 33), (33, 33), (0, 0)], false, "none of another file's"),
+            ([(33, 33), (0, 0), (0, 0)], false, "none of another device's"),
+            ([(48, 33), (15, 0), (15, 0)], false, "half of what such a device leaves"),
+            ([(49, 33), (16, 0), (16, 0)], true, "more than that"),
+            ([(20, 20), (20, 20), (20, 20)], false, "the file has a part of its share"),
+        ];
+        for (state, expected, what) in table {
+            assert_eq!(shares(*state).must_wait(), *expected, "{what}: {state:?}");
+        }
+    }
+
+    #[test]
+    fn what_fails_is_kept_up_to_a_part_of_the_pool() {
+        let drops = |all, device| shares([all, device, device]).drops();
+        assert!(!drops((48, 47), (48, 47)) && drops((49, 48), (49, 48)));
+        // Another device has half of the pool.
+        assert!(!drops((56, 32 + 23), (24, 23)) && drops((57, 32 + 24), (25, 24)));
+    }
+
+    #[test]
+    fn files_of_a_device_share_its_counts_as_long_as_one_is_open() {
+        let devices = Devices::default();
+        let (one, other) = (devices.with_number(1), devices.with_number(2));
+        assert!(Arc::ptr_eq(&one, &devices.with_number(1)) && !Arc::ptr_eq(&one, &other));
+        drop((one, other));
+        let _third = devices.with_number(3);
+        assert_eq!(devices.0.lock().len(), 1, "those that are gone are forgotten");
+    }
+}
