@@ -6,7 +6,7 @@ use nowait::{Errno, Refused};
 use nowait_sys::errno;
 use std::{
     cell::RefCell,
-    ffi::CString,
+    ffi::{CStr, CString},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -95,9 +95,10 @@ pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
-/// Keeps the text of a failure for [`nowait_error_text`].
+/// Keeps the text of a failure for [`nowait_error_text`]; none in a thread that ends, whose
+/// destructors of thread data (pthread_key_create(3)) may call later than ours.
 pub(crate) fn remember(text: String) {
-    FAILED.with_borrow_mut(|last| *last = c_text(text));
+    let _ = FAILED.try_with(|last| *last.borrow_mut() = c_text(text));
 }
 
 /// Makes a C string; a path in the text may hold anything but a zero, and nothing else has one.
@@ -105,10 +106,13 @@ pub(crate) fn c_text(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
+/// What a thread gets that has no texts any more.
+const NO_TEXT: &CStr = c"no text: the thread ends";
+
 /// Returns what failed last on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_error_text() -> *const c_char {
-    FAILED.with_borrow(|text| text.as_ptr())
+    FAILED.try_with(|text| text.borrow().as_ptr()).unwrap_or(NO_TEXT.as_ptr())
 }
 
 /// Returns the text of an error number.
@@ -120,9 +124,10 @@ pub extern "C" fn nowait_strerror(error: c_int) -> *const c_char {
             0 => String::from("Success"),
             _ => Errno::new(number).to_string(),
         };
-        EXPLAINED.with_borrow_mut(|last| {
-            *last = c_text(text);
-            last.as_ptr()
-        })
+        let explained = EXPLAINED.try_with(|last| {
+            *last.borrow_mut() = c_text(text);
+            last.borrow().as_ptr()
+        });
+        explained.unwrap_or(NO_TEXT.as_ptr())
     })
 }

@@ -485,6 +485,70 @@ fn errors_have_texts() {
     thread::spawn(|| assert_eq!(error_text(), "")).join().unwrap();
 }
 
+/// What a destructor of thread data (pthread_key_create(3)) works on, and what came of it.
+struct AtEnd {
+    engine: *mut Engine,
+    file: *mut File,
+    results: [i64; 4],
+    text: &'static CStr,
+}
+
+unsafe extern "C" fn at_end(data: *mut core::ffi::c_void) {
+    let mut bytes = [0u8; 16];
+    let (buffer, mut missing) = (bytes.as_mut_ptr().cast(), null_mut());
+    // SAFETY: the thread that is joined has lent it, with a live engine and an open file.
+    unsafe {
+        let data = &mut *data.cast::<AtEnd>();
+        data.results = [
+            nowait_write(data.file, buffer, 16, 0),
+            nowait_read(data.file, buffer, 16, 0),
+            nowait_read(data.file, buffer, 16, -1i64 as u64),
+            i64::from(nowait_file_open(
+                data.engine,
+                c"/nowhere/at/all".as_ptr(),
+                O_RDONLY,
+                0,
+                HOST,
+                &raw mut missing,
+            )),
+        ];
+        data.text = CStr::from_ptr(nowait_error_text());
+        let explained = CStr::from_ptr(nowait_strerror(1));
+        assert!(!explained.is_empty());
+    }
+}
+
+/// The library's own thread data may have gone before.
+#[test]
+fn destructors_of_thread_data_call_as_any_function() {
+    everywhere(|engine, folder, cache| {
+        if cache == DIRECT {
+            return; // takes whole blocks only
+        }
+        let file = engine.open(&folder.join("at-end"), O_RDWR | O_CREAT, cache).unwrap();
+        let (results, text) = ([0; 4], c"");
+        let mut data = Box::new(AtEnd { engine: engine.0, file, results, text });
+        let (mut key, address) = (0, (&raw mut *data) as usize);
+        // SAFETY: a live number.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) }, 0);
+        thread::spawn(move || {
+            // Has thread data of the library, and of its own.
+            assert!(error_text().is_empty());
+            // SAFETY: a key that was made; the data lives until the thread has ended.
+            assert_eq!(unsafe { libc::pthread_setspecific(key, address as *const _) }, 0);
+        })
+        .join()
+        .unwrap();
+        // SAFETY: no thread uses it any more.
+        unsafe { libc::pthread_key_delete(key) };
+        let failed = [Errno::INVAL, Errno::NOENT].map(|errno| i64::from(negative(errno)));
+        assert_eq!(data.results, [16, 16, failed[0], failed[1]]);
+        assert!(!data.text.is_empty());
+        // SAFETY: open, and not used again.
+        unsafe { nowait_file_close(file) };
+    });
+}
+
 #[test]
 fn a_request_is_cancelled_or_its_time_is_over_and_it_ends_once() {
     everywhere(|engine, _, _| {

@@ -2,16 +2,15 @@
 
 use crate::{Engine, engine::section::Section};
 use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
-use nowait_sys::Errno;
+use nowait_sys::{Errno, futex, time::Deadline};
 use std::{
     sync::Arc,
     task::{Wake, Waker},
-    thread::Thread,
 };
 
 /// Runs iterations to the end on the calling thread, which is kicked like a request.
@@ -34,22 +33,26 @@ pub(crate) fn sleep_through(
     }
 }
 
-/// A thread that sleeps until it is kicked.
-pub(crate) struct Parker {
-    kicked: AtomicBool,
-    thread: Thread,
-}
+/// A thread that sleeps until it is kicked. Not by std's park: that has data of the thread, which
+/// is gone when destructors of thread data (pthread_key_create(3)) run.
+pub(crate) struct Parker(AtomicU32);
+
+const IDLE: u32 = 0;
+const KICKED: u32 = 1;
+const SLEEPS: u32 = 2;
 
 impl Parker {
     pub(crate) fn new() -> Arc<Parker> {
-        Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
+        Arc::new(Parker(AtomicU32::new(IDLE)))
     }
 
     pub(crate) fn sleep(&self, engine: &Arc<Engine>) {
-        while !self.kicked.swap(false, Acquire) {
+        while self.0.swap(IDLE, Acquire) != KICKED {
             engine.look_after_loops();
-            if !engine.turn_for_sleeper() {
-                std::thread::park();
+            let sleeps = !engine.turn_for_sleeper()
+                && self.0.compare_exchange(IDLE, SLEEPS, Relaxed, Relaxed).is_ok();
+            if sleeps {
+                let _ = futex::wait(&self.0, SLEEPS, Deadline::NEVER);
             }
         }
     }
@@ -57,7 +60,8 @@ impl Parker {
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
-        self.kicked.store(true, Release);
-        self.thread.unpark();
+        if self.0.swap(KICKED, Release) == SLEEPS {
+            futex::wake(&self.0, 1);
+        }
     }
 }
