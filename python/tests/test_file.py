@@ -171,6 +171,22 @@ def test_advice_changes_no_result(folder: pathlib.Path, run: Run, cache: nowait.
     run(main())
 
 
+@pytest.mark.parametrize("mode", ["host", "user", "direct"])
+def test_more_than_memory_has_is_refused(
+    disk: pathlib.Path, run: Run, mode: nowait.CacheMode
+) -> None:
+    (disk / "file").write_bytes(bytes(BLOCK))
+
+    async def main() -> None:
+        async with nowait.open(disk / "file", cache=mode) as file:
+            for size in (1 << 46, sys.maxsize - BLOCK):
+                with pytest.raises(MemoryError):
+                    await file.read_at(size, 0)
+            assert await file.read_at(BLOCK, 0) == bytes(BLOCK)
+
+    run(main())
+
+
 def test_direct_files_take_any_memory_and_aligned_ranges(disk: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         async with nowait.open(disk / "file", "wb+", cache="direct") as file:

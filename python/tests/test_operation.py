@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import nowait
 import pytest
-from conftest import FULL, Run, drop_cache, gather
+from conftest import FULL, LIMIT, Run, drop_cache, gather
 from nowait._nowait import turn
 
 MANY = 1_000_000 if FULL else 20_000
@@ -125,6 +125,27 @@ def test_a_cancelled_task_ends_before_its_read(path: pathlib.Path, run: Run) -> 
             assert await file.read_at(3, 1) == b"\1\2\3"
 
     run(main())
+
+
+def test_a_write_that_is_cancelled_while_it_waits_is_not_done(
+    path: pathlib.Path, run: Run
+) -> None:
+    async def main() -> None:
+        async with nowait.open(path, "rb+", cache="user") as file:
+            before = await file.read_at(4096, 0)
+            async with file.lend(4096, 0) as views:
+                operation = file.write_at(bytes(4096), 0)
+                assert not operation.done() and operation.cancel()
+                # It ends now, not when the pages come back.
+                with anyio.fail_after(LIMIT):
+                    while nowait.in_flight().requests > 0:
+                        await anyio.sleep(0.001)
+                assert operation.cancelled() and bytes(views[0][:8]) == before[:8]
+            await file.sync()
+            assert await file.read_at(4096, 0) == before
+
+    run(main())
+    assert path.read_bytes()[:8] == bytes(range(8))
 
 
 def test_a_task_of_asyncio_is_cancelled_with_its_message(

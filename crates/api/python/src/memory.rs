@@ -36,6 +36,11 @@ pub(crate) enum Then {
 // objects may be held by any thread, and are given up with the interpreter's lock only.
 unsafe impl Send for Memory {}
 
+/// Makes memory for direct I/O.
+fn aligned(len: usize) -> PyResult<AlignedBuffer> {
+    AlignedBuffer::try_zeroed(len).ok_or_else(|| PyMemoryError::new_err(()))
+}
+
 impl Memory {
     /// Makes memory for a read of `len` bytes.
     pub(crate) fn for_read(
@@ -44,7 +49,7 @@ impl Memory {
         alignment: Option<Alignment>,
     ) -> PyResult<Memory> {
         if alignment.is_some() {
-            return Ok(Memory::Aligned { memory: AlignedBuffer::zeroed(len), then: Then::Bytes });
+            return Ok(Memory::Aligned { memory: aligned(len)?, then: Then::Bytes });
         }
         let size = ffi::Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
         // SAFETY: a new object of this size or NULL with an exception set. The bytes are not
@@ -71,7 +76,7 @@ impl Memory {
         let (at, len) = whole(&view)?;
         Ok(match is_aligned(at, alignment) {
             true => Memory::Given { _keep: view, at, len },
-            false => Memory::Aligned { memory: AlignedBuffer::zeroed(len), then: Then::Copy(view) },
+            false => Memory::Aligned { memory: aligned(len)?, then: Then::Copy(view) },
         })
     }
 
@@ -92,7 +97,7 @@ impl Memory {
         if is_aligned(at, alignment) {
             return Ok(Memory::Given { _keep: view, at, len });
         }
-        let mut memory = AlignedBuffer::zeroed(len);
+        let mut memory = aligned(len)?;
         // SAFETY: both are `len` bytes, and the new ones are not the program's.
         unsafe { std::ptr::copy_nonoverlapping(at, memory.as_mut_ptr(), len) };
         Ok(Memory::Aligned { memory, then: Then::Nothing })

@@ -55,14 +55,22 @@ pub(crate) struct Ended {
     pub(crate) result: Result<(), Failure>,
 }
 
+/// What becomes of a request before Python waits for it.
+#[derive(Default)]
+struct Announced {
+    /// Its name in the queue.
+    name: Option<RequestId>,
+    /// The loop of another thread has found that it has ended.
+    ended: Option<Ended>,
+}
+
 /// The requests of a thread; `T` is what is known of one until its end.
 pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
     /// By their keys: those that Python waits for, and their names in the queue.
     known: HashMap<u64, (T, Option<RequestId>)>,
-    /// By their keys: those that Python is about to wait for. The loop of another thread may find
-    /// that one has ended before that.
-    announced: HashMap<u64, Option<Ended>>,
+    /// By their keys: those that Python is about to wait for.
+    announced: HashMap<u64, Announced>,
     /// What waits for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
     in_flight: Amount,
@@ -81,30 +89,31 @@ impl<T> Requests<T> {
         first..self.next_key
     }
 
-    /// Says that [`Requests::expect`] or [`Requests::forget`] follows for a request, which may have
-    /// ended by then.
+    /// Says, before a request is taken, that [`Requests::expect`] or [`Requests::forget`] follows
+    /// for it. It may have ended by then.
     pub(crate) fn announce(&mut self, key: u64) {
-        self.announced.insert(key, None);
+        self.announced.insert(key, Announced::default());
     }
 
     /// Takes an announcement back; returns what ended meanwhile, to be dropped without the lock.
     pub(crate) fn forget(&mut self, key: u64) -> Option<Ended> {
-        self.announced.remove(&key).flatten()
+        self.announced.remove(&key)?.ended
     }
 
     /// Remembers what waits for a request; returns both if that has ended.
     pub(crate) fn expect(&mut self, key: u64, target: T) -> Option<(Ended, T)> {
-        if let Some(ended) = self.forget(key) {
+        let Announced { name, ended } = self.announced.remove(&key).unwrap_or_default();
+        if let Some(ended) = ended {
             return Some((ended, target));
         }
-        self.known.insert(key, (target, None));
+        self.known.insert(key, (target, name));
         None
     }
 
     /// Returns what has ended with what waits for it, if anything does; keeps what is announced.
     pub(crate) fn deliver(&mut self, ended: Ended) -> Option<(Ended, Option<T>)> {
-        if let Some(place) = self.announced.get_mut(&ended.key) {
-            *place = Some(ended);
+        if let Some(announced) = self.announced.get_mut(&ended.key) {
+            announced.ended = Some(ended);
             return None;
         }
         let target = self.known(ended.key);
@@ -320,8 +329,10 @@ impl<T> Requests<T> {
     ) {
         match prepared {
             Ok(id) => {
-                if let Some((_, known)) = self.known.get_mut(&key) {
-                    *known = Some(id);
+                if let Some((_, name)) = self.known.get_mut(&key) {
+                    *name = Some(id);
+                } else if let Some(announced) = self.announced.get_mut(&key) {
+                    announced.name = Some(id);
                 }
             }
             Err(Refused { error, tag, buffers }) => {

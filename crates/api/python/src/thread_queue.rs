@@ -141,14 +141,15 @@ impl ThreadQueue {
                 Ok(ended) => over = Some(ended),
                 Err(action) => {
                     let ended = &mut |ended: Ended| over = Some(ended);
+                    requests.announce(key);
                     requests.take(py, load, key, (file, action), ended);
                     if requests.submit(load, ended) {
                         own.ring();
                     }
+                    if over.is_some() {
+                        requests.forget(key);
+                    }
                 }
-            }
-            if over.is_none() {
-                requests.announce(key);
             }
             key
         };
@@ -205,15 +206,13 @@ impl ThreadQueue {
             let ended = &mut |ended: Ended| over.push(ended);
             for (key, (len, offset)) in keys.clone().zip(reads) {
                 let read = Action::Read(Destination::New(len), offset);
+                requests.announce(key);
                 requests.take(py, load, key, (file, read), ended);
             }
             if requests.submit(load, ended) {
                 own.ring();
             }
-            if over.len() < count {
-                keys.clone().for_each(|key| requests.announce(key));
-                over.iter().for_each(|ended| drop(requests.forget(ended.key)));
-            }
+            over.iter().for_each(|ended| drop(requests.forget(ended.key)));
             keys
         };
         let mut results = Results::of(count);

@@ -103,7 +103,8 @@ impl Counts<'_> {
 pub(crate) struct Shares {
     /// The pool.
     pub(crate) total: u64,
-    /// Dirty frames, and of these the failed ones: of all files, of one device, of one of its files.
+    /// Dirty frames, and of these the failed ones: of all files, of one device, of one of its
+    /// files.
     pub(crate) all: (u64, u64),
     pub(crate) device: (u64, u64),
     pub(crate) file: (u64, u64),

@@ -28,10 +28,15 @@ impl AlignedBuffer {
     /// # Panics
     /// If `len` is above `isize::MAX` less a page.
     pub fn zeroed(len: usize) -> AlignedBuffer {
-        let layout = layout(len);
+        let made = AlignedBuffer::try_zeroed(len);
+        made.unwrap_or_else(|| handle_alloc_error(layout(len).expect(FITS)))
+    }
+
+    /// Makes `len` bytes of zeroes. `None`: there is no memory for so many.
+    pub fn try_zeroed(len: usize) -> Option<AlignedBuffer> {
         // SAFETY: the layout is of at least one byte.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        AlignedBuffer { start: start.unwrap_or_else(|| handle_alloc_error(layout)), len }
+        let start = NonNull::new(unsafe { alloc_zeroed(layout(len)?) })?;
+        Some(AlignedBuffer { start, len })
     }
 
     /// Returns the address of the first byte, a multiple of 4096.
@@ -45,15 +50,18 @@ impl AlignedBuffer {
     }
 }
 
-/// Is never empty: an allocation of nothing has no address.
-fn layout(len: usize) -> Layout {
-    Layout::from_size_align(len.max(1), PAGE_SIZE).expect("a length that fits into memory")
+const FITS: &str = "a length that fits into memory";
+
+/// Is never empty: an allocation of nothing has no address. `None`: memory has not so many bytes.
+fn layout(len: usize) -> Option<Layout> {
+    Layout::from_size_align(len.max(1), PAGE_SIZE).ok()
 }
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
+        let layout = layout(self.len).expect(FITS);
         // SAFETY: allocated with this very layout; it is not used after the drop.
-        unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
+        unsafe { dealloc(self.start.as_ptr(), layout) }
     }
 }
 
@@ -96,6 +104,13 @@ impl fmt::Debug for AlignedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_memory_has_is_none() {
+        for len in [1 << 50, isize::MAX as usize, usize::MAX] {
+            assert!(AlignedBuffer::try_zeroed(len).is_none());
+        }
+    }
 
     #[test]
     fn every_length_starts_on_a_page_and_is_zero() {

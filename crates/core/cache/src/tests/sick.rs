@@ -1,19 +1,17 @@
 //! Devices that hang or are full, and the files beside them.
 
 use crate::copy::User;
+use crate::primitives::{Arc, AtomicU32, SeqCst};
 use crate::{Backing, Cache, CachedFile, FRAME_BYTES, SyncLevel, SyncOperation, Target};
 use crate::{Change, WriteOperation};
-use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use nowait_block::{Bio, Segments};
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec};
-use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 /// Many times the largest folio.
 const FRAMES: u32 = 8192;
 
-#[derive(Default)]
 struct Kicks(AtomicU32);
 
 impl Wake for Kicks {
@@ -43,7 +41,7 @@ struct Rig {
 impl Rig {
     fn new(devices: &[Device]) -> Rig {
         let cache = Cache::with_frames(FRAMES);
-        let (files, kicks) = (Vec::new(), Arc::default());
+        let (files, kicks) = (Vec::new(), Arc::new(Kicks(AtomicU32::new(0))));
         let devices = devices.to_vec();
         let mut rig = Rig { cache, devices, files, hanging: Vec::new(), kicks };
         (0..rig.devices.len()).for_each(|device| rig.open(device));
