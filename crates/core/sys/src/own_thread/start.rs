@@ -5,7 +5,7 @@
 //! would be missing to a program under RLIMIT_AS. A thread that is started here calls malloc only
 //! if its body does.
 
-use crate::{Errno, thread};
+use crate::{Errno, memory, thread};
 use core::{ffi::c_void, mem::MaybeUninit, ptr::null_mut};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -90,10 +90,29 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
             return Err(libc::ENOMEM);
         }
         let stack_bytes = stack_bytes.next_multiple_of(4096) + thread_locals_bytes();
+        if would_abort(stack_bytes) {
+            return Err(libc::EAGAIN);
+        }
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_bytes);
         let made = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, body.cast());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         if made == 0 { Ok(thread.assume_init()) } else { Err(made) }
+    }
+}
+
+/// Tells whether glibc would end the process: behind the stack it allocates memory for thread-local
+/// data, and knows ENOMEM only. Where all memory is locked (mlockall(2)), and no more may be, mmap
+/// says EAGAIN, and so does calloc to a thread that never called malloc (nptl/allocatestack.c,
+/// malloc/arena.c of glibc 2.36).
+fn would_abort(stack_bytes: usize) -> bool {
+    // The guard, and what calloc maps.
+    let bytes = stack_bytes + 3 * 4096;
+    match memory::map(bytes, libc::MAP_PRIVATE | libc::MAP_NORESERVE) {
+        Ok(start) => {
+            memory::unmap(start, bytes);
+            false
+        }
+        Err(errno) => errno == Errno::AGAIN,
     }
 }
 
