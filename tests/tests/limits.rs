@@ -20,8 +20,9 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
 
 /// KiB of a line of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
+    let mut lines = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = lines.next().expect(name);
+    value.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]
