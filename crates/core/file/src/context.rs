@@ -51,7 +51,7 @@ pub struct Context {
     pub(crate) unrun: Arc<AtomicUsize>,
     /// What workers submit to the own queue, in order.
     pub(crate) submissions: Arc<Submissions>,
-    pub(crate) direct: Arc<DirectRequests>,
+    pub(crate) direct: DirectRequests,
     pub(crate) history: DescriptorHints,
     depth: Depth,
     pub(crate) burst: Burst,

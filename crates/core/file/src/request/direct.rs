@@ -53,27 +53,28 @@ pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
     /// Those in it that are not in order; changed under its lock.
     unordered: AtomicUsize,
-    /// The thread that has added the last of them ([`thread::mark`]).
-    submitter: AtomicUsize,
+    /// The mark of the thread that has added the last of them ([`thread::mark`]).
+    submitter: Arc<AtomicUsize>,
     /// Those of all contexts.
     all: Arc<Unordered>,
 }
 
 impl DirectRequests {
     /// Makes the table of a context of an engine that has these requests.
-    pub(crate) fn new(all: &Arc<Unordered>) -> Arc<DirectRequests> {
-        Arc::new(DirectRequests {
+    pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
+        DirectRequests {
             // The queue's depth is the limit; it is asked first.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
-            submitter: AtomicUsize::new(0),
+            submitter: Arc::default(),
             all: all.clone(),
-        })
+        }
     }
 
-    /// Returns the mark of the thread that has submitted the last request that is not in order.
-    pub(super) fn submitter(&self) -> usize {
-        self.submitter.load(Relaxed)
+    /// Returns where the mark of the thread stands that has submitted the last request which is not
+    /// in order.
+    pub(super) fn submitter(&self) -> &Arc<AtomicUsize> {
+        &self.submitter
     }
 
     /// Queues the request of `command`; the caller commits. False: the queue is full.

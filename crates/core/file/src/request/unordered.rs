@@ -4,7 +4,6 @@
 //! A thread may submit to several contexts, and the kernel has all of its requests in the order of
 //! their submission. Between threads it has direct requests in no order.
 
-use super::direct::DirectRequests;
 use crate::{Command, Context, Kind};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
@@ -14,20 +13,22 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The tables of such requests.
+/// The contexts that may have such requests.
 #[derive(Default)]
 pub(crate) struct Unordered {
     /// Reads and writes in all of them. Mostly there are none, and no table is looked at.
     counts: [AtomicUsize; 2],
-    tables: Mutex<Vec<(Arc<DirectRequests>, Weak<Context>)>>,
+    /// The contexts, and the mark of the thread that has added the last of them
+    /// ([`thread::mark`]).
+    contexts: Mutex<Vec<(Arc<AtomicUsize>, Weak<Context>)>>,
 }
 
 impl Unordered {
-    /// Adds the table of a new context, and forgets those of contexts that are gone.
+    /// Adds a new context, and forgets those that are gone.
     pub(crate) fn add(&self, context: &Arc<Context>) {
-        let mut tables = self.tables.lock();
-        tables.retain(|(_, context)| context.strong_count() > 0);
-        tables.push((context.direct.clone(), Arc::downgrade(context)));
+        let mut contexts = self.contexts.lock();
+        contexts.retain(|(_, context)| context.strong_count() > 0);
+        contexts.push((context.direct.submitter().clone(), Arc::downgrade(context)));
     }
 
     pub(super) fn entered(&self, kind: Kind) {
@@ -69,10 +70,11 @@ impl Unordered {
             return Vec::new();
         }
         let this_thread = thread::mark();
-        let tables = self.tables.lock();
-        let is_other = |table: &&(Arc<DirectRequests>, _)| {
-            table.0.submitter() == this_thread && !Arc::ptr_eq(&table.0, &own.direct)
+        let contexts = self.contexts.lock();
+        let is_other = |(submitter, _): &&(Arc<AtomicUsize>, _)| {
+            submitter.load(Relaxed) == this_thread
+                && !Arc::ptr_eq(submitter, own.direct.submitter())
         };
-        tables.iter().filter(is_other).filter_map(|(_, context)| context.upgrade()).collect()
+        contexts.iter().filter(is_other).filter_map(|(_, context)| context.upgrade()).collect()
     }
 }
