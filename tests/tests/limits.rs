@@ -29,17 +29,19 @@ fn kib(status: &str, name: &str) -> u64 {
 fn a_program_that_uses_no_aio_pays_nearly_nothing() {
     let scratch = Scratch::new("idle");
     let Some(program) = compiled(&scratch, "idle") else { return };
-    // How much of a library the kernel maps at a fault depends on what is in the page cache.
-    const RUNS: usize = 3;
-    let least = |subject: Subject, name: &str| {
+    // How much of a library the kernel maps at a fault depends on where it lies.
+    const RUNS: usize = 9;
+    let usual = |subject: Subject, name: &str| {
         let subject = Subject { disturb: None, limit: None, ..subject };
         let run = |_| kib(&subject.launch(&program).succeed().stdout, name);
-        (0..RUNS).map(run).min().expect("a run")
+        let mut runs: Vec<u64> = (0..RUNS).map(run).collect();
+        runs.sort_unstable();
+        runs[RUNS / 2]
     };
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = Subject::chosen(library, Backend::Auto) else { continue };
         for (name, more_kib_max) in [("VmSize", 16 << 10), ("Rss", 1 << 10)] {
-            let (with, alone) = (least(subject, name), least(Subject::SYSTEM, name));
+            let (with, alone) = (usual(subject, name), usual(Subject::SYSTEM, name));
             assert!(with <= alone + more_kib_max, "{subject}: {name} {with} KiB, alone {alone}");
         }
     }

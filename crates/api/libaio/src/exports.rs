@@ -71,10 +71,11 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
 
 /// Runs when the library is loaded; `is_alone`: by a process of one thread.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
     // A child of vfork that asks later is not its owner.
     fork::owner();
-    process::options_at_load();
+    process::note_at_load();
     confined::note_at_load();
     if is_alone {
         fd::make_room();
@@ -128,6 +129,7 @@ pub extern "C-unwind" fn nowait_confines_not(forbidden: u32) {
 
 /// Tells whether the calling process owns its memory: `false` in a child of vfork.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_is_owner() -> bool {
     fork::is_owner()
 }
@@ -140,6 +142,7 @@ pub extern "C-unwind" fn nowait_is_watched() -> bool {
 
 /// Says that this library watches the C library's close and its kin.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_watches() {
     process::watches_closes();
 }

@@ -35,6 +35,7 @@ const PAUSE_MAX_NS: u64 = 100_000_000;
 
 /// Has it noted when the main thread ends, if that is the calling one: when the library is loaded,
 /// and when it is used.
+#[unsafe(link_section = ".text.startup")]
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {
         // Without that the process is one that goes on for the library's threads.

@@ -16,7 +16,7 @@
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{
-    plain_calls,
+    environment, plain_calls,
     process::{Process, options_at_load},
 };
 use core::{
@@ -283,7 +283,7 @@ pub fn at_exit() {
         process.report_once();
         ENDED.store(number, SeqCst);
         process.stays();
-    } else if options_at_load().report.is_some() {
+    } else if environment::may_have("NOWAIT_REPORT") && options_at_load().report.is_some() {
         Process::current().report_once();
     }
 }

@@ -8,9 +8,11 @@
 //! * [`plain_calls`]: what a plain call does first, where files are cached
 //! * [`plain_changes`]: plain calls in flight on files that are not cached
 //! * [`memory`]: pointers of the application, which may be anything
+//! * `environment`: the library's own variables
 //! * [`guard`]: panics and `errno` end here
 
 pub mod cached;
+mod environment;
 pub mod guard;
 pub mod last_thread;
 pub mod leaving;

@@ -2,7 +2,7 @@
 
 use crate::{
     cached::{self, CachedDescriptors},
-    last_thread,
+    environment, last_thread,
     leaving::{self, ProcessEnd},
     memory, plain_calls, plain_changes, stats,
 };
@@ -472,15 +472,24 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
 /// workers of nginx do before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
-/// Reads what the environment asks for, unless that was done: when the library is loaded.
+/// Returns what the environment asked for when the library was loaded.
 pub fn options_at_load() -> &'static Options {
-    OPTIONS.get_or_init(Options::from_env)
+    OPTIONS.get_or_init(environment::options)
+}
+
+/// Keeps what the environment asks for.
+pub fn note_at_load() {
+    if !nowait_sys::environment::keep() {
+        options_at_load();
+    }
 }
 
 /// Says that the application's closes are seen in this process, and with glibc its plain calls.
+#[unsafe(link_section = ".text.startup")]
 pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
-    if PLAIN_CALLS_ARE_SEEN && options_at_load().user_cache {
+    if PLAIN_CALLS_ARE_SEEN && environment::may_have("NOWAIT_CACHE") && options_at_load().user_cache
+    {
         plain_changes::begin();
     }
 }

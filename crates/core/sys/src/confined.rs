@@ -47,6 +47,7 @@ static CALLED: AtomicU32 = AtomicU32::new(0);
 
 /// Notes how confined the process is when the library is loaded: what is there then is the
 /// container's or the service manager's.
+#[unsafe(link_section = ".text.startup")]
 pub fn note_at_load() {
     AT_LOAD.store(filters(), Relaxed);
 }
@@ -94,12 +95,15 @@ pub fn was_refused(forbidden: u32) {
 }
 
 /// Returns how many filters the calling thread has; before Linux 5.9, 1 if it has any.
+#[unsafe(link_section = ".text.startup")]
 fn filters() -> i32 {
     const GET_SECCOMP: usize = 21; // PR_GET_SECCOMP
     // SAFETY: no memory is involved.
-    if unsafe { sys!(libc::SYS_prctl, GET_SECCOMP, 0, 0, 0, 0) } != Ok(2) {
-        return 0;
-    }
+    let is_confined = unsafe { sys!(libc::SYS_prctl, GET_SECCOMP, 0, 0, 0, 0) } == Ok(2);
+    if is_confined { count_filters() } else { 0 }
+}
+
+fn count_filters() -> i32 {
     let status = inspect::read_text(c"/proc/thread-self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(1)

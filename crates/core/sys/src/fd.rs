@@ -99,6 +99,7 @@ pub fn duplicate_high(fd: i32) -> Result<Fd, Errno> {
 
 /// Has the kernel make room for our numbers in the table now. It takes microseconds in a process of
 /// one thread, and 8 to 16 ms where others have the table, too.
+#[unsafe(link_section = ".text.startup")]
 pub fn make_room() {
     const STANDARD: core::ops::Range<i32> = 0..3;
     let duplicate = |fd| duplicate(fd, floor()).ok();

@@ -77,6 +77,7 @@ impl Default for ForkMark {
 }
 
 /// Returns the process that the memory belongs to.
+#[unsafe(link_section = ".text.startup")]
 pub fn owner() -> i32 {
     ForkMark::new().page.owner.load(Relaxed)
 }
@@ -94,6 +95,7 @@ fn page() -> &'static Page {
 }
 
 #[cold]
+#[unsafe(link_section = ".text.startup")]
 fn make() -> &'static Page {
     let wiped = wiped_page();
     let made = wiped.as_ref().map_or(ptr::from_ref(&UNWIPED), |page| *page as *const Page);

@@ -31,6 +31,7 @@ pub mod aligned;
 pub mod allocator;
 pub mod confined;
 pub mod cred;
+pub mod environment;
 pub mod epoll;
 pub mod errno;
 pub mod eventfd;
