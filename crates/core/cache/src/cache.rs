@@ -23,8 +23,6 @@ pub struct Cache {
     pub(crate) waits: PageWaits,
     pub(crate) dirt: Dirt,
     pub(crate) devices: Devices,
-    /// Frames of folios under writeback.
-    pub(crate) writing: AtomicU64,
     mappings: Mutex<Registry>,
     /// Operations that wait until less is dirty.
     pub(crate) progress: Room,
@@ -90,7 +88,6 @@ impl Cache {
             waits: PageWaits::new(),
             dirt: Dirt::default(),
             devices: Devices::default(),
-            writing: AtomicU64::new(0),
             mappings: Mutex::new(Registry::default()),
             progress: Room::default(),
             ios: Mutex::new(IoTable::default()),
@@ -143,7 +140,7 @@ impl Cache {
 
     /// Returns how many frames are dirty, and their writeback has not begun, nor failed.
     pub fn unwritten_frames(&self) -> u64 {
-        let under_way = self.writing.load(Relaxed) + self.dirt.failed();
+        let under_way = self.dirt.writing() + self.dirt.failed();
         self.dirt.dirty().saturating_sub(under_way)
     }
 

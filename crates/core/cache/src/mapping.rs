@@ -27,7 +27,7 @@ use crate::mistake::{Mistake, makes};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
-use crate::primitives::{Arc, Mutex, Relaxed};
+use crate::primitives::{Arc, Mutex};
 use crate::share::{Counts, Device, Dirt, Shares};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
@@ -76,6 +76,11 @@ impl Mapping {
 
     fn counts(&self) -> Counts<'_> {
         Counts([&self.dirt, &self.device.dirt, &self.cache.dirt])
+    }
+
+    /// Tells whether nothing is being written to the device of the file.
+    pub(crate) fn has_idle_device(&self) -> bool {
+        self.device.dirt.writing() == 0
     }
 
     /// Returns what the pool holds, of all and of this file.
@@ -396,7 +401,7 @@ impl Mapping {
             }
             run.push(id);
             pages += folio.pages();
-            self.cache.writing.fetch_add(folio.pages(), Relaxed);
+            self.counts().begun(folio.pages());
             at = end_of(folio);
         }
         (pages > 0).then_some(at)
@@ -412,7 +417,7 @@ impl Mapping {
         woken: &mut Vec<WaitEntry>,
     ) -> bool {
         let folio = self.cache.frames.folio(id);
-        self.cache.writing.fetch_sub(folio.pages(), Relaxed);
+        self.counts().ended(folio.pages());
         let mut lock = self.lock.lock();
         // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds why.
         folio.note_result(result);

@@ -22,11 +22,14 @@ pub(crate) struct Dirt {
     dirty: AtomicU64,
     /// Of these, frames of folios whose last writeback has failed.
     failed: AtomicU64,
+    /// Frames of folios under writeback.
+    writing: AtomicU64,
 }
 
 impl Default for Dirt {
     fn default() -> Dirt {
-        Dirt { dirty: AtomicU64::new(0), failed: AtomicU64::new(0) }
+        let none = || AtomicU64::new(0);
+        Dirt { dirty: none(), failed: none(), writing: none() }
     }
 }
 
@@ -37,6 +40,10 @@ impl Dirt {
 
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
+    }
+
+    pub(crate) fn writing(&self) -> u64 {
+        self.writing.load(Relaxed)
     }
 }
 
@@ -85,6 +92,16 @@ impl Counts<'_> {
     pub(crate) fn cleaned(self, frames: u64) {
         // Before the look for operations that wait (`Room::notice`).
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_sub(frames, SeqCst));
+    }
+
+    /// Counts dirty frames whose writeback begins.
+    pub(crate) fn begun(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.writing.fetch_add(frames, Relaxed));
+    }
+
+    /// Counts frames whose writeback has ended.
+    pub(crate) fn ended(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.writing.fetch_sub(frames, Relaxed));
     }
 
     /// Counts dirty frames whose writeback has failed for the first time.

@@ -186,8 +186,10 @@ impl WriteOperation {
         let cache = file.cache();
         let must_wait = || file.mapping().shares().must_wait();
         let waits = must_wait();
-        // Only by what is not being written yet: small writes are then cleaned in large runs.
-        if cache.unwritten_frames() > cache.dirty_background() || waits {
+        // Only by what is not being written yet: small writes are then cleaned in large runs. But
+        // what this one waits for must come.
+        let is_due = cache.unwritten_frames() > cache.dirty_background();
+        if is_due || waits && file.mapping().has_idle_device() {
             // Not what failed before: this write may be waiting for the end of that very page.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
