@@ -171,6 +171,35 @@ def test_advice_changes_no_result(folder: pathlib.Path, run: Run, cache: nowait.
     run(main())
 
 
+CLOSED = """
+import asyncio, errno, resource, signal, sys
+import nowait
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+async def main(folder):
+    try:
+        async with nowait.open(folder + "/large", "wb", cache="user") as file:
+            assert await file.write_at(bytes(2 << 20), 0) == 2 << 20
+    except OSError as error:
+        assert error.errno == errno.EFBIG, error
+    else:
+        raise AssertionError("the file has a part of what was written")
+    assert file.closed
+    await file.close()
+    async with nowait.open(folder + "/small", "wb", cache="user") as file:
+        await file.write_at(bytes(1 << 20), 0)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_close_raises_what_could_not_be_written(disk: pathlib.Path) -> None:
+    subprocess.run([sys.executable, "-c", CLOSED, str(disk)], check=True, timeout=LIMIT)
+    assert (disk / "small").stat().st_size == 1 << 20
+
+
 @pytest.mark.parametrize("mode", ["host", "user", "direct"])
 def test_more_than_memory_has_is_refused(
     disk: pathlib.Path, run: Run, mode: nowait.CacheMode

@@ -2,7 +2,7 @@
 
 use crate::{
     Engine,
-    guard::{Failure, ending, guarded, making},
+    guard::{Failure, guarded, making},
 };
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use nowait::{Advice, CacheMode, Errno, OpenOptions};
@@ -49,9 +49,14 @@ pub unsafe extern "C" fn nowait_file_open(
 
 /// Closes a file.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_file_close(file: *mut File) {
-    // SAFETY: the caller's file or null.
-    unsafe { ending(file) }
+pub unsafe extern "C" fn nowait_file_close(file: *mut File) -> c_int {
+    guarded(|| {
+        if !file.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the caller's; promised.
+            unsafe { Box::from_raw(file) }.0.close()?;
+        }
+        Ok(0)
+    }) as c_int
 }
 
 /// Returns the descriptor.

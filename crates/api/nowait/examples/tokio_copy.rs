@@ -43,7 +43,7 @@ async fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
         copied += task.await.expect("a task that does not panic")?;
     }
     target.sync_all().await?;
-    target.close().await;
+    target.close().await?;
     Ok(copied)
 }
 

@@ -219,14 +219,15 @@ impl AsyncFile {
         self.call(move |file| file.set_len(bytes)).await
     }
 
-    /// Closes this handle. The last one writes back what is only in the page cache of nowait, on a
-    /// helper thread; sync before if you want to see errors. Dropping the handle does the same
-    /// without waiting for it.
-    pub async fn close(mut self) {
-        if let Some(file) = self.0.take() {
-            let nowait = file.nowait().clone();
-            nowait.calls().start(move || drop(file)).await;
-        }
+    /// Closes this handle as [`File::close`] does, on a helper thread. Dropping the handle does the
+    /// same without waiting for it.
+    ///
+    /// # Errors
+    /// Those of [`File::close`].
+    pub async fn close(mut self) -> Result<(), Error> {
+        let Some(file) = self.0.take() else { return Ok(()) };
+        let nowait = file.nowait().clone();
+        nowait.calls().start(move || file.close()).await
     }
 
     /// Makes a reader and writer of a stream of bytes that begins at `position`.

@@ -43,6 +43,7 @@ struct Open {
     /// What reading ahead remembers of this open, of a cached file.
     reads: Arc<OpenFile>,
     nowait: Nowait,
+    has_ended: bool,
 }
 
 impl File {
@@ -74,7 +75,19 @@ impl File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
         user.iter().for_each(|user| user.enter());
         nowait.engine().count_open(key);
-        File(Arc::new(Open { file, path, flags, access, alignment, user, key, reads, nowait }))
+        let has_ended = false;
+        File(Arc::new(Open {
+            file,
+            path,
+            flags,
+            access,
+            alignment,
+            user,
+            key,
+            reads,
+            nowait,
+            has_ended,
+        }))
     }
 
     /// Returns the path as it was given to open.
@@ -429,6 +442,18 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
+    /// Closes this handle. If it is the last of the open file, what is only in the page cache of
+    /// nowait is written first, which blocks. Dropping the handle does the same and tells nothing.
+    ///
+    /// # Errors
+    /// That of a write which the file could not take, now or before: what it would have written is
+    /// lost. None while other handles are there, or requests of a queue on the file.
+    pub fn close(self) -> Result<(), Error> {
+        let Some(mut open) = Arc::into_inner(self.0) else { return Ok(()) };
+        let closed = open.end();
+        closed.map_err(|errno| Error::new(errno, format!("close of {}", open.path.display())))
+    }
+
     #[doc(hidden)]
     pub fn nowait(&self) -> &Nowait {
         &self.0.nowait
@@ -492,13 +517,12 @@ impl fmt::Debug for File {
     }
 }
 
-impl Drop for Open {
-    /// The last open of a cached file writes back what is not synced; errors stay with the caller
-    /// of a sync.
-    fn drop(&mut self) {
+impl Open {
+    /// Ends it, once: the last open of a cached file writes back what is not synced.
+    fn end(&mut self) -> Result<(), Errno> {
         // A thread of the parent may have held the lock of the counts as it forked.
-        if self.nowait.is_the_parents() {
-            return;
+        if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {
+            return Ok(());
         }
         let engine = self.nowait.engine();
         let is_last = engine.count_close(self.key);
@@ -508,7 +532,7 @@ impl Drop for Open {
             None if is_last => engine.cached(self.file.as_raw_fd()),
             None => None,
         };
-        let Some(user) = user else { return };
+        let Some(user) = user else { return Ok(()) };
         let written = match user.cached().is_dirty() {
             true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(engine),
             false => Ok(0),
@@ -520,6 +544,14 @@ impl Drop for Open {
             Err(_) if !is_last => {}
             _ => user.abandon(),
         }
+        written.and_then(|_| user.cached().lost().map_or(Ok(()), Err))
+    }
+}
+
+impl Drop for Open {
+    /// Errors stay with the callers of [`File::close`], and of syncs.
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 

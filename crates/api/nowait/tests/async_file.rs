@@ -145,7 +145,7 @@ fn vectored_transfers_and_syncs() {
             assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
             file.set_len(BLOCK as u64).await.unwrap();
             assert_eq!(file.size().await.unwrap(), BLOCK as u64);
-            file.close().await;
+            file.close().await.unwrap();
         });
         assert_eq!(std::fs::read(&path).unwrap(), [1; BLOCK]);
     });

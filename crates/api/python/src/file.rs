@@ -218,8 +218,8 @@ impl RawFile {
             return Operation::over(py, Ok(py.None()));
         }
         ThreadQueue::call(py, move || {
-            drop(file);
-            |py: Python<'_>| -> Outcome { Ok(py.None()) }
+            let closed = file.close();
+            |py: Python<'_>| -> Outcome { Ok(closed.map(|()| py.None())?) }
         })
     }
 

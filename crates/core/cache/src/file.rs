@@ -8,6 +8,7 @@ use crate::primitives::{AcqRel, Acquire, Arc, AtomicU64, Release};
 use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
 
 /// An open file as a bio names it.
 #[derive(Clone, Debug)]
@@ -142,6 +143,12 @@ impl CachedFile {
     pub fn is_dirty(&self) -> bool {
         let tagged = |tag| self.mapping.next_tagged(0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
+    }
+
+    /// Returns why something that was written may be lost, or is: a flush of the device failed, or
+    /// what could not be written was dropped. Syncs report it.
+    pub fn lost(&self) -> Option<Errno> {
+        self.flush.lost_by()
     }
 
     /// Forgets that a flush of the device failed: syncs report it until then, because what was

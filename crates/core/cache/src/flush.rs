@@ -130,6 +130,11 @@ impl Flush {
         book.error = book.error.or(Some(errno));
     }
 
+    /// Returns why something may be lost, or is.
+    pub(crate) fn lost_by(&self) -> Option<Errno> {
+        self.0.lock().error
+    }
+
     /// Returns how many writes have failed so far.
     pub(crate) fn failures(&self) -> u64 {
         self.0.lock().failures
