@@ -334,7 +334,7 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
 
 #[test]
 fn loom_a_sync_that_sees_the_end_of_a_writeback_sees_how_it_ended() {
-    failed_writeback(|mapping, id| mapping.written(id, Err(Errno::IO), &mut Vec::new()));
+    failed_writeback(|mapping, id| _ = mapping.written(id, Err(Errno::IO), &mut Vec::new()));
 }
 
 /// A sync looks at a folio that could not be written, and is written again.

@@ -141,7 +141,7 @@ impl Shares {
 
     /// Tells whether a folio of the file is dropped whose writeback has just failed.
     pub(crate) fn drops(&self) -> bool {
-        self.device.1 >= self.left_by_failures() / 4 * 3
+        self.device.1 > self.left_by_failures() / 4 * 3
     }
 
     /// Returns how many frames the failures of other devices leave.
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
-        assert!(!drops((48, 47), (48, 47)) && drops((49, 48), (49, 48)));
+        assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
         // Another device has half of the pool.
-        assert!(!drops((56, 32 + 23), (24, 23)) && drops((57, 32 + 24), (25, 24)));
+        assert!(!drops((57, 32 + 24), (25, 24)) && drops((58, 32 + 25), (26, 25)));
     }
 
     #[test]

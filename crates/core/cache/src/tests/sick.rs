@@ -136,7 +136,9 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
             let _ = rig.write(file, 2 * FRAMES as usize);
         }
     }
-    assert!(rig.cache.dirty_frames() <= u64::from(FRAMES) / 8 * 7);
+    // What has failed takes three quarters, what has not half of the rest, each and a folio more.
+    let most = u64::from(FRAMES) / 8 * 7 + (2 << crate::ORDER_MAX);
+    assert!(rig.cache.dirty_frames() <= most, "{}", rig.cache.dirty_frames());
     assert_eq!(rig.write(1, 4 * FRAMES as usize), Some(Ok(ALL)));
     assert_eq!(rig.sync(1), Some(Ok(0)));
     for file in (0..20).filter(|file| *file != 1) {
