@@ -6,7 +6,12 @@
 //! if its body does.
 
 use crate::{Errno, memory, thread};
-use core::{ffi::c_void, mem::MaybeUninit, ptr::null_mut};
+use core::{
+    ffi::c_void,
+    mem::MaybeUninit,
+    ptr::null_mut,
+    sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
@@ -90,13 +95,43 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
             return Err(libc::ENOMEM);
         }
         let stack_bytes = stack_bytes.next_multiple_of(4096) + thread_locals_bytes();
+        // Two threads that look and then start one each would find the same memory.
+        let _turn = Turn::take();
         if would_abort(stack_bytes) {
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
             return Err(libc::EAGAIN);
         }
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_bytes);
         let made = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, body.cast());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         if made == 0 { Ok(thread.assume_init()) } else { Err(made) }
+    }
+}
+
+/// The process in which a thread is being started. In a forked child it is another one, whose turn
+/// does not end.
+static STARTING: AtomicI32 = AtomicI32::new(0);
+
+/// The right of one thread to start another.
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        loop {
+            let process = thread::process_id();
+            let before = STARTING.load(Relaxed);
+            let is_free = before != process;
+            if is_free && STARTING.compare_exchange(before, process, Acquire, Relaxed).is_ok() {
+                return Turn;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        STARTING.store(0, Release);
     }
 }
 
