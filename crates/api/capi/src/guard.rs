@@ -95,8 +95,8 @@ pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
-/// Keeps the text of a failure for [`nowait_error_text`]; none in a thread that ends, whose
-/// destructors of thread data (pthread_key_create(3)) may call later than ours.
+/// Keeps the text of a failure for [`nowait_error_text`]. Drops it if the thread-local data of this
+/// thread has been destroyed: a destructor of pthread_key_create(3) may call after that.
 pub(crate) fn remember(text: String) {
     let _ = FAILED.try_with(|last| *last.borrow_mut() = c_text(text));
 }
@@ -106,7 +106,7 @@ pub(crate) fn c_text(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// What a thread gets that has no texts any more.
+/// The text for a thread whose thread-local data has been destroyed.
 const NO_TEXT: &CStr = c"no text: the thread ends";
 
 /// Returns what failed last on this thread.

@@ -1,5 +1,6 @@
-//! What could not be written is told by close, at the latest. In a process of its own: its files
-//! may have a mebibyte each.
+//! `nowait_file_close` returns write-back errors.
+//!
+//! This is a test binary of its own: it sets RLIMIT_FSIZE, which applies to the whole process.
 
 use core::{ffi::CStr, ptr::null_mut};
 use nowait_block::conformance::note_skip_here;

@@ -12,7 +12,7 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt, thread};
 const USER: i32 = 0;
 const HOST: i32 = 1;
 
-/// What a destructor of thread data (pthread_key_create(3)) works on, and what came of it.
+/// The input and the results of a destructor of pthread_key_create(3).
 struct AtEnd {
     engine: *mut Engine,
     file: *mut File,

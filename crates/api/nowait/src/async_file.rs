@@ -223,7 +223,7 @@ impl AsyncFile {
     /// same without waiting for it.
     ///
     /// # Errors
-    /// Those of [`File::close`].
+    /// The errors of [`File::close`].
     pub async fn close(mut self) -> Result<(), Error> {
         let Some(file) = self.0.take() else { return Ok(()) };
         let nowait = file.nowait().clone();

@@ -446,8 +446,8 @@ impl File {
     /// nowait is written first, which blocks. Dropping the handle does the same and tells nothing.
     ///
     /// # Errors
-    /// That of a write which the file could not take, now or before: what it would have written is
-    /// lost. None while other handles are there, or requests of a queue on the file.
+    /// The error of writing cached data to the file, in this call or before; that data is lost.
+    /// Returns `Ok` if other handles, or requests of a queue, keep the file open.
     pub fn close(self) -> Result<(), Error> {
         let Some(mut open) = Arc::into_inner(self.0) else { return Ok(()) };
         let closed = open.end();

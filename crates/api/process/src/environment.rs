@@ -1,20 +1,15 @@
-//! What the library's own variables ask for, as they were when it was loaded.
+//! The options in the environment, as it was when the library was loaded.
 
 use nowait::Options;
-use nowait_sys::environment::kept_value;
+use nowait_sys::environment::kept;
 
-/// Returns the options that the variables ask for; those of now, if none were kept.
+/// Returns the options. Reads the environment of now if its variables were not kept.
 pub(crate) fn options() -> Options {
-    if kept_value("NOWAIT").is_err() {
-        return Options::from_env();
-    }
-    Options::parse(|name| {
-        let value = kept_value(name).ok().flatten()?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    })
+    let Some(kept) = kept() else { return Options::from_env() };
+    Options::parse(|name| Some(String::from_utf8_lossy(kept.value(name)?).into_owned()))
 }
 
-/// Tells whether a variable may have been set.
+/// Returns `false` if a variable was not set.
 pub(crate) fn may_have(name: &str) -> bool {
-    kept_value(name) != Ok(None)
+    kept().is_none_or(|kept| kept.value(name).is_some())
 }

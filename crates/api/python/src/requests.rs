@@ -55,7 +55,7 @@ pub(crate) struct Ended {
     pub(crate) result: Result<(), Failure>,
 }
 
-/// What becomes of a request before Python waits for it.
+/// A request that was submitted, and whose `Operation` does not exist yet.
 #[derive(Default)]
 struct Announced {
     /// Its name in the queue.

@@ -83,9 +83,10 @@ impl Mapping {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns what the pool holds, of all and of this file.
-    pub(crate) fn shares(&self) -> Shares {
-        Shares::of(self.cache.frames.total(), self.counts())
+    /// Returns `true` if a writer waits until less is dirty (`share.rs`).
+    #[inline]
+    pub(crate) fn must_wait(&self) -> bool {
+        self.counts().must_wait(self.cache.frames.total())
     }
 
     /// Returns the cache whose memory it uses.
@@ -421,7 +422,9 @@ impl Mapping {
         let mut lock = self.lock.lock();
         // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds why.
         folio.note_result(result);
-        let is_kept = result.is_ok() || folio.state().is_error() || !self.shares().drops();
+        let is_kept = result.is_ok()
+            || folio.state().is_error()
+            || !Shares::of(self.cache.frames.total(), self.counts()).drops();
         if result.is_err() && is_kept {
             let before = folio.set(DIRTY | ERROR);
             if !before.is_error() {

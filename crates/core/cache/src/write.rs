@@ -184,8 +184,7 @@ impl WriteOperation {
     ) -> Result<Attempt, Errno> {
         let file = self.file.clone();
         let cache = file.cache();
-        let must_wait = || file.mapping().shares().must_wait();
-        let waits = must_wait();
+        let waits = file.mapping().must_wait();
         // Only by what is not being written yet: small writes are then cleaned in large runs. But
         // what this one waits for must come.
         let is_due = cache.unwritten_frames() > cache.dirty_background();
@@ -203,7 +202,7 @@ impl WriteOperation {
         // Before the entry is left: it would kick this very write, for ever.
         self.tell_progress();
         cache.progress.arm(wait());
-        Ok(if must_wait() { Attempt::Wait } else { Attempt::Again })
+        Ok(if file.mapping().must_wait() { Attempt::Wait } else { Attempt::Again })
     }
 
     /// Kicks the operations that wait until less is dirty, if this write has given folios back
@@ -324,7 +323,7 @@ impl CachedFile {
         while pos < end {
             let due = cache.unwritten_frames() > cache.dirty_background();
             let now = self.mapping().changes();
-            let must_wait = due || self.mapping().shares().must_wait();
+            let must_wait = due || self.mapping().must_wait();
             if must_wait || now != changes || !now.is_multiple_of(2) {
                 break;
             }

@@ -1,8 +1,9 @@
-//! The library's own variables as they were when it was loaded: a program may change them later.
+//! The variables `NOWAIT_*` as they were when the library was loaded: a program may change them
+//! later.
 //!
-//! Most programs that are loaded with the library make no request. They pay for a look at the
-//! environment, and for nothing that reads it. What runs then lies together (`.text.startup`): the
-//! kernel maps 64 KiB of a library at a time.
+//! Most programs that load the library make no request. For these nothing but a copy of the
+//! variables is made, and the functions that run at load are in one section (`.text.startup`): the
+//! kernel maps 64 KiB of a library at each fault.
 
 use core::{
     cell::UnsafeCell,
@@ -10,77 +11,79 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release},
 };
 
-/// Of every variable of ours.
+/// The beginning of the names of all variables.
 const PREFIX: &[u8] = b"NOWAIT_";
-
-/// The variables, each with a zero behind it. Pages of it that have none take no memory.
-static KEPT: Variables =
-    Variables { text: UnsafeCell::new([0; ROOM]), len: AtomicUsize::new(NOT_KEPT) };
-/// Two paths of the longest kind, and all else.
+/// Two paths of the greatest length, and the other variables.
 const ROOM: usize = 12 << 10;
 const NOT_KEPT: usize = usize::MAX;
 
-struct Variables {
-    text: UnsafeCell<[u8; ROOM]>,
-    len: AtomicUsize,
-}
+/// The variables, each with a zero behind it.
+static TEXT: Text = Text(UnsafeCell::new([0; ROOM]));
+/// How many bytes of `TEXT` are used.
+static LEN: AtomicUsize = AtomicUsize::new(NOT_KEPT);
 
-// SAFETY: the text is written before its length is, by the one thread that loads the library, and
-// not changed after that.
-unsafe impl Sync for Variables {}
+struct Text(UnsafeCell<[u8; ROOM]>);
+
+// SAFETY: `keep` writes it before it sets `LEN`, on the thread that loads the library, and other
+// functions read it after that only.
+unsafe impl Sync for Text {}
 
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Keeps the variables, when the library is loaded; the first time only. `false`: there is no room
-/// for them.
+/// Copies the variables, if that was not done. Returns `false` if they are too long.
+///
+/// Called when the library is loaded. As for getenv(3), no other thread may change the environment
+/// meanwhile.
 #[unsafe(link_section = ".text.startup")]
 pub fn keep() -> bool {
-    if KEPT.len.load(Acquire) != NOT_KEPT {
+    if LEN.load(Acquire) != NOT_KEPT {
         return true;
     }
-    let mut len = 0;
-    // SAFETY: as for getenv(3): no other thread changes the environment while a library is loaded.
+    // SAFETY: a list of strings that ends with null, or null; it does not change meanwhile.
     let mut entry = unsafe { environ };
-    // SAFETY: a list of strings, whose last is null; the list itself may be null.
-    while let Some(variable) = unsafe { entry.as_ref() }.filter(|variable| !variable.is_null()) {
-        // SAFETY: as above.
-        let variable = unsafe { CStr::from_ptr(*variable) }.to_bytes_with_nul();
+    let variables = core::iter::from_fn(|| {
+        // SAFETY: as above; the entry is not behind the last one, which ends the iteration.
+        let variable = unsafe { entry.as_ref() }.filter(|variable| !variable.is_null())?;
         entry = entry.wrapping_add(1);
-        if !variable.starts_with(PREFIX) {
-            continue;
-        }
-        if len + variable.len() > ROOM {
-            return false;
-        }
-        let start = KEPT.text.get().cast::<u8>().wrapping_add(len);
-        // SAFETY: there is room; nothing reads it yet.
-        unsafe { start.copy_from_nonoverlapping(variable.as_ptr(), variable.len()) };
+        // SAFETY: as above.
+        Some(unsafe { CStr::from_ptr(*variable) }.to_bytes_with_nul())
+    });
+    // SAFETY: nothing reads or writes it before `LEN` is set.
+    let len = copy(variables, unsafe { &mut *TEXT.0.get() });
+    len.iter().for_each(|len| LEN.store(*len, Release));
+    len.is_some()
+}
+
+/// Copies those that are ours to `text`. Returns how many bytes they have; `None`: too many.
+#[inline]
+fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Option<usize> {
+    let mut len = 0;
+    for variable in variables.filter(|variable| variable.starts_with(PREFIX)) {
+        text.get_mut(len..len + variable.len())?.copy_from_slice(variable);
         len += variable.len();
     }
-    KEPT.len.store(len, Release);
-    true
+    Some(len)
 }
 
-/// Returns what was kept; `None`: nothing was.
-fn kept() -> Option<&'static [u8]> {
-    let len = KEPT.len.load(Acquire);
-    // SAFETY: written before the length was.
-    (len != NOT_KEPT).then(|| unsafe { core::slice::from_raw_parts(KEPT.text.get().cast(), len) })
+/// The variables that were copied when the library was loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Variables(&'static [u8]);
+
+/// Returns the variables that [`keep`] has copied; `None` if it has not.
+pub fn kept() -> Option<Variables> {
+    let len = LEN.load(Acquire);
+    // SAFETY: it was written before `LEN` was set, and does not change any more.
+    (len != NOT_KEPT).then(|| Variables(unsafe { &(&*TEXT.0.get())[..len] }))
 }
 
-/// Returns the value of a variable that was kept.
-///
-/// # Errors
-/// None were kept: the environment of now says it.
-pub fn kept_value(name: &str) -> Result<Option<&'static [u8]>, NotKept> {
-    kept().map(|text| find(text, name)).ok_or(NotKept)
+impl Variables {
+    /// Returns the value of a variable.
+    pub fn value(self, name: &str) -> Option<&'static [u8]> {
+        find(self.0, name)
+    }
 }
-
-/// The variables were not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotKept;
 
 #[unsafe(link_section = ".text.startup")]
 fn find<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
@@ -104,16 +107,28 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_copied_if_all_of_ours_fit() {
+        let variables = [&b"PATH=/bin\0"[..], b"NOWAIT_LOG=off\0", b"NOWAIT_STATS=\0"];
+        let copied = |room| {
+            let mut text = vec![b'x'; room];
+            copy(variables.into_iter(), &mut text).map(|len| text[..len].to_vec())
+        };
+        assert_eq!(copied(100).unwrap(), b"NOWAIT_LOG=off\0NOWAIT_STATS=\0");
+        assert_eq!(copied(29).unwrap().len(), 29);
+        assert_eq!(copied(28), None);
+    }
+
+    #[test]
     fn what_is_kept_is_what_the_environment_has() {
         assert!(keep() && keep());
         let set = std::env::vars().filter(|(name, _)| name.starts_with("NOWAIT_"));
-        let text = kept().unwrap();
+        let Variables(text) = kept().unwrap();
         let mut count = 0;
         for (name, value) in set {
             assert_eq!(find(text, &name), Some(value.as_bytes()));
             count += 1;
         }
         assert_eq!(text.split(|byte| *byte == 0).count(), count + 1);
-        assert_eq!(kept_value("NOWAIT_NOTHING"), Ok(None));
+        assert_eq!(kept().unwrap().value("NOWAIT_NOTHING"), None);
     }
 }

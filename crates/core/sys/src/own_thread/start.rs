@@ -5,12 +5,12 @@
 //! would be missing to a program under RLIMIT_AS. A thread that is started here calls malloc only
 //! if its body does.
 
-use crate::{Errno, memory, thread};
+use crate::{Errno, futex, memory, thread, time::Deadline};
 use core::{
     ffi::c_void,
     mem::MaybeUninit,
     ptr::null_mut,
-    sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+    sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -108,23 +108,30 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
     }
 }
 
-/// The process in which a thread is being started. In a forked child it is another one, whose turn
-/// does not end.
-static STARTING: AtomicI32 = AtomicI32::new(0);
+/// The id of the process that is starting a thread; 0 if none is. After a fork the child may find
+/// the id of its parent here, and ignores it.
+static STARTING: AtomicU32 = AtomicU32::new(0);
 
-/// The right of one thread to start another.
+/// The right of one thread of the process to start another.
 struct Turn;
 
 impl Turn {
+    /// Sleeps until the thread that has the turn has given it up: it may have a lower priority.
     fn take() -> Turn {
+        // Longer than pthread_create(3) takes. After that the turn is shared, so no thread sleeps
+        // for ever.
+        const LONGEST_NS: u64 = 1_000_000_000;
+        let deadline = Deadline::after_ns(LONGEST_NS);
+        let process = thread::process_id() as u32;
         loop {
-            let process = thread::process_id();
             let before = STARTING.load(Relaxed);
             let is_free = before != process;
             if is_free && STARTING.compare_exchange(before, process, Acquire, Relaxed).is_ok() {
                 return Turn;
             }
-            std::thread::yield_now();
+            if !is_free && futex::wait(&STARTING, process, deadline) == Err(Errno::TIMEDOUT) {
+                return Turn;
+            }
         }
     }
 }
@@ -132,6 +139,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         STARTING.store(0, Release);
+        futex::wake(&STARTING, 1);
     }
 }
 
@@ -220,6 +228,24 @@ mod tests {
     use super::*;
 
     const STACK: usize = 64 << 10;
+
+    #[test]
+    fn one_thread_at_a_time_has_the_turn_and_a_parent_keeps_it_from_none() {
+        let holders = AtomicU32::new(0);
+        // A child's view of what its parent did as it forked.
+        STARTING.store(thread::process_id() as u32 + 1, Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..if cfg!(miri) { 2 } else { 1000 } {
+                        let _turn = Turn::take();
+                        assert_eq!(holders.fetch_add(1, Relaxed), 0);
+                        assert_eq!(holders.fetch_sub(1, Relaxed), 1);
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_thread_runs_its_body_by_its_name_and_a_panic_stays_in_it() {
