@@ -22,6 +22,7 @@ use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
+use crate::pages::Pages;
 use crate::primitives::Arc;
 use crate::writeback::SyncOperation;
 use nowait_block::Bio;
@@ -162,7 +163,10 @@ impl Change {
             let (memory, len) = pin.at(size);
             // SAFETY: the folio's memory, locked by this change, from byte `size` on.
             unsafe { copy::zero(memory, len) };
+            let kept =
+                Pages::of_bytes(0, (size - pin.folio().index() * FRAME_BYTES as u64) as usize);
             drop(pin);
+            self.file.mapping().forget_dirty(id, Pages::ALL.without(kept));
             self.file.mapping().unlock(id, &mut woken);
         }
         woken.into_iter().for_each(WaitEntry::kick);

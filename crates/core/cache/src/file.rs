@@ -111,8 +111,8 @@ impl CachedFile {
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
-    /// Writes folios whose writeback the caller has started: one adjoining run.
-    pub fn write_back(self: &Arc<Self>, run: Vec<FolioId>, plug: &mut Vec<Bio>) {
+    /// Writes the dirty pages of folios whose writeback the caller has started: one adjoining run.
+    pub fn write_back(self: &Arc<Self>, run: &[FolioId], plug: &mut Vec<Bio>) {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
@@ -120,7 +120,7 @@ impl CachedFile {
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,
-        run: Vec<FolioId>,
+        run: &[FolioId],
         plug: &mut Vec<Bio>,
     ) {
         self.cache().start_write(self, run, durable, plug);

@@ -21,6 +21,7 @@
 //! that is free, or is another by now. It finds out by pinning first and comparing the identity
 //! (mapping, index) then: identity changes only while FROZEN, and a pinned folio cannot freeze.
 
+use crate::pages::Pages;
 use crate::primitives::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
 use core::num::NonZeroU32;
 use nowait_sys::Errno;
@@ -173,6 +174,11 @@ pub struct Folio {
     index: AtomicU64,
     mapping: AtomicU32,
     order: AtomicU32,
+    /// Pages that are newer than the file, a bit for each: changed under LOCKED, or by the end of a
+    /// writeback under the lock of the mapping.
+    dirty: AtomicU64,
+    /// Runs of dirty pages whose writeback has not ended.
+    runs: AtomicU32,
     /// Why the last writeback failed.
     errno: AtomicU32,
     /// How many writebacks have ended, of all folios that were here.
@@ -194,6 +200,8 @@ impl Folio {
             index: AtomicU64::new(0),
             mapping: zero(),
             order: zero(),
+            dirty: AtomicU64::new(0),
+            runs: zero(),
             errno: zero(),
             written: zero(),
             #[cfg(loom)]
@@ -247,10 +255,48 @@ impl Folio {
         self.written.load(Acquire)
     }
 
-    /// Notes how a writeback has ended, before ERROR says that it failed.
-    pub(crate) fn note_result(&self, result: Result<(), Errno>) {
-        let errno = result.err().map_or(0, Errno::raw);
-        self.errno.store(errno as u32, Relaxed);
+    /// Returns the pages that are newer than the file. Of use under LOCKED or WRITEBACK.
+    pub fn dirty_pages(&self) -> Pages {
+        Pages(self.dirty.load(Relaxed))
+    }
+
+    /// Returns all its pages.
+    pub(crate) fn all_pages(&self) -> Pages {
+        Pages::range(0, self.pages() as u32)
+    }
+
+    /// Adds dirty pages; the caller has locked it.
+    #[inline]
+    pub(crate) fn add_dirty(&self, pages: Pages) {
+        self.dirty.store(self.dirty.load(Relaxed) | pages.0, Relaxed);
+    }
+
+    /// Takes dirty pages off; returns those left. The caller holds the lock of the mapping.
+    pub(crate) fn clean(&self, pages: Pages) -> Pages {
+        let left = self.dirty_pages().without(pages);
+        self.dirty.store(left.0, Relaxed);
+        left
+    }
+
+    /// Counts the runs of dirty pages that its writeback consists of. The caller holds the lock of
+    /// the mapping.
+    pub(crate) fn begin_runs(&self) {
+        let count = self.dirty_pages().runs_count();
+        debug_assert!(count > 0, "a dirty folio has dirty pages");
+        self.runs.store(count, Relaxed);
+    }
+
+    /// Counts the end of such a run. True: it was the last. The caller holds the lock of the
+    /// mapping.
+    pub(crate) fn end_run(&self) -> bool {
+        let left = self.runs.load(Relaxed) - 1;
+        self.runs.store(left, Relaxed);
+        left == 0
+    }
+
+    /// Notes why a writeback has failed, before ERROR says that it did.
+    pub(crate) fn note_error(&self, errno: Errno) {
+        self.errno.store(errno.raw() as u32, Relaxed);
     }
 
     /// Counts the end of a writeback, before WRITEBACK is cleared, and after all that tells how it
@@ -269,6 +315,7 @@ impl Folio {
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);
+        self.dirty.store(0, Relaxed);
         // Release: a thread that pins it sees the identity above.
         self.state.store(bits, Release);
     }

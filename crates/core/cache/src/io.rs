@@ -1,10 +1,10 @@
 //! Bios of the cache, from their issue to their end.
 //!
-//! An I/O is one run of adjoining folios, contiguous in the file: a fill of locked folios, or the
-//! writeback of dirty ones. It has one bio in flight at a time. A short transfer goes on behind
-//! what was done; the unaligned tail of a file follows its whole blocks. When it has ended, all
-//! its folios are released, and only then the entries that waited are kicked: a reader of several
-//! folios is not kicked once for each.
+//! An I/O is contiguous in the file: the fill of a run of locked folios, or the writeback of a run
+//! of dirty pages, within a folio or across several. It has one bio in flight at a time. A short
+//! transfer goes on behind what was done; the unaligned tail of a file follows its whole blocks.
+//! When it has ended, all its folios are released, and only then the entries that waited are
+//! kicked: a reader of several folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -12,7 +12,9 @@ use crate::copy;
 use crate::file::CachedFile;
 use crate::flush::SyncLevel;
 use crate::folio::FolioId;
+use crate::frames::Frames;
 use crate::mistake::{Mistake, makes};
+use crate::pages::Pages;
 use crate::primitives::{Arc, Relaxed};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
@@ -30,8 +32,8 @@ const STALLS_MAX: u32 = 4;
 pub(crate) struct CacheIo {
     file: Arc<CachedFile>,
     kind: Kind,
-    folios: Vec<FolioId>,
-    /// All memory of the folios.
+    pieces: Vec<Piece>,
+    /// The memory of the pieces.
     segments: Segments,
     /// First byte in the file.
     offset: u64,
@@ -40,8 +42,33 @@ pub(crate) struct CacheIo {
     tail: u64,
     done: u64,
     stalls: u32,
-    /// How many folios its end has released.
+    /// How many pieces its end has released.
     released: usize,
+}
+
+/// Adjoining pages of a folio: all for a fill, a run of dirty ones for a writeback.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    id: FolioId,
+    from: u32,
+    count: u32,
+}
+
+impl Piece {
+    fn whole(frames: &Frames, id: FolioId) -> Piece {
+        Piece { id, from: 0, count: frames.folio(id).pages() as u32 }
+    }
+
+    fn pages(self) -> Pages {
+        Pages::range(self.from, self.count)
+    }
+
+    fn segment(self, frames: &Frames) -> IoVec {
+        let skipped = self.from as usize * FRAME_BYTES;
+        // SAFETY: the pages are the folio's.
+        let base = unsafe { frames.data(self.id).add(skipped) };
+        IoVec { base, len: self.count as usize * FRAME_BYTES }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +91,14 @@ impl Kind {
 }
 
 impl CacheIo {
-    /// Makes the I/O of a run; `end` is the byte of the file behind what is transferred.
-    fn new(file: &Arc<CachedFile>, kind: Kind, folios: Vec<FolioId>, end: u64) -> CacheIo {
+    /// Makes the I/O of adjoining pieces; `end` is the byte of the file behind what is transferred.
+    fn new(file: &Arc<CachedFile>, kind: Kind, pieces: Vec<Piece>, end: u64) -> CacheIo {
         let frames = file.cache().frames();
-        let offset = frames.folio(folios[0]).index() * FRAME_BYTES as u64;
-        let segment = |id: &FolioId| IoVec {
-            base: frames.data(*id),
-            len: FRAME_BYTES << frames.folio(*id).order(),
-        };
-        let segments = match folios.as_slice() {
-            [one] => Segments::One(segment(one)),
-            _ => Segments::Many(folios.iter().map(segment).collect()),
+        let first = pieces[0];
+        let offset = (frames.folio(first.id).index() + u64::from(first.from)) * FRAME_BYTES as u64;
+        let segments = match pieces.as_slice() {
+            [one] => Segments::One(one.segment(frames)),
+            _ => Segments::Many(pieces.iter().map(|piece| piece.segment(frames)).collect()),
         };
         let len = end.saturating_sub(offset).min(segments.len() as u64);
         let block = u64::from(file.backing().block_bytes);
@@ -84,18 +108,18 @@ impl CacheIo {
             _ => (len & !(block - 1), len & (block - 1)),
         };
         let file = file.clone();
-        CacheIo::of((file, kind), folios, segments, offset, (direct, tail))
+        CacheIo::of((file, kind), pieces, segments, offset, (direct, tail))
     }
 
     fn of(
         (file, kind): (Arc<CachedFile>, Kind),
-        folios: Vec<FolioId>,
+        pieces: Vec<Piece>,
         segments: Segments,
         offset: u64,
         (direct, tail): (u64, u64),
     ) -> CacheIo {
         let (done, stalls, released) = (0, 0, 0);
-        CacheIo { file, kind, folios, segments, offset, direct, tail, done, stalls, released }
+        CacheIo { file, kind, pieces, segments, offset, direct, tail, done, stalls, released }
     }
 
     fn is_done(&self) -> bool {
@@ -117,7 +141,7 @@ impl CacheIo {
     fn grow_by(&mut self, next: CacheIo) {
         let segments = [self.segments.as_slice(), next.segments.as_slice()].concat();
         self.segments = Segments::Many(segments.into());
-        self.folios.extend(next.folios);
+        self.pieces.extend(next.pieces);
         (self.direct, self.tail) = (self.direct + next.direct, next.tail);
     }
 
@@ -178,7 +202,7 @@ impl CacheIo {
         let valid =
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
-        for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+        for (piece, segment) in self.pieces.iter().zip(self.segments.as_slice()) {
             #[cfg(all(test, not(loom)))]
             crate::tests::inject(self.released);
             let end = from + segment.len as u64;
@@ -189,13 +213,13 @@ impl CacheIo {
             }
             // What came before the error is there.
             let filled = if end <= valid { Ok(()) } else { result };
-            self.file.mapping().filled(*id, filled, woken);
+            self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
             from = end;
         }
     }
 
-    /// Releases the folios of a writeback.
+    /// Releases the pieces of a writeback.
     fn end_write(
         &mut self,
         durable: SyncLevel,
@@ -209,12 +233,12 @@ impl CacheIo {
         }
         self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
         let mut end = 0;
-        for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+        for (piece, segment) in self.pieces.iter().zip(self.segments.as_slice()) {
             #[cfg(all(test, not(loom)))]
             crate::tests::inject(self.released);
             end += segment.len as u64;
             let written = if end <= self.done { Ok(()) } else { result };
-            let is_kept = self.file.mapping().written(*id, written, woken);
+            let is_kept = self.file.mapping().written(piece.id, piece.pages(), written, woken);
             if let (false, Err(errno)) = (is_kept, written) {
                 self.file.flush.lost(errno);
             }
@@ -231,10 +255,10 @@ impl CacheIo {
             Kind::Write(durable) => file.flush.write_failed(durable, Errno::IO),
             Kind::Flush(op) => file.flush.end(op, failed, woken),
         }
-        for id in &self.folios[self.released..] {
+        for piece in &self.pieces[self.released..] {
             match self.kind {
-                Kind::Fill => file.mapping().filled(*id, failed, woken),
-                _ if file.mapping().written(*id, failed, woken) => {}
+                Kind::Fill => file.mapping().filled(piece.id, failed, woken),
+                _ if file.mapping().written(piece.id, piece.pages(), failed, woken) => {}
                 _ => file.flush.lost(Errno::IO),
             }
         }
@@ -274,7 +298,8 @@ impl Cache {
         plug: &mut Vec<Bio>,
         woken: &mut Vec<WaitEntry>,
     ) {
-        let mut io = CacheIo::new(file, Kind::Fill, run.to_vec(), file.disk_size());
+        let pieces = run.iter().map(|id| Piece::whole(&self.frames, *id)).collect();
+        let mut io = CacheIo::new(file, Kind::Fill, pieces, file.disk_size());
         self.pages_read.fetch_add(io.direct / FRAME_BYTES as u64, Relaxed);
         if io.is_done() {
             return self.end(&mut io, Ok(()), woken);
@@ -282,23 +307,44 @@ impl Cache {
         self.issue(io, plug);
     }
 
+    /// Writes the dirty pages of adjoining folios whose writeback the caller has started: an I/O
+    /// for each run of them.
     pub(crate) fn start_write(
         &self,
         file: &Arc<CachedFile>,
-        run: Vec<FolioId>,
+        run: &[FolioId],
         durable: SyncLevel,
         plug: &mut Vec<Bio>,
     ) {
-        // Stable while it is written: bytes that come later make a folio behind it dirty, or
-        // wait for this one.
-        let mut io = CacheIo::new(file, Kind::Write(durable), run, file.size());
-        if !io.is_done() {
-            return self.issue(io, plug);
-        }
-        // All of it lies behind the end of a file that was cut meanwhile.
         let mut woken = Vec::new();
-        self.end(&mut io, Ok(()), &mut woken);
+        self.dirty_runs(run, |pieces| {
+            // Stable while it is written: bytes that come later make a folio behind it dirty, or
+            // wait for this one.
+            let mut io = CacheIo::new(file, Kind::Write(durable), pieces, file.size());
+            match io.is_done() {
+                // All of it lies behind the end of a file that was cut meanwhile.
+                true => self.end(&mut io, Ok(()), &mut woken),
+                false => self.issue(io, plug),
+            }
+        });
         woken.into_iter().for_each(WaitEntry::kick);
+    }
+
+    /// Cuts adjoining folios into runs of adjoining dirty pages.
+    fn dirty_runs(&self, folios: &[FolioId], mut each: impl FnMut(Vec<Piece>)) {
+        let (mut pieces, mut behind) = (Vec::new(), 0);
+        for id in folios {
+            let folio = self.frames.folio(*id);
+            for (from, count) in folio.dirty_pages().runs() {
+                let first = folio.index() + u64::from(from);
+                if first != behind && !pieces.is_empty() {
+                    each(core::mem::take(&mut pieces));
+                }
+                pieces.push(Piece { id: *id, from, count });
+                behind = first + u64::from(count);
+            }
+        }
+        each(pieces);
     }
 
     pub(crate) fn start_flush(&self, file: &Arc<CachedFile>, op: BioOp, plug: &mut Vec<Bio>) {

@@ -5,6 +5,7 @@
 //!   tree       from page index to folio, with tags; look-ups without a lock
 //!   nodes      what trees are made of, recycled
 //! folio        header of a run of frames: one word of state, the identity
+//!   pages      a set of its pages: which are dirty
 //!   pin        guard: the folio stays
 //!   page_wait  operations that wait for a folio, by reason
 //! frames       the memory, in huge pages
@@ -54,6 +55,7 @@ mod models;
 mod nodes;
 pub mod open_file;
 pub mod page_wait;
+pub mod pages;
 pub mod pin;
 pub mod policy;
 mod primitives;
@@ -79,6 +81,7 @@ pub use lend::PinnedRange;
 pub use mapping::{Busy, Mapping};
 pub use open_file::OpenFile;
 pub use page_wait::Reason;
+pub use pages::Pages;
 pub use pin::Pin;
 pub use read::ReadOperation;
 pub use tree::Tag;

@@ -20,7 +20,7 @@
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
 use crate::cache::Cache;
-use crate::folio::{DIRTY, ERROR, Folio, FolioId, GUARDS, LOCKED, UPTODATE, WRITEBACK};
+use crate::folio::{ERROR, Folio, FolioId, GUARDS, LOCKED, UPTODATE, WRITEBACK};
 use crate::frames::{Ahead, NoFrames};
 use crate::gate::Gate;
 use crate::mistake::{Mistake, makes};
@@ -28,7 +28,7 @@ use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
 use crate::primitives::{Arc, Mutex};
-use crate::share::{Counts, Device, Dirt, Shares};
+use crate::share::{Counts, Device, Dirt};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
@@ -328,158 +328,6 @@ impl Mapping {
         }
     }
 
-    /// Unlocks a folio that the caller has changed, or filled without reading: it is dirty.
-    pub fn changed(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
-        let folio = self.cache.frames.folio(id);
-        if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {
-            let mut lock = self.lock.lock();
-            // Locked: no writeback can begin between these.
-            folio.clear(ERROR);
-            folio.set(DIRTY);
-            self.tag(&mut lock, folio, Tag::Dirty, true);
-            self.counts().dirtied(folio.pages());
-        }
-        self.release(id, UPTODATE, LOCKED, woken);
-    }
-
-    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written: a
-    /// sync is not chased by pages that become dirty later.
-    pub fn tag_for_writeback(&self, from: u64, last: u64) {
-        let mut lock = self.lock.lock();
-        let short = makes(Mistake::SyncShort) && last < u64::MAX;
-        let last = if short { last.saturating_sub(1) } else { last };
-        self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
-    }
-
-    /// Starts the writeback of the next run of adjoining folios with `tag` from page `from` to
-    /// `last`, inclusive: at most `pages_max` pages, except that a folio is never split. Folios
-    /// that are locked or being written are left out, and keep their tag.
-    ///
-    /// The run is added to `run`, ascending; the caller writes all of it and ends each folio by
-    /// [`Mapping::written`]. Returns where to go on; `None`: nothing was left to start.
-    pub fn start_writeback(
-        &self,
-        from: u64,
-        last: u64,
-        tag: Tag,
-        pages_max: u64,
-        run: &mut Vec<FolioId>,
-    ) -> Option<u64> {
-        self.start_writeback_unless(0, (from, last, tag), pages_max, run)
-    }
-
-    /// As [`Mapping::start_writeback`]; leaves out folios with a bit of `unless` too.
-    pub(crate) fn start_writeback_unless(
-        &self,
-        unless: u64,
-        (from, last, tag): (u64, u64, Tag),
-        pages_max: u64,
-        run: &mut Vec<FolioId>,
-    ) -> Option<u64> {
-        let busy = LOCKED | WRITEBACK | unless;
-        let mut lock = self.lock.lock();
-        let (mut at, mut pages) = (from, 0);
-        while pages < pages_max {
-            let next = self.tree.next(&self.cache.nodes, &lock, at, last, tag);
-            let Some((index, number)) = next else { break };
-            let (id, folio) = self.folio(number);
-            let adjoins = pages == 0 || folio.index() == at;
-            if !adjoins {
-                break;
-            }
-            if folio.change_if(DIRTY, busy, WRITEBACK, DIRTY).is_err() {
-                if pages > 0 {
-                    break;
-                }
-                at = end_of(folio).max(index);
-                if at == 0 {
-                    break;
-                }
-                continue;
-            }
-            for (tag, on) in [(Tag::Dirty, false), (Tag::Towrite, false), (Tag::Writeback, true)] {
-                self.tag(&mut lock, folio, tag, on);
-            }
-            run.push(id);
-            pages += folio.pages();
-            self.counts().begun(folio.pages());
-            at = end_of(folio);
-        }
-        (pages > 0).then_some(at)
-    }
-
-    /// Ends the writeback of a folio. A failed one is dirty again, and marked; if its device has
-    /// too many of those, it is clean, and `false` is returned. The entries that waited are added
-    /// to `woken`; kick them when the whole run has ended.
-    pub fn written(
-        &self,
-        id: FolioId,
-        result: Result<(), Errno>,
-        woken: &mut Vec<WaitEntry>,
-    ) -> bool {
-        let folio = self.cache.frames.folio(id);
-        self.counts().ended(folio.pages());
-        let mut lock = self.lock.lock();
-        // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds why.
-        folio.note_result(result);
-        let is_kept = result.is_ok()
-            || folio.state().is_error()
-            || !Shares::of(self.cache.frames.total(), self.counts()).drops();
-        if result.is_err() && is_kept {
-            let before = folio.set(DIRTY | ERROR);
-            if !before.is_error() {
-                self.counts().failed(folio.pages());
-            }
-            self.tag(&mut lock, folio, Tag::Dirty, true);
-        } else {
-            let before = folio.clear(ERROR);
-            if before.is_error() {
-                self.counts().recovered(folio.pages());
-            }
-            self.counts().cleaned(folio.pages());
-        }
-        self.tag(&mut lock, folio, Tag::Writeback, false);
-        drop(lock);
-        folio.note_written();
-        let before = woken.len();
-        self.release(id, 0, WRITEBACK, woken);
-        if makes(Mistake::LoseKicks) {
-            woken.truncate(before);
-        }
-        is_kept
-    }
-
-    /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
-    pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
-        let lock = self.lock.lock();
-        let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
-        let id = self.hold(number);
-        Some((index, id))
-    }
-
-    /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
-    /// and is still dirty.
-    pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
-        if self.dirt.failed() == 0 {
-            return None;
-        }
-        let lock = self.lock.lock();
-        for tag in [Tag::Dirty, Tag::Writeback] {
-            let mut at = from;
-            while let Some((_, number)) = self.tree.next(&self.cache.nodes, &lock, at, last, tag) {
-                let (_, folio) = self.folio(number);
-                if folio.state().is_error() {
-                    return Some(folio.errno());
-                }
-                at = end_of(folio);
-                if at == 0 {
-                    break;
-                }
-            }
-        }
-        None
-    }
-
     /// Returns how many changes of the file past the cache have begun or ended, odd while one is
     /// going on.
     #[inline]
@@ -608,10 +456,11 @@ impl Mapping {
     /// The mistake that `written` avoids: counts the end first, and then says how it ended.
     pub(crate) fn written_early(&self, id: FolioId, result: Result<(), Errno>) {
         self.cache.frames.folio(id).note_written();
-        self.written(id, result, &mut Vec::new());
+        self.written(id, crate::pages::Pages::ALL, result, &mut Vec::new());
     }
 }
 
+mod dirty;
 mod removal;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,8 @@ pub enum Mistake {
     WriteIntoWriteback,
     /// A page that was written to is not marked: nothing will write it back.
     ForgetDirty,
+    /// A page that was written to makes all pages of its folio dirty.
+    DirtyAround,
     /// A sync takes the last flush for its own, though that began before its pages were written.
     OldFlush,
     /// The end of a writeback kicks no entry.
@@ -22,9 +24,10 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 6] = [
+    pub const ALL: [Mistake; 7] = [
         Mistake::WriteIntoWriteback,
         Mistake::ForgetDirty,
+        Mistake::DirtyAround,
         Mistake::OldFlush,
         Mistake::LoseKicks,
         Mistake::SyncShort,

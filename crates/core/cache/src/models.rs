@@ -7,6 +7,7 @@ use crate::flush::{Flush, SyncLevel, Turn};
 use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
+use crate::pages::Pages;
 use crate::pin::Pin;
 use crate::primitives::{Acquire, Arc, AtomicU32, Mutex, Relaxed, Release};
 use crate::room::Room;
@@ -317,7 +318,7 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
         let mapping = Mapping::new(&cache);
         let id = fill(&mapping, 0);
         mapping.find_to_write(0).unwrap().1.unwrap();
-        mapping.changed(id, &mut Vec::new());
+        mapping.changed(id, Pages::range(0, 1), &mut Vec::new());
         let mut run = Vec::new();
         let _ = mapping.start_writeback(0, 0, Tag::Dirty, 1, &mut run);
         let before = cache.frames.folio(id).written();
@@ -334,7 +335,9 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
 
 #[test]
 fn loom_a_sync_that_sees_the_end_of_a_writeback_sees_how_it_ended() {
-    failed_writeback(|mapping, id| _ = mapping.written(id, Err(Errno::IO), &mut Vec::new()));
+    failed_writeback(|mapping, id| {
+        _ = mapping.written(id, Pages::ALL, Err(Errno::IO), &mut Vec::new())
+    });
 }
 
 /// A sync looks at a folio that could not be written, and is written again.
@@ -345,11 +348,12 @@ fn loom_a_sync_that_sees_an_older_failure_sees_why() {
         let mapping = Mapping::new(&cache);
         let id = fill(&mapping, 0);
         mapping.find_to_write(0).unwrap().1.unwrap();
-        mapping.changed(id, &mut Vec::new());
+        mapping.changed(id, Pages::range(0, 1), &mut Vec::new());
         for result in [Err(Errno::IO), Ok(())] {
             let _ = mapping.start_writeback(0, 0, Tag::Dirty, 1, &mut Vec::new());
             let device = mapping.clone();
-            let device = thread::spawn(move || device.written(id, result, &mut Vec::new()));
+            let device =
+                thread::spawn(move || device.written(id, Pages::ALL, result, &mut Vec::new()));
             let error = mapping.write_error(0, 0);
             assert!(matches!(error, None | Some(Errno::IO)), "{error:?}");
             device.join().unwrap();

@@ -125,7 +125,7 @@ impl Cache {
                 let what = (*index, last, Tag::Dirty);
                 let next = mapping.start_writeback_unless(ERROR, what, pages, &mut run);
                 let Some(next) = next else { continue };
-                file.write_back(run, plug);
+                file.write_back(&run, plug);
                 from = next;
             }
         }
@@ -149,7 +149,7 @@ impl Cache {
                 let next = mapping.start_writeback_unless(unless, what, pages, &mut run);
                 let Some(next) = next else { break };
                 left = left.saturating_sub(next - mapping.first_of(&run));
-                file.write_back(run, plug);
+                file.write_back(&run, plug);
                 from = next;
             }
         }

@@ -1,5 +1,6 @@
 //! Operations over a device in memory, against an array of bytes.
 
+mod dirty;
 mod executor;
 mod sick;
 mod threads;

@@ -8,6 +8,7 @@ use crate::folio::ERROR;
 use crate::gate;
 use crate::memory::{Attempt, with_frames};
 use crate::page_wait::Reason;
+use crate::pages::Pages;
 use crate::pin::Pin;
 use crate::primitives::Arc;
 use crate::read::page;
@@ -356,10 +357,10 @@ fn copy_from_user(
 ) -> u64 {
     let (memory, len) = pin.at(pos);
     let len = len.min((end - pos) as usize);
+    let before = (pos - pin.folio().index() * PAGE) as usize;
     // SAFETY: the folio's memory, locked by the caller: `before`, `len` and `after` bytes.
     unsafe {
         if !uptodate {
-            let before = (pos - pin.folio().index() * PAGE) as usize;
             let after = (pin.folio().pages() * PAGE) as usize - before - len;
             copy::zero(memory.sub(before), before);
             copy::zero(memory.add(len), after);
@@ -369,7 +370,7 @@ fn copy_from_user(
     // Before it can be written back, which goes up to the size.
     file.grow(pos + len as u64);
     let mut woken = Vec::new();
-    file.mapping().changed(pin.id(), &mut woken);
+    file.mapping().changed(pin.id(), Pages::of_bytes(before, before + len), &mut woken);
     woken.into_iter().for_each(WaitEntry::kick);
     len as u64
 }

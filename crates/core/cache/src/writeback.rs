@@ -150,7 +150,7 @@ impl SyncOperation {
     }
 
     /// Starts the writeback of all that is marked, in ascending runs by bios that end `durable`.
-    /// Returns how many pages of the range that are.
+    /// Returns how many dirty pages of the range that are.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {
@@ -158,9 +158,8 @@ impl SyncOperation {
             let most = BIO_PAGES_MAX;
             let next = mapping.start_writeback(from, self.last, Tag::Towrite, most, &mut run);
             let Some(next) = next else { break };
-            let first = mapping.first_of(&run).max(self.from);
-            pages += next.min(self.last.saturating_add(1)) - first;
-            self.file.write_back_to(durable, run, plug);
+            pages += mapping.dirty_pages(&run, self.from, self.last);
+            self.file.write_back_to(durable, &run, plug);
             from = next;
         }
         pages

@@ -84,7 +84,7 @@ impl Mapping {
     }
 
     /// Kicks the operations that wait for frames, or until less is dirty: folios have gone.
-    fn notice_room(&self) {
+    pub(super) fn notice_room(&self) {
         self.cache.frames.notice_room();
         self.cache.progress.notice();
     }
@@ -95,10 +95,7 @@ impl Mapping {
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
         self.cache.policy.lock().remove(id.frame());
         if before.is_dirty() {
-            if before.is_error() {
-                self.counts().recovered(folio.pages());
-            }
-            self.counts().cleaned(folio.pages());
+            self.cleaned(folio, before);
         }
     }
 

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 use super::*;
+use crate::pages::Pages;
 use crate::primitives::AtomicU32;
 use crate::primitives::SeqCst;
 use std::task::{Wake, Waker};
@@ -53,7 +54,8 @@ fn fill(mapping: &Mapping, from: u64, end: u64) -> Vec<FolioId> {
 fn dirty(mapping: &Mapping, index: u64) {
     let (pin, locked) = mapping.find_to_write(index).unwrap();
     locked.unwrap();
-    waking(|woken| mapping.changed(pin.id(), woken));
+    let page = (index - pin.folio().index()) as u32;
+    waking(|woken| mapping.changed(pin.id(), Pages::range(page, 1), woken));
 }
 
 fn orders(mapping: &Mapping, ids: &[FolioId]) -> Vec<u32> {
@@ -148,7 +150,7 @@ fn waiters_are_kicked_by_their_reason_only_and_in_order() {
     let kicks = Arc::new(Kicks::default());
     assert!(mapping.wait(&pin, Reason::Written, || kicks.entry()));
     assert!(!mapping.wait(&pin, Reason::Unlocked, || kicks.entry()));
-    assert_eq!(waking(|woken| _ = mapping.written(id, Ok(()), woken)), 1);
+    assert_eq!(waking(|woken| _ = mapping.written(id, Pages::ALL, Ok(()), woken)), 1);
     assert!(!pin.state().has(crate::folio::WAITERS), "the mark goes with the last entry");
 }
 
@@ -172,7 +174,7 @@ fn a_sync_is_not_chased_by_new_dirt_and_writes_ascending_runs() {
     assert_eq!(mapping.next_tagged(0, 99, Tag::Writeback).unwrap().0, 0);
     assert_eq!(cache.dirty_frames(), 66);
     for id in run {
-        waking(|woken| _ = mapping.written(id, Ok(()), woken));
+        waking(|woken| _ = mapping.written(id, Pages::ALL, Ok(()), woken));
     }
     assert_eq!(cache.dirty_frames(), 1);
     assert!(mapping.next_tagged(0, u64::MAX, Tag::Writeback).is_none());
@@ -187,11 +189,11 @@ fn a_failed_writeback_leaves_the_folio_dirty_and_marked_until_one_succeeds() {
     for result in [Err(Errno::NOSPC), Ok(())] {
         let mut run = Vec::new();
         mapping.start_writeback(0, u64::MAX, Tag::Dirty, 64, &mut run).unwrap();
-        waking(|woken| _ = mapping.written(run[0], result, woken));
+        waking(|woken| _ = mapping.written(run[0], Pages::ALL, result, woken));
         let pin = mapping.find(0).unwrap();
         let state = pin.state();
         assert_eq!((state.is_dirty(), state.is_error()), (result.is_err(), result.is_err()));
-        assert_eq!(pin.folio().errno(), result.err().unwrap_or(Errno::new(0)));
+        assert_eq!(mapping.write_error(0, u64::MAX), result.err());
     }
     assert_eq!(cache.dirty_frames(), 0);
 }
@@ -209,7 +211,7 @@ fn eviction_takes_clean_folios_without_pins() {
     let mut run = Vec::new();
     mapping.start_writeback(0, u64::MAX, Tag::Dirty, 64, &mut run).unwrap();
     assert!(!cache.evict(id), "being written");
-    waking(|woken| _ = mapping.written(id, Ok(()), woken));
+    waking(|woken| _ = mapping.written(id, Pages::ALL, Ok(()), woken));
     assert!(cache.evict(id));
     assert!(!cache.evict(id), "free");
     assert!(mapping.look_up(0).is_none());
@@ -228,7 +230,7 @@ fn truncate_waits_for_those_at_work_and_detaches_what_is_read() {
     let busy = mapping.truncate(1).unwrap_err();
     assert_eq!((busy.pin.folio().index(), busy.reason), (8, Reason::Written));
     drop(busy);
-    waking(|woken| _ = mapping.written(run[0], Ok(()), woken));
+    waking(|woken| _ = mapping.written(run[0], Pages::ALL, Ok(()), woken));
     let guard = mapping.find(8).unwrap();
     mapping.truncate(1).unwrap();
     assert!(mapping.look_up(8).is_none() && mapping.look_up(7).is_some());

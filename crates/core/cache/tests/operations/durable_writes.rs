@@ -79,6 +79,28 @@ fn a_page_that_another_writes_makes_a_durable_write_wait_for_a_flush() {
 }
 
 #[test]
+fn a_page_beside_one_that_is_dirty_again_makes_a_durable_write_wait_for_a_flush() {
+    let mut rig = rig();
+    for folio in 0..2 {
+        rig.run(None, folio * 2 * PAGE, 2 * PAGE);
+    }
+    rig.run_write(3 * PAGE, page(1));
+    rig.clean();
+    let mut write = rig.write_until(0, vec![2; 4 * PAGE as usize], Some(SyncLevel::Data));
+    assert_eq!(rig.iterate_write(&mut write), None, "its second folio is being written");
+    rig.clean();
+    rig.complete_all();
+    // Of the first folio, which the cleaner has written, one page would be durable without it.
+    rig.run_write(0, page(3));
+    assert_eq!(rig.iterate_write(&mut write), None);
+    rig.complete_all();
+    assert_eq!(rig.iterate_write(&mut write), None);
+    assert_eq!(rig.made.last().unwrap().op, BioOp::Fdatasync);
+    rig.complete_all();
+    assert_eq!(rig.iterate_write(&mut write), Some(4 * PAGE as u32));
+}
+
+#[test]
 fn a_failed_durable_write_says_so_and_a_later_sync_repairs_it() {
     let mut rig = rig();
     let mut write = rig.write_until(0, page(1), Some(SyncLevel::Data));

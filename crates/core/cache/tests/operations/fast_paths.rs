@@ -79,7 +79,7 @@ fn what_a_write_has_to_wait_for_is_left_to_an_iteration() {
     let mut run = Vec::new();
     rig.file.mapping().start_writeback(0, u64::MAX, Tag::Dirty, 256, &mut run).unwrap();
     let mut plug = Vec::new();
-    rig.file.write_back(run, &mut plug);
+    rig.file.write_back(&run, &mut plug);
     rig.queue(plug);
     assert_eq!(rig.write_cached(60 * KIB, vec![5; 1000]).1, 0, "it is being written");
     rig.complete_all();

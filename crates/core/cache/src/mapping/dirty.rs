@@ -1,0 +1,215 @@
+//! Dirty pages, from the change of a folio to the end of its writeback.
+//!
+//! A folio tells which of its pages are newer than the file, and only those are written: what this
+//! cache has merely read may have been changed by another process meanwhile. DIRTY is set while
+//! it has such pages and is not being written. Its pages of a writeback stay in the set until they
+//! are written: those left at the end have failed.
+
+use super::{Mapping, end_of};
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
+use crate::mistake::{Mistake, makes};
+use crate::pages::Pages;
+use crate::pin::Pin;
+use crate::share::Shares;
+use crate::tree::Tag;
+use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
+
+impl Mapping {
+    /// Unlocks a folio of which the caller has changed `pages`, or filled them without reading:
+    /// they are dirty.
+    pub fn changed(&self, id: FolioId, pages: Pages, woken: &mut Vec<WaitEntry>) {
+        let folio = self.cache.frames.folio(id);
+        // Locked: no writeback can begin between these.
+        folio.add_dirty(if makes(Mistake::DirtyAround) { folio.all_pages() } else { pages });
+        if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {
+            let mut lock = self.lock.lock();
+            folio.clear(ERROR);
+            folio.set(DIRTY);
+            self.tag(&mut lock, folio, Tag::Dirty, true);
+            self.counts().dirtied(folio.pages());
+        }
+        self.release(id, UPTODATE, LOCKED, woken);
+    }
+
+    /// Takes `pages` of a folio that the caller has locked for not dirty: the file has no such
+    /// pages any more.
+    pub(crate) fn forget_dirty(&self, id: FolioId, pages: Pages) {
+        let folio = self.cache.frames.folio(id);
+        let mut lock = self.lock.lock();
+        if !folio.state().is_dirty() || !folio.clean(pages).is_empty() {
+            return;
+        }
+        self.cleaned(folio, folio.clear(DIRTY | ERROR));
+        for tag in [Tag::Dirty, Tag::Towrite] {
+            self.tag(&mut lock, folio, tag, false);
+        }
+        drop(lock);
+        self.notice_room();
+    }
+
+    /// Counts a folio as clean, or gone, that had this state.
+    pub(super) fn cleaned(&self, folio: &Folio, before: State) {
+        if before.is_error() {
+            self.counts().recovered(folio.pages());
+        }
+        self.counts().cleaned(folio.pages());
+    }
+
+    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written: a
+    /// sync is not chased by pages that become dirty later.
+    pub fn tag_for_writeback(&self, from: u64, last: u64) {
+        let mut lock = self.lock.lock();
+        let short = makes(Mistake::SyncShort) && last < u64::MAX;
+        let last = if short { last.saturating_sub(1) } else { last };
+        self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
+    }
+
+    /// Starts the writeback of the next run of adjoining folios with `tag` from page `from` to
+    /// `last`, inclusive: at most `pages_max` pages, except that a folio is never split. Folios
+    /// that are locked or being written are left out, and keep their tag.
+    ///
+    /// The run is added to `run`, ascending; the caller writes the dirty pages of it, and ends each
+    /// run of those by [`Mapping::written`]. Returns where to go on; `None`: nothing was left to
+    /// start.
+    pub fn start_writeback(
+        &self,
+        from: u64,
+        last: u64,
+        tag: Tag,
+        pages_max: u64,
+        run: &mut Vec<FolioId>,
+    ) -> Option<u64> {
+        self.start_writeback_unless(0, (from, last, tag), pages_max, run)
+    }
+
+    /// As [`Mapping::start_writeback`]; leaves out folios with a bit of `unless` too.
+    pub(crate) fn start_writeback_unless(
+        &self,
+        unless: u64,
+        (from, last, tag): (u64, u64, Tag),
+        pages_max: u64,
+        run: &mut Vec<FolioId>,
+    ) -> Option<u64> {
+        let busy = LOCKED | WRITEBACK | unless;
+        let mut lock = self.lock.lock();
+        let (mut at, mut pages) = (from, 0);
+        while pages < pages_max {
+            let next = self.tree.next(&self.cache.nodes, &lock, at, last, tag);
+            let Some((index, number)) = next else { break };
+            let (id, folio) = self.folio(number);
+            let adjoins = pages == 0 || folio.index() == at;
+            if !adjoins {
+                break;
+            }
+            if folio.change_if(DIRTY, busy, WRITEBACK, DIRTY).is_err() {
+                if pages > 0 {
+                    break;
+                }
+                at = end_of(folio).max(index);
+                if at == 0 {
+                    break;
+                }
+                continue;
+            }
+            for (tag, on) in [(Tag::Dirty, false), (Tag::Towrite, false), (Tag::Writeback, true)] {
+                self.tag(&mut lock, folio, tag, on);
+            }
+            run.push(id);
+            folio.begin_runs();
+            pages += folio.pages();
+            self.counts().begun(folio.pages());
+            at = end_of(folio);
+        }
+        (pages > 0).then_some(at)
+    }
+
+    /// Returns how many pages from `from` to `last`, inclusive, are dirty in a run of folios whose
+    /// writeback the caller has started.
+    pub(crate) fn dirty_pages(&self, run: &[FolioId], from: u64, last: u64) -> u64 {
+        let of_folio = |id: &FolioId| {
+            let folio = self.cache.frames.folio(*id);
+            let skipped = from.saturating_sub(folio.index()).min(u64::from(u64::BITS));
+            let end = last.saturating_sub(folio.index()).saturating_add(1);
+            let count = end.min(folio.pages()).saturating_sub(skipped);
+            folio.dirty_pages().and(Pages::range(skipped as u32, count as u32)).count()
+        };
+        run.iter().map(|id| u64::from(of_folio(id))).sum()
+    }
+
+    /// Ends the writeback of `pages` of a folio; with the last of its runs, that of the folio. What
+    /// failed is dirty again, and the folio marked; if its device has too much of that, it is
+    /// clean, and `false` is returned. The entries that waited are added to `woken`; kick them
+    /// when all folios of the I/O have ended.
+    pub fn written(
+        &self,
+        id: FolioId,
+        pages: Pages,
+        result: Result<(), Errno>,
+        woken: &mut Vec<WaitEntry>,
+    ) -> bool {
+        let folio = self.cache.frames.folio(id);
+        let mut lock = self.lock.lock();
+        let is_kept = result.is_ok()
+            || folio.state().is_error()
+            || !Shares::of(self.cache.frames.total(), self.counts()).drops();
+        match result {
+            // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds
+            // why.
+            Err(errno) if is_kept => folio.note_error(errno),
+            _ => _ = folio.clean(pages),
+        }
+        if !folio.end_run() {
+            return is_kept;
+        }
+        self.counts().ended(folio.pages());
+        if folio.dirty_pages().is_empty() {
+            self.cleaned(folio, folio.clear(ERROR));
+        } else {
+            if !folio.set(DIRTY | ERROR).is_error() {
+                self.counts().failed(folio.pages());
+            }
+            self.tag(&mut lock, folio, Tag::Dirty, true);
+        }
+        self.tag(&mut lock, folio, Tag::Writeback, false);
+        drop(lock);
+        folio.note_written();
+        let before = woken.len();
+        self.release(id, 0, WRITEBACK, woken);
+        if makes(Mistake::LoseKicks) {
+            woken.truncate(before);
+        }
+        is_kept
+    }
+
+    /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
+    pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
+        let lock = self.lock.lock();
+        let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
+        let id = self.hold(number);
+        Some((index, id))
+    }
+
+    /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
+    /// and is still dirty.
+    pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
+        if self.dirt.failed() == 0 {
+            return None;
+        }
+        let lock = self.lock.lock();
+        for tag in [Tag::Dirty, Tag::Writeback] {
+            let mut at = from;
+            while let Some((_, number)) = self.tree.next(&self.cache.nodes, &lock, at, last, tag) {
+                let (_, folio) = self.folio(number);
+                if folio.state().is_error() {
+                    return Some(folio.errno());
+                }
+                at = end_of(folio);
+                if at == 0 {
+                    break;
+                }
+            }
+        }
+        None
+    }
+}
