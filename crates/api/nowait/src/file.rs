@@ -4,13 +4,12 @@ use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
 use nowait_file::{
-    Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserOperation, command::Flags,
-    command::LEN_MAX,
+    Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserHandle, UserOperation,
+    command::{Flags, LEN_MAX},
 };
 use nowait_sys::{
     Errno,
     file::{self, Advice, IOV_MAX, IoVec},
-    mistake::{self, Mistake},
 };
 use std::{
     fmt, fs,
@@ -37,7 +36,7 @@ struct Open {
     access: Access,
     /// For direct I/O only.
     alignment: Option<Alignment>,
-    user: Option<Arc<UserFile>>,
+    user: Option<UserHandle>,
     /// Device and inode.
     key: InodeKey,
     /// What reading ahead remembers of this open, of a cached file.
@@ -70,10 +69,9 @@ impl File {
         (flags, key): (Flags, InodeKey),
         access: Access,
         alignment: Option<Alignment>,
-        user: Option<Arc<UserFile>>,
+        user: Option<UserHandle>,
     ) -> File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
-        user.iter().for_each(|user| user.enter());
         nowait.engine().count_open(key);
         let has_ended = false;
         File(Arc::new(Open {
@@ -123,7 +121,7 @@ impl File {
 
     fn cut(&self, bytes: u64) -> Result<(), Errno> {
         let cached = |user: &Arc<UserFile>| match self.0.access.write {
-            true => user.set_len(self.engine(), bytes),
+            true => self.pin(user).and_then(|()| user.set_len(self.engine(), bytes)),
             false => Err(Errno::INVAL),
         };
         self.change(cached, || {
@@ -131,6 +129,14 @@ impl File {
                 error.raw_os_error().map_or(Errno::INVAL, Errno::new) // more than a file can have
             })
         })
+    }
+
+    /// Has a file that others have in the page cache be open there for writing, as this handle is.
+    fn pin(&self, user: &Arc<UserFile>) -> Result<(), Errno> {
+        match self.0.user {
+            Some(_) => Ok(()),
+            None => user.pin_writing(self.engine(), self.fd()),
+        }
     }
 
     /// Changes the file through the page cache, if it is there, or past it, so that an open in the
@@ -381,6 +387,9 @@ impl File {
         segments: &[IoVec],
         offset: i64,
     ) -> Result<usize, Errno> {
+        if kind == Kind::Write {
+            self.pin(user)?;
+        }
         let segments = match segments {
             [one] => Segments::One(*one),
             many => Segments::Many(many.into()),
@@ -459,11 +468,11 @@ impl File {
         &self.0.nowait
     }
 
-    /// Drops this handle where that does not block: the last one of a cached file writes back.
+    /// Drops this handle where that does not block: the last one of a cached file writes back, and
+    /// waits until it is closed.
     pub(crate) fn release(self) {
-        let is_dirty = |user: &Arc<UserFile>| user.cached().is_dirty();
         if Arc::strong_count(&self.0) == 1
-            && self.0.user.as_ref().is_some_and(is_dirty)
+            && self.0.user.is_some()
             && !self.0.nowait.is_the_parents()
         {
             let nowait = self.0.nowait.clone();
@@ -478,7 +487,7 @@ impl File {
     /// Returns the file as the page cache has it: opened in that mode, or by another open of the
     /// same file, which must see what is done here; waits for the end of such an open.
     pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
-        self.0.user.clone().or_else(|| {
+        self.0.user.as_ref().map(|user| user.file().clone()).or_else(|| {
             let user = self.engine().cached(self.fd())?;
             user.wait_until_open(self.engine());
             Some(user)
@@ -487,7 +496,7 @@ impl File {
 
     /// Returns the file as the page cache has it, if this open is in that mode.
     pub(crate) fn opened_cached(&self) -> Option<Opened<'_>> {
-        self.0.user.as_ref().map(|user| self.open_of(user))
+        self.0.user.as_ref().map(|user| self.open_of(user.file()))
     }
 
     fn open_of<'a>(&'a self, file: &'a Arc<UserFile>) -> Opened<'a> {
@@ -526,25 +535,15 @@ impl Open {
         }
         let engine = self.nowait.engine();
         let is_last = engine.count_close(self.key);
-        let user = match self.user.take() {
-            Some(user) => user.leave().then_some(user),
+        match self.user.take() {
+            Some(user) => user.close(engine, is_last),
             // It went through the page cache as long as another open did.
-            None if is_last => engine.cached(self.file.as_raw_fd()),
-            None => None,
-        };
-        let Some(user) = user else { return Ok(()) };
-        let written = match user.cached().is_dirty() {
-            true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(engine),
-            false => Ok(0),
-        };
-        match written {
-            // An open in another mode may have written meanwhile: then the engine keeps it.
-            Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => user.let_go(),
-            // Such an open may ask for a sync, which has to fail then.
-            Err(_) if !is_last => {}
-            _ => user.abandon(),
+            None if is_last => match engine.cached(self.file.as_raw_fd()) {
+                Some(user) => user.write_back_at_close(engine, true),
+                None => Ok(()),
+            },
+            None => Ok(()),
         }
-        written.and_then(|_| user.cached().lost().map_or(Ok(()), Err))
     }
 }
 

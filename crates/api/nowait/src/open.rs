@@ -1,13 +1,13 @@
 //! Options of opening a file.
 
 use crate::{Error, File, Nowait, align::Alignment};
-use nowait_file::UserFile;
+use nowait_file::UserHandle;
 use nowait_sys::{
     Errno,
     file::{self, O_DIRECT, O_DSYNC, O_TRUNC},
     mistake::{self, Mistake},
 };
-use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
+use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
 
 /// Which page cache stands between the program and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -187,13 +187,9 @@ impl OpenOptions {
 }
 
 impl OpenOptions {
-    fn open_cached(
-        &self,
-        nowait: &Nowait,
-        fd: i32,
-    ) -> Result<Arc<UserFile>, (Errno, &'static str)> {
+    fn open_cached(&self, nowait: &Nowait, fd: i32) -> Result<UserHandle, (Errno, &'static str)> {
         let engine = nowait.engine();
-        let user = UserFile::open(engine, fd).map_err(|errno| match errno {
+        UserHandle::open(engine, fd, self.access.write).map_err(|errno| match errno {
             // Of a file that could be cached.
             Errno::INVAL if engine.cache().is_err() => {
                 (errno, "the page cache has more than 0 bytes, and less than 16 TiB")
@@ -201,11 +197,7 @@ impl OpenOptions {
             Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
             Errno::NOMEM => (errno, "no memory for a page cache of this size"),
             _ => (errno, "the page cache could not open it"),
-        })?;
-        if self.access.write && !user.is_writable() {
-            return Err((Errno::ACCES, "the page cache could open it for reading only"));
-        }
-        Ok(user)
+        })
     }
 }
 

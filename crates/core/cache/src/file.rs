@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::flush::{Flush, SyncLevel};
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
-use crate::primitives::{AcqRel, Acquire, Arc, AtomicU64, Release};
+use crate::primitives::{AcqRel, Acquire, Arc, AtomicU64, Mutex, Release};
 use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;
@@ -19,29 +19,49 @@ pub struct Target {
     pub file: Option<Arc<dyn Descriptor>>,
 }
 
-/// The opens of a file that a cache needs.
-///
-/// Whole blocks go past the kernel's cache. The last block, as far as it is not whole, is written
-/// by the other open in its exact length: the file is never longer than its logical size, also
-/// after a crash. (To write the whole block and cut the file after that would show a longer file
-/// in between.) The kernel keeps the two coherent, and a sync of either covers both.
+/// How a cache reaches a file.
 #[derive(Clone, Debug)]
 pub struct Backing {
-    /// Opened with O_DIRECT.
-    pub direct: Target,
-    /// Opened without, for the tail; the same as `direct` where any length can be written.
-    pub tail: Target,
+    /// For reads and flushes: opened with O_DIRECT.
+    pub reads: Target,
+    /// For writes; `None`: not yet, see [`CachedFile::write_by`].
+    pub writes: Option<Writes>,
     /// What tells its device from others.
     pub device: u64,
     /// Alignment that direct requests need, in bytes; a power of two, at most 4096.
     pub block_bytes: u32,
 }
 
+/// The opens that a cache needs to write a file.
+///
+/// Whole blocks go past the kernel's cache. The last block, as far as it is not whole, is written
+/// by the other open in its exact length: the file is never longer than its logical size, also
+/// after a crash. (To write the whole block and cut the file after that would show a longer file
+/// in between.) The kernel keeps the two coherent, and a sync of any open covers all.
+#[derive(Clone, Debug)]
+pub struct Writes {
+    /// Opened with O_DIRECT.
+    pub direct: Target,
+    /// Opened without, for the tail; the same as `direct` where any length can be written.
+    pub tail: Target,
+}
+
+impl Backing {
+    /// Makes one in which everything goes by the same open, of a file on the device 0.
+    pub fn of(target: &Target) -> Backing {
+        let writes = Some(Writes { direct: target.clone(), tail: target.clone() });
+        let block_bytes = crate::FRAME_BYTES as u32;
+        Backing { reads: target.clone(), writes, device: 0, block_bytes }
+    }
+}
+
 /// A file in a cache, shared by all its opens.
 #[derive(Debug)]
 pub struct CachedFile {
     mapping: Arc<Mapping>,
-    backing: Backing,
+    reads: Target,
+    writes: Mutex<Option<Writes>>,
+    block_bytes: u32,
     /// The logical size, in bytes: what was written, on disk or not.
     size: AtomicU64,
     /// Bytes that are known to be in the file: at open, and written since.
@@ -52,9 +72,12 @@ pub struct CachedFile {
 impl CachedFile {
     /// Makes a cached file of `size` bytes.
     pub fn new(cache: &Arc<Cache>, backing: Backing, size: u64) -> Arc<CachedFile> {
+        let Backing { reads, writes, device, block_bytes } = backing;
         let file = Arc::new(CachedFile {
-            mapping: Mapping::on_device(cache, backing.device),
-            backing,
+            mapping: Mapping::on_device(cache, device),
+            reads,
+            writes: Mutex::new(writes),
+            block_bytes,
             size: AtomicU64::new(size),
             disk_size: AtomicU64::new(size),
             flush: Flush::default(),
@@ -73,9 +96,25 @@ impl CachedFile {
         self.mapping.cache()
     }
 
-    /// Returns how bios reach it.
-    pub fn backing(&self) -> &Backing {
-        &self.backing
+    /// Returns the open for reads and flushes.
+    pub fn reads(&self) -> &Target {
+        &self.reads
+    }
+
+    /// Returns the opens for writes.
+    pub fn writes(&self) -> Option<Writes> {
+        self.writes.lock().clone()
+    }
+
+    /// Has the file written by `writes` from now on, before anything of it is dirty; or by none,
+    /// when nothing is dirty. Returns the opens that it had.
+    pub fn write_by(&self, writes: Option<Writes>) -> Option<Writes> {
+        core::mem::replace(&mut *self.writes.lock(), writes)
+    }
+
+    /// Returns the alignment of direct requests, in bytes.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
     }
 
     /// Returns the logical size in bytes.

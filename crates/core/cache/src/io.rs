@@ -9,7 +9,7 @@
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
 use crate::copy;
-use crate::file::CachedFile;
+use crate::file::{CachedFile, Target};
 use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::frames::Frames;
@@ -101,7 +101,7 @@ impl CacheIo {
             _ => Segments::Many(pieces.iter().map(|piece| piece.segment(frames)).collect()),
         };
         let len = end.saturating_sub(offset).min(segments.len() as u64);
-        let block = u64::from(file.backing().block_bytes);
+        let block = u64::from(file.block_bytes());
         let (direct, tail) = match kind {
             // The kernel stops at the end of the file: ask for whole blocks.
             Kind::Fill => (len.next_multiple_of(block), 0),
@@ -147,10 +147,11 @@ impl CacheIo {
 
     /// Makes the next bio.
     fn bio(&self, token: u64) -> Bio {
-        let backing = self.file.backing();
-        let (target, end) = match self.done < self.direct {
-            true => (&backing.direct, self.direct),
-            false => (&backing.tail, self.direct + self.tail),
+        let is_whole = self.done < self.direct;
+        let end = if is_whole { self.direct } else { self.direct + self.tail };
+        let target = match self.kind {
+            Kind::Write(_) => self.write_target(is_whole),
+            _ => self.file.reads().clone(),
         };
         let (op, segments, offset) = match self.kind {
             Kind::Flush(op) => (op, Segments::NONE, 0),
@@ -160,9 +161,24 @@ impl CacheIo {
         // SAFETY: the segments are frames of folios that are locked (fill) or under writeback
         // until the completion, and so neither freed nor, for a fill, read by any thread.
         let mut bio = unsafe { Bio::new(op, target.fd, segments, offset as i64, token) };
-        bio.file.clone_from(&target.file);
+        bio.file = target.file;
         bio.rw_flags = self.kind.rw_flags();
         bio
+    }
+
+    /// Returns the open that writes whole blocks, or the tail.
+    fn write_target(&self, is_whole: bool) -> Target {
+        match self.file.writes() {
+            Some(writes) => {
+                if is_whole {
+                    writes.direct
+                } else {
+                    writes.tail
+                }
+            }
+            // The opens come before the first dirty page: a mistake of ours is EBADF, no panic.
+            None => Target { fd: -1, file: None },
+        }
     }
 
     /// Returns the memory from what is done to byte `end` of the run.
@@ -183,7 +199,7 @@ impl CacheIo {
         }
         let before = self.done;
         let reached = before + bytes;
-        let block = u64::from(self.file.backing().block_bytes);
+        let block = u64::from(self.file.block_bytes());
         let whole = reached >= self.direct;
         self.done = if whole { reached } else { reached & !(block - 1) };
         let at_end = self.kind == Kind::Fill

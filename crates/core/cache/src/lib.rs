@@ -73,7 +73,7 @@ pub mod writeback;
 pub use buddy::ORDER_MAX;
 pub use cache::Cache;
 pub use change::Change;
-pub use file::{Backing, CachedFile, Target};
+pub use file::{Backing, CachedFile, Target, Writes};
 pub use flush::SyncLevel;
 pub use folio::{Folio, FolioId};
 pub use frames::{Ahead, FRAME_BYTES, Frames, NoFrames};

@@ -33,6 +33,11 @@ impl Pages {
         self == Pages::NONE
     }
 
+    /// Returns `true` if it has this page.
+    pub fn has(self, page: u32) -> bool {
+        self.0 & 1 << page != 0
+    }
+
     /// Returns how many pages it has.
     pub fn count(self) -> u32 {
         self.0.count_ones()

@@ -36,9 +36,7 @@ impl Set {
     fn new(bytes: u64) -> Set {
         let cache = Cache::new(bytes).unwrap();
         let target = Target { fd: -1, file: None };
-        let backing =
-            Backing { direct: target.clone(), tail: target, device: 0, block_bytes: 4096 };
-        let file = CachedFile::new(&cache, backing, bytes);
+        let file = CachedFile::new(&cache, Backing::of(&target), bytes);
         let mapping = file.mapping().clone();
         let pages = bytes / FRAME_BYTES as u64;
         let mut order: Vec<u64> = (0..pages).collect();

@@ -3,7 +3,9 @@
 //! Coherent between all opens in the process that go through here. Towards others it is
 //! close-to-open: an open looks whether the file has changed, a sync or the last close writes.
 //!
-//! * `file`: one for each inode: the cached file, and its own two descriptors
+//! * `file`: one for each inode: the cached file, and the engine's own descriptor of it
+//! * `writers`: who may write it, and what is open for that
+//! * `handle`: opens that say their end, and what that does
 //! * `operation`: a read, write or sync of it
 //! * `open`: an open, which waits for the writes in flight past the cache (`kernel_writes`)
 //! * `opening`: opens that are not over, for which other threads wait, or not
@@ -14,17 +16,20 @@
 mod dirty;
 pub mod exclusion;
 mod file;
+mod handle;
 mod inode_marks;
 pub(crate) mod kernel_writes;
 mod open;
 mod opening;
 mod operation;
+mod writers;
 
 use crate::{Context, order::InodeKey};
 use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 pub(crate) use dirty::DirtyFiles;
 pub use exclusion::Exclusion;
 pub use file::{Opened, UserFile};
+pub use handle::UserHandle;
 use inode_marks::InodeMarks;
 use kernel_writes::{KernelWrite, KernelWrites, UnknownWrite};
 use nowait_sys::file::stat;

@@ -435,7 +435,7 @@ impl Context {
     fn new_notifier(&self) -> Result<Notifier, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
-        let held = self.engine.hold_for_good(number)?;
+        let held = self.engine.hold_for_good(number, None)?;
         let ring = move || match hold::in_engine_table() {
             true => held.number().map_or((), eventfd::signal),
             false => eventfd::signal(number),

@@ -2,6 +2,7 @@
 
 pub(crate) mod cleaner;
 mod counters;
+mod descriptors;
 mod devices;
 mod helper;
 pub mod owner;
@@ -15,7 +16,7 @@ use crate::{
     cached::CachedFiles,
     failure::Failures,
     hints::{Closes, StreamHints, filesystem::FileSystems},
-    hold::{self, BothTables, Deferred, HeldFd, Holds},
+    hold::{self, BothTables, Deferred, Holds},
     limits::Throttle,
     order::{Orders, StreamQueues},
     parts::{Backends, Clock, Counter, Executor, Workers},
@@ -35,7 +36,7 @@ use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno, Fd,
+    Errno,
     cred::Credentials,
     fdtable,
     file::{self, Stat, rwf},
@@ -248,17 +249,6 @@ impl Engine {
         }
         self.own_queue_dropped();
         None
-    }
-
-    /// Leaves something to be dropped on a thread of the application: its descriptors are in the
-    /// application's table.
-    pub(crate) fn defer_drop(&self, value: impl Send + 'static) {
-        self.deferred.put(Box::new(value));
-    }
-
-    /// Drops what was deferred; on a thread of the application.
-    pub fn drop_deferred(&self) {
-        drop(self.deferred.take());
     }
 
     pub(crate) fn own_queue_dropped(&self) {
@@ -477,52 +467,6 @@ impl Engine {
     /// Returns the page cache if a user file was ever opened.
     pub(crate) fn cache_in_use(&self) -> Option<&Arc<Cache>> {
         self.cache.get()
-    }
-
-    /// Holds a file of our own in the engine's table; waits a second at most for room on the way.
-    pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
-        const MOMENTS: usize = 100;
-        self.with_room_in(MOMENTS, || self.holds.hold_afresh(number))
-    }
-
-    /// Has `hold` send the file of a request to the engine's threads. There is room for some
-    /// hundred on the way: with more, the driver or a worker takes them in, for which it waits a
-    /// tenth of a second at most.
-    ///
-    /// # Errors
-    /// Those of [`Holds::hold`].
-    pub(crate) fn with_room<T>(&self, hold: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-        const MOMENTS: usize = 10;
-        self.with_room_in(MOMENTS, hold)
-    }
-
-    /// The same, for so many moments of ten milliseconds at most.
-    fn with_room_in<T>(
-        &self,
-        moments: usize,
-        mut hold: impl FnMut() -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        for _ in 0..moments {
-            match hold() {
-                Err(Errno::AGAIN) => self.await_receiver(),
-                held => return held,
-            }
-        }
-        hold()
-    }
-
-    /// Waits for a moment until the engine's threads have taken in files in flight.
-    fn await_receiver(&self) {
-        self.holds.wait_for_room(|| match &self.driver {
-            Some(driver) => driver.wake(),
-            None => self.workers().wake(),
-        });
-    }
-
-    /// Brings a descriptor of the application's table into the engine's, too.
-    pub(crate) fn in_both_tables(&self, here: Fd) -> Result<Arc<BothTables>, Errno> {
-        let there = self.hold_for_good(here.raw())?;
-        Ok(Arc::new(BothTables::new(here, there, self.deferred.clone())))
     }
 
     /// Has bios of the page cache carried out; from a thread that serves no queue.

@@ -8,14 +8,17 @@
 //! * `channel`: open files on their way into the engine's table
 //! * `held`: the files that requests hold, each by its number in that table
 //! * `both`: a descriptor of the engine that stands in both tables
+//! * `count`: descriptors that are counted, for closes that wait for the last
 //! * `deferred`: what is closed later, on a thread with the other table
 
 mod both;
 mod channel;
+mod count;
 mod deferred;
 mod held;
 
 pub(crate) use both::BothTables;
+pub(crate) use count::{Counted, OpenCount};
 pub(crate) use deferred::Deferred;
 pub use held::{HeldFd, Holds};
 

@@ -1,6 +1,6 @@
 //! Reading, writing, syncing and describing files.
 
-use crate::{Errno, Fd, sys};
+use crate::{Errno, Fd, sys, time::file_time_ns};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One segment of memory, laid out as the kernel's `struct iovec`.
@@ -138,13 +138,18 @@ pub struct Version {
     mtime_ns: i64,
     /// When the inode was last changed.
     ctime_ns: i64,
+    /// When this was looked at, by the same clock.
+    looked_ns: i64,
 }
 
 impl Version {
-    /// Tells whether the file's contents may differ from those at the time of `later`.
+    /// Tells whether the file's contents may differ from those at the time of `later`. So they may
+    /// if it was looked at just after a change: another one may have got the same time.
     pub fn has_changed(&self, later: &Version) -> bool {
+        const TICKS_NS: i64 = 20_000_000;
         let of = |version: &Version| (version.stat.size, version.mtime_ns, version.ctime_ns);
-        of(self) != of(later)
+        let is_fresh = self.looked_ns - self.mtime_ns.max(self.ctime_ns) < TICKS_NS;
+        of(self) != of(later) || is_fresh
     }
 }
 
@@ -410,6 +415,8 @@ impl From<&libc::statx> for Stat {
 
 /// Describes the file behind `fd` with its times. What that costs: see [`stat`]. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
+    // Before the look: what is changed after it has a later time, or this one.
+    let looked_ns = file_time_ns();
     let mut st = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `st` is a live local of the type the call fills.
     unsafe { sys!(libc::SYS_fstat, fd, st.as_mut_ptr()) }?;
@@ -425,7 +432,8 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
         mount: None,
     };
     let mtime_ns = st.st_mtime * NS + st.st_mtime_nsec;
-    Ok(Version { stat, mtime_ns, ctime_ns: st.st_ctime * NS + st.st_ctime_nsec })
+    let ctime_ns = st.st_ctime * NS + st.st_ctime_nsec;
+    Ok(Version { stat, mtime_ns, ctime_ns, looked_ns })
 }
 
 /// Opens the file behind `fd` anew, with `flags`: a new open file, with rights checked again.
@@ -568,6 +576,23 @@ mod tests {
     }
 
     #[test]
+    fn a_version_tells_what_changed_and_what_may_have() {
+        const S: i64 = 1_000_000_000;
+        let stat = stat(0).unwrap();
+        let at = |size, mtime_ns, looked_ns| {
+            let stat = Stat { size, ..stat };
+            Version { stat, mtime_ns, ctime_ns: mtime_ns, looked_ns }
+        };
+        let old = at(1, S, 2 * S);
+        assert!(!old.has_changed(&at(1, S, 3 * S)));
+        assert!(old.has_changed(&at(2, S, 3 * S)) && old.has_changed(&at(1, S + 1, 3 * S)));
+        // A change in the same tick as the look leaves the same times.
+        let fresh = at(1, S, S + 1);
+        assert!(fresh.has_changed(&at(1, S, 3 * S)));
+        assert!(at(1, 3 * S, S).has_changed(&at(1, 3 * S, S)), "a clock that was set back");
+    }
+
+    #[test]
     fn a_look_without_times_sees_the_same_file() {
         let file = unnamed();
         file.write_all_at(&[7; 5000], 0).unwrap();
@@ -609,7 +634,8 @@ mod tests {
     fn another_length_or_time_is_another_version() {
         let file = unnamed();
         let fd = file.as_raw_fd();
-        let before = version(fd).unwrap();
+        // As if that had been a while ago.
+        let before = Version { looked_ns: i64::MAX, ..version(fd).unwrap() };
         assert!(!before.has_changed(&version(fd).unwrap()));
         file.write_all_at(b"more", 0).unwrap();
         assert!(before.has_changed(&version(fd).unwrap()));

@@ -58,8 +58,7 @@ impl Stage {
         bytes: u64,
         request_bytes: u64,
     ) -> Stage {
-        let target = || Target { fd: fd(index), file: None };
-        let backing = Backing { direct: target(), tail: target(), device: 0, block_bytes: 4096 };
+        let backing = Backing::of(&Target { fd: fd(index), file: None });
         world.set_cache(cache);
         Stage {
             world: world.clone(),

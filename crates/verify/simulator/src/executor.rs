@@ -13,17 +13,23 @@ use crate::{
     task::{Place, Task, World},
 };
 use core::ops::Range;
-use nowait_block::{Bio, Completion};
+use nowait_block::{Bio, BioOp, Completion, Segments};
 use nowait_cache::{Cache, CachedFile, FRAME_BYTES, OpenFile};
 use nowait_file::order::{Access, Orders, Reach};
 use nowait_retry::Step;
 use nowait_sim::Prng;
-use nowait_sys::{Errno, time::Deadline};
+use nowait_sys::{
+    Errno,
+    file::{IoVec, rwf},
+    time::Deadline,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Device and inode of the only file.
 const THE_FILE: (u64, u64) = (1, 1);
+/// The token of a bio that is no operation's: even, and of no task.
+const STRANGE: u64 = u64::MAX >> 1 & !1;
 
 /// What became of an operation. Its place in the order of things: it is recorded before another
 /// operation that conflicts with it begins.
@@ -172,7 +178,7 @@ impl<'m> Executor<'m> {
                 self.pending.extend(plug);
             }
             Op::Cancel { nth } => self.cancel(nth),
-            Op::Reopen => unreachable!("the caller waits and calls reopen"),
+            Op::Reopen | Op::Rival { .. } => unreachable!("the caller waits, and does it"),
             _ => return Some(self.accept(op)),
         }
         None
@@ -361,6 +367,21 @@ impl<'m> Executor<'m> {
                 task.answer = Some(result);
                 task.kicker.schedule();
             }
+        }
+    }
+
+    /// Writes to the device as another process would; nothing is in flight.
+    pub fn write_past(&mut self, offset: u64, bytes: &[u8]) {
+        let mut bytes = bytes.to_vec();
+        let segments = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
+        let fd = self.file.writes().expect("open for writing").tail.fd;
+        // No task has this token.
+        // SAFETY: the bytes live until the device has finished, below.
+        let mut bio = unsafe { Bio::new(BioOp::Write, fd, segments, offset as i64, STRANGE) };
+        bio.rw_flags = rwf::DSYNC;
+        self.pending.push_back(bio);
+        while self.medium.backend().in_flight() > 0 || !self.pending.is_empty() {
+            self.reap();
         }
     }
 

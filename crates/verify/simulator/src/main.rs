@@ -35,6 +35,8 @@ enum Kind {
     Faulty,
     /// A device that fails, a third of all operations are cancellations
     Storm,
+    /// No faults, another process writes to the file
+    Rival,
     /// A small file, power cuts at every request
     Power,
 }
@@ -46,6 +48,7 @@ impl Kind {
             Kind::Memory => Profile::Memory,
             Kind::Faulty => Profile::Faulty,
             Kind::Storm => Profile::Storm,
+            Kind::Rival => Profile::Rival,
             Kind::Power => Profile::Power,
         }
     }

@@ -1,7 +1,7 @@
 //! The medium below the cache: a backend, and the file system's part of it.
 
 use nowait_block::{BlockBackend, backends::mem::Mem};
-use nowait_cache::{Backing, Target};
+use nowait_cache::{Backing, Target, Writes};
 use nowait_sim::SimDevice;
 use nowait_sys::Errno;
 
@@ -40,7 +40,8 @@ pub trait Medium {
     /// Returns how a cache reaches the file.
     fn backing(&self, block_bytes: u32) -> Backing {
         let target = |fd| Target { fd, file: None };
-        Backing { direct: target(DIRECT_FD), tail: target(FD), device: 0, block_bytes }
+        let writes = Some(Writes { direct: target(DIRECT_FD), tail: target(FD) });
+        Backing { reads: target(DIRECT_FD), writes, device: 0, block_bytes }
     }
 }
 

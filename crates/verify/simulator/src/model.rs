@@ -1,5 +1,7 @@
 //! The model of a file: an array of bytes, and the values that may be there instead.
 
+use nowait_cache::FRAME_BYTES;
+
 /// Bytes of which it is not known whether they were written.
 #[derive(Clone, Debug)]
 struct Doubt {
@@ -19,12 +21,14 @@ pub struct Model {
     bytes: Vec<u8>,
     /// Left by writes that failed or were dropped; any byte of them may be there.
     doubts: Vec<Doubt>,
+    /// What was there before another process wrote: may be cached, and must not be written.
+    stale: Vec<Doubt>,
 }
 
 impl Model {
     /// Is a file of `size` zeroes.
     pub fn new(size: u64) -> Model {
-        Model { bytes: vec![0; size as usize], doubts: Vec::new() }
+        Model { bytes: vec![0; size as usize], ..Model::default() }
     }
 
     /// Returns the size in bytes.
@@ -35,6 +39,7 @@ impl Model {
     /// Notes that `data` was written.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
+        self.touch(offset, end);
         self.settle(offset, end);
         self.grow(end);
         self.bytes[offset as usize..end as usize].copy_from_slice(data);
@@ -43,13 +48,46 @@ impl Model {
     /// Notes that any bytes of `data` may have been written.
     pub fn doubt(&mut self, offset: u64, data: &[u8]) {
         if !data.is_empty() {
+            self.touch(offset, offset + data.len() as u64);
             self.doubts.push(Doubt { offset, bytes: data.to_vec() });
         }
+    }
+
+    /// Notes that another process has written `data`, inside the file.
+    pub fn write_by_rival(&mut self, offset: u64, data: &[u8]) {
+        let range = offset as usize..offset as usize + data.len();
+        self.stale.push(Doubt { offset, bytes: self.bytes[range.clone()].to_vec() });
+        let still =
+            self.doubts.iter().filter(|it| it.offset < range.end as u64 && offset < it.end());
+        let still: Vec<Doubt> = still.cloned().collect();
+        self.stale.extend(still);
+        self.settle(offset, range.end as u64);
+        self.bytes[range].copy_from_slice(data);
+    }
+
+    /// Notes that the file was opened anew: nothing of it is cached.
+    pub fn reopen(&mut self) {
+        self.stale.clear();
+    }
+
+    /// Notes that pages with bytes from `from` to before `end` are dirty: what is cached of them
+    /// will be on disk, as a whole.
+    fn touch(&mut self, from: u64, end: u64) {
+        let page = FRAME_BYTES as u64;
+        let (from, end) = (from / page * page, end.next_multiple_of(page));
+        for stale in &self.stale {
+            let at = |byte: u64| (byte.clamp(stale.offset, stale.end()) - stale.offset) as usize;
+            let bytes = stale.bytes[at(from)..at(end)].to_vec();
+            let offset = from.max(stale.offset);
+            self.doubts.extend((!bytes.is_empty()).then_some(Doubt { offset, bytes }));
+        }
+        self.stale = cut(core::mem::take(&mut self.stale), from, end);
     }
 
     /// Notes that the size was set.
     pub fn set_size(&mut self, size: u64) {
         self.settle(size, u64::MAX);
+        self.stale = cut(core::mem::take(&mut self.stale), size, u64::MAX);
         self.bytes.resize(size as usize, 0);
     }
 
@@ -62,7 +100,7 @@ impl Model {
 
     /// Takes the file for what it has become: nothing is in doubt any more.
     pub fn adopt(&mut self, bytes: &[u8]) {
-        *self = Model { bytes: bytes.to_vec(), doubts: Vec::new() };
+        *self = Model { bytes: bytes.to_vec(), ..Model::default() };
     }
 
     /// Tells whether all is known for sure.
@@ -80,6 +118,25 @@ impl Model {
     /// # Errors
     /// The first byte that is wrong, and what it should be.
     pub fn judge(&self, offset: u64, read: &[u8]) -> Result<(), (u64, u8)> {
+        self.judge_by(offset, read, |at, byte| {
+            may_be(&self.doubts, at, byte) || may_be(&self.stale, at, byte)
+        })
+    }
+
+    /// Judges what is on disk at `offset`.
+    ///
+    /// # Errors
+    /// As for [`Model::judge`].
+    pub fn judge_disk(&self, offset: u64, found: &[u8]) -> Result<(), (u64, u8)> {
+        self.judge_by(offset, found, |at, byte| may_be(&self.doubts, at, byte))
+    }
+
+    fn judge_by(
+        &self,
+        offset: u64,
+        read: &[u8],
+        may_be: impl Fn(u64, u8) -> bool,
+    ) -> Result<(), (u64, u8)> {
         let behind = self.bytes.get(offset as usize..).unwrap_or_default();
         let expected = &behind[..behind.len().min(read.len())];
         if expected == read {
@@ -87,41 +144,45 @@ impl Model {
         }
         for (at, byte) in (offset..).zip(read) {
             let known = self.bytes.get(at as usize).copied();
-            if known != Some(*byte) && !self.may_be(at, *byte) {
+            if known != Some(*byte) && !may_be(at, *byte) {
                 return Err((at, known.unwrap_or(0)));
             }
         }
         Ok(())
     }
 
-    fn may_be(&self, at: u64, byte: u8) -> bool {
-        let mut here = self.doubts.iter().filter(|doubt| (doubt.offset..doubt.end()).contains(&at));
-        here.any(|doubt| doubt.bytes[(at - doubt.offset) as usize] == byte)
-    }
-
     /// Forgets the doubts from `from` to before `end`.
     fn settle(&mut self, from: u64, end: u64) {
-        if self.doubts.is_empty() {
-            return;
+        if !self.doubts.is_empty() {
+            self.doubts = cut(core::mem::take(&mut self.doubts), from, end);
         }
-        let mut left = Vec::new();
-        for doubt in self.doubts.drain(..) {
-            let cut = |at: u64| (at.clamp(doubt.offset, doubt.end()) - doubt.offset) as usize;
-            let (before, after) = (cut(from), cut(end));
-            if before == doubt.bytes.len() || after == 0 {
-                left.push(doubt);
-                continue;
-            }
-            if before > 0 {
-                left.push(Doubt { offset: doubt.offset, bytes: doubt.bytes[..before].to_vec() });
-            }
-            if after < doubt.bytes.len() {
-                let offset = doubt.offset + after as u64;
-                left.push(Doubt { offset, bytes: doubt.bytes[after..].to_vec() });
-            }
-        }
-        self.doubts = left;
     }
+}
+
+fn may_be(doubts: &[Doubt], at: u64, byte: u8) -> bool {
+    let mut here = doubts.iter().filter(|doubt| (doubt.offset..doubt.end()).contains(&at));
+    here.any(|doubt| doubt.bytes[(at - doubt.offset) as usize] == byte)
+}
+
+/// Returns what is left of doubts without the bytes from `from` to before `end`.
+fn cut(doubts: Vec<Doubt>, from: u64, end: u64) -> Vec<Doubt> {
+    let mut left = Vec::new();
+    for doubt in doubts {
+        let cut = |at: u64| (at.clamp(doubt.offset, doubt.end()) - doubt.offset) as usize;
+        let (before, after) = (cut(from), cut(end));
+        if before == doubt.bytes.len() || after == 0 {
+            left.push(doubt);
+            continue;
+        }
+        if before > 0 {
+            left.push(Doubt { offset: doubt.offset, bytes: doubt.bytes[..before].to_vec() });
+        }
+        if after < doubt.bytes.len() {
+            let offset = doubt.offset + after as u64;
+            left.push(Doubt { offset, bytes: doubt.bytes[after..].to_vec() });
+        }
+    }
+    left
 }
 
 #[cfg(test)]
@@ -142,6 +203,20 @@ mod tests {
         model.write(2, &[3]);
         assert!(model.is_certain());
         assert_eq!(model.readable(1, 10), 2);
+    }
+
+    #[test]
+    fn what_a_rival_has_replaced_may_be_read_and_be_on_disk_only_if_its_page_was_written_to() {
+        let page = FRAME_BYTES as u64;
+        let mut model = Model::new(2 * page);
+        model.write_by_rival(0, &vec![1; 2 * FRAME_BYTES]);
+        assert_eq!(model.judge(0, &[0, 1]), Ok(()));
+        assert_eq!(model.judge_disk(0, &[0]), Err((0, 1)));
+        model.write(page + 3, &[2]);
+        assert_eq!(model.judge_disk(page, &[0, 1, 0, 2]), Ok(()));
+        assert_eq!(model.judge_disk(0, &[0]), Err((0, 1)));
+        model.reopen();
+        assert_eq!(model.judge(0, &[0]), Err((0, 1)));
     }
 
     #[test]

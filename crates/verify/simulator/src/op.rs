@@ -77,6 +77,14 @@ pub enum Op {
     },
     /// Waits for all, syncs, closes the file and opens it again.
     Reopen,
+    /// Waits for all. Then another process writes those of these pages that are in the file whole,
+    /// and not dirty here.
+    Rival {
+        /// First page.
+        from: u64,
+        /// Last page.
+        last: u64,
+    },
 }
 
 impl Op {
@@ -126,6 +134,7 @@ impl fmt::Display for Op {
             Op::Clean { pages } => write!(f, "clean {pages} pages"),
             Op::Cancel { nth } => write!(f, "cancel {nth}"),
             Op::Reopen => f.write_str("reopen"),
+            Op::Rival { from, last } => write!(f, "a rival writes pages {from} to {last}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
+//!   a rival        what another process wrote stays, unless its page was written to here
 //!   at the end     a sync succeeds once the faults have stopped; the file on the device is the
 //!                  model's, and durable; accepted = ended; no frame and no node is left over
 //!   power cut      the oracle: what was promised is there, nothing but old or new content
@@ -15,7 +16,7 @@ use crate::{
     scenario::{Below, Profile, Scenario, quiet},
 };
 use nowait_block::backends::mem::Mem;
-use nowait_cache::{Cache, FRAME_BYTES, SyncLevel, mistake};
+use nowait_cache::{Cache, FRAME_BYTES, Mapping, SyncLevel, mistake};
 use nowait_sim::{Config, Cut, Failure, Oracle, Prng, SimDevice};
 use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -226,12 +227,14 @@ impl<'m> Runner<'m> {
             if self.is_off() {
                 return Ok(());
             }
-            if *op == Op::Reopen {
-                self.reopen()?;
-                continue;
+            match *op {
+                Op::Reopen => self.reopen()?,
+                Op::Rival { from, last } => self.rival(from, last)?,
+                _ => {
+                    self.executor.submit(op);
+                    self.judge_events()?;
+                }
             }
-            self.executor.submit(op);
-            self.judge_events()?;
         }
         Ok(())
     }
@@ -267,11 +270,30 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
+    /// Has another process write pages that are not dirty here: they must never be written back as
+    /// they were.
+    fn rival(&mut self, from: u64, last: u64) -> Verdict {
+        self.drain()?;
+        let in_file = self.medium.size().unwrap_or(0).min(self.model.size());
+        let end = (in_file / FRAME_BYTES as u64).min(last + 1);
+        for page in from..end {
+            if is_dirty(self.executor.file().mapping(), page) {
+                continue;
+            }
+            let bytes = vec![self.prng.below(256) as u8; FRAME_BYTES];
+            let offset = page * FRAME_BYTES as u64;
+            self.executor.write_past(offset, &bytes);
+            self.model.write_by_rival(offset, &bytes);
+        }
+        Ok(())
+    }
+
     fn reopen(&mut self) -> Verdict {
         if !self.settle()? || self.is_off() {
             return Ok(());
         }
         let size = self.executor.reopen();
+        self.model.reopen();
         if size != self.model.size() {
             return Err(format!("opened again, it has {size} bytes, not {}", self.model.size()));
         }
@@ -318,7 +340,7 @@ impl<'m> Runner<'m> {
             let (disk, model) = (contents.len(), self.model.size());
             return Err(format!("{disk} bytes on disk, {size} in the cache, {model} expected"));
         }
-        self.model.judge(0, &contents).map_err(|wrong| mismatch("on disk", wrong))?;
+        self.model.judge_disk(0, &contents).map_err(|wrong| mismatch("on disk", wrong))?;
         let Some(left) = self.medium.durable_contents() else { return Ok(()) };
         if durable && left != contents {
             return Err(String::from("synced, not durable"));
@@ -452,6 +474,13 @@ fn is_flush(op: &Op) -> bool {
 /// Tells whether the operation reports what could not be written.
 fn is_promise(op: &Op) -> bool {
     matches!(op, Op::Sync { .. } | Op::Write { durable: Some(_), .. })
+}
+
+fn is_dirty(mapping: &Mapping, page: u64) -> bool {
+    mapping.look_up(page).is_some_and(|pin| {
+        let folio = pin.folio();
+        folio.state().is_dirty() && folio.dirty_pages().has((page - folio.index()) as u32)
+    })
 }
 
 fn mismatch(what: &str, (at, expected): (u64, u8)) -> String {

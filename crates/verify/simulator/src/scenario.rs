@@ -66,14 +66,22 @@ pub enum Profile {
     /// A device that fails, and a storm of cancellations: a third of all that is done, and up to 64
     /// operations in flight.
     Storm,
+    /// As exact, beside another process that writes to the file.
+    Rival,
     /// A small file, for power cuts: a volatile cache, what is written aligned to 64 bytes.
     Power,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 5] =
-        [Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Storm, Profile::Power];
+    pub const ALL: [Profile; 6] = [
+        Profile::Exact,
+        Profile::Memory,
+        Profile::Faulty,
+        Profile::Storm,
+        Profile::Rival,
+        Profile::Power,
+    ];
 }
 
 /// A list of operations and the world they run in.
@@ -92,8 +100,9 @@ pub struct Scenario {
 }
 
 /// How often each kind of operation is drawn, by the order in [`Draw::op`].
-const WEIGHTS: [u32; 12] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3];
+const WEIGHTS: [u32; 13] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3, 0];
 const CANCEL: usize = 10;
+const RIVAL: usize = 12;
 
 impl Scenario {
     /// Draws `count` operations and their world from `seed`.
@@ -111,11 +120,14 @@ impl Scenario {
         };
         let len_max = lens[prng.index(lens.len())].min(span);
         let mut weights = WEIGHTS;
-        prng.swarm(&mut weights[2..]);
+        prng.swarm(&mut weights[2..RIVAL]);
         let swap = prng.index(3);
         (weights[0], weights[1]) = (weights[0] << swap, weights[1] << prng.index(3));
         if profile == Profile::Storm {
             weights[CANCEL] = weights.iter().sum::<u32>() / 2;
+        }
+        if profile == Profile::Rival {
+            weights[RIVAL] = 12;
         }
         if profile == Profile::Memory {
             // A truncation that is dropped would leave a file longer than the array.
@@ -144,7 +156,7 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let faults = match profile {
         Profile::Faulty | Profile::Storm => Faults { bad_sector_ppm: 0, ..Faults::swarm(prng) },
         Profile::Power => Faults::volatile_cache(),
-        Profile::Exact | Profile::Memory => Faults::none(),
+        Profile::Exact | Profile::Memory | Profile::Rival => Faults::none(),
     };
     let below = match profile {
         Profile::Memory => Below::Mem { bytes: 0, depth },
@@ -223,7 +235,11 @@ impl Draw {
             8 => Op::Reclaim,
             9 => Op::Clean { pages: self.prng.range(1..=16) },
             10 => Op::Cancel { nth: self.prng.index(16) },
-            _ => Op::Reopen,
+            11 => Op::Reopen,
+            _ => {
+                let (from, last) = self.pages();
+                Op::Rival { from, last }
+            }
         }
     }
 

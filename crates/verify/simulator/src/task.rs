@@ -255,7 +255,7 @@ impl Task {
         }
         if let Stage::Device { sent: false, done } = self.stage {
             self.stage = Stage::Device { sent: true, done };
-            world.plug.push(self.bio(world.file.backing().direct.fd, done));
+            world.plug.push(self.bio(world.file.reads().fd, done));
         }
         Step::Queued
     }
@@ -312,7 +312,7 @@ impl Task {
             Err(errno) => return Some(Err(errno)),
         };
         let end = done + bytes;
-        let block = world.file.backing().block_bytes as usize;
+        let block = world.file.block_bytes() as usize;
         if end < readable {
             if bytes > 0 && end.is_multiple_of(block) {
                 self.stage = Stage::Device { sent: false, done: end };

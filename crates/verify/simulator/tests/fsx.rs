@@ -19,6 +19,7 @@ parts! {
     a_file_on_the_device_is_the_models_1: Exact, 0..150;
     a_file_on_the_device_is_the_models_2: Exact, 150..300;
     a_file_in_memory_is_the_models: Memory, 0..300;
+    what_another_process_wrote_beside_stays: Rival, 0..150;
     a_storm_of_cancellations_loses_and_doubles_nothing: Storm, 0..150;
     a_file_on_a_failing_device_is_the_models_1: Faulty, 0..150;
     a_file_on_a_failing_device_is_the_models_2: Faulty, 150..300;

@@ -20,6 +20,9 @@ impl Mapping {
     /// they are dirty.
     pub fn changed(&self, id: FolioId, pages: Pages, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
+        if makes(Mistake::WriteIntoWriteback) && folio.state().is_writeback() {
+            return self.release(id, UPTODATE, LOCKED, woken);
+        }
         // Locked: no writeback can begin between these.
         folio.add_dirty(if makes(Mistake::DirtyAround) { folio.all_pages() } else { pages });
         if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {

@@ -137,9 +137,7 @@ impl<B: BlockBackend> Rig<B> {
     pub(super) fn new(device: B, frames: u32, size: u64, seed: u64) -> Rig<B> {
         let cache = Cache::with_frames(frames);
         let target = Target { fd: -1, file: None };
-        let backing =
-            Backing { direct: target.clone(), tail: target, device: 0, block_bytes: 4096 };
-        let file = CachedFile::new(&cache, backing, size);
+        let file = CachedFile::new(&cache, Backing::of(&target), size);
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Rig {
             device,

@@ -50,8 +50,7 @@ impl Rig {
 
     fn open(&mut self, device: usize) {
         let target = Target { fd: device as i32, file: None };
-        let (direct, tail, device) = (target.clone(), target, device as u64);
-        let backing = Backing { direct, tail, device, block_bytes: FRAME_BYTES as u32 };
+        let backing = Backing { device: device as u64, ..Backing::of(&target) };
         self.files.push(CachedFile::new(&self.cache, backing, 0));
     }
 

@@ -71,9 +71,7 @@ impl Rig {
     pub(crate) fn new(cache_bytes: u64, file_bytes: u64) -> Rig {
         let cache = Cache::new(cache_bytes).unwrap();
         let target = Target { fd: -1, file: None };
-        let backing =
-            Backing { direct: target.clone(), tail: target, device: 0, block_bytes: 4096 };
-        let file = CachedFile::new(&cache, backing, file_bytes);
+        let file = CachedFile::new(&cache, Backing::of(&target), file_bytes);
         let device = Mem::new(file_bytes as usize, 256, 7);
         let once: Vec<u8> = (0..PERIOD).map(|at| (at / 512 + at % 251) as u8).collect();
         let mut pattern = once.repeat(2);

@@ -32,6 +32,11 @@ impl DirtyFiles {
 }
 
 impl UserFile {
+    /// Returns `true` if the engine itself keeps it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept.load(Relaxed)
+    }
+
     /// After a write: keeps the file if that is not in it yet.
     pub(crate) fn keep(self: &Arc<Self>) {
         // The thread that releases looks the other way round, so one of both sees the other.

@@ -19,11 +19,11 @@ use crate::{
     },
     order::{Access, Reach, Ticket},
 };
-use nowait_block::bio::Descriptor;
 use nowait_cache::{Change, SyncLevel};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
-    Errno, file,
+    Errno,
+    file::Version,
     mistake::{self, Mistake},
 };
 use std::{ops::Range, sync::Arc, task::Waker};
@@ -90,24 +90,18 @@ impl UserFile {
     /// it, or takes place after it.
     ///
     /// # Errors
-    /// Those of ftruncate(2); `EBADF`: it could not be opened for writing.
+    /// Those of ftruncate(2); `EBADF`: it has no writer.
     pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
-        if !self.writable {
-            return Err(Errno::BADF);
-        }
         // All that is behind the smaller end, before and after.
         let from = bytes.min(self.cached.size());
         let from = if mistake::makes(Mistake::CutOutOfOrder) { u64::MAX } else { from };
         let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);
         let mut change = Change::cut(&self.cached, bytes);
-        let cut = run_change(engine, &mut change)
-            .and_then(|()| file::set_len(self.tail.number()?, bytes));
+        let cut = run_change(engine, &mut change).and_then(|()| self.set_len_behind(bytes));
         let _section = Section::enter(engine);
-        if cut.is_ok() {
-            change.finish(bytes);
-            self.remember();
-        } else {
-            drop(change);
+        match cut {
+            Ok(()) => change.finish(bytes),
+            Err(_) => drop(change),
         }
         leave(engine, &ticket);
         cut
@@ -116,6 +110,16 @@ impl UserFile {
     /// Tells whether the file is not what the cache says.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
+    }
+}
+
+impl Exclusion {
+    /// Ends it, and takes the file as it was when `version` was looked at.
+    pub(super) fn take_as(mut self, version: Version) {
+        if let Some(change) = self.change.take() {
+            let _section = Section::enter(&self.engine);
+            self.file.take_as(change, version);
+        }
     }
 }
 

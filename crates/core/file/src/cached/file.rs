@@ -1,10 +1,14 @@
 //! A file in the engine's own page cache, and one open of it.
 
-use super::{DirtyFiles, inode_marks::Mark};
-use crate::{Engine, hold::BothTables, order::InodeKey};
+use super::{DirtyFiles, inode_marks::Mark, writers::Writers};
+use crate::{
+    Engine,
+    hold::{BothTables, OpenCount},
+    order::InodeKey,
+};
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Release},
+    AtomicBool,
+    Ordering::{Acquire, Release},
 };
 use nowait_block::bio::Descriptor;
 use nowait_cache::{CachedFile, OpenFile, readahead::Advice as Pattern};
@@ -26,20 +30,20 @@ pub struct UserFile {
     /// What reading ahead remembers of requests that come without an open of their own; it tells
     /// several streams apart.
     pub(super) reads: Arc<OpenFile>,
-    /// Opens that count themselves; not by references, which requests and the driver have too.
-    pub(super) opens: AtomicUsize,
-    pub(super) writable: bool,
+    /// Handles that count themselves; not by references, which requests and the driver have too.
+    pub(super) handles: Arc<OpenCount>,
+    pub(super) writers: Writers,
     /// Its blocks go past the kernel's cache.
     pub(super) direct: bool,
     /// Nothing is cached any more, for as long as it is open.
     pub(super) given_up: AtomicBool,
-    /// The file as it was when its pages were known to be those on disk.
+    /// The file as it was before any of its pages was read. Never as it was after a write of ours:
+    /// that of another process may have come before.
     pub(super) seen: Mutex<Version>,
     /// Writes past the cache are waited for, which were in flight before.
     pub(super) is_opening: AtomicBool,
-    pub(super) direct_open: Arc<BothTables>,
-    /// For looks at the file itself, too.
-    pub(super) tail: Arc<BothTables>,
+    /// For reads of the file, and looks at it.
+    pub(super) opened: Arc<BothTables>,
     pub(super) dirty_files: Arc<DirtyFiles>,
     /// It is among them; changed under their lock.
     pub(super) is_kept: AtomicBool,
@@ -89,16 +93,6 @@ impl UserFile {
         Arc::new(OpenFile::new(WINDOW_PAGES_MAX))
     }
 
-    /// Counts an open that will call [`UserFile::leave`].
-    pub fn enter(&self) {
-        self.opens.fetch_add(1, AcqRel);
-    }
-
-    /// Ends an open; true: it was the last one, which writes back what is not synced.
-    pub fn leave(&self) -> bool {
-        self.opens.fetch_sub(1, AcqRel) == 1
-    }
-
     /// Returns the file's pages.
     pub fn cached(&self) -> &Arc<CachedFile> {
         &self.cached
@@ -119,13 +113,8 @@ impl UserFile {
         self.given_up.load(Acquire)
     }
 
-    /// Tells whether the engine could open it for writing.
-    pub fn is_writable(&self) -> bool {
-        self.writable
-    }
-
     pub(super) fn version(&self) -> Result<Version, Errno> {
-        self.tail.number().and_then(file::version)
+        self.opened.number().and_then(file::version)
     }
 
     pub(crate) fn note_given_up(&self) {
@@ -134,13 +123,6 @@ impl UserFile {
 
     /// Returns its descriptors in the application's table.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
-        [&self.direct_open, &self.tail].into_iter().filter_map(|it| it.here())
-    }
-
-    /// Remembers the file as it is now: what is cached is on disk.
-    pub(crate) fn remember(&self) {
-        if let Ok(now) = self.version() {
-            *self.seen.lock() = now;
-        }
+        self.opened.here().into_iter().chain(self.writers.descriptors())
     }
 }

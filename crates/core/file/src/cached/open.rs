@@ -4,39 +4,57 @@ use super::{
     Entry, Files, UserFile,
     exclusion::{leave, run_change, wait_for_turn},
     inode_marks::Mark,
+    writers::Writers,
 };
 use crate::{
     Engine,
     engine::parker::Parker,
-    hold::BothTables,
+    hold::{BothTables, OpenCount},
     order::{Access, InodeKey, Ticket},
 };
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool,
     Ordering::{Acquire, Release},
 };
-use nowait_cache::{Backing, CachedFile, Change, Target};
+use nowait_cache::{Backing, CachedFile, Change, FRAME_BYTES, Target};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno,
-    file::{self, O_DIRECT, O_RDONLY, O_RDWR, Version},
+    Errno, Fd,
+    file::{self, O_ACCMODE, O_DIRECT, O_RDONLY, Version, status_flags},
+    inspect::{self, DirectAlignment},
     mistake::{self, Mistake},
 };
 use std::{sync::Arc, task::Waker};
 
-/// Alignment of direct requests: that of frames suits every device.
-const BLOCK_BYTES: u32 = 4096;
-
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's.
+    /// Until the end, if `fd` can write: [`UserHandle`](super::UserHandle) says an end.
     ///
-    /// What is cached of it is dropped if another process has changed it. Waits for the writes in
-    /// flight that the engine does past the cache, and may wait for the disk.
+    /// What is cached of it is written and dropped if it may have been changed by others since it
+    /// was read. Waits for the requests that are in flight then, and for writes in flight that the
+    /// engine does past the cache; may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
-    /// and `EAGAIN`: too many files are in flight to the engine's threads.
+    /// that of a write to the file, and `EAGAIN`: too many files are in flight to the engine's
+    /// threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        UserFile::open_for_reading(engine, fd)?.pinned(engine, fd)
+    }
+
+    /// The same; it cannot be written yet.
+    pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         UserFile::open_or(engine, fd, |_| true, true)
+    }
+
+    /// Returns the file, open for writing if `fd` is, and the system allows it.
+    fn pinned(self: Arc<Self>, engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        if status_flags(fd)? & O_ACCMODE != O_RDONLY {
+            match self.pin_writing(engine, fd) {
+                Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(self)
     }
 
     /// The same on a thread that submits, and may not wait for what it has submitted. `is_idle`
@@ -49,7 +67,7 @@ impl UserFile {
         fd: i32,
         is_idle: impl FnOnce(InodeKey) -> bool,
     ) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, is_idle, false)
+        UserFile::open_or(engine, fd, is_idle, false)?.pinned(engine, fd)
     }
 
     /// Opens it; `waits` for writes past the cache that are in flight.
@@ -71,7 +89,7 @@ impl UserFile {
             Ok(turn) => turn,
             Err(open) => {
                 open.wait_until_open(engine);
-                open.look_again(engine);
+                open.look_again(engine)?;
                 return Ok(open);
             }
         };
@@ -139,74 +157,99 @@ impl UserFile {
     fn make(engine: &Engine, fd: i32, key: InodeKey, mark: Mark) -> Result<UserFile, Errno> {
         // Only now: an earlier cache of the file may have written to it until it ended.
         let version = file::version(fd)?;
-        let (tail, writable) = match file::reopen(fd, O_RDWR) {
-            Ok(tail) => (tail, true),
-            Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
-                (file::reopen(fd, O_RDONLY)?, false)
-            }
-            Err(errno) => return Err(errno),
-        };
-        let mode = if writable { O_RDWR } else { O_RDONLY };
-        let (past_kernel, direct) = match file::reopen(fd, mode | O_DIRECT) {
-            // No direct I/O there: through the kernel's cache.
-            Err(Errno::INVAL) => (false, file::reopen(fd, mode)?),
-            direct => (true, direct?),
-        };
+        let (opened, is_direct) = open_to_read(fd)?;
+        let handles = Arc::<OpenCount>::default();
         // Out of the way of the numbers that the application's own opens would get.
-        let direct = engine.in_both_tables(direct.moved_high())?;
-        let tail = engine.in_both_tables(tail.moved_high())?;
-        let target = |file: &Arc<BothTables>| Target { fd: -1, file: Some(file.clone()) };
-        let backing = Backing {
-            direct: target(&direct),
-            tail: target(&tail),
-            device: key.0,
-            block_bytes: BLOCK_BYTES,
-        };
+        let opened = engine.in_both_tables(opened.moved_high(), Some(&handles))?;
+        let (reads, block_bytes) = (target(&opened), FRAME_BYTES as u32);
+        let backing = Backing { reads, writes: None, device: key.0, block_bytes };
         let cached = CachedFile::new(&engine.cache()?, backing, version.stat.size as u64);
         Ok(UserFile {
             key,
             cached,
             reads: UserFile::new_open(),
-            opens: AtomicUsize::new(0),
-            writable,
-            direct: past_kernel,
+            handles,
+            writers: Writers::default(),
+            direct: is_direct,
             given_up: AtomicBool::new(false),
             seen: Mutex::new(version),
             is_opening: AtomicBool::new(false),
-            direct_open: direct,
-            tail,
+            opened,
             dirty_files: engine.cached_files().dirty.clone(),
             is_kept: AtomicBool::new(false),
             _mark: mark,
         })
     }
 
-    /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
-    /// be written, and no request is in flight on it.
-    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
+    /// Writes and drops what is cached if the file may have changed under it.
+    ///
+    /// # Errors
+    /// That of a write to the file: all stays as it was.
+    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
-            return;
+            return Ok(());
         }
         let early = mistake::makes(Mistake::LookTooEarly).then(|| self.version());
-        if let Some(ticket) = engine.orders().enter_if_free(self.key) {
-            let mut look = Change::look(&self.cached);
-            if run_change(engine, &mut look).is_ok() {
-                match early {
-                    Some(Ok(then)) => look.finish(then.stat.size as u64),
-                    _ => self.take_as_it_is(look),
-                }
-            }
-            leave(engine, &ticket);
+        let exclusion = self.exclude(engine)?;
+        match early {
+            Some(Ok(then)) => exclusion.take_as(then),
+            _ => drop(exclusion),
+        }
+        Ok(())
+    }
+
+    /// Takes the file as it is: nothing of it is cached or brought in, so that nothing gets lost
+    /// between the look at it and the change of its size.
+    pub(crate) fn take_as_it_is(&self, change: Change) {
+        if let Ok(now) = self.version() {
+            self.take_as(change, now);
         }
     }
 
-    /// Takes the file as another program has left it: nothing of it is cached or brought in, so
-    /// that nothing gets lost between the look at it and the change of its size.
-    pub(crate) fn take_as_it_is(&self, change: Change) {
-        if let Ok(now) = self.version() {
-            change.finish(now.stat.size as u64);
-            *self.seen.lock() = now;
+    pub(super) fn take_as(&self, change: Change, version: Version) {
+        change.finish(version.stat.size as u64);
+        *self.seen.lock() = version;
+    }
+}
+
+/// Returns the open by which bios reach a file.
+pub(super) fn target(file: &Arc<BothTables>) -> Target {
+    Target { fd: -1, file: Some(file.clone()) }
+}
+
+/// Opens the file behind `fd` for reads of the cache. True: past the kernel's cache.
+///
+/// # Errors
+/// Those of open(2).
+fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
+    match file::reopen(fd, O_RDONLY | O_DIRECT) {
+        // No direct I/O there.
+        Err(Errno::INVAL) => {}
+        Err(errno) => return Err(errno),
+        Ok(direct) if takes_frames(inspect::direct_alignment(direct.raw()).unwrap_or(None)) => {
+            return Ok((direct, true));
         }
+        Ok(_) => {}
+    }
+    Ok((file::reopen(fd, O_RDONLY)?, false))
+}
+
+/// Tells whether direct requests of single frames suit a file. One that does not say takes
+/// blocks of up to 4 KiB.
+fn takes_frames(alignment: Option<DirectAlignment>) -> bool {
+    let frame = FRAME_BYTES as u32;
+    alignment.is_none_or(|asked| asked.offset <= frame && asked.memory <= frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_blocks_larger_than_a_frame_goes_through_the_kernels_cache() {
+        let asked = |memory, offset| takes_frames(Some(DirectAlignment { memory, offset }));
+        assert!(takes_frames(None) && asked(512, 512) && asked(4096, 4096));
+        assert!(!asked(512, 16_384) && !asked(8192, 512));
     }
 }

@@ -124,24 +124,9 @@ impl UserOperation {
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         match &mut self.kind {
             CachedKind::Read(read) => read.iterate(plug, wait),
-            CachedKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
             CachedKind::Write(write) => write.iterate(plug, wait),
-            CachedKind::Sync(sync) => {
-                let step = sync.iterate(plug, wait);
-                if matches!(step, Step::Done(Ok(_))) {
-                    self.remember_sync();
-                }
-                step
-            }
+            CachedKind::Sync(sync) => sync.iterate(plug, wait),
         }
-    }
-
-    /// After a sync, remembers the file as it is. Not after each durable write: the kernel gives a
-    /// time that was looked at a new value at the next write, in the journal, and io_uring has that
-    /// done by a worker (64 KiB O_DSYNC writes, 64 in flight: 13 k IOPS instead of 20 k). An open
-    /// that comes before the next sync drops what is clean.
-    fn remember_sync(&self) {
-        self.file.remember();
     }
 
     /// Makes what `command` asks for.

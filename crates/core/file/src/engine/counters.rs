@@ -23,7 +23,7 @@ impl Engine {
 
     fn make_counter(&self) -> Result<Arc<BothTables>, Errno> {
         let counter = EventFd::new()?.moved_high();
-        self.in_both_tables(Fd::from_raw(counter.into_raw()))
+        self.in_both_tables(Fd::from_raw(counter.into_raw()), None)
     }
 
     /// Makes a queue for a context, which the engine's threads can rouse when this returns.

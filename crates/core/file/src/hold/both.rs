@@ -1,6 +1,6 @@
 //! A descriptor of the engine that stands in both tables.
 
-use super::{Deferred, HeldFd, in_engine_table};
+use super::{Counted, Deferred, HeldFd, in_engine_table};
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
 #[derive(Debug)]
 pub(crate) struct BothTables {
-    here: Option<Fd>,
+    /// With its count, which goes after it.
+    here: Option<(Fd, Option<Counted>)>,
     there: Arc<HeldFd>,
     deferred: Arc<Deferred<Box<dyn Send>>>,
 }
@@ -16,7 +17,7 @@ pub(crate) struct BothTables {
 impl Descriptor for BothTables {
     fn number(&self) -> Result<i32, Errno> {
         match (&self.here, in_engine_table()) {
-            (Some(here), false) => Ok(here.raw()),
+            (Some((here, _)), false) => Ok(here.raw()),
             _ => self.there.number(),
         }
     }
@@ -24,8 +25,10 @@ impl Descriptor for BothTables {
 
 impl Drop for BothTables {
     fn drop(&mut self) {
-        if let Some(here) = self.here.take().filter(|_| in_engine_table()) {
-            self.deferred.put(Box::new(here));
+        if let Some((here, count)) = self.here.take().filter(|_| in_engine_table()) {
+            let all = count.as_ref().map(Counted::all);
+            self.deferred.put(Box::new((here, count)));
+            all.inspect(|all| all.tell());
         }
     }
 }
@@ -34,10 +37,11 @@ impl BothTables {
     /// Joins a descriptor of the application's table with the same file in the engine's.
     pub(crate) fn new(
         here: Fd,
+        count: Option<Counted>,
         there: Arc<HeldFd>,
         deferred: Arc<Deferred<Box<dyn Send>>>,
     ) -> BothTables {
-        BothTables { here: Some(here), there, deferred }
+        BothTables { here: Some((here, count)), there, deferred }
     }
 
     /// Returns what the engine's table has of it.
@@ -47,6 +51,6 @@ impl BothTables {
 
     /// Returns its number in the application's table.
     pub(crate) fn here(&self) -> Option<i32> {
-        self.here.as_ref().map(Fd::raw)
+        self.here.as_ref().map(|(here, _)| here.raw())
     }
 }

@@ -1,6 +1,6 @@
 //! Open files on their way into the engine's descriptor table.
 
-use super::{Deferred, in_engine_table};
+use super::{Counted, Deferred, in_engine_table};
 use core::sync::atomic::{
     AtomicU32,
     Ordering::{Relaxed, SeqCst},
@@ -20,11 +20,11 @@ pub(super) struct FdChannel {
     /// That end itself, where the engine's table is the application's.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
-    /// 1: a thread waits for room, files are to be taken in before their requests' turn. Changes
-    /// when that was done.
+    /// 1: a thread waits: files are to be taken in before their requests' turn, and those given up
+    /// to be closed. Changes when that was done.
     congested: AtomicU32,
     /// Numbers in the engine's table that a thread outside gave up.
-    closing: Deferred<i32>,
+    closing: Deferred<(i32, Option<Counted>)>,
 }
 
 #[derive(Debug, Default)]
@@ -33,13 +33,14 @@ struct Arrived {
     /// none free for the file, which is lost.
     files: FxHashMap<u64, Option<i32>>,
     /// Given up before they arrived.
-    unwanted: Vec<u64>,
+    unwanted: Vec<(u64, Option<Counted>)>,
 }
 
 impl Arrived {
     fn take_in(&mut self, tag: u64, fd: Option<Fd>) {
-        if let Some(index) = self.unwanted.iter().position(|other| *other == tag) {
-            self.unwanted.swap_remove(index); // and `fd` is closed
+        if let Some(index) = self.unwanted.iter().position(|(other, _)| *other == tag) {
+            drop(fd);
+            self.unwanted.swap_remove(index);
         } else {
             self.files.insert(tag, fd.map(Fd::into_raw));
         }
@@ -117,40 +118,49 @@ impl FdChannel {
 
     /// Closes a file that no request has asked for; on a thread outside, that is left to the next
     /// thread of the engine that tidies.
-    pub(super) fn give_up(&self, tag: u64) {
+    pub(super) fn give_up(&self, tag: u64, count: Option<Counted>) {
         let mut arrived = self.arrived.lock();
         let number = match in_engine_table() {
             // Also if it is still in flight: a message holds a file like a descriptor.
             true => self.receive(&mut arrived, tag).ok(),
-            false => arrived.files.remove(&tag).unwrap_or_else(|| {
-                arrived.unwanted.push(tag);
-                None
-            }),
+            false => match arrived.files.remove(&tag) {
+                Some(number) => number,
+                None => return arrived.unwanted.push((tag, count)),
+            },
         };
         drop(arrived);
-        number.into_iter().for_each(|number| self.close_in_engine(number));
+        if let Some(number) = number {
+            self.close_in_engine(number, count);
+        }
     }
 
     /// Closes a number of the engine's table, or leaves that to a thread which has the table.
-    pub(super) fn close_in_engine(&self, number: i32) {
+    pub(super) fn close_in_engine(&self, number: i32, count: Option<Counted>) {
         match in_engine_table() {
             true => fd::close(number),
-            false => self.closing.put(number),
+            false => self.closing.put((number, count)),
         }
+    }
+
+    /// Has the engine's threads take in files in flight, and close what was given up; `rouse` has
+    /// one of them call [`FdChannel::make_room`].
+    pub(super) fn ask(&self, rouse: impl FnOnce()) {
+        self.congested.store(1, SeqCst);
+        rouse();
     }
 
     /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in files
     /// in flight; `rouse` has one of them call [`FdChannel::make_room`].
     pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
         const MOMENT_NS: u64 = 10_000_000;
-        self.congested.store(1, SeqCst);
-        rouse();
+        self.ask(rouse);
         // Not for the socket to be writable: that it always is to a user who may have no more files
         // in flight in all sockets together.
         let _ = futex::wait(&self.congested, 1, Deadline::after_ns(MOMENT_NS));
     }
 
-    /// Takes in all files in flight, if a thread waits for room; on an engine thread.
+    /// Takes in all files in flight and closes what was given up, if a thread has asked for that;
+    /// on an engine thread.
     pub(super) fn make_room(&self) {
         if self.congested.load(Relaxed) == 0 {
             return;
@@ -160,6 +170,7 @@ impl FdChannel {
             arrived.take_in(tag, fd);
         }
         drop(arrived);
+        self.close_given_up();
         // A thread that has begun to wait meanwhile tries again, too.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
@@ -173,6 +184,9 @@ impl FdChannel {
             arrived.take_in(tag, fd);
         }
         drop(arrived);
-        self.closing.take().into_iter().for_each(fd::close);
+        for (number, count) in self.closing.take() {
+            fd::close(number);
+            drop(count);
+        }
     }
 }

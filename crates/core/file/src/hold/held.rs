@@ -1,6 +1,6 @@
 //! The files that requests hold, each by its number in the engine's descriptor table.
 
-use super::{channel::FdChannel, in_engine_table};
+use super::{Counted, channel::FdChannel, in_engine_table};
 use crate::command::Flags;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
@@ -26,6 +26,7 @@ pub struct HeldFd {
     tag: u64,
     fd: AtomicI32,
     channel: Arc<FdChannel>,
+    count: Option<Counted>,
 }
 
 const IN_FLIGHT: i32 = -1;
@@ -71,9 +72,9 @@ impl HeldFd {
 impl Drop for HeldFd {
     fn drop(&mut self) {
         match *self.fd.get_mut() {
-            IN_FLIGHT => self.channel.give_up(self.tag),
+            IN_FLIGHT => self.channel.give_up(self.tag, self.count.take()),
             LOST => {}
-            number => self.channel.close_in_engine(number),
+            number => self.channel.close_in_engine(number, self.count.take()),
         }
     }
 }
@@ -132,7 +133,7 @@ impl Holds {
         {
             return Ok(held);
         }
-        let held = self.send(number)?;
+        let held = Arc::new(self.send(number)?);
         by_number.insert(number, (identity, Arc::downgrade(&held)));
         Ok(held)
     }
@@ -143,7 +144,21 @@ impl Holds {
     /// # Errors
     /// Those of [`Holds::hold`].
     pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
-        self.send(number)
+        self.send(number).map(Arc::new)
+    }
+
+    /// The same; it is counted until it is closed.
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub(crate) fn hold_counted(
+        &self,
+        number: i32,
+        count: Option<Counted>,
+    ) -> Result<Arc<HeldFd>, Errno> {
+        let mut held = self.send(number)?;
+        held.count = count;
+        Ok(Arc::new(held))
     }
 
     /// Tells whether the application's numbers mean nothing to the calling thread.
@@ -159,10 +174,10 @@ impl Holds {
     pub(crate) fn fetch(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         let fd = AtomicI32::new(fdtable::fetch(number)?.into_raw());
         let tag = self.next_tag.fetch_add(1, AcqRel);
-        Ok(Arc::new(HeldFd { tag, fd, channel: self.channel.clone() }))
+        Ok(Arc::new(HeldFd { tag, fd, channel: self.channel.clone(), count: None }))
     }
 
-    fn send(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
+    fn send(&self, number: i32) -> Result<HeldFd, Errno> {
         let tag = self.next_tag.fetch_add(1, AcqRel);
         let fd = if self.shared_table.load(Relaxed) {
             fd::duplicate(number, 0)?.moved_high().into_raw()
@@ -170,8 +185,8 @@ impl Holds {
             self.channel.send(number, tag)?;
             IN_FLIGHT
         };
-        let held = HeldFd { tag, fd: AtomicI32::new(fd), channel: self.channel.clone() };
-        Ok(Arc::new(held))
+        let (fd, channel) = (AtomicI32::new(fd), self.channel.clone());
+        Ok(HeldFd { tag, fd, channel, count: None })
     }
 
     /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in
@@ -180,13 +195,23 @@ impl Holds {
         self.channel.wait_for_room(rouse);
     }
 
+    /// Has what was given up closed soon, by a thread that has the table: this one, or the one that
+    /// `rouse` has call [`Holds::make_room`].
+    pub(crate) fn close_soon(&self, rouse: impl FnOnce()) {
+        match self.is_table_shared() {
+            true => self.channel.close_given_up(),
+            false => self.channel.ask(rouse),
+        }
+    }
+
     /// Returns the channel's local end, a descriptor in the application's table.
     pub fn local_fd(&self) -> i32 {
         self.channel.local_fd()
     }
 
-    /// Takes in the files that are in flight, if [`Holds::wait_for_room`] was called; by a thread
-    /// of the engine that does not block. Threads that block take in a file when they come to it.
+    /// Takes in the files that are in flight, and closes those given up, if that was asked for; by
+    /// a thread of the engine that does not block. Threads that block take in a file when they come
+    /// to it.
     pub(crate) fn make_room(&self) {
         self.channel.make_room();
     }

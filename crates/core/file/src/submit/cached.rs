@@ -44,8 +44,11 @@ impl Submission<'_> {
         command: &Command,
         target: &EventTarget,
     ) -> Result<Started, Errno> {
-        if command.wants_nowait() && command.kind == Kind::Write {
-            return Ok(Started::Completed(Err(Errno::OPNOTSUPP))); // as ext4 says
+        if command.kind == Kind::Write {
+            if command.wants_nowait() {
+                return Ok(Started::Completed(Err(Errno::OPNOTSUPP))); // as ext4 says
+            }
+            file.pin_writing(self.context.engine(), command.fd)?;
         }
         match self.start_on(file, command, target) {
             // The kernel may have had a part before the file was opened in the page cache.
@@ -172,7 +175,7 @@ impl Submission<'_> {
         }
         let engine = self.context.engine();
         engine.drop_deferred();
-        let both = engine.in_both_tables(fd::duplicate_high(number)?)?;
+        let both = engine.in_both_tables(fd::duplicate_high(number)?, None)?;
         self.counter_everywhere = Some((number, both.clone()));
         Ok(Some(both))
     }

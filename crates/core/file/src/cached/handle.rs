@@ -1,0 +1,94 @@
+//! Handles: the opens of a user file that say their end.
+
+use super::{UserFile, UserOperation};
+use crate::{Engine, hold::OpenCount};
+use nowait_cache::SyncLevel;
+use nowait_sys::{
+    Errno,
+    mistake::{self, Mistake},
+};
+use std::sync::Arc;
+
+/// An open of a file in the page cache. [`UserHandle::close`] ends it; one that is merely dropped
+/// leaves the file as if it were open.
+#[derive(Debug)]
+pub struct UserHandle {
+    file: Arc<UserFile>,
+    writes: bool,
+}
+
+impl UserHandle {
+    /// Opens the file behind `fd`, as [`UserFile::open`] does; `writes`: also for writing.
+    ///
+    /// # Errors
+    /// Those of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: not for writing.
+    pub fn open(engine: &Arc<Engine>, fd: i32, writes: bool) -> Result<UserHandle, Errno> {
+        let file = UserFile::open_for_reading(engine, fd)?;
+        file.handles.enter();
+        if writes && let Err(errno) = file.begin_writing(engine, fd) {
+            let handle = UserHandle { file, writes: false };
+            let _ = handle.close(engine, true);
+            return Err(errno);
+        }
+        Ok(UserHandle { file, writes })
+    }
+
+    /// Returns the file.
+    pub fn file(&self) -> &Arc<UserFile> {
+        &self.file
+    }
+
+    /// Closes it. The last handle, and the last that writes, has what is dirty written first, and
+    /// waits until the engine has closed what it had open for them: a second at most, which only a
+    /// device that hangs takes. `is_last`: no handle in another mode has the file open, which may
+    /// ask for a sync later.
+    ///
+    /// # Errors
+    /// That of a write to the file, in this call or before; what is lost stays lost.
+    pub fn close(self, engine: &Arc<Engine>, is_last: bool) -> Result<(), Errno> {
+        let UserHandle { file, writes } = self;
+        let was_last_writer = writes && file.end_writing();
+        let was_last = file.handles.leave();
+        if !(was_last || was_last_writer) {
+            return Ok(());
+        }
+        let closed = file.write_back_at_close(engine, was_last && is_last);
+        if !was_last {
+            file.close_writes(engine);
+            return closed;
+        }
+        let counts = [file.handles.clone(), file.writers.count().clone()];
+        let is_kept = file.is_kept();
+        drop(file);
+        if !is_kept {
+            counts.iter().for_each(|count: &Arc<OpenCount>| engine.wait_until_closed(count));
+        }
+        closed
+    }
+}
+
+impl UserFile {
+    /// Writes what is dirty, at the close of the last open of its kind; at the close of the last of
+    /// all (`is_last`), what could not be written is given up.
+    ///
+    /// # Errors
+    /// That of a write to the file, in this call or before.
+    pub fn write_back_at_close(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        is_last: bool,
+    ) -> Result<(), Errno> {
+        let written = match self.cached().is_dirty() {
+            true => UserOperation::sync(self, SyncLevel::WriteOnly).run(engine),
+            false => Ok(0),
+        };
+        match written {
+            // An open in another mode may have written meanwhile: then the engine keeps it.
+            Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => self.let_go(),
+            // Another open may ask for a sync, which has to fail then.
+            Err(_) if !is_last => {}
+            _ => self.abandon(),
+        }
+        written.and_then(|_| self.cached().lost().map_or(Ok(()), Err))
+    }
+}

@@ -1,0 +1,102 @@
+//! Descriptors of the engine: how they come into the other table, and are closed there.
+
+use super::Engine;
+use crate::hold::{BothTables, HeldFd, OpenCount};
+use nowait_sys::{Errno, Fd, time::Deadline};
+use std::sync::Arc;
+
+/// How long a thread sleeps before it looks again for what it waits for.
+const MOMENT_NS: u64 = 10_000_000;
+/// How long a close waits at most: a device that hangs may keep a descriptor open.
+const CLOSE_NS: u64 = 1_000_000_000;
+
+impl Engine {
+    /// Holds a file of our own in the engine's table; waits a second at most for room on the way.
+    pub(crate) fn hold_for_good(
+        &self,
+        number: i32,
+        count: Option<&Arc<OpenCount>>,
+    ) -> Result<Arc<HeldFd>, Errno> {
+        const MOMENTS: usize = 100;
+        self.with_room_in(MOMENTS, || self.holds.hold_counted(number, count.map(OpenCount::count)))
+    }
+
+    /// Has `hold` send the file of a request to the engine's threads. There is room for some
+    /// hundred on the way: with more, the driver or a worker takes them in, for which it waits a
+    /// tenth of a second at most.
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`](crate::hold::Holds::hold).
+    pub(crate) fn with_room<T>(&self, hold: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        const MOMENTS: usize = 10;
+        self.with_room_in(MOMENTS, hold)
+    }
+
+    /// The same, for so many moments of ten milliseconds at most.
+    fn with_room_in<T>(
+        &self,
+        moments: usize,
+        mut hold: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        for _ in 0..moments {
+            match hold() {
+                Err(Errno::AGAIN) => self.await_receiver(),
+                held => return held,
+            }
+        }
+        hold()
+    }
+
+    /// Waits for a moment until the engine's threads have taken in files in flight.
+    pub(crate) fn await_receiver(&self) {
+        self.holds.wait_for_room(|| self.rouse());
+    }
+
+    /// Wakes a thread of the engine that takes in files in flight, and closes those given up.
+    fn rouse(&self) {
+        match &self.driver {
+            Some(driver) => driver.wake(),
+            None => self.workers().wake(),
+        }
+    }
+
+    /// Brings a descriptor of the application's table into the engine's, too; `count` counts it in
+    /// each of the two.
+    pub(crate) fn in_both_tables(
+        &self,
+        here: Fd,
+        count: Option<&Arc<OpenCount>>,
+    ) -> Result<Arc<BothTables>, Errno> {
+        let there = self.hold_for_good(here.raw(), count)?;
+        let counted = count.map(OpenCount::count);
+        Ok(Arc::new(BothTables::new(here, counted, there, self.deferred.clone())))
+    }
+
+    /// Leaves something to be dropped on a thread of the application: its descriptors are in the
+    /// application's table.
+    pub(crate) fn defer_drop(&self, value: impl Send + 'static) {
+        self.deferred.put(Box::new(value));
+    }
+
+    /// Drops what was deferred; on a thread of the application.
+    pub fn drop_deferred(&self) {
+        drop(self.deferred.take());
+    }
+
+    /// Waits until the descriptors are closed in both tables, or used again; a second at most. For
+    /// a thread of the application that has given up its own reference to them.
+    pub(crate) fn wait_until_closed(self: &Arc<Self>, count: &OpenCount) {
+        let until = Deadline::after_ns(CLOSE_NS);
+        loop {
+            let seen = count.news();
+            self.drop_deferred();
+            if count.is_settled() || until.has_passed() {
+                return;
+            }
+            self.holds.close_soon(|| self.rouse());
+            if !self.turn_for_sleeper() {
+                count.wait(seen, until.min(Deadline::after_ns(MOMENT_NS)));
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Descriptors that are counted: a close waits until the last of them is closed.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, SeqCst},
+};
+use nowait_sys::{futex, time::Deadline};
+use std::sync::Arc;
+
+/// How many handles use a file in some way, and how many descriptors the engine has open for that.
+#[derive(Debug, Default)]
+pub(crate) struct OpenCount {
+    handles: AtomicU32,
+    descriptors: AtomicU32,
+    /// Changes with what a close may wait for.
+    news: AtomicU32,
+}
+
+impl OpenCount {
+    /// Counts a handle.
+    pub(crate) fn enter(&self) {
+        self.handles.fetch_add(1, AcqRel);
+        self.tell();
+    }
+
+    /// Ends a handle; true: it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        self.handles.fetch_sub(1, AcqRel) == 1
+    }
+
+    /// Returns `true` if no handle is left.
+    pub(crate) fn has_no_handle(&self) -> bool {
+        self.handles.load(Acquire) == 0
+    }
+
+    /// Counts a descriptor until what is returned goes.
+    pub(crate) fn count(self: &Arc<Self>) -> Counted {
+        self.descriptors.fetch_add(1, AcqRel);
+        Counted(self.clone())
+    }
+
+    /// Returns `true` if a close has nothing to wait for: no descriptor is open, or another handle
+    /// uses them.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.descriptors.load(Acquire) == 0 || !self.has_no_handle()
+    }
+
+    /// Ends the waits of closes, which look again.
+    pub(crate) fn tell(&self) {
+        self.news.fetch_add(1, SeqCst);
+        futex::wake(&self.news, u32::MAX);
+    }
+
+    /// Returns what [`OpenCount::wait`] compares: to be read before the look.
+    pub(crate) fn news(&self) -> u32 {
+        self.news.load(SeqCst)
+    }
+
+    /// Sleeps unless there has been news since `seen`, until there is or `deadline` has passed.
+    pub(crate) fn wait(&self, seen: u32, deadline: Deadline) {
+        let _ = futex::wait(&self.news, seen, deadline);
+    }
+}
+
+/// A descriptor that is counted until this goes: after it is closed.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<OpenCount>);
+
+impl Counted {
+    /// Returns the count that it is part of.
+    pub(super) fn all(&self) -> Arc<OpenCount> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.descriptors.fetch_sub(1, AcqRel);
+        self.0.tell();
+    }
+}
