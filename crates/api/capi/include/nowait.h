@@ -504,7 +504,7 @@ void nowait_queue_destroy(nowait_queue *queue);
  *
  * Returns how many were accepted. Each of these ends in exactly one completion, whatever becomes of
  * it, and its buffer is lent until then. The first that cannot be accepted ends the call, and
- * nothing was started of it and those behind it; submit them again.
+ * nothing was started of it, of its chain, and of those behind it; submit them again.
  *
  * Requests end in any order. Those that overlap on one buffered file, at least one of them a
  * write, take effect in the order in which they were submitted.

@@ -82,7 +82,8 @@ pub unsafe extern "C" fn nowait_submit(
     result as c_int
 }
 
-/// Puts requests into the queue up to the first that cannot be accepted; returns how many.
+/// Puts requests into the queue up to the first that cannot be accepted, or the chain that has it;
+/// returns how many.
 ///
 /// # Safety
 /// Files and memory are as the header asks for them.
@@ -91,17 +92,24 @@ unsafe fn prepare_all(
     queue: &mut nowait::Queue<u64, BorrowedMemory>,
     nowait: &Nowait,
 ) -> Result<usize, Failure> {
-    let mut before = None;
+    let mut chain = Vec::new();
     for (index, request) in requests.iter().enumerate() {
-        let accepted = match before {
-            None => check_room(&requests[index..], queue),
-            Some(_) => Ok(()), // with its chain
+        let accepted = match chain.is_empty() {
+            true => check_room(&requests[index..], queue),
+            false => Ok(()), // with its chain
         };
+        let before = chain.last().copied();
         // SAFETY: promised above.
         match accepted.and_then(|()| unsafe { request.prepare(queue, nowait, before) }) {
-            Ok(id) => before = request.is_linked().then_some(id),
-            Err(failure) if index == 0 => return Err(failure),
-            Err(_) => return Ok(index),
+            Ok(id) if request.is_linked() => chain.push(id),
+            Ok(_) => chain.clear(),
+            Err(failure) => {
+                let first = index - chain.len();
+                for id in chain.into_iter().rev() {
+                    queue.take_back(id);
+                }
+                return if first == 0 { Err(failure) } else { Ok(first) };
+            }
         }
     }
     Ok(requests.len())

@@ -548,6 +548,33 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
     });
 }
 
+/// A chain is taken as a whole, or not at all.
+#[test]
+fn a_chain_with_a_malformed_request_is_refused_as_a_whole() {
+    everywhere(|engine, folder, cache| {
+        let file = engine.open(&folder.join("file"), O_RDWR | O_CREAT, cache).unwrap();
+        let (queue, mut block) = (engine.queue(8), Block([8; BLOCK]));
+        let linked = |request: Request| Request { flags: LINK, ..request };
+        let mut write = |user| request(op::WRITE, file, &mut block.0, 0, user);
+        let malformed = Request { reserved: [1, 0], ..request(op::DATASYNC, file, &mut [], 0, 3) };
+        let (first, second) = (linked(write(1)), linked(write(2)));
+        assert_eq!(submit(queue, &[first, second, malformed]), negative(Errno::INVAL));
+        let sync = request(op::DATASYNC, file, &mut [], 0, 4);
+        assert_eq!(submit(queue, &[sync, first, second, malformed, sync]), 1);
+        let done = reap(queue, 8, 1, FOREVER);
+        assert_eq!(done.iter().map(|done| done.user_data).collect::<Vec<_>>(), [4]);
+        // SAFETY: ours, and not used again.
+        unsafe {
+            assert_eq!(nowait_queue_length(queue), 0, "nothing of the chain");
+            let mut size = 0;
+            assert_eq!(nowait_file_size(file, &raw mut size), 0);
+            assert_eq!(size, 0, "nor was it written");
+            nowait_queue_destroy(queue);
+            nowait_file_close(file);
+        }
+    });
+}
+
 #[test]
 fn a_part_of_a_file_is_made_durable_behind_the_writes_to_it() {
     everywhere(|engine, folder, cache| {
@@ -642,7 +669,9 @@ fn streams_move_what_is_there() {
         let mut write = request(op::WRITE_STREAM, null_mut(), &mut hello, 0, 2);
         write.fd = writer.as_raw_fd();
         let after = Request { flags: LINK, ..write };
-        assert_eq!(submit(queue, &[after, read]), 1, "streams do not begin after another");
+        let refused = submit(queue, &[after, read]);
+        assert_eq!(refused, negative(Errno::OPNOTSUPP), "streams do not begin after another");
+        assert_eq!(submit(queue, &[write]), 1);
         assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 5);
         assert_eq!(submit(queue, &[read]), 1);
         assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 5);

@@ -4,7 +4,7 @@ use crate::{Error, File, Nowait, align::Alignment};
 use nowait_file::UserHandle;
 use nowait_sys::{
     Errno,
-    file::{self, O_DIRECT, O_DSYNC, O_TRUNC},
+    file::{self, O_APPEND, O_DIRECT, O_DSYNC, O_TRUNC},
     mistake::{self, Mistake},
 };
 use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
@@ -115,7 +115,9 @@ impl OpenOptions {
 
     /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; those of the
     /// last call count. The access mode in them is ignored; O_TRUNC is as
-    /// [`OpenOptions::truncate`].
+    /// [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`] where
+    /// [`CacheMode::User`] was chosen: only the kernel knows where a file ends that several
+    /// programs append to.
     #[must_use]
     pub fn flags(mut self, flags: i32) -> OpenOptions {
         self.flags = flags;
@@ -138,13 +140,17 @@ impl OpenOptions {
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let mut flags = self.flags | if self.sync { O_DSYNC } else { 0 };
-        match self.cache {
+        let cache = match self.cache {
+            CacheMode::User if flags & O_APPEND != 0 => CacheMode::Host,
+            chosen => chosen,
+        };
+        match cache {
             CacheMode::User | CacheMode::Host => {}
             CacheMode::Direct => flags |= O_DIRECT,
         }
         let failed = |error: &_| {
             let error = Error::from_io(error, format!("open of {}", path.display()));
-            let direct = self.cache == CacheMode::Direct && error.errno() == Errno::INVAL;
+            let direct = cache == CacheMode::Direct && error.errno() == Errno::INVAL;
             if direct { error.because("this file system has no direct I/O") } else { error }
         };
         let truncates = self.truncate || flags & O_TRUNC != 0;
@@ -160,11 +166,11 @@ impl OpenOptions {
         let seen =
             file::stat(fd).and_then(|stat| Ok((nowait.engine().flags_of_kept(fd, &stat)?, stat)));
         let (flags, stat) = seen.map_err(|errno| failed(&errno_to_io(errno)))?;
-        let alignment = match self.cache {
+        let alignment = match cache {
             CacheMode::Direct => Some(Alignment::of(fd, self.access.read)),
             _ => None,
         };
-        let user = match self.cache {
+        let user = match cache {
             CacheMode::User => Some(self.open_cached(nowait, fd).map_err(|(errno, reason)| {
                 Error::new(errno, format!("open of {}", path.display())).because(reason)
             })?),

@@ -38,6 +38,7 @@ use nowait_sys::{
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
 };
 
@@ -267,15 +268,18 @@ impl<T, B> Queue<T, B> {
         // SAFETY: the request stays in the table, untouched, until its event has been taken: `pop`
         // is the only way out, and `drop` waits. The segments are made for this kind, exclusively
         // if it is a read.
-        match unsafe { request.command(segments) } {
-            Ok(command) => {
-                self.prepared.push((key, command));
-                Ok(RequestId(key))
-            }
-            Err(error) => match self.requests.remove(key) {
-                Some(request) => Err(Refused::of(request, error)),
-                None => unreachable!("just put in"),
-            },
+        let make = || unsafe { request.command(segments) };
+        // What a buffer or a source says of itself is the caller's code.
+        let made = catch_unwind(AssertUnwindSafe(make));
+        if let Ok(Ok(command)) = made {
+            self.prepared.push((key, command));
+            return Ok(RequestId(key));
+        }
+        let Some(request) = self.requests.remove(key) else { unreachable!("just put in") };
+        match made {
+            Ok(Err(error)) => Err(Refused::of(request, error)),
+            Err(panic) => resume_unwind(panic),
+            Ok(Ok(_)) => unreachable!("returned above"),
         }
     }
 

@@ -14,6 +14,7 @@ use std::{
 
 const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
 const BLOCKS: usize = 4;
+const O_APPEND: i32 = 0o2000;
 
 /// When something is seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -229,6 +230,25 @@ fn what_others_wrote_is_never_taken_for_seen() {
                 world.file.sync_data().unwrap();
                 assert_eq!(another_process(&world), [1, 2, 1, last], "{name}, {mode:?}");
             }
+        }
+    });
+}
+
+/// Only the kernel knows the end of a file to which several programs append.
+#[test]
+fn what_two_programs_append_is_all_there() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for mode in [CacheMode::User, CacheMode::Host] {
+            let path = folder.path().join(format!("log {mode:?}"));
+            let append = all().flags(O_APPEND).cache(mode).open(nowait, &path).unwrap();
+            let other = format!("printf b >> '{}'", path.display());
+            for _ in 0..10 {
+                append.write_all_at(b"a", 0).unwrap();
+                assert!(Command::new("sh").args(["-c", &other]).status().unwrap().success());
+            }
+            append.close().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "ab".repeat(10), "{mode:?}");
         }
     });
 }

@@ -9,6 +9,8 @@ use nowait::{
 use proptest::prelude::*;
 use std::{
     io::Write,
+    os::fd::{AsFd, BorrowedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -52,6 +54,46 @@ fn a_cancelled_request_comes_back_with_ecanceled_once() {
         assert_eq!(all, [0, 1, 2].map(|tag| (tag, Err(Errno::CANCELED))));
         assert!(!queue.cancel(poll), "an old name finds nothing");
         assert_eq!(file.size().unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_request_that_was_not_submitted_can_be_taken_back_with_its_buffer() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = open(nowait, mode, &folder.path().join("file"));
+        let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(2).unwrap();
+        let write = queue.write(&file, filled(BLOCK, 1), 0, 1).unwrap();
+        let sync = queue.sync_data(&file, 2).unwrap();
+        queue.link(write, sync).unwrap();
+        let (tag, buffers) = queue.take_back(write).unwrap();
+        assert_eq!((tag, buffers.one().unwrap().len()), (1, BLOCK));
+        assert!(queue.take_back(write).is_none() && !queue.is_full());
+        queue.submit();
+        assert!(queue.take_back(sync).is_none(), "submitted");
+        assert_eq!(ends(&mut queue), [(2, Err(Errno::CANCELED))], "what was to follow");
+        assert_eq!(file.size().unwrap(), 0);
+    });
+}
+
+/// A source whose descriptor cannot be had.
+struct Broken;
+
+impl AsFd for Broken {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        std::panic::resume_unwind(Box::new("broken"))
+    }
+}
+
+#[test]
+fn a_source_that_panics_takes_no_place_in_the_queue() {
+    everywhere(|nowait, _| {
+        let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(1).unwrap();
+        for _ in 0..3 {
+            let prepare = || queue.poll(Broken, POLL_IN, 0).is_ok();
+            assert!(catch_unwind(AssertUnwindSafe(prepare)).is_err());
+            assert!(queue.is_empty());
+        }
     });
 }
 

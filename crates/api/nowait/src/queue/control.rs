@@ -76,6 +76,20 @@ impl<T, B> Queue<T, B> {
         self.context.cancel(key).is_ok()
     }
 
+    /// Takes a request back that is not submitted yet, with its tag and its memory: it never was in
+    /// the queue. What was to begin after it ends with `ECANCELED`. `None`: it was submitted, or is
+    /// over.
+    pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
+        let RequestId(key) = id;
+        let place = self.prepared.iter().position(|(other, _)| *other == key)?;
+        self.prepared.remove(place);
+        self.control.limited.retain(|other| *other != key);
+        if let Some(end) = self.control.links.remove(&key).and_then(|links| links.end) {
+            end.end(Err(Errno::CANCELED));
+        }
+        self.requests.remove(key).map(|request| (request.tag, request.buffers))
+    }
+
     /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at all.
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
