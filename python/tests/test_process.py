@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 
@@ -214,6 +215,76 @@ def test_at_exit_appends_keep_their_order(disk: pathlib.Path) -> None:
     ended = python(APPEND, str(disk / "file"), **workers)
     assert ended.returncode == 0, ended.stderr
     assert (disk / "file").read_bytes() == b"1" * 100_000 + b"2"
+
+
+WAITS_FOR_NOBODY = """
+import asyncio, os, sys, nowait
+fifo = sys.argv[1] + ".fifo"
+os.mkfifo(fifo)
+
+async def main():
+    # More of them than helper threads there are at first.
+    waits = [nowait.read_bytes(fifo) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    await nowait.write_bytes(sys.argv[1], b"beside")
+
+asyncio.run(main())
+print("over", flush=True)
+"""
+
+
+def test_the_exit_does_not_wait_for_a_fifo_that_nobody_opens(disk: pathlib.Path) -> None:
+    ended = python(WAITS_FOR_NOBODY, str(disk / "file"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "over\n", "")
+    assert (disk / "file").read_bytes() == b"beside"
+
+
+INTERRUPTED = """
+import asyncio, os, signal, sys, threading, time, nowait
+fifo = sys.argv[1] + ".fifo"
+os.mkfifo(fifo)
+
+def interrupt():
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGINT)
+
+async def main():
+    # A write is waited for, and this one has no reader.
+    global never
+    never = nowait.write_bytes(fifo, b"never")
+    await asyncio.sleep(0.05)
+
+asyncio.run(main())
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+
+
+def test_the_exit_hears_an_interrupt(disk: pathlib.Path) -> None:
+    ended = python(INTERRUPTED, str(disk / "file"))
+    assert "KeyboardInterrupt" in ended.stderr, ended.stderr
+
+
+APPENDER = """
+import asyncio, sys, nowait
+
+async def main():
+    async with nowait.open(sys.argv[1], "ab", cache=sys.argv[2]) as file:
+        for line in range(300):
+            await file.write(b"%07d\\n" % line)
+            await file.flush()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("cache", ["user", "host"])
+def test_two_processes_append_to_one_file(disk: pathlib.Path, cache: str) -> None:
+    path = disk / "log"
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(lambda _: python(APPENDER, str(path), cache), range(2)))
+    assert [end.returncode for end in ended] == [0, 0], ended
+    lines = sorted(path.read_bytes().splitlines())
+    assert lines == sorted([b"%07d" % line for line in range(300)] * 2)
 
 
 CONTAINER = os.environ.get("NOWAIT_SECCOMP_RUN")

@@ -61,6 +61,42 @@ def test_an_atomic_write_keeps_permissions_and_links(disk: pathlib.Path, run: Ru
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_an_atomic_write_goes_to_names_of_any_length_and_behind_links(
+    disk: pathlib.Path, run: Run
+) -> None:
+    longest, link = disk / ("n" * 255), disk / "link"
+    link.symlink_to("target")
+
+    async def main() -> None:
+        await nowait.write_bytes(longest, b"long", atomic=True)
+        await nowait.write_bytes(link, b"new", atomic=True)
+        link.unlink()
+        link.symlink_to("link")
+        with pytest.raises(OSError) as loop:
+            await nowait.write_bytes(link, b"never", atomic=True)
+        assert loop.value.errno == errno.ELOOP
+
+    run(main())
+    assert longest.read_bytes() == b"long"
+    assert (disk / "target").read_bytes() == b"new", "what the link named was not there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_an_atomic_write_keeps_the_owner(disk: pathlib.Path, run: Run) -> None:
+    path = disk / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o4750)
+    os.chown(path, 1234, 4321)
+    path.chmod(0o4750)
+
+    async def main() -> None:
+        await nowait.write_bytes(path, b"new", atomic=True)
+
+    run(main())
+    status = path.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (1234, 4321, 0o4750)
+
+
 def test_a_failed_atomic_write_leaves_the_old_file(disk: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         (disk / "folder").mkdir()

@@ -19,8 +19,13 @@ use std::{
     sync::Arc,
 };
 
-/// Calls that block at the same time; more wait.
+/// Threads for calls that return; more calls wait.
 const THREADS_MAX: usize = 8;
+/// Threads if calls do not return: of a device that hangs, of a FIFO without another end. They
+/// must not keep those of other files waiting.
+const STUCK_MAX: usize = 256;
+/// How long a call waits for a thread before all of them are taken to be stuck.
+const STUCK: Duration = Duration::from_millis(10);
 /// How long a thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -32,6 +37,8 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
+    /// What the relief sleeps on.
+    relief: Condvar,
 }
 
 #[derive(Default)]
@@ -40,6 +47,25 @@ struct State {
     threads: usize,
     idle: usize,
     closed: bool,
+    /// How many jobs were begun.
+    begun: u64,
+    /// A thread waits to see whether the others are stuck.
+    has_relief: bool,
+}
+
+impl State {
+    fn take_job(&mut self) -> Option<Job> {
+        self.begun += u64::from(!self.jobs.is_empty());
+        self.jobs.pop_front()
+    }
+
+    /// Tells whether a relief is to be started now: jobs wait, and there may be no other thread.
+    fn calls_relief(&mut self) -> bool {
+        let calls = !self.jobs.is_empty()
+            && self.idle == 0
+            && (THREADS_MAX..STUCK_MAX).contains(&self.threads);
+        calls && !core::mem::replace(&mut self.has_relief, true)
+    }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -91,12 +117,16 @@ impl Calls {
             }
             let mut state = self.0.state.lock();
             state.threads -= 1;
-            let job = if alone { state.jobs.pop_front() } else { None };
+            let job = if alone { state.take_job() } else { None };
             drop(state);
             job.into_iter().for_each(|job| job());
             return;
         }
+        let calls_relief = state.calls_relief();
         drop(state);
+        if calls_relief {
+            self.0.start_relief();
+        }
         self.0.news.notify_one();
     }
 }
@@ -107,11 +137,40 @@ impl Shared {
         OwnThread::spawn("nowait-calls", 256 << 10, move || shared.run()).is_ok()
     }
 
-    fn run(&self) {
+    fn start_relief(self: &Arc<Shared>) {
+        let shared = self.clone();
+        if OwnThread::spawn("nowait-calls", 256 << 10, move || shared.relieve()).is_err() {
+            self.state.lock().has_relief = false;
+        }
+    }
+
+    /// Takes calls itself if no other thread does so for a while.
+    fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            let begun = state.begun;
+            self.relief.wait_for(&mut state, STUCK);
+            if state.jobs.is_empty() || state.begun == begun {
+                break;
+            }
+        }
+        state.has_relief = false;
+        if !state.jobs.is_empty() {
+            state.threads += 1;
+            drop(state);
+            self.run();
+        }
+    }
+
+    fn run(self: &Arc<Shared>) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.take_job() {
+                let calls_relief = state.calls_relief();
                 drop(state);
+                if calls_relief {
+                    self.start_relief();
+                }
                 job();
                 state = self.state.lock();
                 continue;
@@ -197,6 +256,23 @@ mod tests {
         let started: Vec<_> = (0..100).map(|number| calls.start(move || number)).collect();
         let sum: usize = started.into_iter().map(block_on).sum();
         assert_eq!(sum, 99 * 100 / 2);
+    }
+
+    #[test]
+    fn calls_that_do_not_return_keep_no_other_waiting() {
+        let calls = Calls::default();
+        let end = Arc::new(Barrier::new(3 * THREADS_MAX + 1));
+        let stuck: Vec<_> = (0..3 * THREADS_MAX)
+            .map(|_| {
+                let end = end.clone();
+                calls.start(move || {
+                    end.wait();
+                })
+            })
+            .collect();
+        assert_eq!(block_on(calls.start(|| 7)), 7);
+        end.wait();
+        stuck.into_iter().for_each(block_on);
     }
 
     #[test]

@@ -39,7 +39,8 @@ enum State {
     /// Bytes that were read and not given out.
     Idle(Vec<u8>, Range<usize>),
     Reading(Transfer<Vec<u8>>),
-    Writing(Transfer<Vec<u8>>),
+    /// And where it began: the position goes back to what was written if it fails.
+    Writing(Transfer<Vec<u8>>, u64),
     /// Where to, from the end of the file.
     Seeking(Size, i64),
 }
@@ -75,8 +76,9 @@ impl Cursor {
                 let (result, buffer) = ready!(Pin::new(read).poll(cx));
                 (result.map_err(io::Error::from), buffer)
             }
-            State::Writing(write) => {
+            State::Writing(write, start) => {
                 let (result, buffer) = ready!(Pin::new(write).poll(cx));
+                self.position = *start + written(&result);
                 (whole(result, buffer.len()).map(|()| 0), buffer)
             }
             // Its future is gone.
@@ -128,20 +130,23 @@ impl Cursor {
         buffer.extend_from_slice(&bytes[..count]);
         let mut write = self.file.write_at(buffer, self.position);
         match Pin::new(&mut write).poll(cx) {
-            Poll::Pending => self.state = State::Writing(write),
+            Poll::Pending => {
+                self.state = State::Writing(write, self.position);
+                self.position += count as u64;
+            }
             Poll::Ready((result, buffer)) => {
                 self.state = State::Idle(buffer, 0..0);
+                self.position += written(&result);
                 whole(result, count)?;
             }
         }
-        self.position += count as u64;
         Poll::Ready(Ok(count))
     }
 
     /// Waits for the write that is in flight.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
-            State::Writing(_) => self.poll_idle(cx),
+            State::Writing(..) => self.poll_idle(cx),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -177,6 +182,10 @@ impl State {
     const IDLE: State = State::Idle(Vec::new(), 0..0);
 }
 
+fn written(result: &Result<usize, Error>) -> u64 {
+    result.as_ref().map_or(0, |count| *count as u64)
+}
+
 /// Makes a write that was short into an error.
 fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
     match result {
@@ -192,7 +201,7 @@ fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
 impl Drop for Cursor {
     /// A write that was reported as taken goes on.
     fn drop(&mut self) {
-        if let State::Writing(write) = mem::replace(&mut self.state, State::IDLE) {
+        if let State::Writing(write, _) = mem::replace(&mut self.state, State::IDLE) {
             write.detach();
         }
     }

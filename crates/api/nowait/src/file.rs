@@ -1,6 +1,8 @@
 //! Open files, and requests on them that block.
 
-use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use crate::{
+    CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access, report,
+};
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
 use nowait_file::{
@@ -451,8 +453,10 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
-    /// Closes this handle. If it is the last of the open file, what is only in the page cache of
-    /// nowait is written first, which blocks. Dropping the handle does the same and tells nothing.
+    /// Closes this handle. If it is the last of the open file, or the last that may write it, what
+    /// is only in the page cache of nowait is written first, which blocks; and the engine has
+    /// closed what it had open for it. Dropping the handle does the same, and says an error on the
+    /// standard error.
     ///
     /// # Errors
     /// The error of writing cached data to the file, in this call or before; that data is lost.
@@ -548,9 +552,11 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Errors stay with the callers of [`File::close`], and of syncs.
+    /// Says on the standard error what [`File::close`] would have returned.
     fn drop(&mut self) {
-        let _ = self.end();
+        if let Err(errno) = self.end() {
+            report::tell_lost(&self.path, errno);
+        }
     }
 }
 

@@ -2,9 +2,11 @@
 
 use crate::options::ReportTo;
 use nowait_file::{Context, Engine};
+use nowait_sys::Errno;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 /// The schema number of the JSON form.
 const SCHEMA: u32 = 1;
@@ -68,6 +70,13 @@ pub(crate) fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
         let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
     }
+}
+
+/// Says on the standard error what a close could not write that returns no error.
+pub(crate) fn tell_lost(path: &Path, errno: Errno) {
+    let error = std::io::Error::from_raw_os_error(errno.raw());
+    let line = format!("nowait: {}: {error}: what was written is lost\n", path.display());
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Reports on a process: the engine's backend and each context.

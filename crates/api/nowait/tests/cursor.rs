@@ -96,6 +96,7 @@ fn an_error_of_a_write_is_told_by_the_next_call() {
             cursor.flush().await
         });
         assert!(outcome.unwrap_err().to_string().contains("not open for writing"));
+        assert_eq!(cursor.position(), 0, "nothing was written");
     });
 }
 

@@ -565,7 +565,7 @@ mod tests {
         if let Some(said) = said_in_child(NAME) {
             let lines: Vec<_> = said.lines().filter(|it| it.starts_with("nowait:")).collect();
             assert_eq!(lines.len(), 2, "{said}");
-            assert!(lines[0].starts_with("nowait: a thread failed in a test: first: "), "{said}");
+            assert_eq!(lines[0], "nowait: a thread failed in a test: first", "{said}");
             assert_eq!(lines[1], "nowait: a thread failed 0 times since");
             return;
         }

@@ -90,7 +90,7 @@ impl RawFile {
         let process = ProcessEngine::get()?;
         let options = options(how, cache_mode(cache, process)?).mode(permissions);
         let (nowait, shared) = (process.nowait.clone(), slf.get().0.clone());
-        ThreadQueue::call(py, move || {
+        ThreadQueue::ask(py, move || {
             let opened = options.open(&nowait, &path);
             // Not called if the operation was cancelled: then the file is closed with it.
             move |_: Python<'_>| -> Outcome {
@@ -186,7 +186,7 @@ impl RawFile {
             _ => return Err(PyValueError::new_err(format!("unknown advice {advice:?}"))),
         };
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
-        ThreadQueue::call(py, move || {
+        ThreadQueue::ask(py, move || {
             let advised = file.advise(offset..end, advice);
             move |py: Python<'_>| -> Outcome { Ok(advised.map(|()| py.None())?) }
         })
@@ -195,7 +195,7 @@ impl RawFile {
     /// Returns the size in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let file = self.file()?;
-        ThreadQueue::call(py, move || {
+        ThreadQueue::ask(py, move || {
             let size = file.size();
             move |py: Python<'_>| -> Outcome { Ok(number(py, size? as usize)) }
         })

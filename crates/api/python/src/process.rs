@@ -13,6 +13,7 @@ use core::{
         AtomicPtr,
         Ordering::{AcqRel, Acquire, Release},
     },
+    time::Duration,
 };
 use nowait::{BackendChoice, Limits, Nowait, Options};
 use nowait_sys::mutex::{Condvar, Mutex};
@@ -28,7 +29,7 @@ pub(crate) struct ProcessEngine {
     user_cache: bool,
     queues: Mutex<Queues>,
     files: Mutex<Vec<Weak<Handle>>>,
-    /// Calls on helper threads.
+    /// Calls on helper threads that the exit waits for.
     aside: Mutex<usize>,
     none_aside: Condvar,
 }
@@ -140,11 +141,27 @@ impl ProcessEngine {
         });
     }
 
-    fn wait_for_calls(&self) {
-        let mut aside = self.aside.lock();
-        while *aside > 0 {
-            self.none_aside.wait(&mut aside);
+    /// The same, for what the exit does not wait for: it changes nothing.
+    pub(crate) fn ask_aside(&self, work: impl FnOnce() + Send + 'static) {
+        self.nowait.run_aside(work);
+    }
+
+    /// Waits for the calls that [`ProcessEngine::run_aside`] has begun.
+    ///
+    /// # Errors
+    /// What a handler of a signal raises meanwhile.
+    fn wait_for_calls(&self, py: Python<'_>) -> PyResult<()> {
+        let is_over = || {
+            let mut aside = self.aside.lock();
+            if *aside > 0 {
+                self.none_aside.wait_for(&mut aside, LOOK);
+            }
+            *aside == 0
+        };
+        while !py.detach(is_over) {
+            py.check_signals()?;
         }
+        Ok(())
     }
 }
 
@@ -213,19 +230,22 @@ pub(crate) fn in_flight(py: Python<'_>) -> PyResult<(usize, u64, usize)> {
     ThreadQueue::load(py)
 }
 
-/// Waits for everything in flight, and writes back what open files have cached: for the exit.
+/// How long a wait at the exit lasts before it looks for signals.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits for everything in flight that changes something, and writes back what open files have
+/// cached: for the exit. Ends early if a handler of a signal raises, as for Ctrl-C.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
     let Some(process) = ProcessEngine::known() else { return Ok(()) };
-    py.detach(|| process.wait_for_calls());
+    process.wait_for_calls(py)?;
     let queues = process.queues.lock().all.clone();
     queues.iter().try_for_each(|queue| queue.drain(py))?;
-    py.detach(|| {
-        let files: Vec<_> = process.files.lock().drain(..).collect();
-        files.iter().filter_map(Weak::upgrade).for_each(|file| drop(file.take()));
-        process.wait_for_calls();
-    });
-    Ok(())
+    let files: Vec<_> = process.files.lock().drain(..).collect();
+    for file in files.iter().filter_map(Weak::upgrade) {
+        process.run_aside(move || drop(file.take()));
+    }
+    process.wait_for_calls(py)
 }
 
 /// Returns the name of the backend in use, why it is, and the default cache mode.

@@ -137,9 +137,9 @@ impl<T> Requests<T> {
         self.queue.event_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// Waits until nothing is in flight.
-    pub(crate) fn wait_for_all(&mut self) -> Result<usize, Error> {
-        self.queue.wait(usize::MAX, None)
+    /// Waits until nothing is in flight, or for so long.
+    pub(crate) fn wait_for_all(&mut self, at_most: Duration) -> Result<usize, Error> {
+        self.queue.wait(usize::MAX, Some(at_most))
     }
 
     /// Makes a read that finds all it asks for without waiting, and none in line before it; gives

@@ -9,7 +9,7 @@ use crate::{
     error::Failure,
     event_loop::{Running, running},
     operation::{Operation, Outcome},
-    process::ProcessEngine,
+    process::{LOOK, ProcessEngine},
     requests::{Action, DEPTH, Destination, Ended, Requests},
 };
 use core::{
@@ -250,12 +250,34 @@ impl ThreadQueue {
     where
         F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
     {
+        ThreadQueue::begin_call(py, work, |process, work| process.run_aside(work))
+    }
+
+    /// The same, for a call that changes nothing: the exit does not wait for it.
+    pub(crate) fn ask<F>(
+        py: Python<'_>,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> PyResult<Py<Operation>>
+    where
+        F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+    {
+        ThreadQueue::begin_call(py, work, |process, work| process.ask_aside(work))
+    }
+
+    fn begin_call<F>(
+        py: Python<'_>,
+        work: impl FnOnce() -> F + Send + 'static,
+        run: impl FnOnce(&'static ProcessEngine, Box<dyn FnOnce() + Send>),
+    ) -> PyResult<Py<Operation>>
+    where
+        F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+    {
         let running = running(py)?;
         let own = ThreadQueue::of_this_thread()?;
         own.watch(&running)?;
         let operation = Operation::pending(py, running)?;
         let (of, process) = (operation.clone_ref(py), own.process);
-        process.run_aside(move || {
+        let call = move || {
             if of.get().is_over() {
                 return; // cancelled before its turn: what it holds is dropped here
             }
@@ -267,7 +289,8 @@ impl ThreadQueue {
                     Err(_) => Err(Failure::Runtime("a call of nowait panicked")),
                 }),
             );
-        });
+        };
+        run(process, Box::new(call));
         Ok(operation)
     }
 
@@ -378,9 +401,10 @@ impl ThreadQueue {
         loop {
             let waited = py.detach(|| {
                 let mut requests = self.requests.lock();
-                requests.wait_for_all()
+                requests.wait_for_all(LOOK)
             });
             waited.map_err(|error| Failure::from(error).exception())?;
+            py.check_signals()?;
             self.reap(py)?;
             if self.requests.lock().is_empty() {
                 return Ok(());

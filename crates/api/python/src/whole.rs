@@ -17,7 +17,7 @@ use pyo3::{prelude::*, types::PyBytes};
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, fchown},
     path::{Path, PathBuf},
     slice,
 };
@@ -28,7 +28,7 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
     if let Some(bytes) = small::read_at_once(py, &path) {
         return Operation::over(py, Ok(bytes));
     }
-    ThreadQueue::call(py, move || {
+    ThreadQueue::ask(py, move || {
         let read = small::read_and_learn(&path);
         move |py: Python<'_>| -> Outcome {
             let bytes = read.map_err(|error| Failure::of_io(&error, path))?;
@@ -40,7 +40,8 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
 /// Writes a file that is new, or takes the place of all that was in it; returns how many bytes.
 ///
 /// `atomic`: another file, which is durable, takes the name in one step; until then, and after a
-/// crash, the old content is there.
+/// crash, the old content is there. It gets the permissions and the owner of the old one: `EPERM`
+/// if the caller may not give it that owner.
 #[pyfunction]
 pub(crate) fn write_whole(
     py: Python<'_>,
@@ -89,13 +90,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// Writes `bytes` to a file beside `path`, makes it durable, and gives it the name.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Through a link, as a write in place would go.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let permissions = fs::metadata(path).map(|metadata| metadata.permissions()).ok();
-    let (beside, mut file) = new_file_beside(path)?;
+    let path = &behind_links(path)?;
+    let old = fs::metadata(path).ok();
+    // Until it has the permissions of the old one, only its owner may read it.
+    let (beside, mut file) = new_file_beside(path, if old.is_some() { 0o600 } else { 0o666 })?;
     let written = file
         .write_all(bytes)
-        .and_then(|()| permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions)))
+        .and_then(|()| old.map_or(Ok(()), |old| take_after(&file, &old)))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
     if let Err(error) = written {
@@ -107,18 +108,41 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Makes a file with a name that no other has, in the folder of `path`.
-fn new_file_beside(path: &Path) -> io::Result<(PathBuf, fs::File)> {
+/// Follows symbolic links, as a write in place would: also to where nothing is yet.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    // As many as the kernel follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::from_raw_os_error(TOO_MANY_LINKS))
+}
+
+/// Gives a new file the owner and the permissions of the one that it takes the place of.
+fn take_after(file: &fs::File, old: &fs::Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        fchown(file, Some(old.uid()), Some(old.gid()))?;
+    }
+    // After that: a change of the owner takes bits away.
+    file.set_permissions(old.permissions())
+}
+
+/// Makes a file with a name that no other has, in the folder of `path`. Its name does not tell
+/// that of the other, which may be as long as names can be.
+fn new_file_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
-    let Some(name) = path.file_name() else {
+    if path.file_name().is_none() {
         return Err(io::Error::from_raw_os_error(IS_A_FOLDER));
-    };
+    }
     loop {
-        let mut other = std::ffi::OsString::from(".");
-        other.push(name);
-        other.push(format!(".{}-{}.new", std::process::id(), MADE.fetch_add(1, Relaxed)));
-        let other = path.with_file_name(other);
-        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&other) {
+        let made = MADE.fetch_add(1, Relaxed);
+        let other = path.with_file_name(format!(".nowait-{}-{made}.new", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&other) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return opened.map(|file| (other, file)),
         }
@@ -127,3 +151,5 @@ fn new_file_beside(path: &Path) -> io::Result<(PathBuf, fs::File)> {
 
 /// EISDIR.
 const IS_A_FOLDER: i32 = 21;
+/// ELOOP.
+const TOO_MANY_LINKS: i32 = 40;

@@ -43,7 +43,7 @@ impl Failures {
         let text = cause.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
         let text = text.unwrap_or("no message");
-        let line = format!("a thread failed {doing}: {text}: its request ended with EIO");
+        let line = format!("a thread failed {doing}: {text}");
         *self.line.lock() = Some(line);
         self.is_untold.store(true, Relaxed);
     }
@@ -61,7 +61,7 @@ impl Failures {
 
     /// Runs an iteration; one that fails ends its request.
     pub(crate) fn iteration(&self, iteration: impl FnOnce() -> Step) -> Step {
-        let step = self.caught("in an iteration", iteration);
+        let step = self.caught("in an iteration, whose request ended with EIO", iteration);
         step.unwrap_or(Step::Done(Err(Errno::IO)))
     }
 }
