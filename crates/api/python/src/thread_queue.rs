@@ -250,7 +250,7 @@ impl ThreadQueue {
     where
         F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
     {
-        ThreadQueue::begin_call(py, work, |process, work| process.run_aside(work))
+        ThreadQueue::begin_call(py, work, ProcessEngine::run_aside)
     }
 
     /// The same, for a call that changes nothing: the exit does not wait for it.
@@ -261,7 +261,7 @@ impl ThreadQueue {
     where
         F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
     {
-        ThreadQueue::begin_call(py, work, |process, work| process.ask_aside(work))
+        ThreadQueue::begin_call(py, work, ProcessEngine::ask_aside)
     }
 
     fn begin_call<F>(

@@ -145,6 +145,7 @@ impl CachedFile {
     /// Reads folios that the caller has locked, in ascending order: one bio for each run of
     /// adjoining ones. What lies behind the end of the file needs none, and is zero.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
+        self.mapping.begin_reads(ids);
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::kick);

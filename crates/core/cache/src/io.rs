@@ -229,6 +229,7 @@ impl CacheIo {
             }
             // What came before the error is there.
             let filled = if end <= valid { Ok(()) } else { result };
+            self.file.mapping().end_read(piece.id);
             self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
             from = end;
@@ -273,7 +274,10 @@ impl CacheIo {
         }
         for piece in &self.pieces[self.released..] {
             match self.kind {
-                Kind::Fill => file.mapping().filled(piece.id, failed, woken),
+                Kind::Fill => {
+                    file.mapping().end_read(piece.id);
+                    file.mapping().filled(piece.id, failed, woken);
+                }
                 _ if file.mapping().written(piece.id, piece.pages(), failed, woken) => {}
                 _ => file.flush.lost(Errno::IO),
             }

@@ -89,6 +89,23 @@ impl Mapping {
         self.counts().must_wait(self.cache.frames.total())
     }
 
+    /// Returns `true` if a reader waits until less is being read from the device (`share.rs`).
+    #[inline]
+    pub(crate) fn must_wait_to_read(&self) -> bool {
+        self.counts().must_wait_to_read(self.cache.frames.total())
+    }
+
+    /// Counts folios that are read to from now on.
+    pub(crate) fn begin_reads(&self, ids: &[FolioId]) {
+        let pages = ids.iter().map(|id| self.cache.frames.folio(*id).pages()).sum();
+        self.counts().reads(pages);
+    }
+
+    /// Counts a folio that was read to, or not, before it is released.
+    pub(crate) fn end_read(&self, id: FolioId) {
+        self.counts().has_read(self.cache.frames.folio(id).pages());
+    }
+
     /// Returns the cache whose memory it uses.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache

@@ -58,7 +58,8 @@ pub(crate) fn with_frames(
 }
 
 /// Creates the missing pages from `from` to before `end` and reads them: at once, if frames for
-/// all can be had without waiting. Fails as [`with_frames`].
+/// all can be had without waiting, and the device has its share not yet. Fails as
+/// [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
@@ -66,6 +67,12 @@ pub(crate) fn read_missing(
     plug: &mut Vec<Bio>,
     make: &dyn Fn() -> WaitEntry,
 ) -> Result<Attempt, Errno> {
+    let (cache, mapping) = (file.cache(), file.mapping());
+    if mapping.must_wait_to_read() {
+        // Then look once more, as for a frame.
+        cache.frames().wait_for_room(make());
+        return Ok(if mapping.must_wait_to_read() { Attempt::Wait } else { Attempt::Again });
+    }
     with_frames(file, plug, make, |plug| {
         let (created, result) = create_now(file, from, end, plug);
         file.fill(&created, plug);

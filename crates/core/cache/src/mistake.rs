@@ -12,6 +12,8 @@ pub enum Mistake {
     ForgetDirty,
     /// A page that was written to makes all pages of its folio dirty.
     DirtyAround,
+    /// What a sick device has not written counts against the writers of all others.
+    ShareWithSick,
     /// A sync takes the last flush for its own, though that began before its pages were written.
     OldFlush,
     /// The end of a writeback kicks no entry.
@@ -24,10 +26,11 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 7] = [
+    pub const ALL: [Mistake; 8] = [
         Mistake::WriteIntoWriteback,
         Mistake::ForgetDirty,
         Mistake::DirtyAround,
+        Mistake::ShareWithSick,
         Mistake::OldFlush,
         Mistake::LoseKicks,
         Mistake::SyncShort,

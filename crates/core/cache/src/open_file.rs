@@ -97,7 +97,7 @@ const PAGE: u64 = FRAME_BYTES as u64;
 /// by the caller, or is not part of it.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
-    if !plan.read.is_empty() {
+    if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {
         // Short of frames it ends early: the next miss is a sign of that.
         (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }

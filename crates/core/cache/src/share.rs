@@ -8,10 +8,13 @@
 //! | the pool of all writers | all frames but those whose writeback has failed |
 //! | dirty in that pool | half of it; a device that has less than a quarter of what the others leave goes on |
 //! | a file whose writeback has failed | half of what the failures of other devices leave; beyond that its writes fail |
-//! | failed of a device | three quarters of that; beyond it, what fails is dropped, as by the kernel's page cache |
+//! | the last eighth of all frames | a device has one folio of it to be written at a time: many that hang leave some to be read to |
+//! | failed, of all devices | three quarters of all frames; beyond it, what fails is dropped, as by the kernel's page cache |
+//! | being read from a device | half of what the others leave |
 //!
 //! What was dropped is lost: each later sync of its file says so.
 
+use crate::mistake::{Mistake, makes};
 use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed, SeqCst};
 use std::sync::Weak;
 
@@ -24,12 +27,14 @@ pub(crate) struct Dirt {
     failed: AtomicU64,
     /// Frames of folios under writeback.
     writing: AtomicU64,
+    /// Frames that are being read to.
+    reading: AtomicU64,
 }
 
 impl Default for Dirt {
     fn default() -> Dirt {
         let none = || AtomicU64::new(0);
-        Dirt { dirty: none(), failed: none(), writing: none() }
+        Dirt { dirty: none(), failed: none(), writing: none(), reading: none() }
     }
 }
 
@@ -44,6 +49,10 @@ impl Dirt {
 
     pub(crate) fn writing(&self) -> u64 {
         self.writing.load(Relaxed)
+    }
+
+    fn reading(&self) -> u64 {
+        self.reading.load(Relaxed)
     }
 }
 
@@ -91,6 +100,25 @@ impl Counts<'_> {
         let Counts([.., all]) = self;
         let is_clean_enough = all.failed() == 0 && all.dirty() <= u64::from(total) / 2;
         !is_clean_enough && Shares::of(total, self).must_wait()
+    }
+
+    /// Returns `true` if a reader of the file waits until less is being read from its device.
+    #[inline]
+    pub(crate) fn must_wait_to_read(self, total: u32) -> bool {
+        let Counts([_, device, all]) = self;
+        // Most often so: two loads instead of four.
+        let is_little = all.reading() <= u64::from(total) / 4;
+        !is_little && reads_too_much(total, device.reading(), all.reading(), all.dirty())
+    }
+
+    /// Counts frames that are read to from now on.
+    pub(crate) fn reads(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.reading.fetch_add(frames, Relaxed));
+    }
+
+    /// Counts frames that were read to, or not. The caller then tells those that wait.
+    pub(crate) fn has_read(self, frames: u64) {
+        self.0.iter().for_each(|dirt| _ = dirt.reading.fetch_sub(frames, SeqCst));
     }
 
     /// Counts frames that have become dirty.
@@ -151,7 +179,7 @@ impl Shares {
 
     /// Tells whether a folio of the file is dropped whose writeback has just failed.
     pub(crate) fn drops(&self) -> bool {
-        self.device.1 > self.left_by_failures() / 4 * 3
+        self.all.1 > self.total / 4 * 3
     }
 
     /// Returns how many frames the failures of other devices leave.
@@ -160,12 +188,22 @@ impl Shares {
     }
 
     fn is_too_dirty(&self) -> bool {
+        if makes(Mistake::ShareWithSick) {
+            return self.all.0 > self.total / 2;
+        }
         let unfailed = |(dirty, failed): (u64, u64)| dirty.saturating_sub(failed);
         let (pool, all) = (self.total.saturating_sub(self.all.1), unfailed(self.all));
         let own = unfailed(self.device);
         let left_by_others = pool.saturating_sub(all.saturating_sub(own));
-        all > pool / 2 && own > left_by_others / 4
+        let is_scarce = self.all.0 > self.total - self.total / 8;
+        all > pool / 2 && own > left_by_others / 4 || is_scarce && own > 0
     }
+}
+
+/// Tells whether so many frames being read from a device are more than its share.
+fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
+    let left_by_others = u64::from(total).saturating_sub(dirty + reading.saturating_sub(own));
+    own > left_by_others / 2
 }
 
 #[cfg(all(test, not(loom)))]
@@ -194,6 +232,8 @@ mod tests {
             ([(48, 33), (15, 0), (15, 0)], false, "half of what such a device leaves"),
             ([(49, 33), (16, 0), (16, 0)], true, "more than that"),
             ([(20, 20), (20, 20), (20, 20)], false, "the file has a part of its share"),
+            ([(57, 20), (1, 0), (0, 0)], true, "nearly all is dirty, something of it its own"),
+            ([(57, 20), (0, 0), (0, 0)], false, "and nothing of it"),
         ];
         for (state, expected, what) in table {
             assert_eq!(shares(*state).must_wait(), *expected, "{what}: {state:?}");
@@ -223,8 +263,22 @@ mod tests {
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
         assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
-        // Another device has half of the pool.
-        assert!(!drops((57, 32 + 24), (25, 24)) && drops((58, 32 + 25), (26, 25)));
+        // Whoever has it.
+        assert!(!drops((57, 48), (1, 0)) && drops((57, 49), (1, 1)));
+    }
+
+    #[test]
+    fn reads_of_a_device_leave_half_of_what_is_left() {
+        assert!(!reads_too_much(64, 32, 32, 0) && reads_too_much(64, 33, 33, 0));
+        // Others read 20, and 16 are dirty.
+        assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
+        assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
+        let dirt = Dirt::default();
+        let counts = Counts([&dirt, &dirt, &dirt]);
+        counts.reads(11);
+        assert!(counts.must_wait_to_read(64) && !counts.must_wait_to_read(66 * 4));
+        counts.has_read(11);
+        assert_eq!(dirt.reading(), 0);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!   model      what the file must look like
 //!   buffer     the user's memory
 //!   canary     mistakes made on purpose
+//! neighbours files on several devices, some of which are sick
 //! shrink     a shorter list of operations that fails the same way
 //! ```
 
@@ -20,6 +21,7 @@ pub mod executor;
 mod kicker;
 pub mod medium;
 pub mod model;
+pub mod neighbours;
 pub mod op;
 pub mod run;
 pub mod scenario;

@@ -292,6 +292,7 @@ impl<'m> Runner<'m> {
         if !self.settle()? || self.is_off() {
             return Ok(());
         }
+        self.judge_file(true)?;
         let size = self.executor.reopen();
         self.model.reopen();
         if size != self.model.size() {

@@ -127,7 +127,7 @@ impl Scenario {
             weights[CANCEL] = weights.iter().sum::<u32>() / 2;
         }
         if profile == Profile::Rival {
-            weights[RIVAL] = 12;
+            weights[RIVAL] = 40;
         }
         if profile == Profile::Memory {
             // A truncation that is dropped would leave a file longer than the array.
@@ -166,6 +166,8 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     };
     let granule = if profile == Profile::Power { 64 } else { 1 };
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
+    // Large folios, of which a part is written to.
+    let size = if profile == Profile::Rival { size * 10 } else { size };
     let frames = [8, 16, 24, 64, 512][prng.index(5)];
     let readahead_pages = [0, 0, 4, 32][prng.index(4)];
     let mut in_flight_max = [1, 2, 4, 8, 16][prng.index(5)];

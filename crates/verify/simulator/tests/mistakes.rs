@@ -5,7 +5,7 @@ use nowait_simulator::{Profile, Scenario, run};
 
 /// Tells whether a run of a seed fails, with this mistake or none.
 fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
-    let mut scenario = Scenario::draw(seed, 100, profile);
+    let mut scenario = Scenario::draw(seed, 300, profile);
     scenario.setup.mistake = mistake;
     run::run(&scenario).is_err()
 }
@@ -15,7 +15,8 @@ fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
 /// written back that nothing was written to.
 #[test]
 fn canary_every_mistake_of_the_cache_is_found_out() {
-    for mistake in Mistake::ALL {
+    // That has a test of its own, with several devices (`neighbours.rs`).
+    for mistake in Mistake::ALL.into_iter().filter(|it| *it != Mistake::ShareWithSick) {
         let profile = match mistake {
             Mistake::DirtyAround => Profile::Rival,
             _ => Profile::Exact,

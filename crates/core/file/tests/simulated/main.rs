@@ -78,10 +78,10 @@ fn canary_a_write_that_is_not_carried_out_is_found_out() {
     assert!(found(Some(Mistake::SkipsWrites(10)), None).is_some());
 }
 
-/// But for what only a file that grows, or another process, can show.
+/// But for what only a file that grows, another process or a sick device can show.
 #[test]
 fn canary_mistakes_of_the_page_cache_are_found_out() {
-    let elsewhere = [InCache::KeepTail, InCache::DirtyAround];
+    let elsewhere = [InCache::KeepTail, InCache::DirtyAround, InCache::ShareWithSick];
     for mistake in InCache::ALL.into_iter().filter(|it| !elsewhere.contains(it)) {
         assert!(found(None, Some(mistake)).is_some(), "{mistake:?}");
     }
