@@ -221,9 +221,9 @@ int nowait_file_open(nowait_engine *engine, const char *path, int flags, unsigne
 /**
  * Closes a file. It stays open for its requests that are in flight.
  *
- * The last close of a file in NOWAIT_CACHE_USER blocks until what was written is with the kernel
- * or the device. Returns 0, or the error of what could not be written, which is lost (-ENOSPC,
- * -EIO: see write(2)); the handle is gone. 0 while requests are in flight, and for NULL.
+ * The last close of a file in NOWAIT_CACHE_USER, and of its handles that may write, blocks until
+ * what was written is in the file. Returns 0, or the error of what could not be written, which is
+ * lost (-ENOSPC, -EIO: see write(2)); the handle is gone. 0 while requests are in flight, for NULL.
  */
 int nowait_file_close(nowait_file *file);
 

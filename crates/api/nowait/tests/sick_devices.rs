@@ -1,5 +1,5 @@
-//! Files of the page cache on devices that are full, fail, stand still, are read-only, or have large
-//! blocks: what their own requests say, and that a file on another device goes on meanwhile.
+//! Files of the page cache on devices that are full, fail, stand still, are read-only, or have
+//! large blocks: what their own requests say, and that a file on another device goes on meanwhile.
 //! docs/borders.md has the table.
 
 mod common;

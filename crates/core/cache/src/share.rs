@@ -263,7 +263,7 @@ mod tests {
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
         assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
-        // Whoever has it.
+        // Whichever device has it.
         assert!(!drops((57, 48), (1, 0)) && drops((57, 49), (1, 1)));
     }
 

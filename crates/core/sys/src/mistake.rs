@@ -76,6 +76,10 @@ pub enum Mistake {
     HandleAtOnce,
     /// A direct request that the kernel refuses goes on without a place in the order.
     RefuseOutOfOrder,
+    /// After a sync, a file is taken for what this process alone has made of it.
+    SeenAfterSync,
+    /// The last close does not wait until the engine has closed the file.
+    CloseAtOnce,
     /// A request that overlaps direct ones of its submission is started before those.
     OvertakeUncommitted,
     /// A direct request is overtaken by one that its thread submits to another context.
@@ -86,7 +90,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 37] = [
+    pub const ALL: [Mistake; 39] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -124,6 +128,8 @@ impl Mistake {
         Mistake::OvertakeUncommitted,
         Mistake::OvertakeElsewhere,
         Mistake::ForgetLength,
+        Mistake::SeenAfterSync,
+        Mistake::CloseAtOnce,
     ];
 }
 

@@ -78,6 +78,14 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
+/// Returns how often a file is open, by whatever thread.
+///
+/// # Panics
+/// The thread is on no machine, or there is no such file.
+pub fn opens_of(path: &str) -> usize {
+    with_machine(|world| world.opens_of(path))
+}
+
 /// Draws what would be left of a file if the power failed now, as `faults` says. The run goes on:
 /// one run is judged at many cuts, and at its end.
 ///

@@ -54,7 +54,8 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
         // SAFETY: promised by the caller.
         let answer = unsafe { call(cpu, args) };
         // Addresses are others in each run, and so is the process.
-        let is_number = (args[0] as isize) < 1 << 20 && nr != libc::SYS_rt_sigqueueinfo;
+        let names_process = nr == libc::SYS_rt_sigqueueinfo || nr == libc::SYS_pidfd_open;
+        let is_number = (args[0] as isize) < 1 << 20 && !names_process;
         let is_transfer = name.starts_with("pread") || name.starts_with("pwrite");
         cpu.note(|| match is_number {
             true if is_transfer => format!("{name}({}, at {}) = {answer:?}", args[0], args[3]),

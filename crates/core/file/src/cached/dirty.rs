@@ -24,6 +24,11 @@ impl DirtyFiles {
         !self.0.lock().is_empty()
     }
 
+    /// Returns `true` if the engine keeps a file of this inode.
+    pub(super) fn keeps(&self, key: InodeKey) -> bool {
+        self.0.lock().contains_key(&key)
+    }
+
     /// Releases all: the engine ends, and what could not be written never will be.
     pub(crate) fn clear(&self) {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
@@ -32,11 +37,6 @@ impl DirtyFiles {
 }
 
 impl UserFile {
-    /// Returns `true` if the engine itself keeps it.
-    pub(super) fn is_kept(&self) -> bool {
-        self.is_kept.load(Relaxed)
-    }
-
     /// After a write: keeps the file if that is not in it yet.
     pub(crate) fn keep(self: &Arc<Self>) {
         // The thread that releases looks the other way round, so one of both sees the other.

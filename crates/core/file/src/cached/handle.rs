@@ -57,11 +57,13 @@ impl UserHandle {
             file.close_writes(engine);
             return closed;
         }
-        let counts = [file.handles.clone(), file.writers.count().clone()];
-        let is_kept = file.is_kept();
+        let counts: [Arc<OpenCount>; 2] = [file.handles.clone(), file.writers.count().clone()];
+        let key = file.key();
         drop(file);
-        if !is_kept {
-            counts.iter().for_each(|count: &Arc<OpenCount>| engine.wait_until_closed(count));
+        // What an open in another mode writes meanwhile keeps the file, until it is on the disk.
+        let is_kept = || engine.cached_files().dirty.keeps(key);
+        if !mistake::makes(Mistake::CloseAtOnce) {
+            counts.iter().for_each(|count| engine.wait_until_closed(count, is_kept));
         }
         closed
     }

@@ -31,12 +31,11 @@ impl UserFile {
     /// Until the end, if `fd` can write: [`UserHandle`](super::UserHandle) says an end.
     ///
     /// What is cached of it is written and dropped if it may have been changed by others since it
-    /// was read. Waits for the requests that are in flight then, and for writes in flight that the
-    /// engine does past the cache; may wait for the disk.
+    /// was read, except while it cannot be written. Waits for the requests that are in flight then,
+    /// and for writes in flight that the engine does past the cache; may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
-    /// that of a write to the file, and `EAGAIN`: too many files are in flight to the engine's
-    /// threads.
+    /// and `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         UserFile::open_for_reading(engine, fd)?.pinned(engine, fd)
     }
@@ -89,7 +88,7 @@ impl UserFile {
             Ok(turn) => turn,
             Err(open) => {
                 open.wait_until_open(engine);
-                open.look_again(engine)?;
+                open.look_again(engine);
                 return Ok(open);
             }
         };
@@ -181,22 +180,18 @@ impl UserFile {
         })
     }
 
-    /// Writes and drops what is cached if the file may have changed under it.
-    ///
-    /// # Errors
-    /// That of a write to the file: all stays as it was.
-    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+    /// Writes and drops what is cached if the file may have changed under it. What cannot be
+    /// written stays, and so does all: the next open looks again.
+    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
-            return Ok(());
+            return;
         }
         let early = mistake::makes(Mistake::LookTooEarly).then(|| self.version());
-        let exclusion = self.exclude(engine)?;
-        match early {
-            Some(Ok(then)) => exclusion.take_as(then),
-            _ => drop(exclusion),
+        match (self.exclude(engine), early) {
+            (Ok(exclusion), Some(Ok(then))) => exclusion.take_as(then),
+            (exclusion, _) => drop(exclusion),
         }
-        Ok(())
     }
 
     /// Takes the file as it is: nothing of it is cached or brought in, so that nothing gets lost
@@ -204,6 +199,13 @@ impl UserFile {
     pub(crate) fn take_as_it_is(&self, change: Change) {
         if let Ok(now) = self.version() {
             self.take_as(change, now);
+        }
+    }
+
+    /// The mistake that nothing else makes: takes what is there for what is cached.
+    pub(super) fn see(&self) {
+        if let Ok(now) = self.version() {
+            *self.seen.lock() = now;
         }
     }
 

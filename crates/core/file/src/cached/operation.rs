@@ -8,7 +8,10 @@ use nowait_cache::{
     FRAME_BYTES, ReadOperation, SyncLevel, SyncOperation, WriteOperation, WriteStart, copy::User,
 };
 use nowait_retry::{Step, WaitEntry};
-use nowait_sys::Errno;
+use nowait_sys::{
+    Errno,
+    mistake::{self, Mistake},
+};
 use std::sync::Arc;
 
 /// A request to a user file.
@@ -125,7 +128,13 @@ impl UserOperation {
         match &mut self.kind {
             CachedKind::Read(read) => read.iterate(plug, wait),
             CachedKind::Write(write) => write.iterate(plug, wait),
-            CachedKind::Sync(sync) => sync.iterate(plug, wait),
+            CachedKind::Sync(sync) => {
+                let step = sync.iterate(plug, wait);
+                if mistake::makes(Mistake::SeenAfterSync) {
+                    self.file.see();
+                }
+                step
+            }
         }
     }
 

@@ -86,7 +86,7 @@ impl UserFile {
         let gone = (open.take(), self.cached.write_by(None));
         drop(open);
         drop(gone);
-        engine.wait_until_closed(&self.writers.count);
+        engine.wait_until_closed(&self.writers.count, || false);
     }
 
     /// Returns `true` if the engine has it open for writing.

@@ -83,14 +83,19 @@ impl Engine {
         drop(self.deferred.take());
     }
 
-    /// Waits until the descriptors are closed in both tables, or used again; a second at most. For
-    /// a thread of the application that has given up its own reference to them.
-    pub(crate) fn wait_until_closed(self: &Arc<Self>, count: &OpenCount) {
+    /// Waits until the descriptors are closed in both tables, or used again: by a handle, or as
+    /// `is_used` says. A second at most. For a thread of the application that has given up its own
+    /// reference to them.
+    pub(crate) fn wait_until_closed(
+        self: &Arc<Self>,
+        count: &OpenCount,
+        is_used: impl Fn() -> bool,
+    ) {
         let until = Deadline::after_ns(CLOSE_NS);
         loop {
             let seen = count.news();
             self.drop_deferred();
-            if count.is_settled() || until.has_passed() {
+            if count.is_settled() || is_used() || until.has_passed() {
                 return;
             }
             self.holds.close_soon(|| self.rouse());

@@ -61,6 +61,13 @@ const MESSAGES_MAX: usize = 32;
 /// Numbers that a table has.
 const NUMBERS_MAX: i32 = 1 << 20;
 
+impl Descriptors {
+    /// Returns how often something is open.
+    pub(super) fn count(&self, what: What) -> usize {
+        self.open.values().filter(|open| open.what == what).count()
+    }
+}
+
 impl World {
     fn descriptors(&mut self) -> &mut Descriptors {
         let table = self.table();
@@ -94,7 +101,8 @@ impl World {
     /// Gives an open file another number.
     fn install(&mut self, id: OpenId, floor: i32) -> Answer {
         let numbers = self.numbers();
-        let free = (floor..NUMBERS_MAX).find(|number| !numbers.contains_key(number));
+        // Standard input, output and error are the process's: what is written there goes nowhere.
+        let free = (floor.max(3)..NUMBERS_MAX).find(|number| !numbers.contains_key(number));
         let number = free.ok_or(libc::EMFILE)?;
         numbers.insert(number, id);
         self.refer(id);

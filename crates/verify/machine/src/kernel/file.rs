@@ -436,6 +436,11 @@ impl World {
     }
 
     /// Draws what is left of a file after a power cut.
+    /// Counts the open files of a name.
+    pub(crate) fn opens_of(&self, path: &str) -> usize {
+        self.kernel.descriptors.count(What::File(self.kernel.files.names[path]))
+    }
+
     pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let mut prng = self.prng.fork();

@@ -15,6 +15,7 @@ mod model;
 mod nbd;
 mod order;
 mod posix;
+mod rivals;
 mod signals;
 
 use nowait_machine::{Failure, Report, explain, process};
@@ -129,14 +130,20 @@ fn requests_take_effect_in_the_order_of_their_submission() {
     runs(order::program, 1_000);
 }
 
+#[test]
+fn what_another_process_writes_is_seen_by_the_next_open_and_stays() {
+    runs(rivals::program, 1_000);
+}
+
 /// What runs of all programs are like, a line each.
 fn all_reports() -> Vec<String> {
-    let programs: [(Program, u64); 5] = [
+    let programs: [(Program, u64); 6] = [
         (files::program, 40),
         (contexts::program, 41),
         (faces::program, 42),
         (nbd::program, 43),
         (order::program, 44),
+        (rivals::program, 45),
     ];
     let runs = programs.iter().flat_map(|(program, first)| {
         (*first..first + 30).map(move |seed| (seed, run(*program, seed).unwrap()))

@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, begin, contexts, faces, files, nbd, number, order, run};
+use crate::{Program, alone, begin, contexts, faces, files, nbd, number, order, rivals, run};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
@@ -22,7 +22,9 @@ impl Planted {
 
     fn all() -> Vec<Planted> {
         let engine = Mistake::ALL.into_iter().map(Planted::Engine);
-        engine.chain(InCache::ALL.into_iter().map(Planted::Cache)).collect()
+        // Sick devices are where the cache is simulated alone (`simulator/src/neighbours.rs`).
+        let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
+        engine.chain(cache.map(Planted::Cache)).collect()
     }
 }
 
@@ -60,12 +62,17 @@ const BY_ORDER: [Mistake; 4] = [
     Mistake::ForgetLength,
 ];
 
+/// Those that the program beside another process finds.
+const BY_RIVALS: [Mistake; 2] = [Mistake::SeenAfterSync, Mistake::CloseAtOnce];
+
 fn finder(planted: Planted) -> Program {
     match planted {
         Planted::Engine(it) if BY_CONTEXTS.contains(&it) => contexts::program,
         Planted::Engine(it) if BY_FACES.contains(&it) => faces::program,
         Planted::Engine(it) if BY_NBD.contains(&it) => nbd::program,
         Planted::Engine(it) if BY_ORDER.contains(&it) => order::program,
+        Planted::Engine(it) if BY_RIVALS.contains(&it) => rivals::program,
+        Planted::Cache(InCache::DirtyAround) => rivals::program,
         _ => files::program,
     }
 }
