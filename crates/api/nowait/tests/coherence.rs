@@ -4,12 +4,13 @@
 mod common;
 
 use common::{BLOCK, folder, on_every_engine};
-use nowait::{AlignedBuffer, CacheMode, File, Nowait, OpenOptions};
+use nowait::{Advice, AlignedBuffer, CacheMode, File, Nowait, OpenOptions};
 use std::{
     fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
 
 const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
@@ -229,6 +230,175 @@ fn what_others_wrote_is_never_taken_for_seen() {
                 drop(opened);
                 world.file.sync_data().unwrap();
                 assert_eq!(another_process(&world), [1, 2, 1, last], "{name}, {mode:?}");
+            }
+        }
+    });
+}
+
+/// What can be in a page of a file in `User`: the table of docs/internals/cache.md, row by row.
+/// Block 1 is the page, block 2 lies beside it; both are in one folio.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Nothing,
+    Clean,
+    /// Another program has written the page since it was read.
+    Old,
+    Dirty,
+    /// And another program has written the page, too.
+    DirtyBeaten,
+    /// And another program has written the page beside it.
+    DirtyBeside,
+}
+
+/// What then happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Read,
+    Open,
+    Sync,
+    Close,
+    /// A cut before both pages, and an extension to what it was.
+    Cut,
+    /// Another program writes the page.
+    Written,
+}
+
+/// Blocks 1 and 2: of them 1 is what was there first, 2 what the other program has written, 5 what
+/// this one has; 0 are zeroes.
+type Pair = [u8; 2];
+
+/// What the handle reads then, and what is on the disk.
+const STATES: [(Held, [(Event, Pair, Pair); 6]); 6] = {
+    use Event::{Close, Cut, Open, Read, Sync, Written};
+    use Held::{Clean, Dirty, DirtyBeaten, DirtyBeside, Nothing, Old};
+    const ZERO: Pair = [0, 0];
+    [
+        (
+            Nothing,
+            [
+                (Read, [1, 1], [1, 1]),
+                (Open, [1, 1], [1, 1]),
+                (Sync, [1, 1], [1, 1]),
+                (Close, [1, 1], [1, 1]),
+                (Cut, ZERO, ZERO),
+                (Written, [2, 1], [2, 1]),
+            ],
+        ),
+        (
+            Clean,
+            [
+                (Read, [1, 1], [1, 1]),
+                (Open, [1, 1], [1, 1]),
+                (Sync, [1, 1], [1, 1]),
+                (Close, [1, 1], [1, 1]),
+                (Cut, ZERO, ZERO),
+                (Written, [1, 1], [2, 1]),
+            ],
+        ),
+        (
+            Old,
+            [
+                (Read, [1, 1], [2, 1]),
+                (Open, [2, 1], [2, 1]),
+                (Sync, [1, 1], [2, 1]),
+                (Close, [2, 1], [2, 1]),
+                (Cut, ZERO, ZERO),
+                (Written, [1, 1], [2, 1]),
+            ],
+        ),
+        (
+            Dirty,
+            [
+                (Read, [5, 1], [1, 1]),
+                (Open, [5, 1], [5, 1]),
+                (Sync, [5, 1], [5, 1]),
+                (Close, [5, 1], [5, 1]),
+                (Cut, ZERO, ZERO),
+                (Written, [5, 1], [2, 1]),
+            ],
+        ),
+        (
+            DirtyBeaten,
+            [
+                (Read, [5, 1], [2, 1]),
+                (Open, [5, 1], [5, 1]),
+                (Sync, [5, 1], [5, 1]),
+                (Close, [5, 1], [5, 1]),
+                (Cut, ZERO, ZERO),
+                (Written, [5, 1], [2, 1]),
+            ],
+        ),
+        (
+            DirtyBeside,
+            [
+                (Read, [5, 1], [1, 2]),
+                (Open, [5, 2], [5, 2]),
+                (Sync, [5, 1], [5, 2]),
+                (Close, [5, 2], [5, 2]),
+                (Cut, ZERO, ZERO),
+                (Written, [5, 1], [2, 2]),
+            ],
+        ),
+    ]
+};
+
+fn write_plainly(world: &World<'_>, block: usize) {
+    world.plain.write_all_at(&[2; BLOCK], (block * BLOCK) as u64).unwrap();
+}
+
+fn bring_to(world: &World<'_>, held: Held) {
+    match held {
+        Held::Nothing | Held::Clean => {}
+        Held::Old => write_plainly(world, 1),
+        Held::Dirty => world.file.write_all_at(&filled(5), BLOCK as u64).unwrap(),
+        Held::DirtyBeaten => {
+            bring_to(world, Held::Dirty);
+            write_plainly(world, 1);
+        }
+        Held::DirtyBeside => {
+            bring_to(world, Held::Dirty);
+            write_plainly(world, 2);
+        }
+    }
+}
+
+/// The driver writes back what has been dirty for a second: a state may be over by then.
+#[test]
+fn a_page_beside_another_program_goes_from_state_to_state_as_the_table_says() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for (held, events) in STATES {
+            for (event, read, left) in events {
+                let name = format!("{held:?} {event:?}");
+                let begin = Instant::now();
+                let mut world = World::new(nowait, folder.path(), CacheMode::User, &name);
+                if let Held::Nothing = held {
+                    world.file = open(nowait, CacheMode::User, &world.path);
+                    world.file.set_len((BLOCKS * BLOCK) as u64).unwrap();
+                    world.file.advise(0..u64::MAX >> 1, Advice::DontNeed).unwrap();
+                }
+                bring_to(&world, held);
+                let whole = (BLOCKS * BLOCK) as u64;
+                match event {
+                    Event::Read => {}
+                    Event::Open => drop(open(nowait, CacheMode::User, &world.path)),
+                    Event::Sync => world.file.sync_data().unwrap(),
+                    Event::Close => {
+                        let path = world.path.clone();
+                        let other = open(nowait, CacheMode::Host, &path);
+                        core::mem::replace(&mut world.file, other).close().unwrap();
+                    }
+                    Event::Cut => {
+                        world.file.set_len(BLOCK as u64).unwrap();
+                        world.file.set_len(whole).unwrap();
+                    }
+                    Event::Written => write_plainly(&world, 1),
+                }
+                let (seen, disk) = (blocks_of(&world.file), plain_read(&world));
+                if begin.elapsed() < Duration::from_millis(700) {
+                    assert_eq!(seen[1..3], read, "{name}: read");
+                    assert_eq!(disk[1..3], left, "{name}: on the disk");
+                }
             }
         }
     });
