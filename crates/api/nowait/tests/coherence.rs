@@ -267,8 +267,10 @@ enum Event {
 /// this one has; 0 are zeroes.
 type Pair = [u8; 2];
 
-/// What the handle reads then, and what is on the disk.
-const STATES: [(Held, [(Event, Pair, Pair); 6]); 6] = {
+/// What the handle reads after an event, and what is on the disk.
+type After = (Event, Pair, Pair);
+
+const STATES: [(Held, [After; 6]); 6] = {
     use Event::{Close, Cut, Open, Read, Sync, Written};
     use Held::{Clean, Dirty, DirtyBeaten, DirtyBeside, Nothing, Old};
     const ZERO: Pair = [0, 0];

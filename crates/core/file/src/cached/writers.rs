@@ -58,7 +58,7 @@ impl UserFile {
     /// Has the file open for writing until it is closed: for writers that say no end.
     ///
     /// # Errors
-    /// Those of [`UserFile::begin_writing`].
+    /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         if self.writers.is_pinned.load(Acquire) {
             return Ok(());
