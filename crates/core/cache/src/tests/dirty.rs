@@ -10,6 +10,7 @@ fn page(bytes: &[u8], at: u64) -> &[u8] {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn one_byte_written_writes_one_page() {
     let mut rig = rig(&patterned((PAGES * PAGE) as usize), 64, 1);
     ok(&rig.run(vec![read(0, (PAGES * PAGE) as usize)]));
@@ -23,6 +24,7 @@ fn one_byte_written_writes_one_page() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn adjoining_dirty_pages_of_several_folios_are_one_bio() {
     let mut rig = rig(&patterned((PAGES * PAGE) as usize), 512, 1);
     for half in 0..2 {
