@@ -123,10 +123,9 @@ impl Request {
         self.check(first.is_some())?;
         // SAFETY: promised above.
         let id = unsafe { self.take(queue, nowait) }?;
-        if let Some(first) = first
-            && queue.link(first, id).is_err()
-        {
-            queue.cancel(id); // not run without what it was to follow
+        if let Some(Err(error)) = first.map(|first| queue.link(first, id)) {
+            queue.take_back(id); // not run without what it was to follow
+            return Err(error.into());
         }
         if self.timeout_ns != 0 {
             queue.timeout(id, Duration::from_nanos(self.timeout_ns))?;

@@ -6,9 +6,10 @@ use crate::{
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
 use nowait_file::{
-    Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserHandle, UserOperation,
+    Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserHandle, UserOperation, Writer,
     command::{Flags, LEN_MAX},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     file::{self, Advice, IOV_MAX, IoVec},
@@ -39,6 +40,8 @@ struct Open {
     /// For direct I/O only.
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
+    /// Of a handle in another mode, once it has written a file that others have in the page cache.
+    writes: Mutex<Option<Writer>>,
     /// Device and inode.
     key: InodeKey,
     /// What reading ahead remembers of this open, of a cached file.
@@ -83,6 +86,7 @@ impl File {
             access,
             alignment,
             user,
+            writes: Mutex::new(None),
             key,
             reads,
             nowait,
@@ -123,7 +127,7 @@ impl File {
 
     fn cut(&self, bytes: u64) -> Result<(), Errno> {
         let cached = |user: &Arc<UserFile>| match self.0.access.write {
-            true => self.pin(user).and_then(|()| user.set_len(self.engine(), bytes)),
+            true => self.open_there(user).and_then(|()| user.set_len(self.engine(), bytes)),
             false => Err(Errno::INVAL),
         };
         self.change(cached, || {
@@ -134,11 +138,15 @@ impl File {
     }
 
     /// Has a file that others have in the page cache be open there for writing, as this handle is.
-    fn pin(&self, user: &Arc<UserFile>) -> Result<(), Errno> {
-        match self.0.user {
-            Some(_) => Ok(()),
-            None => user.pin_writing(self.engine(), self.fd()),
+    fn open_there(&self, user: &Arc<UserFile>) -> Result<(), Errno> {
+        if self.0.user.is_some() {
+            return Ok(());
         }
+        let mut writes = self.0.writes.lock();
+        if writes.as_ref().is_none_or(|writer| !writer.is_of(user)) {
+            *writes = Some(user.write_through(self.engine(), self.fd())?);
+        }
+        Ok(())
     }
 
     /// Changes the file through the page cache, if it is there, or past it, so that an open in the
@@ -390,7 +398,7 @@ impl File {
         offset: i64,
     ) -> Result<usize, Errno> {
         if kind == Kind::Write {
-            self.pin(user)?;
+            self.open_there(user)?;
         }
         let segments = match segments {
             [one] => Segments::One(*one),
@@ -475,12 +483,11 @@ impl File {
     /// Drops this handle where that does not block: the last one of a cached file writes back, and
     /// waits until it is closed.
     pub(crate) fn release(self) {
-        if Arc::strong_count(&self.0) == 1
-            && self.0.user.is_some()
-            && !self.0.nowait.is_the_parents()
-        {
-            let nowait = self.0.nowait.clone();
-            nowait.calls().bury(self);
+        let is_cached = self.0.user.is_some() && !self.0.nowait.is_the_parents();
+        // Of two that are dropped at once, one is the last.
+        if let Some(last) = Arc::into_inner(self.0).filter(|_| is_cached) {
+            let nowait = last.nowait.clone();
+            nowait.calls().bury(last);
         }
     }
 
@@ -539,7 +546,8 @@ impl Open {
         }
         let engine = self.nowait.engine();
         let is_last = engine.count_close(self.key);
-        match self.user.take() {
+        let written = self.writes.get_mut().take().map_or(Ok(()), |writer| writer.end(engine));
+        let closed = match self.user.take() {
             Some(user) => user.close(engine, is_last),
             // It went through the page cache as long as another open did.
             None if is_last => match engine.cached(self.file.as_raw_fd()) {
@@ -547,7 +555,8 @@ impl Open {
                 None => Ok(()),
             },
             None => Ok(()),
-        }
+        };
+        written.and(closed)
     }
 }
 

@@ -222,9 +222,36 @@ fn a_file_is_opened_for_writing_when_a_writer_comes() {
             assert_eq!(first(&reader), byte, "{mode:?}");
             other.set_len(4096).unwrap();
             assert_eq!(reader.size().unwrap(), 4096);
+            other.close().unwrap();
+            assert!(!is_open_for_writing(&path), "{mode:?}: the reader is left");
+            assert_eq!(fs::read(&path).unwrap(), [byte; 4096], "and its write is on the disk");
             fs::write(&path, vec![byte; 8192]).unwrap();
         }
         let refused = reader.write_at(&[0], 0).unwrap_err();
         assert_eq!(refused.errno(), nowait::Errno::BADF);
+    });
+}
+
+/// Lent bytes outlive the file.
+#[test]
+fn a_loan_does_not_keep_a_file_open() {
+    let _alone = alone();
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = folder.path().join("f");
+        fs::write(&path, vec![6; MIB]).unwrap();
+        for writes in [false, true] {
+            let file = match writes {
+                true => open(nowait, CacheMode::User, &path),
+                false => read_only(nowait, &path),
+            };
+            file.read_at(&mut vec![0; 8192], 0).unwrap();
+            let lent = file.lend(100, 5000).unwrap().expect("it was just read");
+            let begin = Instant::now();
+            file.close().unwrap();
+            assert!(opens(&path).is_empty(), "{:?}", opens(&path));
+            assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+            assert!(lent.chunks().flatten().all(|byte| *byte == 6));
+        }
     });
 }

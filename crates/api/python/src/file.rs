@@ -186,7 +186,7 @@ impl RawFile {
             _ => return Err(PyValueError::new_err(format!("unknown advice {advice:?}"))),
         };
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
-        ThreadQueue::ask(py, move || {
+        ThreadQueue::call(py, move || {
             let advised = file.advise(offset..end, advice);
             move |py: Python<'_>| -> Outcome { Ok(advised.map(|()| py.None())?) }
         })
@@ -195,7 +195,7 @@ impl RawFile {
     /// Returns the size in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let file = self.file()?;
-        ThreadQueue::ask(py, move || {
+        ThreadQueue::call(py, move || {
             let size = file.size();
             move |py: Python<'_>| -> Outcome { Ok(number(py, size? as usize)) }
         })

@@ -141,7 +141,7 @@ impl ProcessEngine {
         });
     }
 
-    /// The same, for what the exit does not wait for: it changes nothing.
+    /// The same, for what the exit does not wait for.
     pub(crate) fn ask_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.nowait.run_aside(work);
     }

@@ -253,7 +253,8 @@ impl ThreadQueue {
         ThreadQueue::begin_call(py, work, ProcessEngine::run_aside)
     }
 
-    /// The same, for a call that changes nothing: the exit does not wait for it.
+    /// The same, for a call that matters for its result only, and has no file that is open: the
+    /// exit does not wait for it.
     pub(crate) fn ask<F>(
         py: Python<'_>,
         work: impl FnOnce() -> F + Send + 'static,

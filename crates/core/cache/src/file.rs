@@ -5,7 +5,6 @@ use crate::flush::{Flush, SyncLevel};
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
 use crate::primitives::{AcqRel, Acquire, Arc, AtomicU64, Mutex, Release};
-use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
@@ -145,7 +144,6 @@ impl CachedFile {
     /// Reads folios that the caller has locked, in ascending order: one bio for each run of
     /// adjoining ones. What lies behind the end of the file needs none, and is zero.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
-        self.mapping.begin_reads(ids);
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::kick);
@@ -181,8 +179,7 @@ impl CachedFile {
 
     /// Tells whether something of it is not on disk yet, as far as pages tell.
     pub fn is_dirty(&self) -> bool {
-        let tagged = |tag| self.mapping.next_tagged(0, u64::MAX, tag).is_some();
-        tagged(Tag::Dirty) || tagged(Tag::Writeback)
+        self.mapping.has_dirt()
     }
 
     /// Returns why something that was written may be lost, or is: a flush of the device failed, or

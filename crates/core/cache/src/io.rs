@@ -145,6 +145,14 @@ impl CacheIo {
         (self.direct, self.tail) = (self.direct + next.direct, next.tail);
     }
 
+    /// Counts what is being read, when a fill begins and when it has ended.
+    fn count(&self, begins: bool) {
+        if self.kind == Kind::Fill {
+            let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
+            self.file.mapping().count_reads(frames, begins);
+        }
+    }
+
     /// Makes the next bio.
     fn bio(&self, token: u64) -> Bio {
         let is_whole = self.done < self.direct;
@@ -229,7 +237,6 @@ impl CacheIo {
             }
             // What came before the error is there.
             let filled = if end <= valid { Ok(()) } else { result };
-            self.file.mapping().end_read(piece.id);
             self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
             from = end;
@@ -274,10 +281,7 @@ impl CacheIo {
         }
         for piece in &self.pieces[self.released..] {
             match self.kind {
-                Kind::Fill => {
-                    file.mapping().end_read(piece.id);
-                    file.mapping().filled(piece.id, failed, woken);
-                }
+                Kind::Fill => file.mapping().filled(piece.id, failed, woken),
                 _ if file.mapping().written(piece.id, piece.pages(), failed, woken) => {}
                 _ => file.flush.lost(Errno::IO),
             }
@@ -385,6 +389,7 @@ impl Cache {
             return;
         }
         let token = table.reserve();
+        io.count(true);
         plug.push(io.bio(token));
         table.put(token, io);
     }
@@ -409,7 +414,10 @@ impl Cache {
             plug.push(io.bio(token));
             return self.ios.lock().put(token, io);
         }
-        self.ios.lock().release(token);
+        let mut table = self.ios.lock();
+        io.count(false);
+        table.release(token);
+        drop(table);
         if ended.is_err() {
             io.give_up(&mut woken);
         }

@@ -13,6 +13,7 @@
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
 use crate::folio::FolioId;
+use crate::mapping::Mapping;
 use crate::pin::Pin;
 use crate::primitives::Arc;
 use crate::read::page;
@@ -27,7 +28,8 @@ const FOLIOS_INLINE: usize = 2;
 /// writes to these pages wait. An operation that the holder waits for must not write them.
 #[derive(Debug)]
 pub struct PinnedRange {
-    file: Arc<CachedFile>,
+    /// Not the file: what is open of that may be closed meanwhile.
+    mapping: Arc<Mapping>,
     /// Each one pinned and guarded once.
     folios: SmallVec<[FolioId; FOLIOS_INLINE]>,
     offset: u64,
@@ -38,10 +40,11 @@ impl CachedFile {
     /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them
     /// are in the cache and no operation changes one of the folios or waits for it. Never blocks,
     /// reads nothing. `None`: copy them by a read.
-    pub fn pin_range(self: &Arc<Self>, offset: u64, len: usize) -> Option<PinnedRange> {
+    pub fn pin_range(&self, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;
-        let mut range = PinnedRange { file: self.clone(), folios: SmallVec::new(), offset, len };
+        let (mapping, folios) = (self.mapping().clone(), SmallVec::new());
+        let mut range = PinnedRange { mapping, folios, offset, len };
         let mut at = offset;
         while at < end {
             // What was taken before goes back with the range.
@@ -68,7 +71,7 @@ impl PinnedRange {
 
     /// Returns the bytes in order, a slice for each folio: 4 to 256 KiB, less at the ends.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        let frames = self.file.cache().frames();
+        let frames = self.mapping.cache().frames();
         let end = self.offset + self.len as u64;
         self.folios.iter().map(move |id| {
             let folio = frames.folio(*id);
@@ -88,7 +91,7 @@ impl PinnedRange {
 impl Drop for PinnedRange {
     fn drop(&mut self) {
         for id in &self.folios {
-            self.file.mapping().give_back_guard(Pin::adopt(&self.file.cache().frames, *id));
+            self.mapping.give_back_guard(Pin::adopt(&self.mapping.cache().frames, *id));
         }
     }
 }

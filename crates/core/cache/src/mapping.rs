@@ -95,15 +95,12 @@ impl Mapping {
         self.counts().must_wait_to_read(self.cache.frames.total())
     }
 
-    /// Counts folios that are read to from now on.
-    pub(crate) fn begin_reads(&self, ids: &[FolioId]) {
-        let pages = ids.iter().map(|id| self.cache.frames.folio(*id).pages()).sum();
-        self.counts().reads(pages);
-    }
-
-    /// Counts a folio that was read to, or not, before it is released.
-    pub(crate) fn end_read(&self, id: FolioId) {
-        self.counts().has_read(self.cache.frames.folio(id).pages());
+    /// Counts frames that are read to from now on, or no longer; under the lock of the I/Os.
+    pub(crate) fn count_reads(&self, frames: u64, begins: bool) {
+        match begins {
+            true => self.counts().reads(frames),
+            false => self.counts().has_read(frames),
+        }
     }
 
     /// Returns the cache whose memory it uses.

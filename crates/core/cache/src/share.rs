@@ -27,14 +27,20 @@ pub(crate) struct Dirt {
     failed: AtomicU64,
     /// Frames of folios under writeback.
     writing: AtomicU64,
-    /// Frames that are being read to.
-    reading: AtomicU64,
+    /// Frames that are being read to. Writers look at the others for each page.
+    reading: Apart,
 }
+
+/// A number in a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Apart(AtomicU64);
 
 impl Default for Dirt {
     fn default() -> Dirt {
         let none = || AtomicU64::new(0);
-        Dirt { dirty: none(), failed: none(), writing: none(), reading: none() }
+        let reading = Apart(none());
+        Dirt { dirty: none(), failed: none(), writing: none(), reading }
     }
 }
 
@@ -52,7 +58,7 @@ impl Dirt {
     }
 
     fn reading(&self) -> u64 {
-        self.reading.load(Relaxed)
+        self.reading.0.load(Relaxed)
     }
 }
 
@@ -111,14 +117,17 @@ impl Counts<'_> {
         !is_little && reads_too_much(total, device.reading(), all.reading(), all.dirty())
     }
 
-    /// Counts frames that are read to from now on.
+    /// Counts frames that are read to from now on, one thread at a time.
     pub(crate) fn reads(self, frames: u64) {
-        self.0.iter().for_each(|dirt| _ = dirt.reading.fetch_add(frames, Relaxed));
+        let Counts([_, of @ ..]) = self;
+        of.iter().for_each(|dirt| dirt.reading.0.store(dirt.reading() + frames, Relaxed));
     }
 
-    /// Counts frames that were read to, or not. The caller then tells those that wait.
+    /// Counts frames that were read to, or not, one thread at a time. The caller then tells those
+    /// that wait.
     pub(crate) fn has_read(self, frames: u64) {
-        self.0.iter().for_each(|dirt| _ = dirt.reading.fetch_sub(frames, SeqCst));
+        let Counts([_, of @ ..]) = self;
+        of.iter().for_each(|dirt| _ = dirt.reading.0.fetch_sub(frames, SeqCst));
     }
 
     /// Counts frames that have become dirty.
@@ -273,12 +282,12 @@ mod tests {
         // Others read 20, and 16 are dirty.
         assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
         assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
-        let dirt = Dirt::default();
-        let counts = Counts([&dirt, &dirt, &dirt]);
-        counts.reads(11);
-        assert!(counts.must_wait_to_read(64) && !counts.must_wait_to_read(66 * 4));
-        counts.has_read(11);
-        assert_eq!(dirt.reading(), 0);
+        let dirts = [Dirt::default(), Dirt::default(), Dirt::default()];
+        let counts = Counts(dirts.each_ref());
+        counts.reads(22);
+        assert!(counts.must_wait_to_read(43) && !counts.must_wait_to_read(44));
+        counts.has_read(22);
+        assert_eq!(dirts.each_ref().map(Dirt::reading), [0; 3]);
     }
 
     #[test]

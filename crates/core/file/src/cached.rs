@@ -38,6 +38,7 @@ use opening::Opening;
 pub use operation::UserOperation;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
+pub use writers::Writer;
 
 /// The user files by inode, locked.
 type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;

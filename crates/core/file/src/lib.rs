@@ -53,7 +53,7 @@ pub mod route;
 pub mod submit;
 pub mod turn;
 
-pub use cached::{Exclusion, Opened, UserFile, UserHandle, UserOperation};
+pub use cached::{Exclusion, Opened, UserFile, UserHandle, UserOperation, Writer};
 pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;

@@ -111,6 +111,36 @@ fn an_open_sees_what_others_wrote_since() {
     });
 }
 
+/// A thread that submits looks at its second descriptor while the request on the first is not on
+/// its way yet: it must not wait for that.
+#[test]
+fn an_open_that_does_not_wait_is_not_held_up_by_its_own_submission() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(folder.path().join("f"), pattern(MIB, 1)).unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        write(engine, &user, 0, &[1; 100]);
+        user.settle(engine).unwrap();
+        let context = Context::new(engine, 0, 4).unwrap();
+        assert_eq!(context.io().reserve(1), Ok(1));
+        let memory = vec![0; 65536];
+        let mut submission = Submission::new(&context);
+        let target = EventTarget { data: 1, obj: 0, eventfd: None };
+        // SAFETY: the memory lives until the event has been taken.
+        let command = unsafe {
+            Command::new(Kind::Read, (-1, Flags::Read(0)), segments(&memory), MIB as i64 / 2)
+        };
+        let started = submission.start_on(Opened::from(&user), &command, &target).unwrap();
+        assert!(matches!(started, Started::Queued));
+        let other = file(&folder, "f");
+        let opened = UserFile::open_if_idle(engine, other.as_raw_fd(), |_| true);
+        assert!(Arc::ptr_eq(&opened.unwrap(), &user));
+        submission.finish();
+        common::reap(&context, 1);
+    });
+}
+
 #[test]
 fn requests_of_a_context_complete_once_each() {
     everywhere(|engine| {

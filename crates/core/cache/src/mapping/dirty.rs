@@ -185,6 +185,14 @@ impl Mapping {
         is_kept
     }
 
+    /// Returns `true` if a page is dirty, or being written.
+    pub(crate) fn has_dirt(&self) -> bool {
+        // One look: a writeback that fails moves from one tag to the other.
+        let lock = self.lock.lock();
+        let tagged = |tag| self.tree.next(&self.cache.nodes, &lock, 0, u64::MAX, tag).is_some();
+        tagged(Tag::Dirty) || tagged(Tag::Writeback)
+    }
+
     /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
     pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
         let lock = self.lock.lock();

@@ -53,17 +53,18 @@ impl UserHandle {
             return Ok(());
         }
         let closed = file.write_back_at_close(engine, was_last && is_last);
-        if !was_last {
-            file.close_writes(engine);
-            return closed;
-        }
-        let counts: [Arc<OpenCount>; 2] = [file.handles.clone(), file.writers.count().clone()];
+        // Also where it was the last of all: another may be opened by now.
+        let closes_writes = was_last_writer && file.close_writes();
+        let (handles, writers) = (file.handles.clone(), file.writers.count().clone());
+        let mut counts: Vec<&Arc<OpenCount>> = Vec::new();
+        counts.extend((was_last || closes_writes).then_some(&writers));
+        counts.extend(was_last.then_some(&handles));
         let key = file.key();
         drop(file);
         // What an open in another mode writes meanwhile keeps the file, until it is on the disk.
-        let is_kept = || engine.cached_files().dirty.keeps(key);
+        let is_kept = || was_last && engine.cached_files().dirty.keeps(key);
         if !mistake::makes(Mistake::CloseAtOnce) {
-            counts.iter().for_each(|count| engine.wait_until_closed(count, is_kept));
+            engine.wait_until_closed(&counts, is_kept);
         }
         closed
     }
@@ -81,16 +82,17 @@ impl UserFile {
         is_last: bool,
     ) -> Result<(), Errno> {
         let written = match self.cached().is_dirty() {
-            true => UserOperation::sync(self, SyncLevel::WriteOnly).run(engine),
-            false => Ok(0),
+            true => UserOperation::sync(self, SyncLevel::WriteOnly).run(engine).map(drop),
+            false => Ok(()),
         };
+        let written = written.and_then(|()| self.cached().lost().map_or(Ok(()), Err));
         match written {
             // An open in another mode may have written meanwhile: then the engine keeps it.
-            Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => self.let_go(),
+            Ok(()) if !mistake::makes(Mistake::AbandonAtClose) => self.let_go(),
             // Another open may ask for a sync, which has to fail then.
             Err(_) if !is_last => {}
             _ => self.abandon(),
         }
-        written.and_then(|_| self.cached().lost().map_or(Ok(()), Err))
+        written
     }
 }

@@ -47,13 +47,18 @@ impl UserFile {
 
     /// Returns the file, open for writing if `fd` is, and the system allows it.
     fn pinned(self: Arc<Self>, engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        if status_flags(fd)? & O_ACCMODE != O_RDONLY {
-            match self.pin_writing(engine, fd) {
-                Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {}
-                Err(errno) => return Err(errno),
-            }
+        match status_flags(fd)? & O_ACCMODE {
+            O_RDONLY => Ok(self),
+            _ => self.writable(engine, fd),
         }
-        Ok(self)
+    }
+
+    /// Returns the file, open for writing if the system allows it.
+    fn writable(self: Arc<Self>, engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        match self.pin_writing(engine, fd) {
+            Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(self),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The same on a thread that submits, and may not wait for what it has submitted. `is_idle`
@@ -66,7 +71,9 @@ impl UserFile {
         fd: i32,
         is_idle: impl FnOnce(InodeKey) -> bool,
     ) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, is_idle, false)?.pinned(engine, fd)
+        // For writing in any case: to do so later, and close what that leaves, would end the POSIX
+        // locks that the program may have by then.
+        UserFile::open_or(engine, fd, is_idle, false)?.writable(engine, fd)
     }
 
     /// Opens it; `waits` for writes past the cache that are in flight.
@@ -88,7 +95,7 @@ impl UserFile {
             Ok(turn) => turn,
             Err(open) => {
                 open.wait_until_open(engine);
-                open.look_again(engine);
+                open.look_again(engine, waits);
                 return Ok(open);
             }
         };
@@ -181,16 +188,34 @@ impl UserFile {
     }
 
     /// Writes and drops what is cached if the file may have changed under it. What cannot be
-    /// written stays, and so does all: the next open looks again.
-    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
+    /// written stays, and so does all: the next open looks again. A caller that does not wait drops
+    /// what is cached only if no request is in flight, and nothing is to be written.
+    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>, waits: bool) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
+            return;
+        }
+        if !waits {
+            return self.look_if_idle(engine);
+        }
+        // First while others go on: that may take long.
+        if self.settle(engine).is_err() {
             return;
         }
         let early = mistake::makes(Mistake::LookTooEarly).then(|| self.version());
         match (self.exclude(engine), early) {
             (Ok(exclusion), Some(Ok(then))) => exclusion.take_as(then),
             (exclusion, _) => drop(exclusion),
+        }
+    }
+
+    fn look_if_idle(self: &Arc<Self>, engine: &Arc<Engine>) {
+        if let Some(ticket) = engine.orders().enter_if_free(self.key) {
+            let mut look = Change::look(&self.cached);
+            if run_change(engine, &mut look).is_ok() {
+                self.take_as_it_is(look);
+            }
+            leave(engine, &ticket);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use core::sync::atomic::{
     AtomicBool,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{Acquire, Release},
 };
 use nowait_block::bio::Descriptor;
 use nowait_cache::Writes;
@@ -18,7 +18,7 @@ use nowait_sys::{
     Errno,
     file::{self, O_DIRECT, O_WRONLY},
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The writers of a user file, and what the engine has open for them.
 #[derive(Debug, Default)]
@@ -42,16 +42,29 @@ impl UserFile {
     /// # Errors
     /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub(super) fn begin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
+        // From here on what is open stays open.
+        self.writers.count.enter();
+        self.open_to_write(engine, fd).inspect_err(|_| _ = self.writers.count.leave())
+    }
+
+    /// Opens it for writing, unless it is; for a writer that is counted, or pins it.
+    fn open_to_write(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         let writers = &self.writers;
+        if writers.open.lock().is_some() {
+            return Ok(());
+        }
+        // Without the lock: it may wait for the disk. Of two that come at once, one is dropped.
+        let made = Open::of(engine, fd, self.is_direct(), &writers.count)?;
         let mut open = writers.open.lock();
         if open.is_none() {
-            let made = Open::of(engine, fd, self.is_direct(), &writers.count)?;
             let (direct, tail) = (target(&made.direct), target(&made.tail));
             self.cached.write_by(Some(Writes { direct, tail }));
             *open = Some(made);
             writers.is_open.store(true, Release);
+        } else {
+            drop(open);
+            drop(made);
         }
-        writers.count.enter();
         Ok(())
     }
 
@@ -64,10 +77,18 @@ impl UserFile {
             return Ok(());
         }
         self.begin_writing(engine, fd)?;
-        if self.writers.is_pinned.swap(true, AcqRel) {
-            self.writers.count.leave();
-        }
+        self.writers.is_pinned.store(true, Release);
+        self.writers.count.leave();
         Ok(())
+    }
+
+    /// Has the file open for writing until what is returned is ended: for a handle in another mode.
+    ///
+    /// # Errors
+    /// Those of [`UserFile::pin_writing`].
+    pub fn write_through(self: &Arc<Self>, engine: &Engine, fd: i32) -> Result<Writer, Errno> {
+        self.begin_writing(engine, fd)?;
+        Ok(Writer(Arc::downgrade(self)))
     }
 
     /// Ends a writer; true: it was the last.
@@ -75,18 +96,19 @@ impl UserFile {
         self.writers.count.leave()
     }
 
-    /// Closes what is open for writing, unless there is a writer, or something to be written; and
-    /// waits until it is closed.
-    pub(super) fn close_writes(&self, engine: &Arc<Engine>) {
+    /// Closes what is open for writing, unless there is a writer, or something to be written. True:
+    /// it is being closed.
+    pub(super) fn close_writes(&self) -> bool {
         let mut open = self.writers.open.lock();
-        if !self.writers.count.has_no_handle() || self.is_dirty() {
-            return;
+        let is_pinned = self.writers.is_pinned.load(Acquire);
+        if is_pinned || !self.writers.count.has_no_handle() || self.is_dirty() {
+            return false;
         }
         self.writers.is_open.store(false, Release);
         let gone = (open.take(), self.cached.write_by(None));
         drop(open);
         drop(gone);
-        engine.wait_until_closed(&self.writers.count, || false);
+        true
     }
 
     /// Returns `true` if the engine has it open for writing.
@@ -101,6 +123,31 @@ impl UserFile {
     pub(super) fn set_len_behind(&self, bytes: u64) -> Result<(), Errno> {
         let tail = self.writers.open.lock().as_ref().map(|open| open.tail.clone());
         file::set_len(tail.ok_or(Errno::BADF)?.number()?, bytes)
+    }
+}
+
+/// A writer whose handle is in another mode.
+#[derive(Debug)]
+pub struct Writer(Weak<UserFile>);
+
+impl Writer {
+    /// Returns `true` if it writes this file.
+    pub fn is_of(&self, file: &Arc<UserFile>) -> bool {
+        core::ptr::eq(self.0.as_ptr(), Arc::as_ptr(file))
+    }
+
+    /// Ends it; the last writer of a file has what is dirty written, and the file closed for
+    /// writing.
+    ///
+    /// # Errors
+    /// That of a write to the file, in this call or before.
+    pub fn end(self, engine: &Arc<Engine>) -> Result<(), Errno> {
+        let Some(file) = self.0.upgrade().filter(|file| file.end_writing()) else { return Ok(()) };
+        let written = file.write_back_at_close(engine, false);
+        if file.close_writes() {
+            engine.wait_until_closed(&[file.writers.count()], || false);
+        }
+        written
     }
 }
 

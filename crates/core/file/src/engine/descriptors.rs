@@ -88,14 +88,16 @@ impl Engine {
     /// reference to them.
     pub(crate) fn wait_until_closed(
         self: &Arc<Self>,
-        count: &OpenCount,
+        counts: &[&Arc<OpenCount>],
         is_used: impl Fn() -> bool,
     ) {
         let until = Deadline::after_ns(CLOSE_NS);
         loop {
-            let seen = count.news();
             self.drop_deferred();
-            if count.is_settled() || is_used() || until.has_passed() {
+            let seen = counts.iter().map(|count| (count, count.news())).collect::<Vec<_>>();
+            let unsettled = seen.into_iter().find(|(count, _)| !count.is_settled());
+            let Some((count, seen)) = unsettled else { return };
+            if is_used() || until.has_passed() {
                 return;
             }
             self.holds.close_soon(|| self.rouse());

@@ -174,6 +174,8 @@ impl FdChannel {
         // A thread that has begun to wait meanwhile tries again, too.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
+        // What was given up in between was asked for in vain.
+        self.close_given_up();
     }
 
     /// Closes what threads outside gave up, before or after it arrived; on an engine thread.
