@@ -97,6 +97,18 @@ def test_an_atomic_write_keeps_the_owner(disk: pathlib.Path, run: Run) -> None:
     assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (1234, 4321, 0o4750)
 
 
+def test_a_file_larger_than_memory_is_refused(disk: pathlib.Path, run: Run) -> None:
+    path = disk / "sparse"
+    path.touch()
+    os.truncate(path, 8 << 40)
+
+    async def main() -> None:
+        with pytest.raises(MemoryError):
+            await nowait.read_bytes(path)
+
+    run(main())
+
+
 def test_a_failed_atomic_write_leaves_the_old_file(disk: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         (disk / "folder").mkdir()

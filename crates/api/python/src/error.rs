@@ -26,6 +26,9 @@ impl Failure {
 
     /// Of a call of the standard library.
     pub(crate) fn of_io(error: &std::io::Error, path: PathBuf) -> Failure {
+        if error.kind() == std::io::ErrorKind::OutOfMemory {
+            return Failure::Memory;
+        }
         // What has no number is a path with a zero byte.
         let errno = error.raw_os_error().unwrap_or(INVAL);
         Failure::System { errno, text: strerror(errno), path: Some(path) }

@@ -1,7 +1,7 @@
 //! What was read ahead of a stream, and its lines for `async for`: what is done for each line of
 //! a file is here, and all else of streams is Python.
 
-use crate::ready::Ready;
+use crate::{memory::copied, ready::Ready};
 use pyo3::{
     PyTraverseError, PyVisit, exceptions, ffi,
     prelude::*,
@@ -91,7 +91,8 @@ impl Lines {
             return Ok(self.data.clone_ref(py));
         }
         if let Some(bytes) = self.bytes(py) {
-            return Ok(PyBytes::new(py, &bytes[from as usize..end as usize]).into_any().unbind());
+            let taken = copied(py, &bytes[from as usize..end as usize]);
+            return taken.map_err(|failure| failure.exception());
         }
         // SAFETY: it is a live `str`; what is returned is a new reference, or NULL with an
         // exception set.

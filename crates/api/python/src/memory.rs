@@ -1,5 +1,6 @@
 //! The memory of a request: whose it is, and what becomes of it at the end.
 
+use crate::{error::Failure, operation::Outcome};
 use nowait::{AlignedBuffer, Alignment, IoBuffer, IoBufferMut};
 use pyo3::{
     buffer::PyUntypedBuffer,
@@ -104,13 +105,12 @@ impl Memory {
     }
 
     /// Makes what a transfer of `count` bytes gives the program: the bytes, or how many they are.
-    pub(crate) fn into_result(self, py: Python<'_>, count: usize) -> Py<PyAny> {
-        match self {
+    pub(crate) fn into_result(self, py: Python<'_>, count: usize) -> Outcome {
+        Ok(match self {
             Memory::Fresh { bytes, len, .. } if count == len => bytes.into_any(),
             Memory::Fresh { bytes, .. } => {
                 // SAFETY: the engine has filled the first `count` bytes; the object is not shared.
-                let filled = &bytes.bind(py).as_bytes()[..count];
-                PyBytes::new(py, filled).into_any().unbind()
+                copied(py, &bytes.bind(py).as_bytes()[..count])?
             }
             Memory::Aligned { memory, then: Then::Copy(view) } => {
                 // SAFETY: the view is writable memory of at least as many bytes, kept by it.
@@ -120,12 +120,23 @@ impl Memory {
                 }
                 number(py, count)
             }
-            Memory::Aligned { memory, then: Then::Bytes } => {
-                PyBytes::new(py, &memory[..count]).into_any().unbind()
-            }
+            Memory::Aligned { memory, then: Then::Bytes } => copied(py, &memory[..count])?,
             _ => number(py, count),
-        }
+        })
     }
+}
+
+/// Makes `bytes`.
+///
+/// # Errors
+/// There is no memory for them.
+pub(crate) fn copied(py: Python<'_>, bytes: &[u8]) -> Outcome {
+    let fill = |new: &mut [u8]| {
+        new.copy_from_slice(bytes);
+        Ok(())
+    };
+    let made = PyBytes::new_with(py, bytes.len(), fill);
+    made.map(|made| made.into_any().unbind()).map_err(|_| Failure::Memory)
 }
 
 /// Makes an `int`.

@@ -45,7 +45,7 @@ fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> 
     let whole = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
     // SAFETY: the memory is this long, and nothing else knows of it.
     let count = unsafe { file::preadv2(file.raw(), &[whole], 0, flags) };
-    (count == Ok(len)).then(|| memory.into_result(py, len))
+    (count == Ok(len)).then(|| memory.into_result(py, len).ok()).flatten()
 }
 
 /// Closes on a helper thread what would wait for its blocks to be given back.

@@ -57,7 +57,7 @@ impl Transfer {
                 text: "nothing of the rest could be written".to_owned(),
                 path: Some(self.file.path().to_owned()),
             }),
-            false => Ok(self.memory.into_result(py, self.done)),
+            false => self.memory.into_result(py, self.done),
         }
     }
 }

@@ -6,14 +6,14 @@
 
 use crate::{
     error::{Failure, INVAL},
-    memory::{Memory, number},
+    memory::{Memory, copied, number},
     operation::{Operation, Outcome},
     small,
     thread_queue::ThreadQueue,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait::IoBuffer;
-use pyo3::{prelude::*, types::PyBytes};
+use pyo3::prelude::*;
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -32,7 +32,7 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
         let read = small::read_and_learn(&path);
         move |py: Python<'_>| -> Outcome {
             let bytes = read.map_err(|error| Failure::of_io(&error, path))?;
-            Ok(PyBytes::new(py, &bytes).into_any().unbind())
+            copied(py, &bytes)
         }
     })
 }
