@@ -221,14 +221,18 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
         let beside = folder();
         let path = device.point.join("own");
         let file = open(nowait, CacheMode::User, &path);
-        file.write_all_at(&vec![3; MIB], 0).unwrap();
+        file.write_all_at(&vec![3; 8 * MIB], 0).unwrap();
         file.sync_all().unwrap();
         if run("fsfreeze", &["-f", device.name()]).is_none() {
             return note_skip_here("a file system cannot be frozen");
         }
         let thaw = Thaw(device.name());
         // Copied to the cache: more than its share waits, not this.
-        file.write_all_at(&vec![4; MIB], 0).unwrap();
+        file.write_all_at(&[4; 8192], 0).unwrap();
+        // Many pages apart are as many writes: more than there are threads to wait in.
+        for page in (4..2048).step_by(2) {
+            file.write_all_at(&[4; 100], page * 4096).unwrap();
+        }
         let sync = file.clone();
         let stuck = within(Duration::from_millis(300), move || sync.sync_data());
         let stuck = stuck.expect_err("nothing is written while it stands still");

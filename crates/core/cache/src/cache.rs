@@ -11,7 +11,7 @@ use crate::pin::Pin;
 use crate::policy::S3Fifo;
 use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed};
 use crate::room::Room;
-use crate::share::{Devices, Dirt};
+use crate::share::{Devices, Dirt, InFlightMax};
 use nowait_sys::Errno;
 use std::sync::Weak;
 
@@ -90,7 +90,7 @@ impl Cache {
             devices: Devices::default(),
             mappings: Mutex::new(Registry::default()),
             progress: Room::default(),
-            ios: Mutex::new(IoTable::default()),
+            ios: Mutex::new(IoTable::new()),
             files: Mutex::new(Vec::new()),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
@@ -98,6 +98,12 @@ impl Cache {
             reads_cached: AtomicU64::new(0),
             reads_missed: AtomicU64::new(0),
         })
+    }
+
+    /// Limits how many bios are in flight on each device; the others wait for the end of one. For
+    /// the maker of the cache.
+    pub fn limit_in_flight(&self, most: InFlightMax) {
+        self.ios.lock().most = most;
     }
 
     /// Returns the frames: their counts, and the memory for registering it with a backend.

@@ -16,9 +16,11 @@ use crate::frames::Frames;
 use crate::mistake::{Mistake, makes};
 use crate::pages::Pages;
 use crate::primitives::{Arc, Relaxed};
+use crate::share::{Device, InFlightMax};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
 use nowait_sys::{Errno, file::IoVec, file::rwf};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Most pages in one bio: beyond 1 MiB, devices gain nothing.
@@ -145,9 +147,17 @@ impl CacheIo {
         (self.direct, self.tail) = (self.direct + next.direct, next.tail);
     }
 
+    fn is_fill(&self) -> bool {
+        self.kind == Kind::Fill
+    }
+
+    fn device(&self) -> &Arc<Device> {
+        self.file.mapping().device()
+    }
+
     /// Counts what is being read, when a fill begins and when it has ended.
     fn count(&self, begins: bool) {
-        if self.kind == Kind::Fill {
+        if self.is_fill() {
             let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
             self.file.mapping().count_reads(frames, begins);
         }
@@ -312,7 +322,7 @@ impl Cache {
     /// end of an engine completes them first.
     pub fn has_ios(&self) -> bool {
         let table = self.ios.lock();
-        table.free.len() < table.slots.len()
+        table.free.len() < table.slots.len() || !table.parked.is_empty()
     }
 
     pub(crate) fn start_fill(
@@ -388,10 +398,15 @@ impl Cache {
             *last = before.bio(last.token);
             return;
         }
-        let token = table.reserve();
         io.count(true);
-        plug.push(io.bio(token));
-        table.put(token, io);
+        if io.device().begin(io.is_fill(), table.most) {
+            return table.begin(io, plug);
+        }
+        // It begins when another of its device has ended.
+        match table.parked.back_mut() {
+            Some(before) if before.can_grow_by(&io) => before.grow_by(io),
+            _ => table.parked.push_back(io),
+        }
     }
 
     /// Takes in the completion of a bio that the cache had put on a plug list: its token is odd.
@@ -417,6 +432,7 @@ impl Cache {
         let mut table = self.ios.lock();
         io.count(false);
         table.release(token);
+        table.end(&io, plug);
         drop(table);
         if ended.is_err() {
             io.give_up(&mut woken);
@@ -454,13 +470,41 @@ impl Cache {
 
 /// The I/Os in flight. A token is `generation << 32 | slot << 1 | 1`: odd, so that a backend can
 /// be shared with requests whose tokens are addresses; bit 63 is clear.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
+    /// Those whose device has as many bios in flight as it may, in order.
+    parked: VecDeque<CacheIo>,
+    pub(crate) most: InFlightMax,
 }
 
 impl IoTable {
+    pub(crate) fn new() -> IoTable {
+        let (slots, free, parked) = (Vec::new(), Vec::new(), VecDeque::new());
+        IoTable { slots, free, parked, most: InFlightMax::NONE }
+    }
+
+    /// Puts the first bio of an I/O on `plug`.
+    fn begin(&mut self, io: CacheIo, plug: &mut Vec<Bio>) {
+        let token = self.reserve();
+        plug.push(io.bio(token));
+        self.put(token, io);
+    }
+
+    /// Counts the end of an I/O, and begins another one of its device.
+    fn end(&mut self, io: &CacheIo, plug: &mut Vec<Bio>) {
+        let (device, is_fill) = (io.device(), io.is_fill());
+        device.end(is_fill);
+        let is_next = |it: &CacheIo| it.is_fill() == is_fill && Arc::ptr_eq(it.device(), device);
+        if let Some(index) = self.parked.iter().position(is_next)
+            && device.begin(is_fill, self.most)
+            && let Some(next) = self.parked.remove(index)
+        {
+            self.begin(next, plug);
+        }
+    }
+
     fn reserve(&mut self) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));

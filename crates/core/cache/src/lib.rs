@@ -84,6 +84,7 @@ pub use page_wait::Reason;
 pub use pages::Pages;
 pub use pin::Pin;
 pub use read::ReadOperation;
+pub use share::InFlightMax;
 pub use tree::Tag;
 pub use write::{WriteOperation, WriteStart};
 pub use writeback::SyncOperation;

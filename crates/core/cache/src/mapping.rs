@@ -78,6 +78,11 @@ impl Mapping {
         Counts([&self.dirt, &self.device.dirt, &self.cache.dirt])
     }
 
+    /// Returns the device of the file.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Tells whether nothing is being written to the device of the file.
     pub(crate) fn has_idle_device(&self) -> bool {
         self.device.dirt.writing() == 0

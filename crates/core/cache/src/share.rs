@@ -15,7 +15,7 @@
 //! What was dropped is lost: each later sync of its file says so.
 
 use crate::mistake::{Mistake, makes};
-use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed, SeqCst};
+use crate::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Relaxed, SeqCst};
 use std::sync::Weak;
 
 /// Frames that are to be written, of a file, a device or all.
@@ -67,6 +67,49 @@ impl Dirt {
 pub(crate) struct Device {
     number: u64,
     pub(crate) dirt: Dirt,
+    /// Bios in flight: fills, and all others. Changed under the lock of the I/Os.
+    fills: AtomicU32,
+    others: AtomicU32,
+}
+
+/// How many bios of a cache may be in flight on one device. Those of a device that hangs hold up
+/// what carries them: a queue has so many places, the kernel and the engine so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightMax {
+    /// Reads.
+    pub reads: u32,
+    /// Writes and flushes.
+    pub writes: u32,
+}
+
+impl InFlightMax {
+    /// As many as there are.
+    pub const NONE: InFlightMax = InFlightMax { reads: u32::MAX, writes: u32::MAX };
+}
+
+impl Device {
+    fn new(number: u64) -> Device {
+        let none = || AtomicU32::new(0);
+        Device { number, dirt: Dirt::default(), fills: none(), others: none() }
+    }
+
+    /// Counts a bio that begins, unless there are as many as there may be: then `false`.
+    pub(crate) fn begin(&self, is_fill: bool, most: InFlightMax) -> bool {
+        let (count, most) = match is_fill {
+            true => (&self.fills, most.reads),
+            false => (&self.others, most.writes),
+        };
+        let now = count.load(Relaxed);
+        let may_begin = now < most;
+        count.store(now + u32::from(may_begin), Relaxed);
+        may_begin
+    }
+
+    /// Counts the end of a bio.
+    pub(crate) fn end(&self, is_fill: bool) {
+        let count = if is_fill { &self.fills } else { &self.others };
+        count.store(count.load(Relaxed) - 1, Relaxed);
+    }
 }
 
 /// The devices of a cache.
@@ -86,7 +129,7 @@ impl Devices {
         let known = devices.iter().filter_map(Weak::upgrade).find(|device| device.number == number);
         known.unwrap_or_else(|| {
             devices.retain(|device| device.strong_count() > 0);
-            let device = Arc::new(Device { number, dirt: Dirt::default() });
+            let device = Arc::new(Device::new(number));
             devices.push(Arc::downgrade(&device));
             device
         })
@@ -288,6 +331,18 @@ mod tests {
         assert!(counts.must_wait_to_read(43) && !counts.must_wait_to_read(44));
         counts.has_read(22);
         assert_eq!(dirts.each_ref().map(Dirt::reading), [0; 3]);
+    }
+
+    #[test]
+    fn a_device_has_so_many_bios_in_flight_of_each_kind() {
+        let (device, most) = (Device::new(1), InFlightMax { reads: 1, writes: 2 });
+        assert!(device.begin(true, most) && !device.begin(true, most));
+        assert!(device.begin(false, most) && device.begin(false, most));
+        assert!(!device.begin(false, most));
+        device.end(false);
+        assert!(device.begin(false, most) && !device.begin(true, most));
+        device.end(true);
+        assert!(device.begin(true, InFlightMax::NONE));
     }
 
     #[test]

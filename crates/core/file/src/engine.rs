@@ -425,7 +425,12 @@ impl Engine {
     /// # Errors
     /// `ENOMEM`: no memory for it now.
     pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
-        self.cache.get_or_make(|| Cache::new(self.config.cache_bytes)).cloned()
+        let make = || {
+            let cache = Cache::new(self.config.cache_bytes)?;
+            cache.limit_in_flight(devices::in_flight_max(self.limits, self.config.workers_max));
+            Ok(cache)
+        };
+        self.cache.get_or_make(make).cloned()
     }
 
     /// Counts an open of the inode `key` in whatever mode, for [`Engine::count_close`].

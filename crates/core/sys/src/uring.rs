@@ -44,6 +44,9 @@ pub enum Issuer {
     Single,
 }
 
+/// Threads of the kernel that a ring may have wait for files, each for one request.
+const BLOCKED_MAX: u32 = 128;
+
 impl Ring {
     /// Creates a ring with room for `entries` submissions and four times as many completions.
     ///
@@ -62,7 +65,12 @@ impl Ring {
             }
         };
         match builder.build(entries) {
-            Ok(inner) => Ok(Ring { inner }),
+            Ok(inner) => {
+                // A smaller number is the kernel's on few processors: what a file system that
+                // hangs holds up would be all of them. Before Linux 5.15 there is no such call.
+                let _ = inner.submitter().register_iowq_max_workers(&mut [BLOCKED_MAX, 0]);
+                Ok(Ring { inner })
+            }
             Err(error) => match Errno::from(error) {
                 // Kernels before 6.1 do not know the flags of one issuer, those before 5.19 none.
                 Errno::INVAL if issuer != Issuer::Any => Ring::new(entries, Issuer::Any),

@@ -2,13 +2,13 @@
 //! from a seed.
 //!
 //! Judged: a write, a sync and a read of a file on a healthy device end, and well, whatever the
-//! others do: in no more steps than its own device needs. What a sick device got is told by the
+//! others do: in no more steps than its own device needs. No device has more bios than it may. What a sick device got is told by the
 //! sync of its own file.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{
-    Backing, Cache, CachedFile, FRAME_BYTES, ReadOperation, SyncLevel, SyncOperation, Target,
-    WriteOperation, copy::User, mistake,
+    Backing, Cache, CachedFile, FRAME_BYTES, InFlightMax, ReadOperation, SyncLevel, SyncOperation,
+    Target, WriteOperation, copy::User, mistake,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sim::Prng;
@@ -54,6 +54,7 @@ enum End {
 
 struct World {
     cache: Arc<Cache>,
+    most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
     /// What could not be written of a file, since its last sync that succeeded, is told by writes.
@@ -82,6 +83,9 @@ impl World {
         let mut prng = Prng::new(seed);
         let devices = 2 + prng.index(5);
         let cache = Cache::with_frames(FRAMES);
+        let few = InFlightMax { reads: 1 + prng.index(8) as u32, writes: 1 + prng.index(8) as u32 };
+        let most = if prng.chance(500_000) { few } else { InFlightMax::NONE };
+        cache.limit_in_flight(most);
         let file = |device: usize| {
             let target = Target { fd: device as i32, file: None };
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
@@ -92,7 +96,7 @@ impl World {
         let (bytes, has_failed) =
             (vec![7; FRAMES as usize * FRAME_BYTES], vec![false; files.len()]);
         let (health, held) = (vec![Health::Well; devices], Vec::new());
-        World { cache, health, files, has_failed, held, prng, bytes }
+        World { cache, most, health, files, has_failed, held, prng, bytes }
     }
 
     fn work(&mut self) -> Result<(), String> {
@@ -107,6 +111,7 @@ impl World {
                 let pages = 1 + self.prng.index(2 * FRAMES as usize / 3);
                 let ends = [self.write(file, pages), self.sync(file), self.read(file)];
                 self.judge(file, ends)?;
+                self.judge_held()?;
             }
         }
         Ok(())
@@ -137,6 +142,18 @@ impl World {
             }
             _ => Ok(()),
         }
+    }
+
+    fn judge_held(&self) -> Result<(), String> {
+        for device in 0..self.health.len() {
+            let held = self.held.iter().filter(|bio| bio.fd as usize == device);
+            let (reads, writes): (Vec<_>, Vec<_>) = held.partition(|bio| bio.op == BioOp::Read);
+            let (reads, writes) = (reads.len() as u32, writes.len() as u32);
+            if reads > self.most.reads || writes > self.most.writes {
+                return Err(format!("device {device} has {reads} reads and {writes} writes"));
+            }
+        }
+        Ok(())
     }
 
     /// Changes what a device does; what it has held is done, or not.

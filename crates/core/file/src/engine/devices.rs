@@ -2,7 +2,8 @@
 
 use super::Engine;
 use crate::hints::filesystem::FileSystem;
-use nowait_block::Disk;
+use nowait_block::{Disk, Limits};
+use nowait_cache::InFlightMax;
 use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
@@ -55,5 +56,37 @@ impl Engine {
     /// Says whether the driver has requests, and its queue no room for them.
     pub(crate) fn driver_waits(&self, waits: bool) {
         self.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
+    }
+}
+
+/// Returns how many bios of the page cache may be in flight on one device, by the driver's queue
+/// and so many workers. If it hangs, it leaves some of the places and threads to others: the kernel
+/// has 128 threads for a ring, and what native AIO would have waited for is the workers'.
+pub(super) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
+    let workers = |eighths: usize| (workers * eighths / 8).max(1) as u32;
+    match queue {
+        Limits { depth: 0, .. } => InFlightMax { reads: workers(5), writes: workers(2) },
+        Limits { writes: false, .. } => InFlightMax { reads: 128, writes: workers(6) },
+        Limits { .. } => InFlightMax { reads: 128, writes: 64 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::NO_QUEUES;
+
+    #[test]
+    fn a_device_leaves_some_workers_to_others() {
+        let ring = Limits::of_all_kinds(1024);
+        let aio = Limits { writes: false, ..ring };
+        let most = |queue, workers| {
+            let InFlightMax { reads, writes } = in_flight_max(queue, workers);
+            (reads, writes)
+        };
+        assert_eq!(most(ring, 32), (128, 64));
+        assert_eq!(most(aio, 32), (128, 24));
+        assert_eq!(most(NO_QUEUES, 32), (20, 8));
+        assert_eq!(most(NO_QUEUES, 1), (1, 1), "one at a time is the least");
     }
 }
