@@ -72,7 +72,8 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("life");
     let (disk, pid_file) = (image(&scratch, "disk"), scratch.file("pid"));
-    fs::write(&pid_file, "left behind\n").expect("a file");
+    // Of a server that was killed: no process has such a number.
+    fs::write(&pid_file, "4194305\n").expect("a file");
     let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
     let Some(server) = Server::start(&scratch, &[&[text(&disk)][..], &ends].concat()) else {
         return;
@@ -120,6 +121,25 @@ fn a_pid_file_that_cannot_be_written_is_an_error_of_one_line() {
     assert_eq!(output.status.code(), Some(1), "{output}");
     assert_eq!(output.stderr.lines().count(), 1, "{output}");
     assert!(output.stderr.contains("--pid-file /nope/pid: No such file"), "{output}");
+}
+
+/// An option that names the wrong file destroys nothing.
+#[test]
+fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
+    let scratch = Scratch::new("life");
+    let disk = image(&scratch, "disk");
+    let before = fs::read(&disk).expect("the image");
+    let nbd = format!("unix:{}", scratch.file("nbd").display());
+    for named in [text(&disk), "/dev/null"] {
+        let Some(tool) = tool() else { return };
+        let tool = tool.args(["serve", text(&disk), "--nbd", &nbd, "--pid-file", named]);
+        let output = tool.env("XDG_RUNTIME_DIR", scratch.path()).run();
+        assert_eq!(output.status.code(), Some(1), "{output}");
+        assert_eq!(output.stderr.lines().count(), 1, "{output}");
+        assert!(output.stderr.contains("no number of a process"), "{output}");
+    }
+    assert!(fs::read(&disk).expect("the image") == before);
+    assert!(Path::new("/dev/null").exists());
 }
 
 /// A client that has chosen the first export, by the oldest way.

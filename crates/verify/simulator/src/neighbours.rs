@@ -2,8 +2,8 @@
 //! from a seed.
 //!
 //! Judged: a write, a sync and a read of a file on a healthy device end, and well, whatever the
-//! others do: in no more steps than its own device needs. No device has more bios than it may. What a sick device got is told by the
-//! sync of its own file.
+//! others do: in no more steps than its own device needs. No device has more bios than it may. What
+//! a sick device got is told by the sync of its own file.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{
