@@ -187,6 +187,8 @@ fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), 
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
     let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
     let mut message = message(&mut tag, &mut iov, &mut control);
+    // Without the padding, in which a second number has room: it would be open, and in no hands.
+    message.msg_controllen = core::mem::offset_of!(Control, pad) as _;
     let flags = flags | libc::MSG_CMSG_CLOEXEC;
     let message = core::ptr::from_mut(&mut message);
     // SAFETY: the message and all it points to are live locals of the sizes given.
@@ -211,6 +213,46 @@ mod tests {
         let (tag, fd) = receive(far.raw()).unwrap();
         assert_eq!((tag, crate::file::stat(fd.unwrap().raw())), (7, Ok(before)));
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
+    }
+
+    /// Sends a message with so many files, more than one of them.
+    fn send_many(socket: i32, fds: [i32; 4]) {
+        #[repr(C)]
+        struct Many {
+            len: usize,
+            level: i32,
+            kind: i32,
+            fds: [i32; 4],
+        }
+        let (level, kind) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        let mut control = Many { len: size_of::<Many>(), level, kind, fds };
+        let mut tag = 9u64;
+        let mut iov = libc::iovec { iov_base: (&raw mut tag).cast(), iov_len: 8 };
+        // SAFETY: a msghdr of zeroes is an empty one.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Many>() as _;
+        // SAFETY: the message and all it points to are live locals.
+        let sent = unsafe { sys!(libc::SYS_sendmsg, socket, &raw const message, 0) };
+        assert_eq!(sent, Ok(8));
+    }
+
+    #[test]
+    fn of_a_message_with_many_files_one_is_received_and_no_other_is_open() {
+        let (near, far) = channel().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+        send_many(near.raw(), [number; 4]);
+        for _ in 0..3 {
+            drop(peek(far.raw()).unwrap());
+        }
+        let (tag, first) = receive(far.raw()).unwrap();
+        assert!(tag == 9 && first.is_some());
+        drop((writer, first));
+        // The end of the pipe: nothing has it open any more.
+        let mut all = String::new();
+        std::io::Read::read_to_string(&mut &reader, &mut all).unwrap();
     }
 
     #[test]
