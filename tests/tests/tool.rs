@@ -34,6 +34,23 @@ fn run_serves_a_program_by_each_backend() {
     }
 }
 
+/// What cannot be said is left out; the exit code says it all the same.
+#[test]
+fn a_standard_error_that_is_full_changes_no_exit_code() {
+    let Some(_) = tool() else { return };
+    let built = subject::built("bin/nowait");
+    for (args, code) in [
+        ("run --backend nonsense -- true", 2),
+        ("nonsense", 2),
+        ("run -- /nope/program", 127),
+        ("serve /nope/image --nbd unix:/nope/socket", 1),
+    ] {
+        let line = format!("'{}' {args} 2> /dev/full", built.display());
+        let output = Program::new("sh").args(["-c", &line]).run();
+        assert_eq!(output.status.code(), Some(code), "{args}: {output}");
+    }
+}
+
 #[test]
 fn run_passes_the_exit_code_on() {
     for (program, code) in [("true", 0), ("false", 1)] {

@@ -18,7 +18,10 @@ use core::{
 use nowait::{BackendChoice, Limits, Nowait, Options};
 use nowait_sys::mutex::{Condvar, Mutex};
 use pyo3::prelude::*;
-use std::sync::{Arc, Weak};
+use std::{
+    io::{self, Write},
+    sync::{Arc, Weak},
+};
 
 /// The engine, and what must be waited for at exit. Never dropped: the process ends with it, and
 /// a forked child cannot.
@@ -67,7 +70,7 @@ impl ProcessEngine {
     #[cold]
     fn make() -> PyResult<&'static ProcessEngine> {
         let mut options = Options::from_env();
-        options.complaints.iter().for_each(|line| eprintln!("nowait: {line}"));
+        options.complaints.iter().for_each(|line| say(line));
         // What is too much waits here: the engine would refuse it.
         let process = mem::replace(&mut options.config.limits, Limits::NONE);
         let each = mem::replace(&mut options.config.context_limits, Limits::NONE);
@@ -178,6 +181,11 @@ impl Drop for Counted {
     }
 }
 
+/// Says something on the standard error; nothing comes of it where that cannot be written.
+fn say(line: &str) {
+    let _ = io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
+}
+
 /// Starts an engine as the environment asks for it, with another backend where that one does not
 /// work.
 fn start(options: &Options) -> Result<Nowait, nowait::Error> {
@@ -187,7 +195,7 @@ fn start(options: &Options) -> Result<Nowait, nowait::Error> {
         if asked == BackendChoice::Auto {
             return Err(error);
         }
-        eprintln!("nowait: {error}; another backend is used");
+        say(&format!("{error}; another backend is used"));
         nowait::Builder::from(config).backend(BackendChoice::Auto).build()
     })
 }

@@ -292,7 +292,7 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(error.exit_code() as u8);
     }
-    eprintln!("nowait: {}", one_line(&error.render().to_string()));
+    crate::error::say(one_line(&error.render().to_string()));
     ExitCode::from(2)
 }
 

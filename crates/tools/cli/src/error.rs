@@ -1,6 +1,7 @@
 //! The one error of the command: a line for the reader and an exit code for the shell.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Why the command could not do what it was asked.
@@ -31,9 +32,14 @@ impl Failure {
 
     /// Prints the line and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("nowait: {}", self.message);
+        say(&self.message);
         ExitCode::from(self.code)
     }
+}
+
+/// Says something on the standard error; nothing comes of it where that cannot be written.
+pub(crate) fn say(message: impl fmt::Display) {
+    let _ = io::stderr().write_all(format!("nowait: {message}\n").as_bytes());
 }
 
 impl fmt::Display for Failure {

@@ -1,7 +1,7 @@
 //! `nowait run`: sets the environment and becomes the program.
 
 use crate::args::{Backend, Cache, Options, RunArgs, Via};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, say};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     let library = libraries::find(options.via)?;
     require(options.backend)?;
     if let Some(warning) = program::find(name).and_then(|path| program::look_at(&path).warning()) {
-        eprintln!("nowait: warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     let mut command = Command::new(name);
     command.args(rest).envs(variables(options));
