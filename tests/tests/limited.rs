@@ -80,6 +80,11 @@ fn posix(subject: Subject) {
     // How many threads there are depends on the backend (`posix_aio.rs`), not on a limit.
     cases.retain(|case| case.page != "threads" && (case.glibc || !subject.is_system()));
     for limit in Limit::ALL {
+        if limit == Limit::Locked {
+            // RLIMIT_MEMLOCK holds while the effective user is not root: a thread that is started
+            // meanwhile finds no memory for its stack, and its request ends with EAGAIN.
+            cases.retain(|case| case.page != "setuid");
+        }
         built.demand(subject.limit(limit), &cases);
     }
 }

@@ -117,10 +117,11 @@ fn devices(world: &World) -> Vec<Case> {
             cases.push((format!("{name}: {verb}"), Iocb { bytes, ..world.iocb(opcode, file) }));
         }
         cases.push((format!("{name}: fsync"), World::fsync(file)));
-        cases.push((
-            format!("{name}: poll"),
-            World::poll(file, (libc::POLLIN | libc::POLLOUT) as u64),
-        ));
+        // The kernel's log shows POLLERR once it has overwritten what was to be read next.
+        if *name != "/dev/kmsg" {
+            let poll = World::poll(file, (libc::POLLIN | libc::POLLOUT) as u64);
+            cases.push((format!("{name}: poll"), poll));
+        }
     }
     let eight = Iocb { bytes: 8, ..world.iocb(aio::PWRITE, &world.eventfd) };
     let [zero, random] = ["/dev/zero", "/dev/urandom"].map(|it| File::open(it).expect(it));
