@@ -142,7 +142,8 @@ fn is_own(name: &str) -> bool {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
     };
     match name.split('/').collect::<Vec<_>>()[..] {
-        ["head"] | ["probe", _] => true,
+        ["head"] => true,
+        ["probe", name] => name != "head", // that of an image whose name is "probe"
         ["log", sequence] => is_number(sequence),
         ["map", checkpoint, part] => is_number(checkpoint) && is_number(part),
         _ => false,

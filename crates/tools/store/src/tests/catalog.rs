@@ -43,9 +43,10 @@ fn a_look_at_an_image_leaves_its_writer() {
 #[test]
 fn what_is_removed_is_gone_and_what_lies_beside_and_below_is_not() {
     let options = StoreOptions::default();
-    let (gone, below) = (url("memory://removed/vm"), url("memory://removed/vm/log/other"));
-    let beside = url("memory://removed/vm2");
-    for url in [&gone, &below, &beside] {
+    let gone = url("memory://removed/vm");
+    let others = ["vm/log/other", "vm/log", "vm/map", "vm/probe", "vm2"];
+    let others = others.map(|name| url(&format!("memory://removed/{name}")));
+    for url in others.iter().chain([&gone]) {
         let image = make(url);
         image.write_at(0, vec![1; 4096]).unwrap();
         image.flush().unwrap();
@@ -53,7 +54,7 @@ fn what_is_removed_is_gone_and_what_lies_beside_and_below_is_not() {
     assert_eq!(remove(&gone, &options).unwrap(), 2, "a head and a segment");
     let said = StoredImage::open(&gone, &options).unwrap_err().to_string();
     assert!(said.contains("no image"), "{said}");
-    for url in [&below, &beside] {
+    for url in &others {
         let image = StoredImage::open(url, &options).unwrap();
         assert_eq!(image.read_at(0, 4096).unwrap(), vec![1; 4096]);
     }
