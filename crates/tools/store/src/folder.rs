@@ -1,8 +1,8 @@
 //! A folder as a store: that of `object_store`, and the PUT with a condition that it lacks.
 //!
 //! An object is replaced under a lock of its folder (`flock`), which all processes of one machine
-//! see, and those of other machines if the file system is one that shares such locks: so an image
-//! in a folder of NFS 3 or older is for one machine only.
+//! see. NFS and SMB keep the lock of a folder to the machine that has it: an image there is for one
+//! machine only, and nothing tells the second.
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -15,57 +15,74 @@ use object_store::{
 };
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// A folder as a store. What is put is on the disk when the PUT ends.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    inner: LocalFileSystem,
+    inner: Arc<LocalFileSystem>,
 }
 
 impl Folder {
     /// Opens a folder that is there.
     pub(crate) fn open(path: &str) -> Result<Folder> {
         let inner = LocalFileSystem::new_with_prefix(path)?;
-        Ok(Folder { inner: inner.with_fsync(true) })
+        Ok(Folder { inner: Arc::new(inner.with_fsync(true)) })
     }
 
-    /// Replaces an object, if it is the one that is meant.
+    /// Replaces an object, if it is the one that is meant. A replacement that has begun goes on
+    /// when the future is dropped, and keeps the lock until its end: the next writer finds it
+    /// done.
     async fn replace(
         &self,
         location: &Path,
         payload: PutPayload,
         before: UpdateVersion,
     ) -> Result<PutResult> {
-        let path = self.inner.path_to_filesystem(location)?;
-        let folder = path.parent().unwrap_or(&path).to_owned();
-        let lock = tokio::task::spawn_blocking(move || {
-            let folder = File::open(folder)?;
-            folder.lock().map(|()| folder)
+        let (inner, location) = (self.inner.clone(), location.clone());
+        let replaced = tokio::task::spawn_blocking(move || {
+            let replaced = replace_locked(&inner, &location, payload, &before);
+            Handle::current().block_on(replaced)
         });
-        let _lock = lock.await?.map_err(|error| generic("lock", &error))?;
-        let there = self.inner.head(location).await?;
-        if there.e_tag.is_none() || there.e_tag != before.e_tag {
-            let (path, source) = (location.to_string(), "it is not the one meant".into());
-            return Err(Error::Precondition { path, source });
-        }
-        let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());
-        let then = modified().map_err(|error| generic("look", &error))?;
-        let result = self.inner.put(location, payload).await?;
-        // The tag is of the time, in steps of the kernel's clock: no two revisions have the same.
-        if modified().map_err(|error| generic("look", &error))? > then {
-            return Ok(result);
-        }
-        let later = then + Duration::from_micros(1);
-        let file = File::options().write(true).open(&path);
-        let touched = file.and_then(|file| {
-            file.set_modified(later)?;
-            file.sync_all()
-        });
-        touched.map_err(|error| generic("touch", &error))?;
-        let e_tag = self.inner.head(location).await?.e_tag;
-        Ok(PutResult { e_tag, ..result })
+        replaced.await?
     }
+}
+
+/// Replaces an object, on a thread that may block.
+async fn replace_locked(
+    inner: &LocalFileSystem,
+    location: &Path,
+    payload: PutPayload,
+    before: &UpdateVersion,
+) -> Result<PutResult> {
+    let path = inner.path_to_filesystem(location)?;
+    let folder = File::open(path.parent().unwrap_or(&path));
+    let _lock = folder
+        .and_then(|folder| folder.lock().map(|()| folder))
+        .map_err(|error| generic("lock", &error))?;
+    let there = inner.head(location).await?;
+    if there.e_tag.is_none() || there.e_tag != before.e_tag {
+        let (path, source) = (location.to_string(), "it is not the one meant".into());
+        return Err(Error::Precondition { path, source });
+    }
+    let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());
+    let then = modified().map_err(|error| generic("look", &error))?;
+    let result = inner.put(location, payload).await?;
+    // The tag is of the time, in steps of the kernel's clock: no two revisions have the same.
+    if modified().map_err(|error| generic("look", &error))? > then {
+        return Ok(result);
+    }
+    let later = then + Duration::from_micros(1);
+    let file = File::options().write(true).open(&path);
+    let touched = file.and_then(|file| {
+        file.set_modified(later)?;
+        file.sync_all()
+    });
+    touched.map_err(|error| generic("touch", &error))?;
+    let e_tag = inner.head(location).await?.e_tag;
+    Ok(PutResult { e_tag, ..result })
 }
 
 fn generic(what: &str, error: &io::Error) -> Error {
