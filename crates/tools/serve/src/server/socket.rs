@@ -1,8 +1,9 @@
 //! Addresses, listeners and sockets of clients.
 
 use crate::access::Peer;
-use core::{fmt, str::FromStr};
+use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
+use socket2::{SockRef, TcpKeepalive};
 use std::{
     fs, io,
     io::{IoSlice, IoSliceMut, Read, Write},
@@ -157,6 +158,7 @@ impl Listener {
                 let (stream, _) = listener.accept()?;
                 // Replies are sent in batches already.
                 stream.set_nodelay(true)?;
+                SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
                 Socket::Tcp(stream)
             }
         };
@@ -187,6 +189,15 @@ impl Drop for Listener {
     }
 }
 
+/// Returns when a client that sends nothing is asked whether it is there, and how often: one whose
+/// machine or network is gone is noticed after two minutes. Its kernel answers, so a client that is
+/// stopped stays.
+fn keepalive() -> TcpKeepalive {
+    const IDLE: Duration = Duration::from_mins(1);
+    const BETWEEN: Duration = Duration::from_secs(10);
+    TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
+}
+
 /// Tells whether `path` is a socket without a listener.
 fn is_left_over(path: &PathBuf) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
@@ -215,7 +226,7 @@ impl Socket {
     ///
     /// # Errors
     /// Those of setsockopt(2).
-    pub fn set_timeouts(&self, most: core::time::Duration) -> io::Result<()> {
+    pub fn set_timeouts(&self, most: Duration) -> io::Result<()> {
         match self {
             Socket::Unix(stream) => {
                 stream.set_read_timeout(Some(most))?;
@@ -301,6 +312,19 @@ mod tests {
             let listener = Listener::bind(&Address::Tcp(host.to_owned())).unwrap();
             assert_eq!(listener.is_open_to_other_machines(), open, "{host}");
         }
+    }
+
+    #[test]
+    fn a_client_by_tcp_is_asked_whether_it_is_there() {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned())).unwrap();
+        let Listener::Tcp(tcp) = &listener else { unreachable!() };
+        let _client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        let Socket::Tcp(stream) = listener.accept().unwrap() else { unreachable!() };
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let (idle, between) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+        let silent = idle.unwrap() + between.unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(silent, Duration::from_mins(2));
     }
 
     #[test]
