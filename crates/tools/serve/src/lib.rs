@@ -14,6 +14,7 @@
 //! * [`ublk`]: the image as a block device, by the kernel
 //! * [`status`]: what it tells about itself
 //! * [`access`]: access to exports
+//! * `identity`: whether what a name stands for was made here
 //! * [`command`]: the command: listeners, signals, ends
 
 // What the integration tests have in common is used by tests of this crate, too.
@@ -26,6 +27,7 @@ mod error;
 #[cfg(test)]
 mod failure;
 pub mod fuse;
+mod identity;
 pub mod nbd;
 mod say;
 pub mod server;

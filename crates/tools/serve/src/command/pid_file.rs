@@ -4,11 +4,10 @@
 //! link. It is replaced only if it is an empty regular file, or one with the number of a process
 //! that is no more; and removed only as long as it is the one that was made here.
 
-use crate::ServeError;
+use crate::{ServeError, identity::Identity};
 use std::{
-    fs::{self, Metadata},
+    fs,
     io::{self, ErrorKind},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process,
 };
@@ -18,13 +17,6 @@ use std::{
 pub(super) struct PidFile {
     path: PathBuf,
     identity: Identity,
-}
-
-/// Device and inode.
-type Identity = (u64, u64);
-
-fn identity(metadata: &Metadata) -> Identity {
-    (metadata.dev(), metadata.ino())
 }
 
 /// More bytes than a number of a process has, and a line end.
@@ -83,8 +75,8 @@ impl PidFile {
         name.push(format!(".{}", process::id()));
         let new = path.with_file_name(name);
         let placed = fs::write(&new, number_text())
-            .and_then(|()| fs::symlink_metadata(&new))
-            .and_then(|metadata| Ok((identity(&metadata), place(&new, path)?)));
+            .and_then(|()| Identity::of(&new))
+            .and_then(|identity| Ok((identity, place(&new, path)?)));
         // Placed by a link, or not at all.
         let _ = fs::remove_file(&new);
         match placed.map_err(|error| ServeError::io(&option, &error))? {
@@ -124,10 +116,10 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path);
-        let is_it = there.is_ok_and(|there| identity(&there) == self.identity);
         // Another file may have got the number of the inode.
-        if is_it && fs::read(&self.path).is_ok_and(|text| text == number_text().as_bytes()) {
+        if self.identity.is_at(&self.path)
+            && fs::read(&self.path).is_ok_and(|text| text == number_text().as_bytes())
+        {
             let _ = fs::remove_file(&self.path);
         }
     }

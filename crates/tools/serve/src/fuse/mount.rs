@@ -1,7 +1,7 @@
 //! Mounts and unmounts the file, and removes what a killed server has left behind.
 
 use super::Front;
-use crate::{ServeError, say::say};
+use crate::{ServeError, identity::OwnName, say::say};
 use fuser::{Config, MountOption, Session, SessionACL};
 use nowait::Errno;
 use nowait_sys::{eventfd::EventFd, fuse};
@@ -20,8 +20,8 @@ use std::{
 pub struct Mount {
     path: PathBuf,
     lost: Arc<EventFd>,
-    /// The file below was not there before.
-    made: bool,
+    /// The file below, if it was made here.
+    made: Option<OwnName>,
     mounted: bool,
 }
 
@@ -132,8 +132,8 @@ impl Mount {
     }
 
     fn remove(&mut self) {
-        if core::mem::take(&mut self.made) {
-            let _ = fs::remove_file(&self.path);
+        if let Some(made) = self.made.take() {
+            made.remove();
         }
     }
 }
@@ -209,18 +209,18 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Makes the file to mount on, unless there is one; tells whether it did.
-fn prepare(path: &Path) -> Result<bool, ServeError> {
+/// Makes the file to mount on, unless there is one; returns what it has made.
+fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {
-        Ok(about) if about.is_file() => Ok(false),
+        Ok(about) if about.is_file() => Ok(None),
         Ok(_) => Err(ServeError::new(format!(
             "{}: --fuse needs a regular file, or a name that is free",
             path.display()
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            made.map(|_| true).map_err(failed)
+            made.and_then(|_| OwnName::new(path)).map(Some).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }
@@ -275,8 +275,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(prepare(folder.path()).is_err());
         let free = folder.path().join("free");
-        assert!(prepare(&free).unwrap() && free.is_file());
-        assert!(!prepare(&free).unwrap());
+        assert!(prepare(&free).unwrap().is_some() && free.is_file());
+        assert!(prepare(&free).unwrap().is_none());
         assert_eq!(absolute(&folder.path().join("new")).unwrap().file_name().unwrap(), "new");
         assert!(absolute(Path::new("/nonexistent/folder/file")).is_err());
     }

@@ -1,6 +1,6 @@
 //! Addresses, listeners and sockets of clients.
 
-use crate::access::Peer;
+use crate::{access::Peer, identity::OwnName};
 use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
 use socket2::{SockRef, TcpKeepalive};
@@ -54,8 +54,8 @@ impl fmt::Display for Address {
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
-    /// A Unix socket, and its path if it is ours to remove.
-    Unix(UnixListener, Option<PathBuf>),
+    /// A Unix socket, and its name if it was made here.
+    Unix(UnixListener, Option<OwnName>),
     /// TCP.
     Tcp(TcpListener),
 }
@@ -71,7 +71,8 @@ impl Listener {
                 if is_left_over(path) {
                     fs::remove_file(path)?;
                 }
-                Listener::unix(UnixListener::bind(path)?, Some(path.clone()))
+                let listener = UnixListener::bind(path)?;
+                Listener::unix(listener, Some(OwnName::new(path)?))
             }
             Address::Tcp(host) => {
                 let listener = TcpListener::bind(host)?;
@@ -95,15 +96,16 @@ impl Listener {
         Listener::unix(UnixListener::from(OwnedFd::from(listener)), None)
     }
 
-    fn unix(listener: UnixListener, path: Option<PathBuf>) -> io::Result<Listener> {
+    fn unix(listener: UnixListener, name: Option<OwnName>) -> io::Result<Listener> {
         listener.set_nonblocking(true)?;
-        Ok(Listener::Unix(listener, path))
+        Ok(Listener::Unix(listener, name))
     }
 
-    /// Removes the path of a Unix socket, if it is ours: no new client comes.
+    /// Removes the name of a Unix socket that was made here, unless another socket has it by now:
+    /// no new client comes.
     pub fn unlink(&self) {
-        if let Listener::Unix(_, Some(path)) = self {
-            let _ = fs::remove_file(path);
+        if let Listener::Unix(_, Some(name)) = self {
+            name.remove();
         }
     }
 
@@ -341,5 +343,19 @@ mod tests {
         fs::write(&dead, "a file").unwrap();
         assert!(Listener::bind(&Address::Unix(dead.clone())).is_err());
         assert_eq!(fs::read(&dead).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn the_end_of_a_listener_leaves_the_socket_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Unix(path.clone());
+        let first = Listener::bind(&address).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&address).unwrap();
+        drop(first);
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.exists());
     }
 }
