@@ -51,6 +51,9 @@ impl fmt::Display for Address {
     }
 }
 
+/// How long the path of a Unix socket may be: unix(7), `sun_path` and its last zero.
+const PATH_BYTES_MAX: usize = 107;
+
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
@@ -68,6 +71,10 @@ impl Listener {
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Unix(path) => {
+                if path.as_os_str().len() > PATH_BYTES_MAX {
+                    let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                }
                 if is_left_over(path) {
                     fs::remove_file(path)?;
                 }
@@ -343,6 +350,15 @@ mod tests {
         fs::write(&dead, "a file").unwrap();
         assert!(Listener::bind(&Address::Unix(dead.clone())).is_err());
         assert_eq!(fs::read(&dead).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_with_the_length_that_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let rest = PATH_BYTES_MAX - folder.path().as_os_str().len() - 1;
+        let bind = |bytes| Listener::bind(&Address::Unix(folder.path().join("s".repeat(bytes))));
+        drop(bind(rest).unwrap());
+        assert!(bind(rest + 1).unwrap_err().to_string().contains("107 bytes"));
     }
 
     #[test]
