@@ -37,7 +37,7 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// What the relief sleeps on.
+    /// The relief thread waits here, and looks from time to time whether all others are stuck.
     relief: Condvar,
 }
 
@@ -59,7 +59,8 @@ impl State {
         self.jobs.pop_front()
     }
 
-    /// Tells whether a relief is to be started now: jobs wait, and there may be no other thread.
+    /// Returns `true` if a relief thread must be started: jobs are queued, no thread is idle, and
+    /// the usual number of threads is reached.
     fn calls_relief(&mut self) -> bool {
         let calls = !self.jobs.is_empty()
             && self.idle == 0

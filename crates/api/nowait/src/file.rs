@@ -40,7 +40,8 @@ struct Open {
     /// For direct I/O only.
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
-    /// Of a handle in another mode, once it has written a file that others have in the page cache.
+    /// Keeps the file open for writing in the page cache. Set by the first write of a handle in
+    /// another mode, if another handle has the file in `User`.
     writes: Mutex<Option<Writer>>,
     /// Device and inode.
     key: InodeKey,
@@ -137,7 +138,8 @@ impl File {
         })
     }
 
-    /// Has a file that others have in the page cache be open there for writing, as this handle is.
+    /// Opens the file for writing in the page cache, if this handle is in another mode and another
+    /// handle has the file in `User`.
     fn open_there(&self, user: &Arc<UserFile>) -> Result<(), Errno> {
         if self.0.user.is_some() {
             return Ok(());
@@ -484,7 +486,7 @@ impl File {
     /// waits until it is closed.
     pub(crate) fn release(self) {
         let is_cached = self.0.user.is_some() && !self.0.nowait.is_the_parents();
-        // Of two that are dropped at once, one is the last.
+        // `into_inner` returns the value to exactly one of two threads that drop it at once.
         if let Some(last) = Arc::into_inner(self.0).filter(|_| is_cached) {
             let nowait = last.nowait.clone();
             nowait.calls().bury(last);

@@ -269,7 +269,7 @@ impl<T, B> Queue<T, B> {
         // is the only way out, and `drop` waits. The segments are made for this kind, exclusively
         // if it is a read.
         let make = || unsafe { request.command(segments) };
-        // What a buffer or a source says of itself is the caller's code.
+        // `command` calls the caller's code (its buffer and source), which may panic.
         let made = catch_unwind(AssertUnwindSafe(make));
         if let Ok(Ok(command)) = made {
             self.prepared.push((key, command));

@@ -192,8 +192,8 @@ fn what_others_have_done_to_a_file_is_seen_when_the_table_says() {
     });
 }
 
-/// What this program does to the file after another one has written a block: none of it makes the
-/// engine take what it has cached for what is there.
+/// What this program does to the file after another program has written a block. After each of
+/// them the next open must read the other program's block, not the cached one.
 const BETWEEN: [(&str, Change); 8] = [
     ("nothing", |_| {}),
     ("a sync of nothing", |w| w.file.sync_all().unwrap()),
