@@ -1,15 +1,17 @@
 //! `nowait image`: images on object stores.
 
 use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, say};
 use crate::print;
 use crate::table::table;
 use crate::transfer::{export_from, import_into};
 use nowait_export::transfer::Transfer;
+use nowait_store::catalog::NOTICED_WITHIN;
 use nowait_store::check::{Report, check};
 use nowait_store::edit::{self, clone, edit};
+use nowait_store::repair::{self, Loss, Way};
 use nowait_store::shrink::shrink;
-use nowait_store::{Edit, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
+use nowait_store::{Edit, Head, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
@@ -28,7 +30,15 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
         ImageCommand::Info(args) => info(args),
         ImageCommand::Check { image, key } => checked(image, key),
         ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
-        ImageCommand::Rm { url, yes, store } => remove(url, &store.options(), *yes),
+        ImageCommand::Repair { url, cut, skip, store } => {
+            let way = match (cut, skip) {
+                (true, _) => Some(Way::Cut),
+                (_, true) => Some(Way::Skip),
+                _ => None,
+            };
+            mend(url, &store.options(), way)
+        }
+        ImageCommand::Rm { url, yes, now, store } => remove(url, &store.options(), *yes, *now),
         ImageCommand::Import { block_size, transfer } => {
             whole(&transfer.url)?;
             import_into(&wanted(transfer)?, *block_size)
@@ -93,6 +103,8 @@ struct Info {
     is_encrypted: bool,
     epoch: u64,
     writer: String,
+    /// That has ended, and all is durable.
+    is_closed: bool,
     checkpoint: u64,
     clone_of: Option<String>,
     snapshots: Vec<SnapshotInfo>,
@@ -116,6 +128,7 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
         is_encrypted: head.geometry.encryption.is_some(),
         epoch: head.epoch,
         writer: head.writer.name,
+        is_closed: head.is_closed,
         checkpoint: head.checkpoint.position,
         clone_of: head.bases.last().map(|base| format!("{}@{}", base.path, base.snapshot)),
         snapshots: head.snapshots.into_iter().map(described).collect(),
@@ -129,7 +142,8 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
     if info.is_encrypted {
         let _ = writeln!(text, "  encrypted   with a key file");
     }
-    let _ = writeln!(text, "  last writer {} (epoch {})", info.writer, info.epoch);
+    let state = if info.is_closed { "closed" } else { "at work, or it was killed" };
+    let _ = writeln!(text, "  last writer {} (epoch {}): {state}", info.writer, info.epoch);
     let _ = writeln!(text, "  checkpoint  before log/{}", info.checkpoint);
     if let Some(base) = &info.clone_of {
         let _ = writeln!(text, "  clone of    {base}");
@@ -164,7 +178,7 @@ fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode>
     print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
 }
 
-/// Makes an image smaller, and says which writer has had it: nothing tells whether that is at work.
+/// Makes an image smaller, and says which writer has had it, if that may be at work.
 fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
     whole(url)?;
     let before = shrink(url, options, size).map_err(|error| failed(&error))?;
@@ -173,10 +187,13 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
         return print(format!("{url}: {is}, as before\n").as_bytes());
     }
     let writer = before.writer.name;
-    let text = format!(
-        "{url}: {is}, before {was}; taken over from {writer}: \
-         if that still serves it, it fails, and must be started again\n"
-    );
+    let text = match before.is_closed {
+        true => format!("{url}: {is}, before {was}\n"),
+        false => format!(
+            "{url}: {is}, before {was}; taken over from {writer}: \
+             if that still serves it, it fails, and must be started again\n"
+        ),
+    };
     print(text.as_bytes())
 }
 
@@ -209,7 +226,7 @@ fn checked(args: &ImageArgs, key: &KeyFile) -> Result<ExitCode> {
     let report = check(&args.url, &options).map_err(|error| failed(&error))?;
     let code = ExitCode::from(u8::from(!report.findings.is_empty()));
     let lacks_key = report.head.geometry.encryption.is_some() && options.key.is_none();
-    let checked = said(&args.url, report, lacks_key);
+    let checked = said(&args.url, &report, lacks_key);
     if args.json {
         json(&checked)?;
     } else {
@@ -218,11 +235,12 @@ fn checked(args: &ImageArgs, key: &KeyFile) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn said(url: &StoreUrl, report: Report, lacks_key: bool) -> Checked {
+fn said(url: &StoreUrl, report: &Report, lacks_key: bool) -> Checked {
+    let name = |key: nowait_store::Key| key.name(report.head.image_of(key));
     let found = |finding: nowait_store::check::Finding| Found {
         object: match &finding.of {
-            None => finding.key.to_string(),
-            Some(path) => format!("{path}/{}", finding.key),
+            None => name(finding.key),
+            Some(path) => format!("{path}/{}", name(finding.key)),
         },
         what: finding.what,
         ranges: finding.ranges.iter().map(|range| [range.start, range.end]).collect(),
@@ -235,7 +253,7 @@ fn said(url: &StoreUrl, report: Report, lacks_key: bool) -> Checked {
         stored_bytes: report.stored_bytes,
         live_bytes: report.live_bytes,
         lacks_key,
-        findings: report.findings.into_iter().map(found).collect(),
+        findings: report.findings.iter().cloned().map(found).collect(),
     }
 }
 
@@ -292,7 +310,61 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     print(format!("{shown_as}\n").as_bytes())
 }
 
-fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool) -> Result<ExitCode> {
+/// Shows what an image has lost of its log, or has it go on without.
+fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>) -> Result<ExitCode> {
+    whole(url)?;
+    let loss = match way {
+        None => repair::look(url, options),
+        Some(way) => repair::repair(url, options, way),
+    };
+    let Some(loss) = loss.map_err(|error| failed(&error))? else {
+        let text =
+            format!("{url}: nothing is missing of its log: nowait image check reads the rest\n");
+        return print(text.as_bytes());
+    };
+    let mut text = told_loss(url, &loss);
+    text.push_str(match way {
+        None => {
+            "nothing was changed; say one of\n  \
+             --cut   the image as it was before what is lost, as after a power cut then\n  \
+             --skip  all that is there; what was lost is as it was before, wherever that is\n"
+        }
+        Some(Way::Cut) => "cut off there; it can be served again\n",
+        Some(Way::Skip) => "left out; it can be served again\n",
+    });
+    print(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(way.is_none())))
+}
+
+fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
+    let Loss { name, what, lost, before, behind, ranges } = loss;
+    let mut text = format!(
+        "{url}: {name} is {what}: of the log behind the last checkpoint {before} segments are \
+         there before it, {lost} lost, {behind} there behind\n"
+    );
+    if !ranges.is_empty() {
+        let _ = writeln!(text, "those behind have changed the bytes");
+    }
+    for range in ranges {
+        let _ = writeln!(text, "  {} to {}", range.start, range.end - 1);
+    }
+    text
+}
+
+/// Waits until a writer that may be at work must have noticed that it was replaced.
+fn wait_for(url: &StoreUrl, writer: &str, now: bool) {
+    if !now {
+        let seconds = NOTICED_WITHIN.as_secs();
+        let text = format!(
+            "{url}: {writer} has not closed it: waiting {seconds} s, until it must have noticed; \
+             --now does not wait for one that is surely dead"
+        );
+        say(&text);
+        std::thread::sleep(NOTICED_WITHIN);
+    }
+}
+
+fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Result<ExitCode> {
     if !yes {
         let head = catalog::look(url, options).map_err(|error| failed(&error))?;
         let what = match (&url.snapshot, head.snapshots.len()) {
@@ -305,9 +377,11 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool) -> Result<ExitCode>
         };
         return Err(Failure::usage(format!("{url}: {what} would be gone for good: say --yes")));
     }
-    let removed = match &url.snapshot {
-        Some(_) => edit::remove(url, options).map(|_| String::new()),
-        None => catalog::remove(url, options).map(|objects| format!(", {objects} objects")),
+    let removed = if url.snapshot.is_some() {
+        edit::remove(url, options).map(|_| String::new())
+    } else {
+        let wait = |head: &Head| wait_for(url, &head.writer.name, now);
+        catalog::remove(url, options, wait).map(|objects| format!(", {objects} objects"))
     };
     let objects = removed.map_err(|error| failed(&error))?;
     print(format!("{url}: removed{objects}\n").as_bytes())

@@ -8,7 +8,8 @@ use core::{
 };
 use nowait::{Errno, Nowait};
 use nowait_store::{
-    Failure, ImageKey, Request, Settings, StoreOptions, StoreUrl, StoredImage, Watch, image::writer,
+    Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
+    image::writer,
 };
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -65,7 +66,10 @@ impl Notice {
         if failure == Failure::Invalid {
             return Errno::INVAL;
         }
+        // What is lost of an image that is served, its store has told.
+        let is_served = matches!(self.watch.status(), Status::Serving { .. });
         if let Some(say) = self.say
+            && !is_served
             && !self.is_said.swap(true, Relaxed)
         {
             say(&format!("{}: {}", self.shown, self.watch.status()));
@@ -97,7 +101,7 @@ impl Object {
         read_only: bool,
         (say, sync_limit): (Option<fn(&str)>, Duration),
     ) -> io::Result<Object> {
-        let store = StoreOptions { key, ..options.store.clone() };
+        let store = StoreOptions { key, say, ..options.store.clone() };
         let image = match read_only {
             true => StoredImage::open_read_only(url, &store)?,
             false => StoredImage::open_with(url, &store, settings(options)?)?,
@@ -180,9 +184,9 @@ impl Object {
         });
     }
 
-    /// As [`Object::flush`], within the time for the end of a server. Blocks.
-    pub(crate) fn sync(&self) -> Result<(), String> {
-        self.image.flush_within(self.sync_limit).map_err(|error| error.to_string())
+    /// Closes the image, within the time for the end of a server. Blocks.
+    pub(crate) fn close(&self) -> Result<(), String> {
+        self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
     }
 
     /// Makes durable what was answered before. Blocks.
@@ -208,6 +212,16 @@ impl Object {
         let (offset, len) = (range.start, range.end - range.start);
         self.call(Request::Discard { offset, len })?;
         if self.durable { self.sync_data() } else { Ok(()) }
+    }
+
+    /// Tells where data are from `at` on: where each extent ends, and whether it has data. Blocks.
+    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        let block = u64::from(self.block_bytes());
+        let (offset, end) = (at / block * block, end.next_multiple_of(block));
+        let told = self.call(Request::Extents { offset, len: end - offset })?;
+        let (numbers, _) = told.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|it| u64::from_le_bytes(*it)).collect();
+        Ok(numbers.chunks_exact(2).map(|run| (run[0], run[1] != 0)).collect())
     }
 
     fn call(&self, request: Request) -> Result<Vec<u8>, Errno> {

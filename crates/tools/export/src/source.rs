@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// Makes what was written durable.
+    /// Makes what was written durable, at the end: an image on a store is closed.
     ///
     /// # Errors
     /// It could not be, of some of it.
@@ -61,7 +61,7 @@ impl Source {
                 let failed = |errno| format!("{}: flush: {errno}", remote.shown());
                 remote.sync().map_err(failed)
             }
-            Source::Object(object) => object.sync(),
+            Source::Object(object) => object.close(),
         }
     }
 
@@ -137,7 +137,7 @@ impl Source {
                 Ok(vec![extent.unwrap_or((end, false))])
             }
             Source::Remote(remote) => remote.extents(at, end),
-            Source::Object(_) => Ok(vec![(end, true)]),
+            Source::Object(object) => object.extents(at, end),
         }
     }
 }

@@ -19,6 +19,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// How long an image that was filled may take to be closed.
+const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
 /// Bytes read from a source at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -137,7 +141,7 @@ fn fill(
         progress(at, geometry.size_bytes);
     }
     writes.finish()?;
-    image.flush()?;
+    image.close_within(CLOSES_WITHIN)?;
     progress(geometry.size_bytes, geometry.size_bytes);
     Ok(copied)
 }

@@ -11,9 +11,10 @@
 
 use crate::extents::Extent;
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
+use crate::head::Head;
 use crate::map::{Map, SegmentUse};
 use crate::segment::HEADER_BYTES_MAX;
-use crate::stamp::{ImageId, Kind, Stamp};
+use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::wire::{Damage, checked, put_count, seal};
 
 /// Longest part: what is longer is none.
@@ -35,6 +36,8 @@ pub struct Part {
     pub image: ImageId,
     /// The epoch of the writer.
     pub epoch: u64,
+    /// The writer.
+    pub writer: Nonce,
     /// The first segment of the log that is not in the map.
     pub position: u64,
     /// Which part.
@@ -44,8 +47,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the parts of a map; an empty one has none.
-    pub fn of(map: &Map, image: ImageId, epoch: u64, position: u64) -> Vec<Part> {
+    /// Returns the parts of a map of all segments before a position, as the writer that a head
+    /// names makes them; an empty one has none.
+    pub fn of(map: &Map, head: &Head, position: u64) -> Vec<Part> {
+        let (image, epoch, writer) = (head.image, head.epoch, head.writer.nonce);
         let loaded = |(at, it): (&u64, &SegmentUse)| (*at, SegmentUse { live: 0, ..*it });
         let segments: Vec<SegmentEntry> = map.segments().iter().map(loaded).collect();
         let extents: Vec<(u64, Extent)> = map.extents().iter().collect();
@@ -54,7 +59,7 @@ impl Part {
         while !segments.is_empty() || !extents.is_empty() {
             let number = parts.len() as u32;
             let (segments, extents) = (take(&mut segments), take(&mut extents));
-            parts.push(Part { image, epoch, position, number, segments, extents });
+            parts.push(Part { image, epoch, writer, position, number, segments, extents });
         }
         parts
     }
@@ -63,7 +68,8 @@ impl Part {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.position);
-        Stamp { kind: Kind::Part, is_encrypted: false, image, epoch, number }.put(&mut bytes);
+        let (kind, is_encrypted, writer) = (Kind::Part, false, self.writer);
+        Stamp { kind, is_encrypted, image, epoch, number, writer }.put(&mut bytes);
         bytes.extend(self.number.to_le_bytes());
         put_count(&mut bytes, self.segments.len());
         for (sequence, segment) in &self.segments {
@@ -106,8 +112,8 @@ impl Part {
             extents.push((block, Extent { blocks, index, sequence }));
         }
         fields.end()?;
-        let Stamp { image, epoch, number: position, .. } = stamp;
-        Ok(Part { image, epoch, position, number, segments, extents })
+        let Stamp { image, epoch, number: position, writer, .. } = stamp;
+        Ok(Part { image, epoch, writer, position, number, segments, extents })
     }
 }
 

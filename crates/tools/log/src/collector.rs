@@ -7,8 +7,10 @@
 //!        they were written anew meanwhile
 //! ```
 //!
-//! One segment is collected at a time, so no more than its data are in memory. Not more than one
-//! segment that is not durable has moved blocks: a flush waits for no more of them.
+//! One segment is collected at a time, and some more when garbage piles up, as long as all of their
+//! data are no more than one may have: so much is in memory. Not more than one
+//! segment that is not durable has moved blocks: a flush waits for no more of them. While flushes
+//! wait, which may be always, it has about as many as they have written themselves.
 
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
 use crate::head::Head;
@@ -28,6 +30,14 @@ const RUN_BLOCKS_MAX: u32 = 256;
 
 /// Bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
+
+/// How many segments are collected at the same time: the first bytes of one come after a GET, the
+/// others after a second one, and a small segment may be put in that time again and again.
+const VICTIMS_MAX: usize = 16;
+
+/// In a hundred of the garbage that is allowed: as often as one of these is exceeded, twice as much
+/// is moved as otherwise.
+const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
 /// What of the segments is looked at for candidates: one in so many is one.
 const CANDIDATES_SHARE: usize = 64;
@@ -62,7 +72,7 @@ pub(crate) struct Collector {
     garbage_percent: u64,
     /// The emptiest segments, the first of them last.
     candidates: Vec<u64>,
-    pub(crate) victim: Option<Victim>,
+    pub(crate) victims: Vec<Victim>,
     /// Segments with blocks that are damaged: they stay.
     damaged: Vec<u64>,
     /// Segments that are to be sealed before candidates are looked for again.
@@ -77,7 +87,7 @@ impl Collector {
         Collector {
             garbage_percent: u64::from(garbage_percent),
             candidates: Vec::new(),
-            victim: None,
+            victims: Vec::new(),
             damaged: Vec::new(),
             rest: 0,
             moved_into: 0,
@@ -90,17 +100,36 @@ impl Collector {
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// Tells whether there is `times` quarters of the garbage that is allowed.
-    fn exceeds(&self, map: &Map, quarters: u64) -> bool {
+    /// Tells whether there is more than so much in a hundred of the garbage that is allowed.
+    fn exceeds(&self, map: &Map, percent: u64) -> bool {
         let (held, live) = map.held_and_live();
-        u128::from(held - live) * 400
-            > u128::from(held) * u128::from(self.garbage_percent * quarters)
+        u128::from(held - live) * 10_000
+            > u128::from(held) * u128::from(self.garbage_percent * percent)
+    }
+
+    /// How many times as much as usual is moved.
+    pub(crate) fn pressure(&self, map: &Map) -> usize {
+        1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
+    }
+
+    /// Tells whether a segment with so many blocks may be collected beside the others.
+    fn has_room(&self, map: &Map, blocks: u32, geometry: Geometry) -> bool {
+        let of = |sequence: u64| map.segments().get(&sequence).map_or(0, |it| it.blocks);
+        let all = self.victims.iter().map(|victim| of(victim.sequence)).sum::<u32>() + blocks;
+        self.victims.is_empty()
+            || self.victims.len() < self.pressure(map).min(VICTIMS_MAX)
+                && all <= geometry.segment_blocks_max()
     }
 
     /// Returns the next segment that is to be collected, of those from `pinned` to `durable`, and
     /// where its data begin.
-    pub(crate) fn begin(&mut self, map: &Map, part: Range<u64>) -> Option<(u64, u32)> {
-        if self.victim.is_some() || !self.exceeds(map, 4) {
+    pub(crate) fn begin(
+        &mut self,
+        map: &Map,
+        part: Range<u64>,
+        geometry: Geometry,
+    ) -> Option<(u64, u32)> {
+        if !self.exceeds(map, 100) || !self.has_room(map, 0, geometry) {
             return None;
         }
         if self.candidates.is_empty() {
@@ -111,10 +140,13 @@ impl Collector {
         }
         while let Some(sequence) = self.candidates.pop() {
             let segment = map.segments().get(&sequence).filter(|it| it.live > 0);
-            if let Some(segment) = segment.filter(|_| part.contains(&sequence)) {
-                self.victim = Some(Victim::new(sequence));
-                return Some((sequence, segment.data_start));
+            let Some(segment) = segment.filter(|_| part.contains(&sequence)) else { continue };
+            if !self.has_room(map, segment.blocks, geometry) {
+                self.candidates.push(sequence);
+                return None;
             }
+            self.victims.push(Victim::new(sequence));
+            return Some((sequence, segment.data_start));
         }
         None
     }
@@ -127,7 +159,7 @@ impl Collector {
         let all = map
             .segments()
             .range(part)
-            .filter(|(sequence, it)| emptier(it) && !self.damaged.contains(sequence));
+            .filter(|(sequence, it)| emptier(it) && !self.is_known(**sequence));
         let mut all: Vec<(u64, u64)> = all.map(|(sequence, it)| (share(it), *sequence)).collect();
         let count = (map.segments().len() / CANDIDATES_SHARE).max(1);
         if all.len() > count {
@@ -139,15 +171,31 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
+    /// Tells whether a segment is collected already, or cannot be.
+    fn is_known(&self, sequence: u64) -> bool {
+        self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
+    }
+
+    /// Returns a segment that is collected.
+    pub(crate) fn victim(&mut self, sequence: u64) -> Option<&mut Victim> {
+        self.victims.iter_mut().find(|it| it.sequence == sequence)
+    }
+
     /// Most moved blocks of one segment.
     pub(crate) fn moved_max(&self, map: &Map, geometry: Geometry) -> usize {
-        let bytes = if self.exceeds(map, 6) { DATA_BYTES_MAX } else { MOVED_BYTES_MAX };
+        let bytes = if self.exceeds(map, 150) { DATA_BYTES_MAX } else { MOVED_BYTES_MAX };
         bytes / geometry.block_bytes as usize
     }
 
-    /// Gives the segment up; it stays.
-    pub(crate) fn give_up(&mut self) {
-        self.damaged.extend(self.victim.take().map(|victim| victim.sequence));
+    /// How many moved blocks a segment has.
+    pub(crate) fn moved_in(&self, sequence: u64) -> usize {
+        if self.moved_into == sequence { self.moved_blocks } else { 0 }
+    }
+
+    /// Gives a segment up; it stays.
+    pub(crate) fn give_up(&mut self, sequence: u64) {
+        self.victims.retain(|it| it.sequence != sequence);
+        self.damaged.push(sequence);
     }
 }
 

@@ -7,20 +7,23 @@
 //! ```
 //!
 //! As long as the head is the same, nothing behind its map was deleted. So what was read, up to the
-//! first segment that is missing, is the image as it was at one moment.
+//! end of the log, is the image as it was at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
 use crate::head::{
     CloneOf, EDITED_BYTES_MAX, HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX,
-    Snapshot,
+    Snapshot, Writer,
 };
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::DAMAGED_READS_MAX;
-use crate::scan::Scan;
+use crate::scan::{Behind, MISSED_READS_MAX, Next, Scan};
 use crate::segment::Content;
 use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
+
+/// Why an image cannot be kept of whose log a part is missing.
+const LOST: &str = "a part of its log is missing: see nowait image check";
 
 /// Most headers that are read at the same time.
 const READS_MAX: u64 = 64;
@@ -47,6 +50,8 @@ pub enum Edit {
     Made(ImageId),
     /// A clone is gone.
     Release(ImageId),
+    /// The image is about to be removed: its writer is replaced by one that does not write.
+    Retire(Writer),
 }
 
 /// An edit on its way.
@@ -55,7 +60,10 @@ pub struct Editor {
     edit: Edit,
     out: Outbox,
     head: Option<(Head, Tag)>,
-    scan: Scan,
+    /// Begins with the head.
+    scan: Option<Scan>,
+    /// The end of the log is being confirmed.
+    is_at_end: bool,
     /// Heads that were put, for all that is known: one that is there says so.
     sent: Vec<Head>,
     outcome: Option<Result<Head, &'static str>>,
@@ -66,8 +74,8 @@ impl Editor {
     pub fn new(edit: Edit, now_ns: u64) -> Editor {
         let mut out = Outbox::new(now_ns);
         out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
-        let scan = Scan::new(1, READS_MAX);
-        Editor { edit, out, head: None, scan, sent: Vec::new(), outcome: None }
+        let (head, scan, sent) = (None, None, Vec::new());
+        Editor { edit, out, head, scan, is_at_end: false, sent, outcome: None }
     }
 
     /// Returns how it has ended: the head with the edit, or why there is none.
@@ -101,6 +109,28 @@ impl Editor {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
         match (errand.purpose, answer) {
+            (Purpose::ReadSegment(sequence), Answer::Missing) => {
+                self.scan.iter_mut().for_each(|scan| scan.miss(sequence));
+                self.go_on();
+            }
+            (Purpose::ConfirmEnd, Answer::Listed(places)) => {
+                match self.scan.as_ref().map(|scan| scan.judge_end(&places)) {
+                    // What was put since is taken, too.
+                    Some(Behind::Next) => {
+                        self.is_at_end = false;
+                        match self.scan.as_mut().is_some_and(|scan| scan.retry(&mut self.out)) {
+                            true => self.go_on(),
+                            false => self.doubt(LOST),
+                        }
+                    }
+                    Some(Behind::More) => self.doubt(LOST),
+                    _ => self.put(),
+                }
+            }
+            // A store may be wrong once.
+            (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
+                self.out.errands.reread(errand, now_ns);
+            }
             (Purpose::ReadHead | Purpose::Judge(_), Answer::Missing) => {
                 self.end(Err("there is no image"));
             }
@@ -116,14 +146,10 @@ impl Editor {
                 Ok(head) => self.take_head(head, tag),
                 Err(_) => self.reread(errand),
             },
-            (Purpose::ReadSegment(sequence), Answer::Missing) => {
-                self.scan.miss(sequence);
-                self.go_on();
-            }
             (Purpose::ReadSegment(sequence), Answer::Got { bytes, object_bytes, .. }) => {
-                let head = self.head.as_ref().map(|it| &it.0);
-                let taken =
-                    head.and_then(|head| self.scan.take(sequence, &bytes, object_bytes, head));
+                let known = self.head.as_ref().zip(self.scan.as_mut());
+                let taken = known
+                    .and_then(|((head, _), scan)| scan.take(sequence, &bytes, object_bytes, head));
                 match taken {
                     Some(()) => self.go_on(),
                     None => self.reread(errand),
@@ -169,11 +195,12 @@ impl Editor {
         if let Err(why) = judge(&self.edit, &head) {
             return self.end(Err(why));
         }
-        self.out.bases = head.bases.clone();
-        self.scan = Scan::new(head.checkpoint.position, READS_MAX);
+        self.out.know(&head);
+        self.is_at_end = false;
+        self.scan = Some(Scan::new(&head, READS_MAX));
         self.head = Some((head, tag));
         match self.edit {
-            Edit::Snapshot(_) => self.scan.ask(&mut self.out),
+            Edit::Snapshot(_) => self.go_on(),
             _ => self.put(),
         }
     }
@@ -190,35 +217,46 @@ impl Editor {
             Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),
             Edit::Made(image) => clones(head).any(|it| it.image == *image && it.is_made),
             Edit::Release(image) => clones(head).all(|it| it.image != *image),
+            Edit::Retire(writer) => head.writer.nonce == writer.nonce,
         }
     }
 
     /// Follows the log to its end.
     fn go_on(&mut self) {
         let known_end = self.head.as_ref().map_or(0, |it| it.0.known_end());
-        while let Some(segment) = self.scan.pop() {
-            match segment {
-                None if self.scan.next() < known_end => {
-                    return self.doubt("a segment is missing: see nowait image check");
-                }
-                None => return self.put(),
-                Some((header, _)) if header.leads_over(known_end) => {
+        while let Some(scan) = self.scan.as_mut().filter(|_| !self.is_at_end) {
+            match scan.pop() {
+                Next::Unknown => return scan.ask(&mut self.out),
+                Next::End => return self.confirm_end(),
+                Next::Lost if scan.doubt(&mut self.out) => {}
+                Next::Lost => return self.doubt(LOST),
+                Next::Segment(header, _) if header.leads_over(known_end) => {
                     return self.doubt("the log ends before a snapshot: see nowait image check");
                 }
-                Some((header, _)) => {
+                Next::Segment(header, _) => {
                     if let Content::Fence { resume, .. } = header.content {
-                        self.scan.skip(resume);
+                        scan.skip(resume);
                     }
                 }
             }
         }
-        self.scan.ask(&mut self.out);
+    }
+
+    /// Asks what is there from the end of the log on.
+    fn confirm_end(&mut self) {
+        self.is_at_end = true;
+        let end = self.end_of_log();
+        self.out.list_from(Purpose::ConfirmEnd, end);
+    }
+
+    fn end_of_log(&self) -> u64 {
+        self.scan.as_ref().map_or(1, Scan::next)
     }
 
     fn put(&mut self) {
         self.out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
         let Some((head, tag)) = self.head.take() else { return };
-        let edited = apply(&self.edit, head, self.scan.next());
+        let edited = apply(&self.edit, head, self.end_of_log());
         let body = edited.encode();
         let is_more = matches!(self.edit, Edit::Snapshot(_) | Edit::Clone { .. });
         if is_more && body.len() > EDITED_BYTES_MAX {
@@ -299,6 +337,7 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
             let clones = head.snapshots.iter_mut().flat_map(|it| &mut it.clones);
             clones.filter(|it| it.image == *image).for_each(|it| it.is_made = true);
         }
+        Edit::Retire(writer) => (head.epoch, head.writer) = (head.epoch + 1, writer.clone()),
         Edit::Release(image) => {
             head.snapshots.iter_mut().for_each(|it| it.clones.retain(|it| it.image != *image));
         }

@@ -16,7 +16,7 @@ pub(crate) struct Errand<P> {
     operation: Operation,
     /// How often it was tried before.
     pub(crate) retries: u32,
-    /// How often what was read before looked damaged.
+    /// How often what was read before looked damaged, or was missing and should be there.
     pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
@@ -40,6 +40,12 @@ impl<P> Errands<P> {
 
     pub(crate) fn send(&mut self, purpose: P, operation: Operation, now_ns: u64) {
         self.start(Errand { purpose, operation, retries: 0, damaged: 0, sent_ns: now_ns });
+    }
+
+    /// Sends an operation after a while, as one that was tried so often.
+    pub(crate) fn send_later(&mut self, purpose: P, operation: Operation, tries: u32, now_ns: u64) {
+        let errand = Errand { purpose, operation, retries: tries, damaged: 0, sent_ns: now_ns };
+        self.again(errand, now_ns);
     }
 
     fn start(&mut self, errand: Errand<P>) {
@@ -69,7 +75,7 @@ impl<P> Errands<P> {
         self.later.insert(due, Errand { retries, ..errand });
     }
 
-    /// Has something read once more that looks damaged.
+    /// Has something read once more that looks damaged, or is missing.
     pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
         let (damaged, mut operation) = (errand.damaged + 1, errand.operation);
         if let Operation::Get { data: Some(data), .. } = &mut operation {

@@ -113,6 +113,35 @@ impl Extents {
         pieces
     }
 
+    /// Returns where blocks of a range are stored: where each run ends, and whether it is; so many
+    /// of the first at most.
+    pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        let mut at = range.start;
+        let before = self.tree.range(..range.start).next_back();
+        for (&block, extent) in before.into_iter().chain(self.tree.range(range.clone())) {
+            let end = (block + u64::from(extent.blocks)).min(range.end);
+            if end <= at {
+                continue;
+            }
+            if block > at {
+                runs.push((block, false));
+            }
+            let is_full = runs.len() >= max;
+            match runs.last_mut() {
+                Some(last) if last.1 => last.0 = end,
+                _ if is_full => break,
+                _ => runs.push((end, true)),
+            }
+            at = end;
+        }
+        if at < range.end && runs.len() < max {
+            runs.push((range.end, false));
+        }
+        runs.truncate(max);
+        runs
+    }
+
     /// Returns where one block is: its segment, and its number among the data of that.
     pub fn place(&self, block: u64) -> Option<(u64, u32)> {
         let (at, extent) = self.tree.range(..=block).next_back()?;
@@ -236,6 +265,20 @@ mod tests {
                 at += piece.blocks;
             }
             prop_assert_eq!(at, range.end);
+            for max in [1, 2, 3, BLOCKS as usize] {
+                let mut at = range.start;
+                let runs = extents.runs(range.clone(), max);
+                prop_assert!(runs.len() <= max && (runs.is_empty() == range.is_empty()));
+                for pair in runs.windows(2) {
+                    prop_assert!(pair[0].1 != pair[1].1, "two of a kind meet");
+                }
+                for (end, has_data) in &runs {
+                    let mut blocks = model[at as usize..*end as usize].iter();
+                    prop_assert!(*end > at && blocks.all(|it| it.is_some() == *has_data));
+                    at = *end;
+                }
+                prop_assert!(at == range.end || runs.len() == max);
+            }
             let empty = model[range.start as usize..range.end as usize].iter().all(Option::is_none);
             prop_assert_eq!(extents.is_empty_in(range), empty);
         }

@@ -6,7 +6,7 @@ use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
 use crate::block::BlockCodec;
 use crate::cipher::{Cipher, Encryption};
 use crate::geometry::Geometry;
-use crate::stamp::{ImageId, Kind, Stamp};
+use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::store::Key;
 use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
 
@@ -37,7 +37,7 @@ pub const COUNT_MAX: u64 = 1 << 62;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// No other has it.
-    pub nonce: [u8; 16],
+    pub nonce: Nonce,
     /// A host and a process, say.
     pub name: String,
 }
@@ -117,6 +117,10 @@ pub struct Head {
     pub epoch: u64,
     /// The last of them.
     pub writer: Writer,
+    /// The log reaches at least so far; of an image that is closed, exactly so far.
+    pub end: u64,
+    /// Its writer has ended, and all is durable: nothing follows before the next one.
+    pub is_closed: bool,
     /// Its blocks.
     pub geometry: Geometry,
     /// Its map.
@@ -140,12 +144,13 @@ impl Head {
     pub fn as_of(&self, snapshot: &Snapshot) -> Head {
         let geometry = Geometry { size_bytes: snapshot.size_bytes, ..self.geometry };
         let (checkpoint, retired, snapshots) = (snapshot.checkpoint, Vec::new(), Vec::new());
-        Head { geometry, checkpoint, retired, snapshots, ..self.clone() }
+        let (end, is_closed) = (snapshot.end, true);
+        Head { end, is_closed, geometry, checkpoint, retired, snapshots, ..self.clone() }
     }
 
-    /// The log reaches so far: a snapshot or a base has all before.
+    /// The log reaches so far: its writer, a snapshot or a base has all before.
     pub fn known_end(&self) -> u64 {
-        self.snapshots_end().max(self.bases.end())
+        self.end.max(self.snapshots_end()).max(self.bases.end())
     }
 
     /// Behind the last segment that a snapshot may need.
@@ -186,6 +191,15 @@ impl Head {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
+    /// Returns the next head, which names a newer map. The log reaches at least to `end`.
+    #[must_use]
+    pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
+        let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));
+        let mut head = Head { revision, end, checkpoint, ..self.clone() };
+        head.retire(self.checkpoint);
+        head
+    }
+
     /// Notes that the image does not need a map any more; a snapshot may.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
@@ -205,9 +219,11 @@ impl Head {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.revision);
         let is_encrypted = self.geometry.encryption.is_some();
-        Stamp { kind: Kind::Head, is_encrypted, image, epoch, number }.put(&mut bytes);
-        bytes.extend(self.writer.nonce);
+        let (kind, writer) = (Kind::Head, self.writer.nonce);
+        Stamp { kind, is_encrypted, image, epoch, number, writer }.put(&mut bytes);
         put_text(&mut bytes, &self.writer.name, NAME_BYTES_MAX);
+        bytes.extend(self.end.to_le_bytes());
+        bytes.push(u8::from(self.is_closed));
         bytes.extend(self.geometry.block_bytes.to_le_bytes());
         bytes.extend(self.geometry.size_bytes.to_le_bytes());
         if let Some(Encryption { salt, check }) = self.geometry.encryption {
@@ -244,7 +260,9 @@ impl Head {
             return Err(Damage("longer than a head may be"));
         }
         let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Head)?;
-        let writer = Writer { nonce: fields.array()?, name: fields.text(NAME_BYTES_MAX)? };
+        let writer = Writer { nonce: stamp.writer, name: fields.text(NAME_BYTES_MAX)? };
+        let end = fields.u64()?;
+        let is_closed = fields.flag()?;
         let mut geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
         if stamp.is_encrypted {
             let (salt, check) = (fields.array()?, fields.array()?);
@@ -267,6 +285,8 @@ impl Head {
             revision,
             epoch,
             writer,
+            end,
+            is_closed,
             geometry,
             checkpoint,
             retired,
@@ -286,6 +306,9 @@ impl Head {
         names.dedup();
         if self.epoch == 0 || self.epoch.max(self.revision) > COUNT_MAX {
             return Err(Damage("the first epoch is 1, and none is so large"));
+        }
+        if !(self.checkpoint.position..=COUNT_MAX).contains(&self.end) {
+            return Err(Damage("it ends before its map"));
         }
         if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
             return Err(Damage("too many snapshots, or two of a name"));
@@ -339,13 +362,8 @@ fn read_snapshot(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Snapshot
     Geometry::checked(geometry.block_bytes, size_bytes)?;
     let mut clones = Vec::new();
     for _ in 0..fields.count(CLONE_BYTES_MIN)? {
-        let (image, [state]) = (fields.array()?, fields.array()?);
+        let (image, is_made) = (fields.array()?, fields.flag()?);
         let path = fields.text(PATH_BYTES_MAX)?;
-        let is_made = match state {
-            0 => false,
-            1 => true,
-            _ => return Err(Damage("a clone is made or not")),
-        };
         clones.push(CloneOf { image, path, is_made });
     }
     Ok(Snapshot { name, checkpoint, end, size_bytes, clones })

@@ -190,6 +190,11 @@ impl Image {
         self.out.ends.pop_front()
     }
 
+    /// Returns a segment of which something is lost, and what is wrong with it: each once.
+    pub fn pop_loss(&mut self) -> Option<(u64, &'static str)> {
+        self.out.losses.pop_front()
+    }
+
     fn serve(&mut self, serving: Serving) {
         // What recovery has asked for and does not need any more.
         self.out.errands.forget(|_| true);

@@ -66,7 +66,7 @@ pub use image::{Image, Status, Usage};
 pub use map::Map;
 pub use outbox::Over;
 pub use recovery::Origin;
-pub use request::{Failure, Request, RequestEnd, RequestId};
+pub use request::{Failure, Request, RequestEnd, RequestId, told_runs};
 pub use segment::{Change, Content, Header, Record};
 pub use serving::{PROOF_NS, Settings};
 pub use stamp::{ImageId, Stamp};

@@ -18,6 +18,13 @@ pub struct SegmentUse {
     pub dead_since: u64,
 }
 
+impl SegmentUse {
+    /// Tells whether it is a fence.
+    pub fn is_fence(&self) -> bool {
+        self.data_start == 0 && self.blocks == 0
+    }
+}
+
 /// The map of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
@@ -120,6 +127,11 @@ impl Map {
                 }
             }
         }
+    }
+
+    /// Notes a fence: a segment without data, which is deleted as others are.
+    pub fn fence(&mut self, sequence: u64) {
+        self.add(sequence);
     }
 
     /// Adds a segment of a checkpoint, before its live blocks.

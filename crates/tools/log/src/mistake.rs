@@ -49,11 +49,21 @@ pub enum Mistake {
     StorePlain,
     /// A writer takes an image over before it looks whether it has the key.
     TakeOverFirst,
+    /// Objects are named by the path of their image only.
+    NameByPath,
+    /// The first segment that is missing is taken for the end of the log, whatever follows.
+    GapIsEnd,
+    /// An object is a writer's own that has its epoch.
+    IgnoreNonce,
+    /// Blocks are moved only when no flush waits.
+    StarveCollection,
+    /// A flush ends though the image may have been removed long ago.
+    FlushUnproven,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 22] = [
+    pub const ALL: [Mistake; 27] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -76,6 +86,11 @@ impl Mistake {
         Mistake::ChangeMeanwhile,
         Mistake::StorePlain,
         Mistake::TakeOverFirst,
+        Mistake::NameByPath,
+        Mistake::GapIsEnd,
+        Mistake::IgnoreNonce,
+        Mistake::StarveCollection,
+        Mistake::FlushUnproven,
     ];
 }
 

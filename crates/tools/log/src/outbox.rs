@@ -3,10 +3,11 @@
 use crate::base::Bases;
 use crate::errands::Errands;
 use crate::extents::Extent;
+use crate::head::Head;
 use crate::request::{Failure, RequestEnd, RequestId};
 use crate::stamp::ImageId;
 use crate::store::{Data, Key, Operation, Tag};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub(crate) enum Purpose {
     ReadSegment(u64),
     PutFence(u64),
     ConfirmHead,
+    /// What is there from where the log seems to end.
+    ConfirmEnd,
     // While it is served.
     PutSegment(u64),
     LookAtSegment(u64),
@@ -28,7 +31,13 @@ pub(crate) enum Purpose {
     LookAtPart(u32),
     AdvanceHead,
     LookAtHead,
+    CloseHead,
     ProveHead,
+    /// A segment that a read needs is missing: is the image still this writer's?
+    ProveLoss {
+        read: u64,
+        sequence: u64,
+    },
     ReadData {
         read: u64,
         block: u64,
@@ -57,6 +66,14 @@ pub(crate) enum Purpose {
     Judge(&'static str),
 }
 
+impl Purpose {
+    /// Tells whether it is a read of the head while the image is served.
+    pub(crate) fn is_of_head(self) -> bool {
+        use Purpose::{Judge, LookAtHead, ProveHead, ProveLoss};
+        matches!(self, LookAtHead | ProveHead | ProveLoss { .. } | Judge(_))
+    }
+}
+
 /// Why an image is not served any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
@@ -69,6 +86,8 @@ pub enum Over {
     },
     /// What is wrong with it.
     Failed(&'static str),
+    /// It was closed, and all is durable.
+    Closed,
 }
 
 /// What an image has to say.
@@ -76,8 +95,12 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// Of which images objects are read.
+    /// The image, when that is known, and of which others objects are read.
+    pub(crate) image: ImageId,
     pub(crate) bases: Bases,
+    /// Segments of which something is lost, each once, and what is wrong with it.
+    pub(crate) losses: VecDeque<(u64, &'static str)>,
+    lost: BTreeSet<u64>,
     /// The time of the call that is carried out.
     pub(crate) now_ns: u64,
 }
@@ -85,41 +108,68 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn new(now_ns: u64) -> Outbox {
         let (errands, ends) = (Errands::new(), VecDeque::new());
-        Outbox { errands, ends, bases: Bases::default(), now_ns }
+        let (image, bases) = (ImageId::default(), Bases::default());
+        let (losses, lost) = (VecDeque::new(), BTreeSet::new());
+        Outbox { errands, ends, image, bases, losses, lost, now_ns }
     }
 
     pub(crate) fn end(&mut self, id: RequestId, result: Result<Vec<u8>, Failure>) {
         self.ends.push_back(RequestEnd { id, result });
     }
 
+    /// Notes that something of a segment is lost.
+    pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
+        if self.lost.insert(sequence) {
+            self.losses.push_back((sequence, what));
+        }
+    }
+
     pub(crate) fn get(&mut self, purpose: Purpose, key: Key, bytes_max: usize) {
         self.get_range(purpose, key, 0..bytes_max as u64);
     }
 
-    pub(crate) fn get_range(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
-        let of = self.bases.of(key).map(|base| Arc::clone(&base.path));
-        self.errands.send(purpose, Operation::Get { of, key, range, data: None }, self.now_ns);
+    /// As [`Outbox::get`], after a while: it was asked for so often in vain.
+    pub(crate) fn get_later(&mut self, purpose: Purpose, key: Key, bytes_max: usize, tries: u32) {
+        let (of, image) = self.bases.owner(key, self.image);
+        let get = Operation::Get { of, image, key, range: 0..bytes_max as u64, data: None };
+        self.errands.send_later(purpose, get, tries, self.now_ns);
     }
 
-    /// As [`Outbox::get_range`], of data; `image` is this one.
-    pub(crate) fn get_data(
-        &mut self,
-        purpose: Purpose,
-        image: ImageId,
-        key: Key,
-        range: Range<u64>,
-    ) {
-        let (of, image) = self.bases.owner(key, image);
-        let data = Some(Data { image, anew: false });
-        self.errands.send(purpose, Operation::Get { of, key, range, data }, self.now_ns);
+    pub(crate) fn get_range(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
+        let (of, image) = self.bases.owner(key, self.image);
+        let get = Operation::Get { of, image, key, range, data: None };
+        self.errands.send(purpose, get, self.now_ns);
+    }
+
+    /// As [`Outbox::get_range`], of data.
+    pub(crate) fn get_data(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
+        let (of, image) = self.bases.owner(key, self.image);
+        let get = Operation::Get { of, image, key, range, data: Some(Data { anew: false }) };
+        self.errands.send(purpose, get, self.now_ns);
+    }
+
+    /// Notes whose objects are read and put.
+    pub(crate) fn know(&mut self, head: &Head) {
+        (self.image, self.bases) = (head.image, head.bases.clone());
+    }
+
+    pub(crate) fn list_from(&mut self, purpose: Purpose, from: u64) {
+        let image = self.image;
+        self.errands.send(purpose, Operation::List { image, from }, self.now_ns);
     }
 
     pub(crate) fn put_if_absent(&mut self, purpose: Purpose, key: Key, body: Arc<Vec<u8>>) {
-        self.errands.send(purpose, Operation::PutIfAbsent { key, body }, self.now_ns);
+        let image = self.image;
+        self.errands.send(purpose, Operation::PutIfAbsent { image, key, body }, self.now_ns);
     }
 
     pub(crate) fn put_head(&mut self, purpose: Purpose, body: Vec<u8>, tag: &Tag) {
         let (key, body, tag) = (Key::Head, Arc::new(body), tag.clone());
         self.errands.send(purpose, Operation::PutIfMatch { key, body, tag }, self.now_ns);
+    }
+
+    pub(crate) fn delete(&mut self, purpose: Purpose, key: Key) {
+        let image = self.image;
+        self.errands.send(purpose, Operation::Delete { image, key }, self.now_ns);
     }
 }

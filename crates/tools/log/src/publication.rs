@@ -9,12 +9,12 @@
 
 use crate::Part;
 use crate::head::{Checkpoint, Head, PARTS_MAX, RETIRED_MAX};
-use crate::map::Map;
+use crate::map::{Map, SegmentUse};
 use crate::mistake::{self, Mistake};
 use crate::needs::Needs;
 use crate::outbox::{Outbox, Purpose};
 use crate::serving::Settings;
-use crate::store::{Key, Operation, Tag};
+use crate::store::{Key, Tag};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ impl Publication {
     /// Begins a checkpoint of the map, perhaps with a smaller size of the image, for which
     /// [`Publication::may_begin`] was asked.
     pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
-        let parts = Part::of(map, head.image, head.epoch, position);
+        let parts = Part::of(map, head, position);
         if parts.len() > PARTS_MAX as usize {
             return;
         }
@@ -154,7 +154,7 @@ impl Publication {
             && let Some((purpose, key)) = self.next_deletion()
         {
             self.deletions_in_flight += 1;
-            out.errands.send(purpose, Operation::Delete { key }, out.now_ns);
+            out.delete(purpose, key);
         }
         let Some(draft) = &mut self.draft else { return };
         while draft.sent.len() < IN_FLIGHT_MAX
@@ -167,7 +167,7 @@ impl Publication {
         let is_put = draft.unsent.is_empty() && draft.sent.is_empty();
         let is_durable = durable >= draft.position || mistake::makes(Mistake::HeadFirst);
         if is_put && is_durable && draft.head.is_none() {
-            let mut next = draft.advance(head);
+            let mut next = draft.advance(head, durable);
             let is_gone = |it: &Checkpoint| {
                 self.retirements.iter().any(|gone| gone.left == 0 && gone.checkpoint == *it)
             };
@@ -207,12 +207,16 @@ impl Publication {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
 
-    /// Notes that a head names the checkpoint.
-    pub(crate) fn head_is_put(&mut self, head: &Head) {
+    /// Notes that a head names the checkpoint. Fences stay as long as a writer may be there that
+    /// does not know that it was replaced; a later checkpoint deletes them.
+    pub(crate) fn head_is_put(&mut self, head: &Head, map: &Map, with_fences: bool) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
         let needs = Needs::of(&head.snapshots);
-        let dead = draft.dead.into_iter().filter(|(sequence, since)| !needs.has(*sequence, *since));
+        let is_fence = |at: u64| map.segments().get(&at).is_some_and(SegmentUse::is_fence);
+        let dead = draft.dead.into_iter().filter(|(sequence, since)| {
+            !needs.has(*sequence, *since) && (with_fences || !is_fence(*sequence))
+        });
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
@@ -274,11 +278,9 @@ impl Draft {
     }
 
     /// Returns the head that names it, and but for a smaller size is otherwise as the one before.
-    fn advance(&self, before: &Head) -> Head {
-        let checkpoint = self.checkpoint();
-        let mut head = Head { revision: before.revision + 1, checkpoint, ..before.clone() };
+    fn advance(&self, before: &Head, durable: u64) -> Head {
+        let mut head = before.advanced(self.checkpoint(), durable);
         head.geometry.size_bytes = self.size_bytes.unwrap_or(before.geometry.size_bytes);
-        head.retire(before.checkpoint);
         head
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   head is read ─▶ head is put, with the next epoch ─▶ parts of the map are read
-//!     ─▶ segments from there on, to the first that is missing ─▶ there a fence is put
+//!     ─▶ segments from there on, to the end of the log (`scan`) ─▶ there a fence is put
 //!     ─▶ head is read: it is this writer's still
 //! ```
 //!
@@ -20,7 +20,7 @@ use crate::leftovers::Leftovers;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
-use crate::scan::Scan;
+use crate::scan::{Behind, MISSED_READS_MAX, Next, Scan};
 use crate::segment::{Content, Header, WINDOW};
 use crate::stamp::ImageId;
 use crate::store::{Answer, Key, Tag};
@@ -29,10 +29,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// How many objects are read at the same time.
-const READS_MAX: u64 = 16;
+const READS_MAX: u64 = 32;
 
 /// How often an object is read that looks damaged: it may have been so on its way only.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
+
+/// Why an image is not opened of whose log a part is missing.
+const LOST: &str = "a part of its log is lost, or an older head was put back: \
+                    see nowait image check, and nowait image repair";
 
 /// How a writer comes by an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +83,8 @@ pub(crate) struct Recovery {
     map: Map,
     /// The map is that of the checkpoint and what was replayed.
     is_mapped: bool,
-    scan: Scan,
+    /// Begins with the head.
+    scan: Option<Scan>,
     replayed: u64,
     /// Fences, and where the log goes on behind each.
     fences: Vec<Range<u64>>,
@@ -105,7 +110,7 @@ impl Recovery {
             parts_asked: 0,
             map: Map::default(),
             is_mapped: false,
-            scan: Scan::new(1, READS_MAX),
+            scan: None,
             replayed: 0,
             fences: Vec::new(),
             is_fencing: false,
@@ -136,6 +141,8 @@ impl Recovery {
             revision: 1,
             epoch: 1,
             writer: self.writer.clone(),
+            end: 1,
+            is_closed: false,
             geometry,
             checkpoint: Checkpoint { position: 1, parts: 0, epoch: 1, nth: 0 },
             retired: Vec::new(),
@@ -143,6 +150,7 @@ impl Recovery {
             bases: Bases::default(),
         };
         let body = Arc::new(head.encode());
+        out.know(&head);
         self.head = Some(head);
         out.put_if_absent(Purpose::CreateHead, Key::Head, body);
     }
@@ -169,9 +177,12 @@ impl Recovery {
                 self.read_parts(out);
                 self.read_on(out)
             }
+            (Purpose::ConfirmEnd, Answer::Listed(places)) => {
+                self.end_is_listed(&places, out);
+                Ok(None)
+            }
             (Purpose::PutFence(at), Answer::Put(_)) => {
-                self.scan.skip(resume(at));
-                self.fences.push(at..self.scan.next());
+                self.pass_fence(at, resume(at));
                 if mistake::makes(Mistake::ServeAtOnce) {
                     return Ok(self.found(errand.sent_ns));
                 }
@@ -180,16 +191,21 @@ impl Recovery {
             }
             (Purpose::PutFence(_), Answer::Refused) => {
                 // What was read of later places may be older than what is here.
-                self.scan.again(out);
-                self.is_fencing = false;
-                self.read_on(out)
+                self.read_again(out);
+                Ok(None)
             }
             (_, Answer::Got { bytes, object_bytes, tag }) => {
                 self.got(errand, &bytes, object_bytes, tag, out)
             }
             (Purpose::ReadSegment(sequence), Answer::Missing) => {
-                self.scan.miss(sequence);
-                self.replay(out)
+                self.scan.iter_mut().for_each(|scan| scan.miss(sequence));
+                self.replay(out);
+                Ok(None)
+            }
+            // A store may be wrong once.
+            (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
+                out.errands.reread(errand, out.now_ns);
+                Ok(None)
             }
             (Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_), Answer::Missing) => {
                 Err(Over::Failed("there is no image"))
@@ -198,7 +214,7 @@ impl Recovery {
                 judge("a part of the map is missing", out);
                 Ok(None)
             }
-            (_, Answer::Failed | Answer::Put(_) | Answer::Refused | Answer::Deleted) => {
+            _ => {
                 out.errands.again(errand, out.now_ns);
                 Ok(None)
             }
@@ -216,8 +232,11 @@ impl Recovery {
         let read = match errand.purpose {
             Purpose::ReadPart(number) => self.take_part(number, bytes).is_some(),
             Purpose::ReadSegment(sequence) => {
-                let head = self.head.as_ref();
-                head.and_then(|it| self.scan.take(sequence, bytes, object_bytes, it)).is_some()
+                let known = self.head.as_ref().zip(self.scan.as_mut());
+                let take = |(head, scan): (&Head, &mut Scan)| {
+                    scan.take(sequence, bytes, object_bytes, head)
+                };
+                known.and_then(take).is_some()
             }
             Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_) => {
                 match Head::parse(bytes) {
@@ -244,7 +263,8 @@ impl Recovery {
             self.read_parts(out);
             return self.read_on(out);
         }
-        self.replay(out)
+        self.replay(out);
+        Ok(None)
     }
 
     /// Goes on with the head that is there.
@@ -256,7 +276,7 @@ impl Recovery {
         out: &mut Outbox,
     ) -> Result<Option<Found>, Over> {
         let is_own = head.writer.nonce == self.writer.nonce;
-        out.bases = head.bases.clone();
+        out.know(&head);
         if let Purpose::Judge(why) = errand.purpose {
             return Err(verdict(is_own, head, why));
         }
@@ -272,6 +292,7 @@ impl Recovery {
             return Ok(self.found(errand.sent_ns));
         }
         if is_own {
+            self.scan.get_or_insert_with(|| Scan::new(&head, READS_MAX));
             (self.tag, self.head) = (tag, Some(head));
             if matches!(self.origin, Origin::Create { .. }) {
                 return Ok(self.found(errand.sent_ns));
@@ -280,7 +301,10 @@ impl Recovery {
             return self.read_on(out);
         }
         let writer = self.writer.clone();
-        let next = Head { revision: head.revision + 1, epoch: head.epoch + 1, writer, ..head };
+        let (revision, epoch) = (head.revision + 1, head.epoch + 1);
+        // What is closed is that no more, but its log is read only so far.
+        self.scan = Some(Scan::new(&head, READS_MAX));
+        let next = Head { revision, epoch, writer, is_closed: false, ..head };
         out.put_head(Purpose::TakeHead, next.encode(), &tag);
         self.head = Some(next);
         Ok(None)
@@ -323,68 +347,125 @@ impl Recovery {
             let parts: Vec<Part> = core::mem::take(&mut self.parts).into_values().collect();
             let map = assemble(&parts, position, self.head().geometry);
             self.map = map.map_err(|damage| Over::Failed(damage.0))?;
-            (self.scan, self.is_mapped) = (Scan::new(position, READS_MAX), true);
+            self.is_mapped = true;
         }
-        self.scan.ask(out);
+        self.replay(out);
         Ok(None)
     }
 
-    /// Does what the segments that were read say, in their order, up to the first that is missing.
-    fn replay(&mut self, out: &mut Outbox) -> Result<Option<Found>, Over> {
-        while !self.is_fencing
-            && let Some(segment) = self.scan.pop()
-        {
-            let known_end = self.head().known_end();
-            let Some((header, data_start)) = segment else {
-                match self.scan.next() < known_end {
-                    true => judge("a segment is missing", out),
-                    false => self.fence(out),
+    /// Does what the segments that were read say, in their order, up to the end of the log.
+    fn replay(&mut self, out: &mut Outbox) {
+        while !self.is_fencing {
+            let Some(scan) = &mut self.scan else { break };
+            match scan.pop() {
+                Next::Unknown => return scan.ask(out),
+                Next::End => self.confirm_end(out),
+                Next::Lost if scan.doubt(out) => {}
+                Next::Lost => {
+                    judge(LOST, out);
+                    self.is_fencing = true;
                 }
-                return Ok(None);
-            };
-            let own = self.head().epoch;
-            match header.content {
-                _ if header.epoch > own => {
-                    judge("a segment is of a later writer", out);
-                    return Ok(None);
-                }
-                Content::Changes(records) => {
-                    self.map.replay(header.sequence, data_start, &records);
-                    self.replayed += 1;
-                }
-                _ if header.leads_over(known_end) => {
-                    judge("the log ends before a snapshot does", out);
-                    return Ok(None);
-                }
-                Content::Fence { resume, .. } => {
-                    self.fences.push(header.sequence..resume);
-                    self.scan.skip(resume);
-                    if header.epoch == own {
+                Next::Segment(header, data_start) => {
+                    if let Err(why) = self.follow(header, data_start, out) {
+                        judge(why, out);
                         self.is_fencing = true;
-                        confirm(out);
                     }
                 }
             }
         }
-        if self.is_fencing { Ok(None) } else { self.read_on(out) }
     }
 
-    /// Ends the log of the writer before where its first segment is missing.
+    /// Does what a segment says.
+    fn follow(
+        &mut self,
+        header: Header,
+        data_start: u32,
+        out: &mut Outbox,
+    ) -> Result<(), &'static str> {
+        let Head { epoch, .. } = *self.head();
+        let is_own = header.writer == self.writer.nonce || mistake::makes(Mistake::IgnoreNonce);
+        if header.epoch > epoch || (header.epoch == epoch && !is_own) {
+            return Err("the log goes on behind this head: an older one was put back");
+        }
+        if header.leads_over(self.head().known_end()) {
+            return Err("the log ends before a snapshot does");
+        }
+        match header.content {
+            Content::Changes(records) => {
+                self.map.replay(header.sequence, data_start, &records);
+                self.replayed += 1;
+            }
+            Content::Fence { resume, .. } => {
+                self.pass_fence(header.sequence, resume);
+                if header.epoch == epoch {
+                    self.is_fencing = true;
+                    confirm(out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on behind a fence.
+    fn pass_fence(&mut self, at: u64, resume: u64) {
+        self.map.fence(at);
+        self.fences.push(at..resume);
+        self.scan.iter_mut().for_each(|scan| scan.skip(resume));
+    }
+
+    /// Asks what is there from the end of the log on.
+    fn confirm_end(&mut self, out: &mut Outbox) {
+        self.is_fencing = true;
+        match mistake::makes(Mistake::GapIsEnd) {
+            true => self.fence(out),
+            false => out.list_from(Purpose::ConfirmEnd, self.next()),
+        }
+    }
+
+    fn end_is_listed(&mut self, places: &[u64], out: &mut Outbox) {
+        match self.scan.as_ref().map(|scan| scan.judge_end(places)) {
+            Some(Behind::More) => judge(LOST, out),
+            Some(Behind::Next) => {
+                self.is_fencing = !self.scan.as_mut().is_some_and(|scan| scan.retry(out));
+                match self.is_fencing {
+                    true => judge(LOST, out),
+                    false => self.replay(out),
+                }
+            }
+            _ => self.fence(out),
+        }
+    }
+
+    /// Reads what is at the end of the log.
+    fn read_again(&mut self, out: &mut Outbox) {
+        self.is_fencing = false;
+        self.scan.iter_mut().for_each(|scan| scan.again(out));
+        self.replay(out);
+    }
+
+    /// Ends the log of the writer before.
     fn fence(&mut self, out: &mut Outbox) {
         self.is_fencing = true;
         if mistake::makes(Mistake::NoFence) {
             return confirm(out);
         }
-        let (at, head) = (self.scan.next(), self.head());
+        let (at, head) = (self.next(), self.head());
         let content = Content::Fence { resume: resume(at), writer: self.writer.name.clone() };
-        let header = Header { image: head.image, epoch: head.epoch, sequence: at, content };
+        let Head { image, epoch, .. } = *head;
+        let (sequence, durable, writer) = (at, at, self.writer.nonce);
+        let header = Header { image, epoch, writer, sequence, durable, content };
         let body = Arc::new(header.encode(head.geometry));
         out.put_if_absent(Purpose::PutFence(at), Key::Segment(at), body);
     }
 
+    /// Where the log goes on.
+    fn next(&self) -> u64 {
+        self.scan.as_ref().map_or(1, Scan::next)
+    }
+
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
-        let (cipher, next, replayed) = (self.cipher.take(), self.scan.next(), self.replayed);
+        let (cipher, next, replayed) = (self.cipher.take(), self.next(), self.replayed);
         self.head.take().map(|head| {
             let leftovers = Leftovers::new(&head, &self.fences);
             Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns }

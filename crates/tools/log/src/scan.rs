@@ -1,13 +1,47 @@
 //! Headers of segments, read ahead and handed on in the order of the log.
+//!
+//! ```text
+//!   there  there  missing  there  missing …    after the first that is missing, as many are read
+//!                    └── next ──── WINDOW ───┘  as may have been in flight with it
+//! ```
+//! A segment that is missing is the end of the log, unless one behind it shows that it was durable
+//! once ([`Header::proves`]), or the head says that the log reaches farther. Then it is lost; or
+//! the store was wrong, so it is asked for a few times. And at the end, what is there from there on
+//! is listed: nothing may be that lies farther than what was in flight.
 
 use crate::head::Head;
+use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
 use crate::segment::{HEADER_BYTES_MAX, Header, WINDOW};
 use crate::store::Key;
 use std::collections::BTreeMap;
 
-/// A segment's header and where its data begin, or none, as the store has answered.
-pub(crate) type Segment = Option<(Header, u32)>;
+/// How often an object is asked for again that was there and is missing.
+pub(crate) const MISSED_READS_MAX: u32 = 4;
+
+/// What is at the next place of the log.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// A segment, and where its data begin.
+    Segment(Header, u32),
+    /// The store has not answered.
+    Unknown,
+    /// Nothing: the log ends before it.
+    End,
+    /// Nothing, and there was a segment.
+    Lost,
+}
+
+/// What a list says of the end of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// It is the end.
+    Nothing,
+    /// There is a segment: the store was wrong, or it was put since.
+    Next,
+    /// It goes on: segments are lost, or the head is an older one that was put back.
+    More,
+}
 
 /// A way along the log.
 #[derive(Debug)]
@@ -19,13 +53,29 @@ pub(crate) struct Scan {
     /// How many are asked for at the same time: the more there are, the more, up to a limit.
     ahead: u64,
     ahead_max: u64,
-    segments: BTreeMap<u64, Segment>,
+    /// The log reaches at least so far, and no farther than that.
+    known: u64,
+    end: u64,
+    /// As the store has answered.
+    segments: BTreeMap<u64, Option<(Header, u32)>>,
+    /// How often the next one was asked for again.
+    missed: u32,
 }
 
 impl Scan {
-    pub(crate) fn new(position: u64, ahead_max: u64) -> Scan {
-        let ahead = ahead_max.min(WINDOW);
-        Scan { next: position, asked: position, ahead, ahead_max, segments: BTreeMap::new() }
+    /// Begins behind the map of a head.
+    pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
+        let next = head.checkpoint.position;
+        Scan {
+            next,
+            asked: next,
+            ahead: WINDOW + 1,
+            ahead_max: ahead_max.max(WINDOW + 1),
+            known: head.known_end(),
+            end: if head.is_closed { head.end } else { u64::MAX },
+            segments: BTreeMap::new(),
+            missed: 0,
+        }
     }
 
     /// The first segment that was not handed on.
@@ -33,9 +83,25 @@ impl Scan {
         self.next
     }
 
+    /// Tells whether the head says where the log ends, and it was read so far.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.next >= self.end
+    }
+
+    /// Judges the end of the log by what is listed from there on.
+    pub(crate) fn judge_end(&self, listed: &[u64]) -> Behind {
+        let reaches = |from: u64| listed.iter().any(|place| *place >= from);
+        match self.is_at_end() {
+            true if reaches(self.next) => Behind::More,
+            false if listed.contains(&self.next) => Behind::Next,
+            false if reaches(self.next.saturating_add(WINDOW)) => Behind::More,
+            _ => Behind::Nothing,
+        }
+    }
+
     /// Asks for further segments.
     pub(crate) fn ask(&mut self, out: &mut Outbox) {
-        while self.asked < self.next.saturating_add(self.ahead) {
+        while self.asked < self.next.saturating_add(self.ahead).min(self.end) {
             let sequence = self.asked;
             out.get(Purpose::ReadSegment(sequence), Key::Segment(sequence), HEADER_BYTES_MAX);
             self.asked += 1;
@@ -63,14 +129,62 @@ impl Scan {
         self.segments.insert(sequence, None);
     }
 
-    /// Hands on the next segment, if the store has answered; what follows it is the next then.
-    pub(crate) fn pop(&mut self) -> Option<Segment> {
-        let segment = self.segments.remove(&self.next)?;
-        if segment.is_some() {
-            self.next += 1;
-            self.ahead = self.ahead_max.min(self.ahead + 1);
+    /// Hands on what is at the next place; what follows a segment is the next then.
+    pub(crate) fn pop(&mut self) -> Next {
+        if self.is_at_end() {
+            return Next::End;
         }
-        Some(segment)
+        match self.segments.get_mut(&self.next) {
+            None => Next::Unknown,
+            Some(None) => self.judge_gap(),
+            Some(segment) => {
+                let Some((header, data_start)) = segment.take() else { return Next::Unknown };
+                self.segments.remove(&self.next);
+                self.next += 1;
+                (self.missed, self.ahead) = (0, self.ahead_max.min(self.ahead + 1));
+                Next::Segment(header, data_start)
+            }
+        }
+    }
+
+    /// Judges what it means that the next segment is missing.
+    fn judge_gap(&self) -> Next {
+        let behind = self.next + 1..=self.next.saturating_add(WINDOW);
+        let mut there = self.segments.range(behind.clone()).filter_map(|(_, it)| it.as_ref());
+        if self.next < self.known {
+            return Next::Lost;
+        }
+        if mistake::makes(Mistake::GapIsEnd) {
+            return Next::End;
+        }
+        if there.any(|(header, _)| header.proves(self.next)) {
+            return Next::Lost;
+        }
+        match self.segments.range(behind).count() as u64 == WINDOW.min(self.end - self.next - 1) {
+            true => Next::End,
+            false => Next::Unknown,
+        }
+    }
+
+    /// Asks for the next segment again, which is lost; tells whether it was not asked for too
+    /// often.
+    pub(crate) fn doubt(&mut self, out: &mut Outbox) -> bool {
+        if self.missed == MISSED_READS_MAX {
+            return false;
+        }
+        self.missed += 1;
+        self.segments.remove(&self.next);
+        let purpose = Purpose::ReadSegment(self.next);
+        out.get_later(purpose, Key::Segment(self.next), HEADER_BYTES_MAX, self.missed - 1);
+        true
+    }
+
+    /// Reads on where a segment is listed that was missing; tells whether it was not asked for too
+    /// often. What follows may be there now, too.
+    pub(crate) fn retry(&mut self, out: &mut Outbox) -> bool {
+        self.again(out);
+        self.asked += 1;
+        self.doubt(out)
     }
 
     /// Goes on behind a fence.
@@ -80,10 +194,10 @@ impl Scan {
         self.segments.retain(|sequence, _| *sequence >= resume);
     }
 
-    /// Reads all from the next segment on once more.
+    /// Reads all from the next segment on once more: there is one, wherever the log was to end.
     pub(crate) fn again(&mut self, out: &mut Outbox) {
         out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
         self.segments.clear();
-        self.asked = self.next;
+        (self.asked, self.end) = (self.next, u64::MAX);
     }
 }

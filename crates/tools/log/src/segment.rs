@@ -1,7 +1,8 @@
 //! Segments: the objects of the log.
 //!
 //! ```text
-//!   header  stamp │ its length 4 │ block size 4 │ data blocks 4 │ resume 8 │ writer's name
+//!   header  stamp │ its length 4 │ block size 4 │ data blocks 4 │ durable 8 │ resume 8
+//!           │ writer's name
 //!           │ records: 4, then each: first block 8, blocks 4, kind 4 │ checksum 4
 //!   data    a block │ its checksum 4 │ a block │ its checksum 4 │ …
 //! ```
@@ -11,7 +12,7 @@
 //! taken the image over, and the log goes on at `resume`.
 
 use crate::geometry::Geometry;
-use crate::stamp::{ImageId, Kind, STAMP_BYTES, Stamp};
+use crate::stamp::{ImageId, Kind, Nonce, STAMP_BYTES, Stamp};
 use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, put_count, put_text, seal};
 
 /// Most records of one segment.
@@ -69,10 +70,14 @@ pub enum Content {
 pub struct Header {
     /// The image.
     pub image: ImageId,
-    /// The writer.
+    /// The epoch of its writer.
     pub epoch: u64,
+    /// Its writer.
+    pub writer: Nonce,
     /// The place in the log.
     pub sequence: u64,
+    /// All places of the log before this one were durable when the segment was made.
+    pub durable: u64,
     /// What it is for.
     pub content: Content,
 }
@@ -80,19 +85,21 @@ pub struct Header {
 impl Header {
     /// Returns the bytes in front of the data.
     pub fn encode(&self, geometry: Geometry) -> Vec<u8> {
-        let (resume, writer, records) = match &self.content {
+        let (resume, name, records) = match &self.content {
             Content::Changes(records) => (0, "", &records[..]),
             Content::Fence { resume, writer } => (*resume, writer.as_str(), &[][..]),
         };
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.sequence);
         let is_encrypted = geometry.encryption.is_some();
-        Stamp { kind: Kind::Segment, is_encrypted, image, epoch, number }.put(&mut bytes);
+        let (kind, writer) = (Kind::Segment, self.writer);
+        Stamp { kind, is_encrypted, image, epoch, number, writer }.put(&mut bytes);
         bytes.extend([0; 4]);
         bytes.extend(geometry.block_bytes.to_le_bytes());
         bytes.extend(data_blocks(records).to_le_bytes());
+        bytes.extend(self.durable.to_le_bytes());
         bytes.extend(resume.to_le_bytes());
-        put_text(&mut bytes, writer, NAME_BYTES_MAX);
+        put_text(&mut bytes, name, NAME_BYTES_MAX);
         put_count(&mut bytes, records.len());
         for record in records {
             bytes.extend(record.block.to_le_bytes());
@@ -113,6 +120,12 @@ impl Header {
             Content::Changes(_) => 0,
         };
         self.sequence < end && end < resume
+    }
+
+    /// Tells whether a place of the log was durable, as this segment shows, which is behind it: its
+    /// writer knew that then, or would have had too many segments in flight.
+    pub fn proves(&self, place: u64) -> bool {
+        self.durable > place || self.sequence >= place.saturating_add(WINDOW)
     }
 
     /// Reads the header of an object of `object_bytes`, of which `front` is the front. Returns its
@@ -138,8 +151,8 @@ impl Header {
         if fields.u32()? != len || fields.u32()? != geometry.block_bytes {
             return Err(Damage("it has blocks of another size"));
         }
-        let (blocks, resume) = (fields.u32()?, fields.u64()?);
-        let writer = fields.text(NAME_BYTES_MAX)?;
+        let (blocks, durable, resume) = (fields.u32()?, fields.u64()?, fields.u64()?);
+        let name = fields.text(NAME_BYTES_MAX)?;
         let records = read_records(&mut fields, geometry)?;
         fields.end()?;
         let data_bytes = u64::from(blocks) * geometry.stored_bytes() as u64;
@@ -156,10 +169,13 @@ impl Header {
             resume if resume - stamp.number > WINDOW => {
                 return Err(Damage("a fence that leads too far"));
             }
-            resume => Content::Fence { resume, writer },
+            resume => Content::Fence { resume, writer: name },
         };
-        let Stamp { image, epoch, number: sequence, .. } = stamp;
-        Ok((Header { image, epoch, sequence, content }, len))
+        let Stamp { image, epoch, number: sequence, writer, .. } = stamp;
+        if durable > sequence {
+            return Err(Damage("durable before it was there"));
+        }
+        Ok((Header { image, epoch, writer, sequence, durable, content }, len))
     }
 }
 

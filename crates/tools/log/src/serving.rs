@@ -11,27 +11,34 @@ use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
 use crate::publication::Publication;
 use crate::recovery::{DAMAGED_READS_MAX, Found, judge, verdict};
-use crate::request::{Failure, Request, RequestId};
+use crate::request::{Failure, Request, RequestId, told_runs};
+use crate::scan::MISSED_READS_MAX;
 use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::store::{Answer, Key, Tag};
 use crate::tail::Tail;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+mod closing;
 mod collecting;
+mod proving;
 mod reading;
 mod shrinking;
 
+use closing::Closing;
 use reading::Read;
 use shrinking::Shrink;
 
-/// How long a proof that the image is this writer's holds for reads.
+/// How long a proof that the image is this writer's holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
 /// How long a flush waits, as exactly as the clock that wakes its thread is, for as many as the
 /// last PUT has served, and for those that waited then. Of clients that each wait for their flush,
 /// the first that comes back would have a PUT of its own otherwise, and the others wait for two.
 const GATHER_NS: u64 = 500_000;
+
+/// Why a writer ends whose objects are not there any more.
+const VANISHED: &str = "an object that was there is missing";
 
 /// What is decided for an image.
 #[derive(Clone, Debug)]
@@ -96,7 +103,11 @@ pub(crate) struct Serving {
     /// Reads that are over, but for a proof that the image is still this writer's.
     unproven: Vec<(RequestId, Vec<u8>)>,
     is_proving: bool,
+    /// When the head was asked for that was this writer's.
     proof_ns: u64,
+    /// Before that time another writer may not know yet that it was replaced.
+    alone_ns: u64,
+    closing: Option<Closing>,
     publication: Publication,
     leftovers: Leftovers,
     collector: Collector,
@@ -126,6 +137,8 @@ impl Serving {
             unproven: Vec::new(),
             is_proving: false,
             proof_ns,
+            alone_ns: proof_ns.saturating_add(PROOF_NS),
+            closing: None,
         }
     }
 
@@ -157,7 +170,14 @@ impl Serving {
             None => out.end(id, Err(Failure::Invalid)),
             Some(blocks) => match request {
                 Request::Read { .. } => self.read(id, blocks, out),
+                Request::Extents { .. } => {
+                    let told =
+                        told_runs(self.map.extents(), blocks, self.head.geometry.block_bytes);
+                    self.end_read(id, told, out);
+                }
                 Request::Flush => self.flush(id, out),
+                Request::Close => self.close(id, out),
+                _ if self.closing.is_some() => out.end(id, Err(Failure::Io)),
                 _ if !self.parked.is_empty() || self.must_wait(&request) => {
                     self.parked.push_back((id, request));
                 }
@@ -170,9 +190,11 @@ impl Serving {
     /// Returns the blocks that a request is for, if it can be carried out.
     fn judge_request(&self, request: &Request) -> Option<Range<u64>> {
         let (offset, len) = match request {
-            Request::Read { offset, len } | Request::Discard { offset, len } => (*offset, *len),
+            Request::Read { offset, len }
+            | Request::Extents { offset, len }
+            | Request::Discard { offset, len } => (*offset, *len),
             Request::Write { offset, data, .. } => (*offset, data.len() as u64),
-            Request::Flush => (0, 0),
+            Request::Flush | Request::Close => (0, 0),
             Request::Shrink { size_bytes: 0 } => return None,
             Request::Shrink { size_bytes } => (0, *size_bytes),
         };
@@ -234,7 +256,7 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        match self.tail.durable() >= end {
+        match self.tail.durable() >= end && self.is_proven(out) {
             true => out.end(id, Ok(Vec::new())),
             false => self.flushes.push_back((end, out.now_ns, id)),
         }
@@ -276,10 +298,15 @@ impl Serving {
         self.collect(out);
         self.publication.clean(self.leftovers.go_on(out));
         self.publication.go_on(&self.head, &self.tag, durable, out);
+        self.close_head(out);
     }
 
     fn end_flushes(&mut self, out: &mut Outbox) {
         let durable = self.tail.durable();
+        let is_due = self.flushes.front().is_some_and(|(end, ..)| *end <= durable);
+        if is_due && !self.is_proven(out) && !mistake::makes(Mistake::FlushUnproven) {
+            return;
+        }
         let mut served = 0;
         while let Some((.., id)) = self.flushes.pop_front_if(|(end, ..)| *end <= durable) {
             out.end(id, Ok(Vec::new()));
@@ -292,8 +319,9 @@ impl Serving {
 
     /// One PUT serves all flushes that came while the one before was in flight, and soon after.
     fn is_seal_due(&self, now_ns: u64) -> bool {
-        let is_wanted =
-            !self.parked.is_empty() || self.gathered_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        let is_wanted = !self.parked.is_empty()
+            || self.closing.is_some()
+            || self.gathered_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let is_old = self.seal_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let is_idle = self.tail.nothing_is_sealed();
         !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
@@ -331,21 +359,56 @@ impl Serving {
             (Purpose::ReadVictim(_) | Purpose::ReadLive { .. }, answer) => {
                 self.victim_answered(errand, answer, out);
             }
-            (Purpose::PutSegment(sequence), Answer::Put(_)) => {
-                self.segment_is_put(sequence, errand.sent_ns);
+            (
+                Purpose::DeleteSegment(_) | Purpose::DeletePart { .. } | Purpose::DeleteLeftover,
+                Answer::Deleted | Answer::Missing,
+            ) => self.publication.deleted(errand.purpose, &mut self.map),
+            (Purpose::LookForPart { epoch, number }, Answer::Got { .. }) => {
+                self.leftovers.looked(epoch, number, true);
             }
+            (Purpose::LookForPart { epoch, number }, Answer::Missing) => {
+                self.leftovers.looked(epoch, number, false);
+            }
+            // A store may be wrong once.
+            (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
+                out.errands.reread(errand, out.now_ns);
+            }
+            (Purpose::PutSegment(_) | Purpose::LookAtSegment(_), answer) => {
+                self.segment_answered(errand, answer, out);
+            }
+            (Purpose::PutPart(_) | Purpose::LookAtPart(_), answer) => {
+                self.part_answered(errand, answer, out);
+            }
+            (_, answer) => self.head_answered(errand, answer, out)?,
+        }
+        self.go_on(out);
+        Ok(())
+    }
+
+    /// Goes on with an answer to the PUT of a segment, or about what was in its way.
+    fn segment_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
+        match (errand.purpose, answer) {
+            (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
                 // It was put before and the answer lost, or another writer's is there.
                 if mistake::makes(Mistake::TrustRefusal) {
-                    self.segment_is_put(sequence, errand.sent_ns);
+                    self.segment_is_put(sequence);
                 } else {
                     let purpose = Purpose::LookAtSegment(sequence);
                     out.get(purpose, Key::Segment(sequence), STAMP_BYTES);
                 }
             }
-            (Purpose::LookAtSegment(_) | Purpose::LookAtPart(_), Answer::Got { bytes, .. }) => {
+            (Purpose::LookAtSegment(_), Answer::Got { bytes, .. }) => {
                 self.look(errand, &bytes, out);
             }
+            (Purpose::LookAtSegment(_), Answer::Missing) => judge(VANISHED, out),
+            _ => out.errands.again(errand, out.now_ns),
+        }
+    }
+
+    /// The same of a part of a checkpoint.
+    fn part_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
+        match (errand.purpose, answer) {
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
             (Purpose::PutPart(number), Answer::Refused) => {
                 if let Some(checkpoint) = self.publication.checkpoint() {
@@ -353,39 +416,38 @@ impl Serving {
                     out.get(Purpose::LookAtPart(number), key, STAMP_BYTES);
                 }
             }
+            (Purpose::LookAtPart(_), Answer::Got { bytes, .. }) => self.look(errand, &bytes, out),
+            (Purpose::LookAtPart(_), Answer::Missing) => judge(VANISHED, out),
+            _ => out.errands.again(errand, out.now_ns),
+        }
+    }
+
+    /// Goes on with an answer about the head.
+    fn head_answered(
+        &mut self,
+        errand: Errand<Purpose>,
+        answer: Answer,
+        out: &mut Outbox,
+    ) -> Result<(), Over> {
+        match (errand.purpose, answer) {
             (Purpose::AdvanceHead, Answer::Put(tag)) => {
+                self.note_proof(errand.sent_ns);
                 if let Some(head) = self.publication.sent_head() {
                     self.head_is_put(head, tag, out);
                 }
             }
-            (Purpose::AdvanceHead, Answer::Refused) => {
+            (Purpose::CloseHead, Answer::Put(_)) => return Err(self.closed(out)),
+            (Purpose::AdvanceHead | Purpose::CloseHead, Answer::Refused) => {
                 out.get(Purpose::LookAtHead, Key::Head, HEAD_BYTES_MAX);
             }
-            (
-                Purpose::LookAtHead | Purpose::ProveHead | Purpose::Judge(_),
-                Answer::Got { bytes, tag, .. },
-            ) => self.head_is_read(errand, &bytes, tag, out)?,
-            (
-                Purpose::DeleteSegment(_) | Purpose::DeletePart { .. } | Purpose::DeleteLeftover,
-                Answer::Deleted | Answer::Missing,
-            ) => {
-                self.publication.deleted(errand.purpose, &mut self.map);
+            (purpose, Answer::Got { bytes, tag, .. }) if purpose.is_of_head() => {
+                self.head_is_read(errand, &bytes, tag, out)?;
             }
-            (Purpose::LookAtHead | Purpose::ProveHead | Purpose::Judge(_), Answer::Missing) => {
-                return Err(Over::Failed("the head is missing"));
-            }
-            (Purpose::LookForPart { epoch, number }, Answer::Got { .. }) => {
-                self.leftovers.looked(epoch, number, true);
-            }
-            (Purpose::LookForPart { epoch, number }, Answer::Missing) => {
-                self.leftovers.looked(epoch, number, false);
-            }
-            (Purpose::LookAtSegment(_) | Purpose::LookAtPart(_), Answer::Missing) => {
-                judge("an object that was there is missing", out);
+            (purpose, Answer::Missing) if purpose.is_of_head() => {
+                return Err(Over::Failed("its head is missing: the image was removed"));
             }
             _ => out.errands.again(errand, out.now_ns),
         }
-        self.go_on(out);
         Ok(())
     }
 
@@ -396,24 +458,26 @@ impl Serving {
             _ => self.publication.checkpoint().map(|it| it.position),
         };
         let own = number.map(|number| (self.head.image, self.head.epoch, number));
+        let nonce = self.settings.writer.nonce;
         match (Stamp::parse(bytes), errand.purpose) {
             (Err(_), _) if errand.damaged < DAMAGED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
             }
-            (Ok(it), purpose) if own == Some((it.image, it.epoch, it.number)) => match purpose {
-                Purpose::LookAtPart(number) => self.publication.part_is_put(number),
-                // It was put at some time before: that proves nothing of now.
-                _ => self.segment_is_put(number.unwrap_or_default(), 0),
-            },
+            (Ok(it), purpose)
+                if own == Some((it.image, it.epoch, it.number))
+                    && (it.writer == nonce || mistake::makes(Mistake::IgnoreNonce)) =>
+            {
+                match purpose {
+                    Purpose::LookAtPart(number) => self.publication.part_is_put(number),
+                    _ => self.segment_is_put(number.unwrap_or_default()),
+                }
+            }
             _ => judge("an object of another writer is in the way", out),
         }
     }
 
-    /// A segment that follows those before proves that there is no fence before it.
-    fn segment_is_put(&mut self, sequence: u64, sent_ns: u64) {
-        if self.tail.put(sequence) {
-            self.proof_ns = self.proof_ns.max(sent_ns);
-        }
+    fn segment_is_put(&mut self, sequence: u64) {
+        self.tail.put(sequence);
         if mistake::makes(Mistake::DeleteAtOnce) {
             self.publication.delete(sequences(self.map.dead()));
         }
@@ -421,7 +485,8 @@ impl Serving {
 
     /// Notes that this head is in the store, and names the checkpoint that was made.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
-        self.publication.head_is_put(&head);
+        let has_fences = out.now_ns >= self.alone_ns;
+        self.publication.head_is_put(&head, &self.map, has_fences);
         (self.head, self.tag) = (head, tag);
         self.end_shrink(out);
         if mistake::makes(Mistake::DeleteByNewerMap) {
@@ -450,7 +515,12 @@ impl Serving {
         match errand.purpose {
             Purpose::Judge(why) => return Err(verdict(is_own, head, why)),
             _ if !is_own => return Err(verdict(false, head, "")),
+            Purpose::ProveLoss { read, sequence } => {
+                self.note_proof(errand.sent_ns);
+                self.lose(read, sequence, out);
+            }
             // It was put before and the answer lost; it may have been edited since.
+            Purpose::LookAtHead if head.is_closed => return Err(self.closed(out)),
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
                 self.head_is_put(head, tag, out);
             }
@@ -461,10 +531,12 @@ impl Serving {
                     self.head = head;
                 }
                 self.publication.head_is_not_put();
+                self.closing.iter_mut().for_each(Closing::head_is_not_put);
             }
             _ => {
                 self.is_proving = false;
-                self.prove(errand.sent_ns, out);
+                self.note_proof(errand.sent_ns);
+                self.prove(out);
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! The first bytes of each object: what it is, and which writer has put it.
 //!
 //! ```text
-//!   magic 8 │ version 2 │ kind 2 │ flags 4 │ image 16 │ epoch 8 │ number 8 │ checksum 4
+//!   magic 8 │ version 2 │ kind 2 │ flags 4 │ image 16 │ epoch 8 │ number 8 │ writer 16
+//!           │ checksum 4
 //! ```
 //!
 //! The only flag, 1, says that the blocks of the image are encrypted; heads and segments have it.
@@ -13,14 +14,18 @@
 use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, seal};
 
 /// Bytes of a stamp.
-pub const STAMP_BYTES: usize = 48 + CHECKSUM_BYTES;
+pub const STAMP_BYTES: usize = 64 + CHECKSUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"nowaitim";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const ENCRYPTED: u32 = 1;
 
 /// The number of an image: drawn when it is made, so that objects of another are noticed.
 pub type ImageId = [u8; 16];
+
+/// The number of a writer: drawn when it opens an image, so that no two have the same one. An epoch
+/// tells writers apart only as long as no older head is put back.
+pub type Nonce = [u8; 16];
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct Stamp {
     pub epoch: u64,
     /// The revision of a head, the place of a segment in the log, the position of a checkpoint.
     pub number: u64,
+    /// The writer that has put it.
+    pub writer: Nonce,
 }
 
 impl Stamp {
@@ -60,6 +67,7 @@ impl Stamp {
         stamp.extend(self.image);
         stamp.extend(self.epoch.to_le_bytes());
         stamp.extend(self.number.to_le_bytes());
+        stamp.extend(self.writer);
         seal(&mut stamp);
         bytes.extend(stamp);
     }
@@ -89,8 +97,9 @@ impl Stamp {
             _ => return Err(Damage("it has a flag that this version does not know")),
         };
         let (image, epoch, number) = (fields.array()?, fields.u64()?, fields.u64()?);
+        let writer = fields.array()?;
         fields.end()?;
-        Ok(Stamp { kind, is_encrypted, image, epoch, number })
+        Ok(Stamp { kind, is_encrypted, image, epoch, number, writer })
     }
 
     /// Reads the stamp of an object of this kind, and the fields behind it.

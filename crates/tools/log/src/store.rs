@@ -1,11 +1,12 @@
 //! What is asked of an object store, and what it answers.
 
+use crate::mistake::{self, Mistake};
 use crate::stamp::ImageId;
 use core::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The name of an object, behind that of its image.
+/// Which object of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The head.
@@ -22,6 +23,35 @@ pub enum Key {
         number: u32,
     },
 }
+
+impl Key {
+    /// Returns the name of the object behind the path of its image. The number of the image is part
+    /// of it: what is still on its way when an image is removed is none of the next one's at that
+    /// path. Only the head has the same name for all.
+    pub fn name(self, image: ImageId) -> String {
+        let image = format!("{:032x}", u128::from_be_bytes(image));
+        let image = &image[..NAME_DIGITS];
+        match self {
+            Key::Head => "head".to_owned(),
+            _ if mistake::makes(Mistake::NameByPath) => self.to_string(),
+            Key::Segment(sequence) => format!("log/{image}-{sequence:020}"),
+            Key::Part { epoch, nth, number } => {
+                format!("map/{image}-{epoch:020}-{nth:010}/{number:05}")
+            }
+        }
+    }
+
+    /// Returns the place of the segment whose name this is, in the log of an image.
+    pub fn segment_of(name: &str, image: ImageId) -> Option<u64> {
+        let (_, sequence) = name.strip_prefix("log/")?.split_once('-')?;
+        let sequence = sequence.parse().ok()?;
+        (Key::Segment(sequence).name(image) == name).then_some(sequence)
+    }
+}
+
+/// Digits of an image's number in the names of its objects: half of it tells those apart that have
+/// the same path one after the other.
+const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,14 +77,16 @@ pub struct Ticket(pub(crate) u64);
 pub enum Operation {
     /// Put an object if none is there.
     PutIfAbsent {
-        /// Its name.
+        /// Its image.
+        image: ImageId,
+        /// Which of its objects.
         key: Key,
         /// All of it.
         body: Arc<Vec<u8>>,
     },
-    /// Put an object if the one that is there has this tag.
+    /// Put a head if the one that is there has this tag.
     PutIfMatch {
-        /// Its name.
+        /// That of the head.
         key: Key,
         /// All of it.
         body: Arc<Vec<u8>>,
@@ -65,16 +97,27 @@ pub enum Operation {
     Get {
         /// The image that it is of, if not this one: its path in the store.
         of: Option<Arc<str>>,
-        /// Its name.
+        /// That image.
+        image: ImageId,
+        /// Which of its objects.
         key: Key,
-        /// Which.
+        /// Which bytes.
         range: Range<u64>,
         /// They are data of a segment.
         data: Option<Data>,
     },
+    /// List segments of an image.
+    List {
+        /// That.
+        image: ImageId,
+        /// From this place of the log on.
+        from: u64,
+    },
     /// Delete an object.
     Delete {
-        /// Its name.
+        /// Its image.
+        image: ImageId,
+        /// Which of its objects.
         key: Key,
     },
 }
@@ -82,8 +125,6 @@ pub enum Operation {
 /// Data of a segment never change, so a cache may answer. Of such an answer only the bytes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// The image that has the segment: another one may be at its path later.
-    pub image: ImageId,
     /// What came before looked damaged: the store itself is to be asked.
     pub anew: bool,
 }
@@ -105,6 +146,8 @@ pub enum Answer {
         /// Its tag.
         tag: Tag,
     },
+    /// The places of segments that are there, some of the first in any order.
+    Listed(Vec<u64>),
     /// There is no such object.
     Missing,
     /// It is deleted, or was not there.
@@ -124,6 +167,8 @@ pub struct Costs {
     pub gets: u64,
     /// Bytes asked for by them.
     pub bytes_got: u64,
+    /// LISTs.
+    pub lists: u64,
     /// DELETEs.
     pub deletes: u64,
     /// Segments whose live blocks were all moved, so that they could be deleted.
@@ -143,6 +188,7 @@ impl Costs {
                 self.gets += 1;
                 self.bytes_got += range.end - range.start;
             }
+            Operation::List { .. } => self.lists += 1,
             Operation::Delete { .. } => self.deletes += 1,
         }
     }

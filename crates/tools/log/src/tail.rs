@@ -8,7 +8,7 @@ use crate::head::Head;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::segment::{Change, Content, Header, RECORDS_MAX, Record, WINDOW};
-use crate::stamp::ImageId;
+use crate::stamp::{ImageId, Nonce};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ struct Sealed {
 pub(crate) struct Tail {
     image: ImageId,
     epoch: u64,
+    writer: Nonce,
     geometry: Geometry,
     cipher: Option<Cipher>,
     /// Most blocks of data in a segment.
@@ -53,9 +54,22 @@ impl Tail {
     /// Begins a tail whose first segment gets the place `next`.
     pub(crate) fn new(head: &Head, cipher: Option<Cipher>, blocks_max: u32, next: u64) -> Tail {
         let Head { image, epoch, geometry, .. } = *head;
+        let writer = head.writer.nonce;
         let blocks_max = blocks_max.clamp(1, geometry.segment_blocks_max()) as usize;
         let (open, sealed) = (Open::default(), BTreeMap::new());
-        Tail { image, epoch, geometry, cipher, blocks_max, next, open, sealed, sealed_bytes: 0 }
+        let sealed_bytes = 0;
+        Tail {
+            image,
+            epoch,
+            writer,
+            geometry,
+            cipher,
+            blocks_max,
+            next,
+            open,
+            sealed,
+            sealed_bytes,
+        }
     }
 
     pub(crate) fn next(&self) -> u64 {
@@ -79,6 +93,11 @@ impl Tail {
     /// Tells whether no further write fits into the open segment.
     pub(crate) fn open_is_full(&self) -> bool {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
+    }
+
+    /// How many blocks of data the open segment has.
+    pub(crate) fn open_blocks(&self) -> usize {
+        self.open.blocks.len()
     }
 
     /// How many further blocks of data fit into the open segment.
@@ -142,8 +161,9 @@ impl Tail {
     /// Ends the open segment, which is not empty, and opens the next one. Returns its bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
-        let (image, epoch, sequence) = (self.image, self.epoch, self.next);
-        let header = Header { image, epoch, sequence, content: Content::Changes(records) };
+        let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
+        let (durable, content) = (self.durable(), Content::Changes(records));
+        let header = Header { image, epoch, writer, sequence, durable, content };
         let mut body = header.encode(self.geometry);
         let data_start = body.len();
         map.place_data(sequence, data_start as u32);
@@ -180,9 +200,8 @@ impl Tail {
         Some((*sequence, Arc::clone(&sealed.body)))
     }
 
-    /// Notes that a segment is in the store. Tells whether more is durable now.
-    pub(crate) fn put(&mut self, sequence: u64) -> bool {
-        let before = self.durable();
+    /// Notes that a segment is in the store.
+    pub(crate) fn put(&mut self, sequence: u64) {
         if let Some(sealed) = self.sealed.get_mut(&sequence) {
             sealed.is_put = true;
         }
@@ -192,7 +211,6 @@ impl Tail {
         {
             self.sealed_bytes -= entry.remove().body.len();
         }
-        self.durable() > before
     }
 
     /// Copies block `index` of the data of a segment, which is `block` of the image, if that is in

@@ -74,6 +74,14 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    pub(crate) fn flag(&mut self) -> Result<bool, Damage> {
+        match self.array()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(Damage("it is so or not")),
+        }
+    }
+
     /// Reads a text of at most `len_max` bytes, which its length precedes.
     pub(crate) fn text(&mut self, len_max: usize) -> Result<String, Damage> {
         let len = usize::from(self.u16()?);

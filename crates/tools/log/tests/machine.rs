@@ -155,6 +155,7 @@ fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
             Operation::Get { key: Key::Head, .. } => got(&head),
             Operation::Get { key: Key::Segment(1), .. } => got(b"a segment of a larger image"),
             Operation::Get { .. } => Answer::Missing,
+            Operation::List { .. } => Answer::Listed(Vec::new()),
             Operation::PutIfAbsent { .. } | Operation::Delete { .. } => panic!("{operation:?}"),
         };
         image.answer(ticket, answer, 0);
@@ -196,7 +197,8 @@ fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
                 got(b"a part")
             }
             Operation::Get { .. } => Answer::Missing,
-            Operation::Delete { key } => {
+            Operation::List { .. } => Answer::Listed(Vec::new()),
+            Operation::Delete { key, .. } => {
                 deleted.push(key);
                 Answer::Deleted
             }
@@ -222,7 +224,7 @@ fn the_next_writer_deletes_what_one_that_died_has_left() {
 
 #[test]
 fn an_own_segment_that_is_found_is_no_proof_of_now() {
-    let (mut image, _) = image(1 << 30);
+    let (mut image, head) = image(1 << 30);
     image.submit(1, write(0, true), 1);
     let (ticket, operation) = image.pop_operation().expect("a segment is put");
     let Operation::PutIfAbsent { body, .. } = operation else { panic!("{operation:?}") };
@@ -230,9 +232,10 @@ fn an_own_segment_that_is_found_is_no_proof_of_now() {
     image.answer(ticket, Answer::Refused, PROOF_NS);
     let (ticket, _) = image.pop_operation().expect("it is looked at");
     image.answer(ticket, got(&body), PROOF_NS + 2);
-    assert_eq!(ends(&mut image), [1]);
     image.submit(2, Request::Read { offset: 8192, len: 4096 }, PROOF_NS + 3);
     assert_eq!(ends(&mut image), []);
     let asked = operations(&mut image);
     assert!(matches!(asked[..], [(_, Operation::Get { key: Key::Head, .. })]), "{asked:?}");
+    image.answer(asked[0].0, got(&head), PROOF_NS + 4);
+    assert_eq!(ends(&mut image), [2, 1]);
 }

@@ -2,16 +2,21 @@
 
 use crate::client::Client;
 use crate::edit::{edit_on, without_clones};
-use crate::place::{Place, StoreOptions, one_line};
+use crate::image::writer;
+use crate::place::{StoreOptions, one_line};
 use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::{Answer, Base, Edit, Head, Key};
+use nowait_log::{Answer, Base, Edit, Head, ImageId, Key};
 use object_store::path::Path;
 use std::io;
+use std::time::Duration;
 
 /// Objects that are deleted at the same time.
 const DELETES_AT_ONCE: usize = 16;
+
+/// After so long a writer that was replaced has noticed, or promises nothing more.
+pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_log::PROOF_NS);
 
 /// How often an image is listed to be removed, while a writer still puts what it has in flight.
 const ROUNDS_MAX: u32 = 5;
@@ -56,8 +61,7 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for prefix in listed.map_err(|error| one_line(&error))?.common_prefixes {
         let name = prefix.filename().unwrap_or_default().to_owned();
-        let place = Place { store: place.store.clone(), prefix };
-        let client = Client::new(place, client.timeout());
+        let client = Client::new(place.at(prefix), client.timeout());
         let head = match (Reader { client: &client }).look().await? {
             Read::Good(head) => Some(head),
             Read::Missing => None,
@@ -70,12 +74,16 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 }
 
 /// Removes an image; returns how many objects that were. The head goes first: what is left if this
-/// is interrupted opens no more, and is removed by the next call. Its writer must have ended: one
-/// that goes on puts further objects. The image that it is a clone of is told. Blocks.
+/// is interrupted opens no more, and is removed by the next call. The image that it is a clone of
+/// is told. Blocks.
+///
+/// A writer that has not closed the image may still be there: it is replaced, and `wait` is called,
+/// which must not return before that writer has noticed ([`NOTICED_WITHIN`]), unless it is surely
+/// dead. Until then it may promise to keep what is removed then.
 ///
 /// # Errors
 /// There is nothing, it has clones, or not all could be deleted: in one line.
-pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<u64> {
+pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) -> io::Result<u64> {
     let client = client(url, options)?;
     let head = match blocking(url, (Reader { client: &client }).look())? {
         Read::Good(head) => Some(head),
@@ -90,6 +98,16 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<u64> {
         // From here on none can be made of them.
         let gone = Edit::Remove(head.snapshots.clone());
         edit_on(url, &client, options.open_timeout, gone)?;
+    }
+    if let Some(head) = head.as_ref().filter(|head| !head.is_closed) {
+        let remover = writer()?;
+        edit_on(url, &client, options.open_timeout, Edit::Retire(remover.clone()))?;
+        wait(head);
+        let now = blocking(url, (Reader { client: &client }).head())?;
+        if now.writer != remover {
+            let why = format!("{} has taken it over meanwhile", now.writer.name);
+            return Err(io::Error::other(format!("{url}: {why}")));
+        }
     }
     let gone = blocking(url, delete_all(&client))?;
     if let Some((head, base)) = head.as_ref().and_then(|head| Some((head, head.bases.last()?))) {
@@ -123,7 +141,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
         if listed.is_empty() {
             return if gone > 0 { Ok(gone) } else { Err("there is no image".to_owned()) };
         }
-        delete(client, client.place().path(Key::Head)).await?;
+        delete(client, client.place().path(ImageId::default(), Key::Head)).await?;
         let prefix = &client.place().prefix;
         let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
         let deletes = paths.map(|path| delete(client, path));
@@ -139,7 +157,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
 /// Tells whether an object below an image is of that image; another image may be there, too.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
     match name.split('/').collect::<Vec<_>>()[..] {
         ["head"] => true,

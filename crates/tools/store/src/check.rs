@@ -8,12 +8,12 @@
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, last_segment};
+use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, segments};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::segment::HEADER_BYTES_MAX;
-use nowait_log::{Bases, Cipher, Encryption, Extent, Head, ImageKey, Key, Map, Snapshot};
-use std::collections::BTreeMap;
+use nowait_log::{Cipher, Encryption, Extent, Head, ImageKey, Key, Map, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const READS_AT_ONCE: usize = 4;
 /// An object that is missing or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its name, behind that of its image.
+    /// Which.
     pub key: Key,
     /// Its image, if it is one that this one is a clone of.
     pub of: Option<Arc<str>>,
@@ -42,8 +42,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn of(bases: &Bases, key: Key, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
-        let of = bases.of(key).map(|base| base.path.clone());
+    fn of(head: &Head, key: Key, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
+        let of = head.bases.of(key).map(|base| base.path.clone());
         Finding { key, of, what, ranges, is_of_image: false, snapshots: Vec::new() }
     }
 }
@@ -102,16 +102,22 @@ type Wanted = BTreeMap<u64, (usize, Extents)>;
 struct Moment {
     snapshot: Option<Snapshot>,
     head: Head,
-    end: LogEnd,
 }
 
-fn moments(head: &Head, last: u64) -> Vec<Moment> {
-    let end = LogEnd::Behind { last, known: head.known_end() };
-    let image = Moment { snapshot: None, head: head.clone(), end };
-    let then = |snapshot: &Snapshot| Moment {
-        snapshot: Some(snapshot.clone()),
-        head: head.as_of(snapshot),
-        end: LogEnd::At(snapshot.end),
+impl Moment {
+    fn end<'a>(&self, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
+        match &self.snapshot {
+            Some(snapshot) => LogEnd::At(snapshot.end),
+            None => LogEnd::of(&self.head, listed),
+        }
+    }
+}
+
+fn moments(head: &Head) -> Vec<Moment> {
+    let image = Moment { snapshot: None, head: head.clone() };
+    let then = |snapshot: &Snapshot| {
+        let (snapshot, head) = (Some(snapshot.clone()), head.as_of(snapshot));
+        Moment { snapshot, head }
     };
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
@@ -148,11 +154,13 @@ impl Reader<'_> {
             findings: Vec::new(),
             head,
         };
-        let moments = moments(&report.head, last_segment(&listed));
+        let listed = segments(&listed, report.head.image);
+        let moments = moments(&report.head);
         let mut wanted = BTreeMap::new();
         // One map at a time is in memory.
-        for Moment { snapshot, head, end } in &moments {
-            let (map, hits) = self.recovered(head, *end).await?;
+        for moment in &moments {
+            let Moment { snapshot, head } = moment;
+            let (map, hits) = self.recovered(head, moment.end(&listed)).await?;
             hits.into_iter().for_each(|hit| report.all_is_hit(hit, snapshot.as_ref()));
             let Some(map) = map else { continue };
             if snapshot.is_none() {
@@ -168,7 +176,7 @@ impl Reader<'_> {
         self.read_segments(&wanted, cipher.as_ref(), &mut report).await?;
         if report.findings.len() > first {
             for moment in &moments {
-                self.say_which(moment, &mut report.findings[first..]).await?;
+                self.say_which(moment, &listed, &mut report.findings[first..]).await?;
             }
         }
         report.findings.sort_by_key(|finding| finding.key);
@@ -192,7 +200,7 @@ impl Reader<'_> {
         while let Some(read) = reads.next().await {
             let Some((sequence, what, blocks)) = read? else { continue };
             let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
-            report.findings.push(Finding::of(&head.bases, key, what, ranges));
+            report.findings.push(Finding::of(&head, key, what, ranges));
         }
         Ok(())
     }
@@ -200,10 +208,12 @@ impl Reader<'_> {
     /// Adds to findings whether they are of the image, or of which snapshot.
     async fn say_which(
         &self,
-        Moment { snapshot, head, end }: &Moment,
+        moment: &Moment,
+        listed: &BTreeSet<u64>,
         findings: &mut [Finding],
     ) -> Result<(), String> {
-        let (Some(map), _) = self.recovered(head, *end).await? else { return Ok(()) };
+        let Moment { snapshot, head } = moment;
+        let (Some(map), _) = self.recovered(head, moment.end(listed)).await? else { return Ok(()) };
         let bytes = u64::from(head.geometry.block_bytes);
         for finding in findings {
             let blocks = |range: &Range<u64>| range.start / bytes..range.end / bytes;
@@ -230,7 +240,7 @@ impl Reader<'_> {
         let blocks_max = head.geometry.segment_blocks_max() as usize;
         let whole = HEADER_BYTES_MAX + blocks_max * stored_bytes;
         let key = Key::Segment(sequence);
-        let read = self.read(&head.bases, key, whole, |bytes, _| {
+        let read = self.read((&head.bases, head.image), key, whole, |bytes, _| {
             bad.clear();
             for (block, extent) in extents {
                 for at in 0..extent.blocks {
@@ -267,7 +277,7 @@ impl Report {
         let ranges = std::iter::once(0..size_bytes).collect();
         let is_of_image = name.is_none();
         let snapshots = name.into_iter().collect();
-        let finding = Finding::of(&self.head.bases, key, what, ranges);
+        let finding = Finding::of(&self.head, key, what, ranges);
         self.findings.push(Finding { is_of_image, snapshots, ..finding });
     }
 }

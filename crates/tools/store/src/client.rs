@@ -4,7 +4,7 @@ use crate::cache::{Cache, Segment, origin, pages_of};
 use crate::place::{Place, one_line};
 use crate::status::CacheFigures;
 use futures_util::{FutureExt, StreamExt};
-use nowait_log::{Answer, Data, ImageId, Key, Operation, Stamp, Tag};
+use nowait_log::{Answer, Data, ImageId, Key, Operation, Tag};
 use nowait_sys::mutex::Mutex;
 use object_store::path::Path;
 use object_store::{
@@ -28,6 +28,8 @@ pub struct Client {
     cache: Option<Arc<Cache>>,
     /// What tells the store from others.
     store: Arc<str>,
+    /// Is told what people should know.
+    say: Option<fn(&str)>,
 }
 
 /// Why an operation failed.
@@ -42,13 +44,27 @@ impl Client {
     /// Makes one for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
-        Client { place, timeout, last_error, asked, cache: None, store: Arc::from("") }
+        let (cache, store, say) = (None, Arc::from(""), None);
+        Client { place, timeout, last_error, asked, cache, store, say }
     }
 
     /// Has it look for data in a cache first, in which the store is called so.
     #[must_use]
     pub fn with(self, cache: Option<Arc<Cache>>, store: &str) -> Client {
         Client { cache, store: Arc::from(store), ..self }
+    }
+
+    /// Has it tell people what they should know.
+    #[must_use]
+    pub fn telling(self, say: Option<fn(&str)>) -> Client {
+        Client { say, ..self }
+    }
+
+    /// Tells people something, in one line.
+    pub(crate) fn say(&self, text: &str) {
+        if let Some(say) = self.say {
+            say(text);
+        }
     }
 
     /// Returns what a segment is called in the cache, of this image or of the one at a path.
@@ -114,25 +130,30 @@ impl Client {
     /// Carries an operation out.
     pub async fn run(&self, operation: Operation) -> Answer {
         match operation {
-            Operation::PutIfAbsent { key, body } => {
-                let answer = self.put(&self.place.path(key), body_of(&body), PutMode::Create).await;
+            Operation::PutIfAbsent { image, key, body } => {
+                let path = self.place.path(image, key);
+                let answer = self.put(&path, body_of(&body), PutMode::Create).await;
                 if let (Answer::Put(_), Key::Segment(sequence)) = (&answer, key) {
-                    self.keep(sequence, &body);
+                    self.keep(image, sequence, &body);
                 }
                 answer
             }
             Operation::PutIfMatch { key, body, tag } => {
                 let mode = PutMode::Update(version_of(&tag));
-                self.put(&self.place.path(key), body_of(&body), mode).await
+                let path = self.place.path(ImageId::default(), key);
+                self.put(&path, body_of(&body), mode).await
             }
-            Operation::Get { of, key, range, data } => match (&self.cache, key, data) {
-                (Some(cache), Key::Segment(sequence), Some(Data { image, anew })) => {
-                    let segment = self.segment(image, of.as_deref(), sequence);
-                    self.get_data(cache, of.as_deref(), (segment, anew), range).await
+            Operation::Get { of, image, key, range, data } => {
+                let from = (of.as_deref(), image);
+                match (&self.cache, key, data) {
+                    (Some(cache), Key::Segment(sequence), Some(Data { anew })) => {
+                        self.get_data(cache, from, (sequence, anew), range).await
+                    }
+                    _ => self.get(from, key, range).await,
                 }
-                _ => self.get(of.as_deref(), key, range).await,
-            },
-            Operation::Delete { key } => self.delete(&self.place.path(key)).await,
+            }
+            Operation::List { image, from } => self.list(image, from).await,
+            Operation::Delete { image, key } => self.delete(&self.place.path(image, key)).await,
         }
     }
 
@@ -155,13 +176,13 @@ impl Client {
 
     /// Answers from memory, if that can be.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
-        let Operation::Get { of, key, range, data } = operation else { return None };
-        let (cache, Key::Segment(sequence), Some(Data { image, anew: false })) =
+        let Operation::Get { of, image, key, range, data } = operation else { return None };
+        let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
             (self.cache.as_ref()?, *key, *data)
         else {
             return None;
         };
-        let segment = self.segment(image, of.as_deref(), sequence);
+        let segment = self.segment(*image, of.as_deref(), sequence);
         let bytes = cache.read_now(segment, range)?;
         self.asked[2].fetch_add(1, Relaxed);
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
@@ -171,10 +192,11 @@ impl Client {
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
-        of: Option<&str>,
-        (segment, anew): (Segment, bool),
+        (of, image): (Option<&str>, ImageId),
+        (sequence, anew): (u64, bool),
         range: Range<u64>,
     ) -> Answer {
+        let segment = self.segment(image, of, sequence);
         let cached = async || match anew {
             true => None,
             false => cache.read(segment, &range).await,
@@ -197,7 +219,7 @@ impl Client {
         }
         self.asked[3].fetch_add(1, Relaxed);
         let pages = pages_of(&range);
-        match self.get(of, Key::Segment(segment.sequence), pages.clone()).await {
+        match self.get((of, image), Key::Segment(sequence), pages.clone()).await {
             Answer::Got { bytes, object_bytes, .. } => {
                 cache.insert(segment, pages.start, &bytes, (object_bytes, anew));
                 let end = bytes.len().min((range.end - pages.start) as usize);
@@ -209,17 +231,22 @@ impl Client {
     }
 
     /// Has the cache take a segment in that was put.
-    fn keep(&self, sequence: u64, body: &[u8]) {
-        if let (Some(cache), Ok(stamp)) = (&self.cache, Stamp::parse(body)) {
-            let segment = self.segment(stamp.image, None, sequence);
+    fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
+        if let Some(cache) = &self.cache {
+            let segment = self.segment(image, None, sequence);
             cache.insert(segment, 0, body, (body.len() as u64, true));
         }
     }
 
-    async fn get(&self, of: Option<&str>, key: Key, range: Range<u64>) -> Answer {
+    async fn get(
+        &self,
+        (of, image): (Option<&str>, ImageId),
+        key: Key,
+        range: Range<u64>,
+    ) -> Answer {
         let path = &match of.map(|path| self.place.beside(path)) {
-            None => self.place.path(key),
-            Some(Ok(place)) => place.path(key),
+            None => self.place.path(image, key),
+            Some(Ok(place)) => place.path(image, key),
             // A store has no object of such a name.
             Some(Err(_)) => return Answer::Missing,
         };
@@ -247,6 +274,32 @@ impl Client {
             Some(Ok(Some((bytes, object_bytes, tag)))) => Answer::Got { bytes, object_bytes, tag },
             Some(Ok(None)) => self.failed("a GET has another length than it says"),
             Some(Err(Error::NotFound { .. })) => Answer::Missing,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    /// Lists segments of an image from a place on, of many the first.
+    async fn list(&self, image: ImageId, from: u64) -> Answer {
+        const PLACES_MAX: usize = 1000;
+        let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
+        let folder = Path::from(format!("{}/log", self.place.prefix));
+        let list = async {
+            let mut places = Vec::new();
+            let mut listed = self.place.store.list_with_offset(Some(&folder), &before);
+            while let Some(meta) = listed.next().await {
+                let name = meta?.location;
+                let parts = name.prefix_match(&self.place.prefix).into_iter().flatten();
+                let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+                places.extend(Key::segment_of(&name, image).filter(|place| *place >= from));
+                if places.len() == PLACES_MAX {
+                    break;
+                }
+            }
+            Ok(places)
+        };
+        match self.limited(list).await {
+            Some(Ok(places)) => Answer::Listed(places),
             Some(Err(error)) => self.failed_with(&error),
             None => Answer::Failed,
         }

@@ -10,13 +10,15 @@
 use crate::client::Client;
 use crate::probe::{Verdict, probe};
 use crate::status::{Figures, Shared, Status};
+use crate::trouble::Trouble;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use nowait_log::head::HEAD_BYTES_MAX;
 use nowait_log::{
-    Answer, Costs, Encryption, Failure, Head, Image, Key, Operation, Origin, Over, Request,
-    RequestId, Settings, Ticket,
+    Answer, Costs, Encryption, Failure, Head, Image, ImageId, Key, Operation, Origin, Over,
+    Request, RequestId, Settings, Ticket,
 };
+use nowait_sys::time::boot_ns;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +31,9 @@ const OPERATIONS_MAX: usize = 32;
 
 /// Commands taken from the queue before the store is looked at again.
 const COMMANDS_MAX: usize = 256;
+
+/// A PUT of a folder that has taken so many times as long as it may is that of a killed process.
+const TIMEOUTS: u32 = 20;
 
 /// How long a probe that failed waits for the next one.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
@@ -52,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) origin: Origin,
     pub(crate) nonce: String,
     pub(crate) opens_until: Instant,
+    /// The image, as people call it.
+    pub(crate) shown: String,
 }
 
 /// Serves an image until it is not wanted any more. Each request that is left then fails.
@@ -83,7 +90,8 @@ pub(crate) async fn refuse(mut commands: Commands) {
 /// when the store was probed, which puts objects; a head that does not come is left to it.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
-    let get = Operation::Get { of: None, key: Key::Head, range, data: None };
+    let image = ImageId::default();
+    let get = Operation::Get { of: None, image, key: Key::Head, range, data: None };
     let Answer::Got { bytes, .. } = plan.client.run(get).await else { return Ok(()) };
     let Ok(head) = Head::parse(&bytes) else { return Ok(()) };
     let (encryption, key) = (head.geometry.encryption, plan.settings.key.as_ref());
@@ -99,7 +107,10 @@ async fn prepare(plan: &Plan) -> Result<(), String> {
     loop {
         number += 1;
         match probe(&plan.client, &format!("{}-{number}", plan.nonce)).await {
-            Verdict::Good => return Ok(()),
+            Verdict::Good => {
+                plan.client.place().sweep(plan.client.timeout() * TIMEOUTS).await;
+                return Ok(());
+            }
             Verdict::Bad(why) => return Err(format!("the store cannot be used: {why}")),
             Verdict::Failed if Instant::now() >= plan.opens_until => {
                 let why = plan.client.last_error().unwrap_or_default();
@@ -124,9 +135,11 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    begin: Instant,
+    /// When the machine was made, by the clock that runs on in suspend.
+    begin_ns: u64,
     opens_until: Instant,
     failures: u64,
+    trouble: Trouble,
     /// GETs, and their bytes, before there was a machine.
     asked_before: (u64, u64),
 }
@@ -150,14 +163,15 @@ impl Driver {
             has_forgotten: false,
             callbacks: HashMap::new(),
             requests: 0,
-            begin: Instant::now(),
+            begin_ns: boot_ns(),
             opens_until: plan.opens_until,
             failures: 0,
+            trouble: Trouble::of(plan.shown),
         }
     }
 
     fn now_ns(&self) -> u64 {
-        self.begin.elapsed().as_nanos() as u64
+        boot_ns() - self.begin_ns
     }
 
     /// Returns when the image is not wanted any more, or was not open in time.
@@ -166,6 +180,7 @@ impl Driver {
             self.image.turn(self.now_ns());
             self.forget_others();
             self.start_operations();
+            self.tell_losses();
             if matches!(self.image.status(), nowait_log::Status::Over(_)) {
                 self.waiting.clear();
             }
@@ -186,6 +201,7 @@ impl Driver {
                 News::Command(Some(Command::End) | None) => return,
                 News::Answer(ticket, answer) => {
                     self.failures += u64::from(answer == Answer::Failed);
+                    self.trouble.note(&answer, self.now_ns(), &self.client);
                     self.image.answer(ticket, answer, self.now_ns());
                 }
                 News::Time => {}
@@ -198,7 +214,9 @@ impl Driver {
     }
 
     async fn wait(&mut self, commands: &mut Commands) -> News {
-        let due = self.image.next_ns().map(|ns| self.begin + Duration::from_nanos(ns));
+        let now_ns = self.now_ns();
+        let after = |ns: u64| Instant::now() + Duration::from_nanos(ns.saturating_sub(now_ns));
+        let due = self.image.next_ns().map(after);
         let opening = self.image.status() == nowait_log::Status::Opening;
         let due = due.into_iter().chain(opening.then_some(self.opens_until)).min();
         let time = async {
@@ -267,6 +285,14 @@ impl Driver {
         }
     }
 
+    /// Tells people what is lost: requests for it fail.
+    fn tell_losses(&mut self) {
+        while let Some((sequence, what)) = self.image.pop_loss() {
+            let image = self.image.id().unwrap_or_default();
+            self.trouble.lost(&Key::Segment(sequence).name(image), what, &self.client);
+        }
+    }
+
     fn publish(&self) {
         let status = match self.image.status() {
             nowait_log::Status::Opening => Status::Opening,
@@ -275,6 +301,7 @@ impl Driver {
                 Status::Fenced { epoch, writer }
             }
             nowait_log::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
+            nowait_log::Status::Over(Over::Closed) => Status::Closed,
         };
         // The machine does not know what a cache has answered, and with how much around it.
         let (asked, before) = (self.client.asked(), self.asked_before);

@@ -64,7 +64,8 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
     }
     // The snapshot may have been removed by one that has not seen the clone.
     if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
-        catalog::remove(to, options)?;
+        // No writer has had it.
+        catalog::remove(to, options, |_| {})?;
         return Err(error);
     }
     made.map_err(io::Error::other)
@@ -76,8 +77,8 @@ async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {
         pause(tried).await;
-        let (key, body) = (Key::Head, Arc::clone(&body));
-        match client.run(Operation::PutIfAbsent { key, body }).await {
+        let (image, key, body) = (head.image, Key::Head, Arc::clone(&body));
+        match client.run(Operation::PutIfAbsent { image, key, body }).await {
             Answer::Put(_) => return Ok(true),
             // It may have been put before, and the answer lost.
             Answer::Refused => {

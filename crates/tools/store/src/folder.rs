@@ -1,11 +1,12 @@
 //! A folder as a store: that of `object_store`, and the PUT with a condition that it lacks.
 //!
 //! An object is replaced under a lock of its folder (`flock`), which all processes of one machine
-//! see. NFS and SMB keep the lock of a folder to the machine that has it: an image there is for one
-//! machine only, and nothing tells the second.
+//! see. File systems that other machines see too, and that need not show them the lock, are
+//! refused: nothing would tell a second machine that an image has a writer.
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use nowait_sys::file;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -13,8 +14,10 @@ use object_store::{
     ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     Result, UpdateVersion,
 };
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -27,9 +30,39 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Opens a folder that is there.
+    ///
+    /// # Errors
+    /// It is none, or other machines may not see its locks.
     pub(crate) fn open(path: &str) -> Result<Folder> {
+        let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
+        let magic = File::open(path).ok().and_then(magic);
+        if let Some(name) = magic.and_then(keeps_locks_to_itself) {
+            let why = "its locks need not be seen by other machines that have it: \
+                       expected a folder on a disk of this one, or an object store";
+            let error = io::Error::other(format!("{path} is on {name}, and {why}"));
+            return Err(generic("folder", &error));
+        }
         let inner = LocalFileSystem::new_with_prefix(path)?;
         Ok(Folder { inner: Arc::new(inner.with_fsync(true)) })
+    }
+
+    /// Removes what PUTs have left whose process was killed: files beside those that they were to
+    /// become, with # behind their names. One of a PUT that still runs fails that, which is tried
+    /// again then. Blocks.
+    pub(crate) fn sweep(&self, image: &Path, older: Duration) {
+        let Ok(root) = self.inner.path_to_filesystem(image) else { return };
+        let maps = fs::read_dir(root.join("map")).into_iter().flatten().flatten();
+        let folders = [root.clone(), root.join("log"), root.join("probe")];
+        for folder in folders.into_iter().chain(maps.map(|map| map.path())) {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let is_left = is_staged(&entry.file_name());
+                let modified = entry.metadata().and_then(|it| it.modified());
+                let age = modified.ok().and_then(|it| it.elapsed().ok());
+                if is_left && age.is_some_and(|age| age >= older) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
     }
 
     /// Replaces an object, if it is the one that is meant. A replacement that has begun goes on
@@ -83,6 +116,33 @@ async fn replace_locked(
     touched.map_err(|error| generic("touch", &error))?;
     let e_tag = inner.head(location).await?.e_tag;
     Ok(PutResult { e_tag, ..result })
+}
+
+/// Tells whether a file is named as a PUT names it on its way.
+fn is_staged(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.rsplit_once('#'));
+    number.is_some_and(|(_, number)| {
+        !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
+    })
+}
+
+/// Returns what a file system is called that keeps the lock of a folder to the machine that has it,
+/// or may. Sources: linux/magic.h; flock(2), NFS details and CIFS details.
+fn keeps_locks_to_itself(magic: u32) -> Option<&'static str> {
+    Some(match magic {
+        0x6969 => "NFS",
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
+        0x0102_1997 => "9p",
+        0x6573_5546 => "FUSE",
+        0x00c3_6400 => "Ceph",
+        0x0bd0_0bd0 => "Lustre",
+        0x5346_414f | 0x6b41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x786f_4256 => "a folder of VirtualBox",
+        0x4750_4653 => "GPFS",
+        0x1983_0326 => "BeeGFS",
+        _ => return None,
+    })
 }
 
 fn generic(what: &str, error: &io::Error) -> Error {
@@ -139,5 +199,45 @@ impl ObjectStore for Folder {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.inner.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_of_several_machines_are_refused_and_those_of_one_are_not() {
+        const EXT4: u32 = 0xef53;
+        const XFS: u32 = 0x5846_5342;
+        const BTRFS: u32 = 0x9123_683e;
+        const TMPFS: u32 = 0x0102_1994;
+        // Their locks are those of the whole cluster.
+        const GFS2: u32 = 0x0116_1970;
+        const OCFS2: u32 = 0x7461_636f;
+        for shown in [EXT4, XFS, BTRFS, TMPFS, GFS2, OCFS2] {
+            assert_eq!(keeps_locks_to_itself(shown), None, "{shown:x}");
+        }
+        for (magic, name) in [(0x6969, "NFS"), (0xff53_4d42, "SMB"), (0x6573_5546, "FUSE")] {
+            assert_eq!(keeps_locks_to_itself(magic), Some(name));
+        }
+    }
+
+    #[test]
+    fn what_killed_puts_have_left_goes_and_objects_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path().to_str().unwrap()).unwrap();
+        let root = place.path().join("vm");
+        for name in ["log", "map/5-1", "probe"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let stay = ["head", "log/a-1", "map/5-1/00000", "log/a#b", "log/a#"];
+        let go = ["head#1", "log/a-2#1", "map/5-1/00001#12", "probe/x#1"];
+        stay.iter().chain(&go).for_each(|name| fs::write(root.join(name), "x").unwrap());
+        folder.sweep(&Path::from("vm"), Duration::from_mins(10));
+        assert!(go.iter().all(|name| root.join(name).exists()), "they may be on their way");
+        folder.sweep(&Path::from("vm"), Duration::ZERO);
+        assert!(stay.iter().all(|name| root.join(name).exists()));
+        assert!(!go.iter().any(|name| root.join(name).exists()));
     }
 }

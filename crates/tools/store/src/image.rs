@@ -136,7 +136,8 @@ impl StoredImage {
     ) -> io::Result<StoredImage> {
         let nonce = format!("{:032x}", u128::from_be_bytes(settings.writer.nonce));
         let opens_until = Instant::now() + open_timeout;
-        let plan = Plan { client: client.clone(), settings, origin, nonce, opens_until };
+        let shown = url.to_string();
+        let plan = Plan { client: client.clone(), settings, origin, nonce, opens_until, shown };
         StoredImage::start(url, client, opens_until, |queue, shared| run(plan, queue, shared))
     }
 
@@ -251,12 +252,21 @@ impl StoredImage {
         self.asked(Request::Flush).map(drop)
     }
 
-    /// Flushes and ends, within a time. Blocks.
+    /// Makes all durable and says in the head that the log ends here, within a time: nothing that
+    /// is lost later is taken for that end. Blocks.
     ///
     /// # Errors
     /// Not all could be made durable.
     pub fn close(self, limit: Duration) -> io::Result<()> {
-        self.flush_within(limit)
+        self.close_within(limit)
+    }
+
+    /// As [`StoredImage::close`]; requests that come later fail. Blocks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close_within(&self, limit: Duration) -> io::Result<()> {
+        self.asked_within(Request::Close, limit, "not flushed")
     }
 
     /// As [`StoredImage::flush`], within a time. Blocks.

@@ -6,14 +6,16 @@
 //! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder; [`pages`]:
 //!   which of its pages are where, for other caches, too
 //! * [`mod@probe`]: whether the store keeps its conditions
-//! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
+//! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells; `trouble`:
+//!   what people should know of its store
 //! * [`image`]: an image, for its callers
 //! * `key_file`: where the key of encrypted images comes from
 //! * [`mod@edit`]: snapshots, clones and larger sizes, beside the writer; [`mod@shrink`]: a smaller
 //!   one, in its place
 //! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
-//! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
-//!   store has, and their removal; `reader`: what these and a view read by
+//! * [`mod@check`]: what is wrong with an image, found by reading it; [`mod@repair`]: an image
+//!   whose log has lost a part; [`catalog`]: which images a store has, and their removal;
+//!   `reader`: what these and a view read by
 //!
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
@@ -31,8 +33,10 @@ pub mod pages;
 mod place;
 pub mod probe;
 mod reader;
+pub mod repair;
 pub mod shrink;
 pub mod status;
+mod trouble;
 pub mod url;
 pub mod view;
 mod viewing;
@@ -44,7 +48,7 @@ pub use cache::Cache;
 pub use client::Client;
 pub use image::StoredImage;
 pub use key_file::read_key;
-pub use nowait_log::{Edit, Failure, Head, ImageKey, Request, Settings, Snapshot};
+pub use nowait_log::{Edit, Failure, Head, ImageKey, Key, Request, Settings, Snapshot};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
 pub use status::{CacheFigures, Figures, Status, Watch};

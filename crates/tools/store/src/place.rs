@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::folder::Folder;
 use crate::url::{Scheme, StoreUrl};
-use nowait_log::{ImageKey, Key};
+use nowait_log::{ImageId, ImageKey, Key};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -27,6 +27,8 @@ pub struct StoreOptions {
     pub cache: Option<Arc<Cache>>,
     /// The key of the image, if it is encrypted, or is to be. What needs no data needs no key.
     pub key: Option<ImageKey>,
+    /// Is told, in one line, what is lost, and when the store takes nothing, or does again.
+    pub say: Option<fn(&str)>,
 }
 
 impl Default for StoreOptions {
@@ -37,6 +39,7 @@ impl Default for StoreOptions {
             open_timeout: Duration::from_mins(1),
             cache: None,
             key: None,
+            say: None,
         }
     }
 }
@@ -48,6 +51,8 @@ pub struct Place {
     pub store: Arc<dyn ObjectStore>,
     /// Below which the objects of the image are.
     pub prefix: Path,
+    /// The store, if it is a folder.
+    folder: Option<Arc<Folder>>,
 }
 
 /// The stores of `memory://NAME/…`, by their names.
@@ -63,20 +68,39 @@ impl Place {
     /// What is missing or wrong, in one line.
     pub fn new(url: &StoreUrl, options: &StoreOptions) -> Result<Place, String> {
         let said = |error: object_store::Error| format!("{url}: {}", one_line(&error));
+        let mut folder = None;
         let store: Arc<dyn ObjectStore> = match url.scheme {
             Scheme::S3 => Arc::new(s3(url, options).build().map_err(said)?),
             Scheme::Gs => Arc::new(gs(url, options).build().map_err(said)?),
             Scheme::Az => Arc::new(az(url, options)?.build().map_err(said)?),
-            Scheme::File => Arc::new(Folder::open(&url.bucket).map_err(said)?),
+            Scheme::File => {
+                let opened = Arc::new(Folder::open(&url.bucket).map_err(said)?);
+                folder = Some(Arc::clone(&opened));
+                opened
+            }
             Scheme::Memory => MEMORIES.lock().entry(url.bucket.clone()).or_default().clone(),
         };
         let prefix = Path::parse(&url.image).map_err(|error| format!("{url}: {error}"))?;
-        Ok(Place { store, prefix })
+        Ok(Place { store, prefix, folder })
     }
 
-    /// Returns where an object of the image is.
-    pub fn path(&self, key: Key) -> Path {
-        Path::from(format!("{}/{key}", self.prefix))
+    /// Returns where an image is in a store that is there.
+    #[cfg(test)]
+    pub(crate) fn in_store(store: Arc<dyn ObjectStore>, prefix: &str) -> Place {
+        Place { store, prefix: prefix.into(), folder: None }
+    }
+
+    /// Removes what killed PUTs have left for so long.
+    pub(crate) async fn sweep(&self, older: Duration) {
+        let Some(folder) = self.folder.clone() else { return };
+        let prefix = self.prefix.clone();
+        let swept = tokio::task::spawn_blocking(move || folder.sweep(&prefix, older));
+        drop(swept.await);
+    }
+
+    /// Returns where an object of an image is whose path this is.
+    pub fn path(&self, image: ImageId, key: Key) -> Path {
+        Path::from(format!("{}/{}", self.prefix, key.name(image)))
     }
 
     /// Returns where another image of the store is.
@@ -85,7 +109,12 @@ impl Place {
     /// The path is none.
     pub(crate) fn beside(&self, path: &str) -> Result<Place, String> {
         let prefix = Path::parse(path).map_err(|error| error.to_string())?;
-        Ok(Place { store: self.store.clone(), prefix })
+        Ok(self.at(prefix))
+    }
+
+    /// Returns where the image at a path of the store is.
+    pub(crate) fn at(&self, prefix: Path) -> Place {
+        Place { prefix, ..self.clone() }
     }
 }
 

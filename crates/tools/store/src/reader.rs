@@ -10,13 +10,16 @@ use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW};
 use nowait_log::{
     Answer, Bases, Checkpoint, Content, Data, Head, Header, ImageId, Key, Map, Operation, Part,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
 /// How often an object is asked for that does not come, or looks damaged.
 pub(crate) const READS_MAX: u32 = 5;
+
+/// How often the store says that an object is missing until that is believed: it may be wrong once.
+const MISSES_MAX: u32 = 3;
 
 /// How long the first of them waits for the next; each further one twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -26,16 +29,20 @@ const READS_AHEAD: usize = 16;
 
 /// Where a log ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum LogEnd {
-    /// Where nothing follows.
-    Behind {
-        /// A segment that is there, though perhaps not of the log.
-        last: u64,
-        /// The log reaches at least so far.
-        known: u64,
-    },
-    /// Where a snapshot ends.
+pub(crate) enum LogEnd<'a> {
+    /// Where nothing follows: these segments are there, though perhaps not of the log.
+    Behind(&'a BTreeSet<u64>),
+    /// Where a snapshot says.
     At(u64),
+    /// Where the head of an image that is closed says, behind which nothing is.
+    Closed(u64, &'a BTreeSet<u64>),
+}
+
+impl LogEnd<'_> {
+    /// Returns where the log of an image ends that has these segments.
+    pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
+        if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
+    }
 }
 
 /// Reads an image.
@@ -60,7 +67,8 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     let place = Place::new(url, options).map_err(io::Error::other)?;
     let said = ENDPOINTS.map(|name| std::env::var(name).unwrap_or_default());
     let store = format!("{:?} {:?} {said:?} {}", url.scheme, options.endpoint, url.bucket);
-    Ok(Client::new(place, options.request_timeout).with(options.cache.clone(), &store))
+    let client = Client::new(place, options.request_timeout).with(options.cache.clone(), &store);
+    Ok(client.telling(options.say))
 }
 
 /// Waits for work with a store; its error is one of the image.
@@ -108,7 +116,8 @@ impl Reader<'_> {
     /// Returns the head, if there is one that can be read.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
-        self.read(&Bases::default(), Key::Head, HEAD_BYTES_MAX, parse).await
+        let of = (&Bases::default(), ImageId::default());
+        self.read(of, Key::Head, HEAD_BYTES_MAX, parse).await
     }
 
     /// Returns the head of the image.
@@ -125,7 +134,7 @@ impl Reader<'_> {
     pub(crate) async fn recovered(
         &self,
         head: &Head,
-        end: LogEnd,
+        end: LogEnd<'_>,
     ) -> Result<(Option<Map>, Vec<Hit>), String> {
         let mut hits = Vec::new();
         let mut map = self.map(head, &mut hits).await?;
@@ -136,7 +145,11 @@ impl Reader<'_> {
     }
 
     /// The map of the checkpoint; `None`: it cannot be read.
-    async fn map(&self, head: &Head, hits: &mut Vec<Hit>) -> Result<Option<Map>, String> {
+    pub(crate) async fn map(
+        &self,
+        head: &Head,
+        hits: &mut Vec<Hit>,
+    ) -> Result<Option<Map>, String> {
         let Checkpoint { parts, .. } = head.checkpoint;
         let mut read = Vec::new();
         let reads = (0..parts).map(|number| self.part(head, number));
@@ -158,13 +171,19 @@ impl Reader<'_> {
     }
 
     /// Adds to a map what the log says behind it; returns where that cannot be read.
-    async fn replay(&self, head: &Head, map: &mut Map, end: LogEnd) -> Result<Option<Hit>, String> {
+    async fn replay(
+        &self,
+        head: &Head,
+        map: &mut Map,
+        end: LogEnd<'_>,
+    ) -> Result<Option<Hit>, String> {
         let mut next = head.checkpoint.position;
-        let (last, known, end) = match end {
-            LogEnd::Behind { last, known } => (last, known, u64::MAX),
-            LogEnd::At(end) => (0, end, end),
+        let (known, end_at) = match end {
+            LogEnd::Behind(_) => (head.known_end(), u64::MAX),
+            LogEnd::At(end) | LogEnd::Closed(end, _) => (end, end),
         };
-        let reads = (next..end).map(|sequence| self.header(head, sequence));
+        let hit = |at, what| Ok(Some(Hit { key: Key::Segment(at), what }));
+        let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
             // Behind a fence the log goes on farther on.
@@ -173,29 +192,63 @@ impl Reader<'_> {
             }
             match header? {
                 Read::Good((header, _)) if header.leads_over(known) => {
-                    return Ok(Some(Hit { key: Key::Segment(next), what: "another's" }));
+                    return hit(next, "another's");
+                }
+                // The head that was read was put back since, or the image was taken over.
+                Read::Good((header, _)) if header.epoch > head.epoch => {
+                    return hit(next, "of a later writer");
                 }
                 Read::Good((header, data_start)) => match header.content {
-                    Content::Fence { resume, .. } => next = resume,
+                    Content::Fence { resume, .. } => {
+                        map.fence(next);
+                        next = resume;
+                    }
                     Content::Changes(records) => {
                         map.replay(next, data_start, &records);
                         next += 1;
                     }
                 },
-                // What was in flight when a writer died may lie behind the end, but not farther.
-                Read::Missing if next >= known && last < next.saturating_add(WINDOW) => {
-                    return Ok(None);
-                }
-                other => return Ok(Some(Hit { key: Key::Segment(next), what: other.what() })),
+                Read::Missing if next >= known => match self.is_lost(head, next, end).await? {
+                    true => return hit(next, Read::<()>::Missing.what()),
+                    false => return Ok(None),
+                },
+                other => return hit(next, other.what()),
             }
         }
-        Ok(None)
+        match end {
+            LogEnd::Closed(end, listed) => match listed.range(end..).next() {
+                Some(later) => hit(*later, "of a later writer"),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells whether a segment that is missing is not the end of the log, as what is listed shows.
+    pub(crate) async fn is_lost(
+        &self,
+        head: &Head,
+        at: u64,
+        end: LogEnd<'_>,
+    ) -> Result<bool, String> {
+        let LogEnd::Behind(listed) = end else { return Ok(true) };
+        if listed.contains(&at) || listed.range(at.saturating_add(WINDOW)..).next().is_some() {
+            return Ok(true);
+        }
+        for sequence in listed.range(at..) {
+            if let Read::Good((header, _)) = self.header(head, *sequence).await.1?
+                && header.proves(at)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads a part of the map.
     async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
         let key = head.checkpoint.key(number);
-        let read = self.read(&head.bases, key, PART_BYTES_MAX, |bytes, _| {
+        let read = self.read((&head.bases, head.image), key, PART_BYTES_MAX, |bytes, _| {
             let part = Part::parse(bytes).ok()?;
             let expected = (head.image_of(key), head.checkpoint.position, number);
             ((part.image, part.position, part.number) == expected).then_some(part)
@@ -204,13 +257,14 @@ impl Reader<'_> {
     }
 
     /// Reads the header of a segment, and where its data begin.
-    async fn header(
+    pub(crate) async fn header(
         &self,
         head: &Head,
         sequence: u64,
     ) -> (u64, Result<Read<(Header, u32)>, String>) {
         let key = Key::Segment(sequence);
-        let read = self.read(&head.bases, key, HEADER_BYTES_MAX, |bytes, object_bytes| {
+        let of = (&head.bases, head.image);
+        let read = self.read(of, key, HEADER_BYTES_MAX, |bytes, object_bytes| {
             let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
             let expected = (head.image_of(key), sequence);
             ((header.image, header.sequence) == expected).then_some((header, start))
@@ -219,52 +273,49 @@ impl Reader<'_> {
     }
 
     /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where
-    /// it is, the bases of the image say.
+    /// it is, the bases of its image say.
     pub(crate) async fn read<T>(
         &self,
-        bases: &Bases,
+        of: (&Bases, ImageId),
         key: Key,
         len: usize,
         parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
-        self.read_range(bases, (key, None), 0..len as u64, parse).await
+        self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// The same of a range of an object; of data, if the image whose they may be is named.
+    /// The same of a range of an object, and of what of it a cache may have.
     pub(crate) async fn read_range<T>(
         &self,
-        bases: &Bases,
-        (key, image): (Key, Option<ImageId>),
+        (bases, image): (&Bases, ImageId),
+        (key, mut data): (Key, Option<Data>),
         range: Range<u64>,
         mut parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
-        let (mut is_damaged, mut anew) = (false, false);
+        let mut last = None;
+        let mut misses = 0;
         for tried in 0..READS_MAX {
             pause(tried).await;
-            let (of, image) = match image {
-                None => (bases.of(key).map(|base| base.path.clone()), None),
-                Some(image) => {
-                    let (of, image) = bases.owner(key, image);
-                    (of, Some(image))
+            let ((of, image), range) = (bases.owner(key, image), range.clone());
+            match self.client.run(Operation::Get { of, image, key, range, data }).await {
+                Answer::Missing => {
+                    misses += 1;
+                    last = Some(Read::Missing);
+                    if misses == MISSES_MAX {
+                        break;
+                    }
                 }
-            };
-            let data = image.map(|image| Data { image, anew });
-            let range = range.clone();
-            match self.client.run(Operation::Get { of, key, range, data }).await {
-                Answer::Missing => return Ok(Read::Missing),
                 Answer::Got { bytes, object_bytes, .. } => {
                     if let Some(it) = parse(&bytes, object_bytes) {
                         return Ok(Read::Good(it));
                     }
-                    (is_damaged, anew) = (true, true);
+                    last = Some(Read::Damaged);
+                    data.iter_mut().for_each(|it| it.anew = true);
                 }
-                _ => is_damaged = false,
+                _ => last = None,
             }
         }
-        match is_damaged {
-            true => Ok(Read::Damaged),
-            false => Err(self.client.last_error().unwrap_or_else(|| format!("no answer: {key}"))),
-        }
+        last.ok_or_else(|| self.client.last_error().unwrap_or_else(|| format!("no answer: {key}")))
     }
 }
 
@@ -274,10 +325,9 @@ pub(crate) struct Hit {
     pub(crate) what: &'static str,
 }
 
-/// Returns the last segment of a list; 0: there is none.
-pub(crate) fn last_segment(listed: &BTreeMap<String, u64>) -> u64 {
-    let sequence = |name: &String| name.strip_prefix("log/")?.parse().ok();
-    listed.keys().filter_map(sequence).max().unwrap_or(0)
+/// Returns the segments of an image that are in a list.
+pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeSet<u64> {
+    listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
 
 /// What came of reading an object.

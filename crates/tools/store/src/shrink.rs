@@ -36,6 +36,7 @@ pub fn shrink(url: &StoreUrl, options: &StoreOptions, size_bytes: u64) -> io::Re
     let image = StoredImage::open_with(url, options, settings)?;
     cut(&image, size_bytes, options.open_timeout, || head(url, &client))?;
     image.clean_within(CLEANS_WITHIN);
+    image.close(options.open_timeout)?;
     Ok(before)
 }
 

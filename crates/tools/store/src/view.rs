@@ -10,11 +10,12 @@
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{LogEnd, Read, Reader, blocking, client, last_segment};
+use crate::reader::{LogEnd, Read, Reader, blocking, client, segments};
 use crate::status::CacheFigures;
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::{Cipher, Encryption, Extent, Geometry, Head, ImageKey, Key, Map};
+use nowait_log::{Cipher, Data, Encryption, Extent, Geometry, Head, ImageKey, Key, Map, told_runs};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
@@ -101,13 +102,19 @@ impl View {
             }
         }
         let image = u128::from_be_bytes(self.head.image) as u32;
-        let last = self.map.segments().last_key_value().map_or(0, |(sequence, _)| *sequence);
+        let mut segments = self.map.segments().iter().rev();
+        let last = segments.find(|(_, it)| !it.is_fence()).map_or(0, |(sequence, _)| *sequence);
         format!("{image:08x}-{last}-{sum:08x}")
     }
 
     /// Tells whether a block is stored: the others are zeroes.
     pub fn has(&self, block: u64) -> bool {
         self.map.extents().place(block).is_some()
+    }
+
+    /// Returns what [`nowait_log::Request::Extents`] tells of blocks.
+    pub(crate) fn runs_of(&self, blocks: Range<u64>) -> Vec<u8> {
+        told_runs(self.map.extents(), blocks, self.head.geometry.block_bytes)
     }
 
     /// Returns how many bytes from `start` on are stored.
@@ -163,7 +170,7 @@ impl View {
         let reader = Reader { client: &self.client };
         let now = async { recovered(&self.url, &self.client, reader.head().await?).await };
         let (_, map) = blocking(&self.url, now)?;
-        Ok(map == self.map)
+        Ok(map.extents() == self.map.extents())
     }
 
     /// Returns the runs of a range, one after the other: a large image has millions.
@@ -222,14 +229,14 @@ impl View {
         let key = Key::Segment(extent.sequence);
         let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);
         let reader = Reader { client: &self.client };
-        let read =
-            reader.read_range(&self.head.bases, (key, Some(self.head.image)), range, |bytes, _| {
-                let mut data = Vec::with_capacity(bytes.len());
-                for (block, it) in (block..).zip(bytes.chunks(stored)) {
-                    codec.append(&mut data, it, block).ok()?;
-                }
-                (bytes.len() == extent.blocks as usize * stored).then_some(data)
-            });
+        let of = (&self.head.bases, self.head.image);
+        let read = reader.read_range(of, (key, Some(Data { anew: false })), range, |bytes, _| {
+            let mut data = Vec::with_capacity(bytes.len());
+            for (block, it) in (block..).zip(bytes.chunks(stored)) {
+                codec.append(&mut data, it, block).ok()?;
+            }
+            (bytes.len() == extent.blocks as usize * stored).then_some(data)
+        });
         match read.await? {
             Read::Good(data) => Ok(Ok(data)),
             other => {
@@ -252,13 +259,13 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
     let reader = Reader { client };
     for _ in 0..ROUNDS_MAX {
         let head = now;
+        let mut listed = BTreeSet::new();
         let (meant, end) = if let Some(name) = &url.snapshot {
             let snapshot = head.snapshot(name).ok_or("there is no such snapshot")?;
             (head.as_of(snapshot), LogEnd::At(snapshot.end))
         } else {
-            // A segment that is missing before one that is there would look like the end.
-            let last = last_segment(&reader.list().await?);
-            (head.clone(), LogEnd::Behind { last, known: head.known_end() })
+            listed.extend(segments(&reader.list().await?, head.image));
+            (head.clone(), LogEnd::of(&head, &listed))
         };
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;

@@ -117,7 +117,11 @@ impl Viewing {
                 }
                 None => callback(Err(Failure::Invalid)),
             },
-            Request::Flush => callback(Ok(Vec::new())),
+            Request::Extents { offset, len } => match self.view.blocks_of(*offset, *len) {
+                Some(blocks) => callback(Ok(self.view.runs_of(blocks))),
+                None => callback(Err(Failure::Invalid)),
+            },
+            Request::Flush | Request::Close => callback(Ok(Vec::new())),
             // No front asks for it: the image says that it is only read.
             Request::Write { .. } | Request::Discard { .. } | Request::Shrink { .. } => {
                 callback(Err(Failure::Io));

@@ -40,7 +40,7 @@ pub fn serve(
 ) -> Result<(), String> {
     let writer = |number: u8| Writer { nonce: [number; 16], name: format!("cloner {number}") };
     let head = store.head()?.clone_of(snapshot, HOMES[IMAGE], [200; 16], writer(200))?;
-    store.plant(CLONE, Key::Head, head.encode());
+    store.plant(CLONE, head.image, Key::Head, head.encode());
     let mut blocks = head.geometry.blocks();
     expected.truncate(blocks as usize);
     for number in 0..WRITERS_MAX {

@@ -148,8 +148,14 @@ impl Edits {
                     Edit::Grow(_),
                     Err("it is larger: say --shrink to cut it off, when its server has ended"),
                 )
-                | (Edit::Grow(_) | Edit::Clone { .. } | Edit::Made(_) | Edit::Release(_), Ok(_)) => {
-                }
+                | (
+                    Edit::Grow(_)
+                    | Edit::Clone { .. }
+                    | Edit::Made(_)
+                    | Edit::Release(_)
+                    | Edit::Retire(_),
+                    Ok(_),
+                ) => {}
                 (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
                 (Edit::Remove(_), Ok(_)) => self.removed += 1,
                 (Edit::Snapshot(name), Ok(head)) => {
@@ -235,7 +241,8 @@ fn read(
 ) -> Result<Vec<Version>, String> {
     let Head { geometry, .. } = head.as_of(snapshot);
     let cipher = Encryption::cipher(geometry.encryption.as_ref(), key)?;
-    let object = |key: Key| store.object(key).ok_or(format!("{} lacks {key}", snapshot.name));
+    let object =
+        |key: Key| store.object(head.image, key).ok_or(format!("{} lacks {key}", snapshot.name));
     let damage = |it: nowait_log::Damage| format!("{} is damaged: {}", snapshot.name, it);
     let mut parts = Vec::new();
     for number in 0..snapshot.checkpoint.parts {

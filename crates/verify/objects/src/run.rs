@@ -19,6 +19,9 @@ pub(crate) const BLOCK_BYTES: u32 = 512;
 /// How many blocks the image has at first; of a larger one no more are looked at.
 pub const BLOCKS: usize = 24;
 
+/// The host of a writer stands still for no longer.
+const STOP_NS_MAX: u64 = 150_000_000_000;
+
 /// Most events until all that was asked has ended.
 const EVENTS_MAX: usize = 200_000;
 
@@ -39,6 +42,8 @@ pub struct Report {
     pub shrunk: u64,
     /// Writers that were refused a block behind its end.
     pub beyond: u64,
+    /// Writers that have closed the image.
+    pub closed: u64,
     /// Snapshots that were made.
     pub snapshots: u64,
     /// Snapshots that were removed.
@@ -73,6 +78,10 @@ struct Client {
     image: Image,
     origin: Origin,
     is_alive: bool,
+    /// It was asked to close the image: changes fail from then on.
+    is_closing: bool,
+    /// Its host stands still so long.
+    stopped_ns: u64,
     /// No image was found yet when it came.
     is_early: bool,
     /// It has not the key of the image.
@@ -98,7 +107,7 @@ pub struct Run {
     now_ns: u64,
     versions: Version,
     ids: u64,
-    weights: [u32; 11],
+    weights: [u32; 13],
     settings: Settings,
     /// An image was found.
     is_there: bool,
@@ -133,7 +142,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut prng = Prng::new(seed);
         let store = Store::new(Faults::swarm(&mut prng), prng.fork());
-        let mut weights = [6, 2, 2, 4, 6, 1, 1, 2, 1, 1, 1];
+        let mut weights = [24, 8, 8, 16, 24, 4, 4, 8, 4, 4, 4, 2, 2];
         prng.swarm(&mut weights);
         let writer = Writer { nonce: [0; 16], name: String::new() };
         let settings = Settings {
@@ -215,7 +224,10 @@ impl Run {
         }
         let nth = self.prng.index(alive);
         let alive = self.clients.iter().enumerate().filter(|(_, client)| client.is_alive);
-        let Some((client, _)) = alive.into_iter().nth(nth) else { return Ok(()) };
+        let Some((client, it)) = alive.into_iter().nth(nth) else { return Ok(()) };
+        if it.stopped_ns > self.now_ns {
+            return Ok(());
+        }
         match self.prng.weighted(&self.weights) {
             0 => self.change(client, false),
             1 => self.change(client, true),
@@ -226,6 +238,8 @@ impl Run {
             8 => self.edits.snapshot(&histories(&self.clients), self.now_ns),
             9 => self.edit()?,
             10 => self.shrink(client),
+            11 => self.clients[client].stopped_ns = self.now_ns + self.prng.range(0..=STOP_NS_MAX),
+            12 => self.close(client),
             6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => {
                 self.start(Stranger::of(self.settings.key.as_ref(), self.clients.len()));
             }
@@ -265,6 +279,8 @@ impl Run {
             image,
             origin,
             is_alive: true,
+            stopped_ns: 0,
+            is_closing: false,
             is_early: !self.is_there,
             is_stranger,
             epoch: 0,
@@ -357,6 +373,11 @@ impl Run {
         });
     }
 
+    fn close(&mut self, client: usize) {
+        self.clients[client].is_closing |= self.clients[client].history.is_some();
+        self.ask(client, Request::Close, |history| Claim::Flush(history.ended));
+    }
+
     fn shrink(&mut self, client: usize) {
         let blocks = 1 + self.prng.index(self.end_of(client));
         let Some(history) = &mut self.clients[client].history else { return };
@@ -369,8 +390,10 @@ impl Run {
     /// Has the next event happen; tells whether there was one.
     fn step(&mut self) -> Result<bool, String> {
         let alive = self.clients.iter().filter(|client| client.is_alive);
-        let due_ns =
-            alive.filter_map(|client| client.image.next_ns()).chain(self.edits.next_ns()).min();
+        let due_ns = alive
+            .filter_map(|it| it.image.next_ns().map(|due_ns| due_ns.max(it.stopped_ns)))
+            .chain(self.edits.next_ns())
+            .min();
         let store_ns = self.store.next_ns();
         let Some(at_ns) = due_ns.into_iter().chain(store_ns).min() else { return Ok(false) };
         self.now_ns = self.now_ns.max(at_ns);
@@ -379,8 +402,9 @@ impl Run {
                 self.hear(client, ticket, answer);
             }
         } else {
-            let alive = self.clients.iter_mut().filter(|client| client.is_alive);
-            alive.for_each(|client| client.image.turn(self.now_ns));
+            let awake = |it: &&mut Client| it.is_alive && it.stopped_ns <= self.now_ns;
+            let awake = self.clients.iter_mut().filter(awake);
+            awake.for_each(|client| client.image.turn(self.now_ns));
             self.edits.turn(self.now_ns);
         }
         self.drain().map(|()| true)
@@ -390,6 +414,8 @@ impl Run {
         if client >= EDITORS {
             self.note(|| format!("editor {client} hears {ticket:?} {}", brief(&answer)));
             self.edits.answer(client, ticket, answer, self.now_ns);
+        } else if self.clients[client].stopped_ns > self.now_ns {
+            self.store.defer(client, ticket, answer, self.clients[client].stopped_ns);
         } else if self.clients[client].is_alive {
             self.note(|| format!("writer {client} hears {ticket:?} {}", brief(&answer)));
             self.clients[client].image.answer(ticket, answer, self.now_ns);
@@ -453,6 +479,7 @@ impl Run {
         }
         match over {
             Over::Fenced { .. } => self.report.fenced += 1,
+            Over::Closed => self.report.closed += 1,
             Over::Failed("there is no image") if *is_early => {}
             Over::Failed(
                 "it is encrypted with another key" | "it is encrypted: say --key-file",
@@ -475,6 +502,7 @@ impl Run {
             // Whether the image is over is judged after its ends.
             return match (self.clients[client].image.status(), &asked) {
                 (Status::Over(_), _) => Ok(()),
+                _ if self.clients[client].is_closing => Ok(()),
                 (_, Claim::Beyond(..)) => {
                     self.report.beyond += 1;
                     Ok(())
@@ -599,7 +627,8 @@ fn name(operation: &Operation) -> String {
         Operation::PutIfAbsent { key, .. } => format!("put {key}, if it is absent"),
         Operation::PutIfMatch { key, tag, .. } => format!("put {key}, if it is {tag}"),
         Operation::Get { key, range, .. } => format!("get {key} {range:?}"),
-        Operation::Delete { key } => format!("delete {key}"),
+        Operation::List { from, .. } => format!("list from {from}"),
+        Operation::Delete { key, .. } => format!("delete {key}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! An object store in memory, as it may be: slow, failing, forgetful.
 
-use nowait_log::{Answer, Head, Key, Operation, Tag, Ticket};
+use nowait_log::{Answer, Head, ImageId, Key, Operation, Tag, Ticket};
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,6 +28,8 @@ pub struct Faults {
     pub spoil_ppm: u32,
     /// An operation takes seconds.
     pub slow_ppm: u32,
+    /// What is there is said to be missing.
+    pub wrong_ppm: u32,
 }
 
 impl Faults {
@@ -41,6 +43,7 @@ impl Faults {
             cut_ppm: prng.swarm_ppm(30_000),
             spoil_ppm: prng.swarm_ppm(30_000),
             slow_ppm: prng.swarm_ppm(300_000),
+            wrong_ppm: prng.swarm_ppm(30_000),
         }
     }
 }
@@ -66,13 +69,19 @@ enum Event {
     Answer(usize, Ticket, Answer),
 }
 
-/// The bytes of an object, and its tag.
-type Object = (Arc<Vec<u8>>, Tag);
+/// An object.
+#[derive(Clone, Debug)]
+struct Object {
+    key: Key,
+    body: Arc<Vec<u8>>,
+    tag: Tag,
+}
 
 /// The store.
 #[derive(Debug)]
 pub struct Store {
-    objects: BTreeMap<(Home, Key), Object>,
+    /// By their names.
+    objects: BTreeMap<(Home, String), Object>,
     /// What comes, by its time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
@@ -154,46 +163,95 @@ impl Store {
 
     fn perform(&mut self, home: Home, operation: Operation) -> Answer {
         match operation {
-            Operation::PutIfAbsent { key, .. } if self.objects.contains_key(&(home, key)) => {
-                Answer::Refused
+            Operation::PutIfAbsent { image, key, body } => {
+                match self.objects.contains_key(&(home, key.name(image))) {
+                    true => Answer::Refused,
+                    false => self.put(home, image, key, body),
+                }
             }
-            Operation::PutIfMatch { key, tag, .. }
-                if self.objects.get(&(home, key)).is_none_or(|object| object.1 != tag) =>
-            {
-                Answer::Refused
+            Operation::PutIfMatch { key, body, tag } => {
+                let image = ImageId::default();
+                let there = self.objects.get(&(home, key.name(image)));
+                match there.is_some_and(|object| object.tag == tag) {
+                    true => self.put(home, image, key, body),
+                    false => Answer::Refused,
+                }
             }
-            Operation::PutIfAbsent { key, body } | Operation::PutIfMatch { key, body, .. } => {
-                let tag = self.tag(&body);
-                self.objects.insert((home, key), (body, tag.clone()));
-                Answer::Put(tag)
-            }
-            Operation::Get { of, key, range, .. } => {
+            Operation::Get { of, image, key, range, .. } => {
                 let of = of.and_then(|path| HOMES.iter().position(|home| **home == *path));
-                match self.objects.get(&(of.unwrap_or(home), key)) {
+                let there = self.objects.get(&(of.unwrap_or(home), key.name(image)));
+                match there.filter(|_| !self.prng.chance(self.faults.wrong_ppm)) {
                     None => Answer::Missing,
-                    Some((body, tag)) => {
+                    Some(Object { body, tag, .. }) => {
                         let end = (range.end as usize).min(body.len());
                         let bytes = body[(range.start as usize).min(end)..end].to_vec();
                         Answer::Got { bytes, object_bytes: body.len() as u64, tag: tag.clone() }
                     }
                 }
             }
-            Operation::Delete { key } => {
-                self.objects.remove(&(home, key));
+            Operation::List { image, from } => {
+                let own = self.objects.iter().filter(|((it, _), _)| *it == home);
+                let places = own.filter_map(|((_, name), it)| match it.key {
+                    Key::Segment(at) if at >= from && it.key.name(image) == *name => Some(at),
+                    _ => None,
+                });
+                Answer::Listed(places.collect())
+            }
+            Operation::Delete { image, key } => {
+                self.objects.remove(&(home, key.name(image)));
                 Answer::Deleted
             }
         }
     }
 
-    /// Has an object be there.
-    pub fn plant(&mut self, home: Home, key: Key, body: Vec<u8>) {
+    fn put(&mut self, home: Home, image: ImageId, key: Key, body: Arc<Vec<u8>>) -> Answer {
         let tag = self.tag(&body);
-        self.objects.insert((home, key), (Arc::new(body), tag));
+        self.objects.insert((home, key.name(image)), Object { key, body, tag: tag.clone() });
+        Answer::Put(tag)
     }
 
-    /// Returns an object of the image.
-    pub fn object(&self, key: Key) -> Option<&[u8]> {
-        self.objects.get(&(IMAGE, key)).map(|(body, _)| body.as_slice())
+    /// Has an object be there.
+    pub fn plant(&mut self, home: Home, image: ImageId, key: Key, body: Vec<u8>) {
+        self.put(home, image, key, Arc::new(body));
+    }
+
+    /// Deletes what is at the path of the image.
+    pub fn remove_all(&mut self) {
+        self.objects.retain(|(home, _), _| *home != IMAGE);
+    }
+
+    /// Takes an object of an image away, if it is there.
+    pub fn take(&mut self, image: ImageId, key: Key) -> Option<Arc<Vec<u8>>> {
+        self.objects.remove(&(IMAGE, key.name(image))).map(|it| it.body)
+    }
+
+    /// The names of all objects of both images, and where those are.
+    pub fn names(&self) -> Vec<(Home, String)> {
+        self.objects.keys().cloned().collect()
+    }
+
+    /// Has the bytes of an object be what `change` makes of them; nothing: it is deleted.
+    pub fn change(&mut self, name: &(Home, String), change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) {
+        let Some(Object { key, body, .. }) = self.objects.remove(name) else { return };
+        if let Some(body) = change(&body) {
+            let tag = self.tag(&body);
+            self.objects.insert(name.clone(), Object { key, body: Arc::new(body), tag });
+        }
+    }
+
+    /// Returns the bytes of an object.
+    pub fn body(&self, name: &(Home, String)) -> Option<&[u8]> {
+        self.objects.get(name).map(|it| it.body.as_slice())
+    }
+
+    /// Has a client hear an answer later: its host stands still.
+    pub fn defer(&mut self, client: usize, ticket: Ticket, answer: Answer, at_ns: u64) {
+        self.at(at_ns, Event::Answer(client, ticket, answer));
+    }
+
+    /// Returns an object at the path of the image.
+    pub fn object(&self, image: ImageId, key: Key) -> Option<&[u8]> {
+        self.objects.get(&(IMAGE, key.name(image))).map(|it| it.body.as_slice())
     }
 
     /// Returns the head of the image.
@@ -201,19 +259,20 @@ impl Store {
     /// # Errors
     /// There is none.
     pub fn head(&self) -> Result<Head, String> {
-        let head = self.object(Key::Head).and_then(|body| Head::parse(body).ok());
+        let head =
+            self.object(ImageId::default(), Key::Head).and_then(|body| Head::parse(body).ok());
         head.ok_or_else(|| String::from("there is no head"))
     }
 
     /// Returns all objects of the image.
     pub fn objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
         let own = self.objects.iter().filter(|((home, _), _)| *home == IMAGE);
-        own.map(|((_, key), (body, _))| (*key, body.as_slice()))
+        own.map(|(_, it)| (it.key, it.body.as_slice()))
     }
 
     /// Returns the objects of both images.
     pub fn all_objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
-        self.objects.iter().map(|((_, key), (body, _))| (*key, body.as_slice()))
+        self.objects.values().map(|it| (it.key, it.body.as_slice()))
     }
 
     fn tag(&mut self, body: &[u8]) -> Tag {

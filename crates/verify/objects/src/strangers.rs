@@ -36,7 +36,7 @@ impl Stranger {
 /// It changes something.
 pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     match operation {
-        Operation::Get { .. } => Ok(()),
+        Operation::Get { .. } | Operation::List { .. } => Ok(()),
         _ => Err(String::from("a writer without the key changes something")),
     }
 }

@@ -30,6 +30,7 @@ Examples:
   nowait image ls s3://disks
   nowait image info s3://disks/vm --endpoint http://127.0.0.1:9000
   nowait image check s3://disks/vm --json | jq .findings
+  nowait image repair s3://disks/vm --cut
   nowait image rm s3://disks/vm@monday --yes
   nowait image rm s3://disks/vm --yes";
 
@@ -126,14 +127,32 @@ pub(crate) enum ImageCommand {
     /// Copy an image or a snapshot into a new file, onto a device or to an export of an NBD server;
     /// its server may go on, but must not write meanwhile to what is no snapshot.
     Export(TransferArgs),
+    /// Show what an image has lost of its log, if it is not opened any more because of that; and
+    /// have it go on without, if you say how. Its server is replaced.
+    Repair {
+        /// Which.
+        url: StoreUrl,
+        /// Go on with the image as it was before what is lost.
+        #[arg(long, conflicts_with = "skip")]
+        cut: bool,
+        /// Go on with all that is there: what was lost is as it was before.
+        #[arg(long)]
+        skip: bool,
+        #[command(flatten)]
+        store: Store,
+    },
     /// Remove an image with its snapshots for good, when its server has ended; or, with @NAME, a
-    /// snapshot, while its server goes on.
+    /// snapshot, while its server goes on. If its server has not closed it, it is replaced, and the
+    /// command waits for a minute until it must have noticed.
     Rm {
         /// Which.
         url: StoreUrl,
         /// Do it: without this it is only said what would go.
         #[arg(long)]
         yes: bool,
+        /// Do not wait: the server that has not closed it is surely dead.
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         store: Store,
     },

@@ -7,8 +7,12 @@ use crate::errands::Errand;
 use crate::geometry::Geometry;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
-use crate::recovery::{DAMAGED_READS_MAX, judge};
+use crate::recovery::DAMAGED_READS_MAX;
+use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
+
+/// Bytes of moved blocks that a segment gets while a flush waits, however little that has written.
+const MOVED_BESIDE_BYTES: usize = 64 << 10;
 
 impl Serving {
     /// Has collection go on as far as it can now.
@@ -17,61 +21,86 @@ impl Serving {
             // What is live in a segment before, a snapshot needs too: nothing would be won.
             let pinned = self.head.snapshots_end().max(self.head.bases.end());
             let part = pinned..self.tail.durable().max(pinned);
-            if let Some((sequence, data_start)) = self.collector.begin(&self.map, part) {
+            let geometry = self.head.geometry;
+            while let Some((sequence, data_start)) =
+                self.collector.begin(&self.map, part.clone(), geometry)
+            {
                 let key = Key::Segment(sequence);
                 out.get(Purpose::ReadVictim(sequence), key, data_start as usize);
             }
             self.move_blocks(out);
-            let Some(victim) = &mut self.collector.victim else { return };
+            self.read_live(out);
+            let over = self.collector.victims.extract_if(.., |it| it.is_over());
+            let over: Vec<u64> = over.map(|it| it.sequence).collect();
+            if over.is_empty() {
+                return;
+            }
+            out.errands.costs.segments_collected += over.len() as u64;
+            if mistake::makes(Mistake::DeleteMoved) {
+                self.publication.delete(over);
+            }
+        }
+    }
+
+    /// Asks for live blocks of the segments that are collected.
+    fn read_live(&mut self, out: &mut Outbox) {
+        let stored = self.head.geometry.stored_bytes() as u64;
+        for victim in &mut self.collector.victims {
             let sequence = victim.sequence;
+            let segment = self.map.segments().get(&sequence);
+            let data_start = segment.map_or(0, |it| u64::from(it.data_start));
             while let Some(run) = victim.take_unread() {
-                let stored = self.head.geometry.stored_bytes() as u64;
-                let segment = self.map.segments().get(&sequence);
-                let data_start = segment.map_or(0, |it| u64::from(it.data_start));
                 let at = |index: u32| data_start + u64::from(index) * stored;
                 let purpose =
                     Purpose::ReadLive { sequence, start: run.start, blocks: run.end - run.start };
                 let range = at(run.start)..at(run.end);
                 out.get_range(purpose, Key::Segment(sequence), range);
             }
-            if !victim.is_over() {
-                return;
-            }
-            self.collector.victim = None;
-            out.errands.costs.segments_collected += 1;
-            if mistake::makes(Mistake::DeleteMoved) {
-                self.publication.delete(vec![sequence]);
-            }
         }
     }
 
-    /// Puts blocks that were read into the open segment, if they are still where they were. A
-    /// flush that waits goes first, and no further segment gets any before that is durable.
+    /// Puts blocks that were read into the open segment, if they are still where they were. While
+    /// flushes wait it gets a few only, so that its PUT takes no longer. No further segment gets
+    /// any before that is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
         // In the log it would stand behind the place that is left out.
-        if self.shrink.is_some() {
+        if self.shrink.is_some() || self.closing.is_some() {
             return;
         }
         let next = self.tail.next();
         let is_here = self.collector.moved_into == next;
-        if !self.flushes.is_empty() || !(is_here || self.tail.durable() > self.collector.moved_into)
-        {
+        if !is_here && self.tail.durable() <= self.collector.moved_into {
             return;
         }
-        let max = self.collector.moved_max(&self.map, self.head.geometry);
-        let Some(victim) = &mut self.collector.victim else { return };
-        let mut moved = if is_here { self.collector.moved_blocks } else { 0 };
-        while moved < max && self.tail.room() > 0 {
-            let Some(Moved { block, index, data }) = victim.ready.pop_front() else { break };
-            let is_live = self.map.extents().place(block) == Some((victim.sequence, index));
-            if is_live || mistake::makes(Mistake::MoveOverNewer) {
-                self.tail.write(&mut self.map, block, &data, out.now_ns);
-                out.errands.costs.bytes_moved += data.len() as u64;
-                moved += 1;
-                self.collector.moved_into = next;
-                self.collector.moved_blocks = moved;
+        let max = match self.flushes.is_empty() {
+            true => self.collector.moved_max(&self.map, self.head.geometry),
+            false => self.moved_beside_flushes(),
+        };
+        let mut moved = self.collector.moved_in(next);
+        for victim in &mut self.collector.victims {
+            while moved < max && self.tail.room() > 0 {
+                let Some(Moved { block, index, data }) = victim.ready.pop_front() else { break };
+                let is_live = self.map.extents().place(block) == Some((victim.sequence, index));
+                if is_live || mistake::makes(Mistake::MoveOverNewer) {
+                    self.tail.write(&mut self.map, block, &data, out.now_ns);
+                    out.errands.costs.bytes_moved += data.len() as u64;
+                    moved += 1;
+                    self.collector.moved_into = next;
+                    self.collector.moved_blocks = moved;
+                }
             }
         }
+    }
+
+    /// Most moved blocks of a segment for which a flush waits: so few that its PUT takes no longer,
+    /// or as many as clients have written into it, who make the garbage; more when that piles up.
+    fn moved_beside_flushes(&self) -> usize {
+        if mistake::makes(Mistake::StarveCollection) {
+            return 0;
+        }
+        let written = self.tail.open_blocks() - self.collector.moved_in(self.tail.next());
+        let few = MOVED_BESIDE_BYTES / self.head.geometry.block_bytes as usize;
+        few.max(written) * self.collector.pressure(&self.map)
     }
 
     /// Goes on with an answer to a GET of a segment that is collected.
@@ -89,8 +118,7 @@ impl Serving {
             _ => return,
         };
         // Of a segment that was given up nothing is wanted any more.
-        let current = self.collector.victim.as_mut().filter(|it| it.sequence == sequence);
-        let Some(victim) = current else { return };
+        let Some(victim) = self.collector.victim(sequence) else { return };
         match answer {
             Answer::Got { bytes, object_bytes, .. } => {
                 let geometry = self.head.geometry;
@@ -108,16 +136,23 @@ impl Serving {
                     None if errand.damaged < DAMAGED_READS_MAX => {
                         out.errands.reread(errand, out.now_ns);
                     }
-                    None => self.collector.give_up(),
+                    None => {
+                        out.note_loss(sequence, "damaged");
+                        self.collector.give_up(sequence);
+                    }
                 }
             }
             // All of it may have been written anew since, and the segment deleted.
             Answer::Missing => {
                 let segment = self.map.segments().get(&sequence);
-                if segment.is_some_and(|it| it.live > 0) {
-                    judge("a segment is missing", out);
+                if segment.is_none_or(|it| it.live == 0) {
+                    self.collector.victims.retain(|it| it.sequence != sequence);
+                } else if errand.damaged < MISSED_READS_MAX {
+                    out.errands.reread(errand, out.now_ns);
+                } else {
+                    // What reads it learns whether it is lost, or another writer's.
+                    self.collector.give_up(sequence);
                 }
-                self.collector.victim = None;
             }
             _ => out.errands.again(errand, out.now_ns),
         }

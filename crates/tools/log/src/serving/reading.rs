@@ -1,15 +1,15 @@
 //! Reads: from memory what is not durable yet, the rest by one GET for each run of blocks.
 
-use super::{PROOF_NS, Serving};
+use super::Serving;
 use crate::block::BlockCodec;
 use crate::errands::Errand;
 use crate::extents::Extent;
 use crate::geometry::Geometry;
 use crate::head::HEAD_BYTES_MAX;
-use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
-use crate::recovery::{DAMAGED_READS_MAX, judge};
+use crate::recovery::DAMAGED_READS_MAX;
 use crate::request::{Failure, RequestId};
+use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ impl Serving {
             segment.map_or(0, |it| u64::from(it.data_start)) + u64::from(extent.index) * stored;
         let range = start..start + u64::from(extent.blocks) * stored;
         let purpose = Purpose::ReadData { read, block, extent };
-        out.get_data(purpose, self.head.image, Key::Segment(extent.sequence), range);
+        out.get_data(purpose, Key::Segment(extent.sequence), range);
     }
 
     /// Goes on with an answer to a GET of data.
@@ -87,15 +87,14 @@ impl Serving {
                 }
             }
             Answer::Got { .. } if errand.damaged >= DAMAGED_READS_MAX => {
-                let id = self.reads.remove(&number).map(|read| read.id);
-                id.into_iter().for_each(|id| out.end(id, Err(Failure::Io)));
+                self.fail(number, extent.sequence, "damaged", out);
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
                 // It may have been written anew since, and the segment deleted.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
-                    judge("a segment is missing", out);
+                    Self::missed(errand, out);
                 } else if let Some(read) = self.reads.remove(&number) {
                     self.read(read.id, read.blocks, out);
                 }
@@ -105,21 +104,32 @@ impl Serving {
     }
 
     /// Ends a read when the image was known to be this writer's a short time ago.
-    fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
+    pub(super) fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
         self.unproven.push((id, data));
-        self.prove(self.proof_ns, out);
+        self.prove(out);
     }
 
-    /// Notes that the image was this writer's at a time, and ends the reads that this is enough
-    /// for; for the others it is asked again.
-    pub(super) fn prove(&mut self, proof_ns: u64, out: &mut Outbox) {
-        self.proof_ns = self.proof_ns.max(proof_ns);
-        if out.now_ns - self.proof_ns <= PROOF_NS || mistake::makes(Mistake::NeverAsk) {
-            self.unproven.drain(..).for_each(|(id, data)| out.end(id, Ok(data)));
-        } else if !self.unproven.is_empty() && !self.is_proving {
-            self.is_proving = true;
-            out.get(Purpose::ProveHead, Key::Head, HEAD_BYTES_MAX);
+    /// Goes on with a read of a segment that is missing, though the image needs it: the store may
+    /// be wrong once, or a later writer has deleted it.
+    fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
+        let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
+        if errand.damaged < MISSED_READS_MAX {
+            return out.errands.reread(errand, out.now_ns);
         }
+        let purpose = Purpose::ProveLoss { read, sequence: extent.sequence };
+        out.get(purpose, Key::Head, HEAD_BYTES_MAX);
+    }
+
+    /// Notes that a segment is lost, which a read needs.
+    pub(super) fn lose(&mut self, read: u64, sequence: u64, out: &mut Outbox) {
+        self.fail(read, sequence, "missing", out);
+    }
+
+    /// Fails a read for what is wrong with a segment.
+    fn fail(&mut self, read: u64, sequence: u64, what: &'static str, out: &mut Outbox) {
+        out.note_loss(sequence, what);
+        let id = self.reads.remove(&read).map(|read| read.id);
+        id.into_iter().for_each(|id| out.end(id, Err(Failure::Io)));
     }
 
     /// Returns the requests that have not ended.
@@ -131,6 +141,7 @@ impl Serving {
             .chain(unproven)
             .chain(flushes)
             .chain(self.shrink.take().map(|shrink| shrink.id()))
+            .chain(self.closing.take().map(|closing| closing.id()))
             .chain(self.parked.drain(..).map(|(id, _)| id))
             .collect()
     }

@@ -98,9 +98,13 @@ impl Memory {
     #[allow(dead_code, reason = "not every test edits")]
     pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
         let mut editor = Editor::new(edit, self.now_ns);
-        while let Some((ticket, operation)) = editor.pop_operation() {
-            let answer = self.perform(operation);
-            editor.answer(ticket, answer, self.now_ns);
+        while editor.outcome().is_none() {
+            while let Some((ticket, operation)) = editor.pop_operation() {
+                let answer = self.perform(operation);
+                editor.answer(ticket, answer, self.now_ns);
+            }
+            self.now_ns = editor.next_ns().unwrap_or(self.now_ns);
+            editor.turn(self.now_ns);
         }
         let outcome = editor.outcome().expect("it ends").clone();
         outcome.map(|_| editor.costs())
@@ -108,7 +112,7 @@ impl Memory {
 
     pub(crate) fn perform(&mut self, operation: Operation) -> Answer {
         match operation {
-            Operation::PutIfAbsent { key, body } => match self.objects.contains_key(&key) {
+            Operation::PutIfAbsent { key, body, .. } => match self.objects.contains_key(&key) {
                 true => Answer::Refused,
                 false => self.put(key, body),
             },
@@ -127,7 +131,14 @@ impl Memory {
                     Answer::Got { bytes, object_bytes, tag: revision.to_string() }
                 }
             },
-            Operation::Delete { key } => {
+            Operation::List { from, .. } => {
+                let place = |key: &Key| match key {
+                    Key::Segment(at) if *at >= from => Some(*at),
+                    _ => None,
+                };
+                Answer::Listed(self.objects.keys().filter_map(place).collect())
+            }
+            Operation::Delete { key, .. } => {
                 self.objects.remove(&key);
                 Answer::Deleted
             }

@@ -42,7 +42,7 @@ pub(crate) fn read(object: &[u8]) {
 pub(crate) fn object(input: &[u8]) {
     read(input);
     let mut sealed = input.to_vec();
-    seal(&mut sealed, 48);
+    seal(&mut sealed, 64);
     let end = sealed.len().saturating_sub(4);
     seal(&mut sealed, end);
     read(&sealed);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn client(store: Arc<dyn ObjectStore>) -> Client {
-    let place = Place { store, prefix: Path::from("vm") };
+    let place = Place::in_store(store, "vm");
     Client::new(place, Duration::from_secs(20))
 }
 
@@ -26,10 +26,10 @@ fn ask<T>(work: impl Future<Output = T>) -> T {
     runtime().block_on(work)
 }
 
-const KEY: Key = Key::Segment(7);
+const KEY: Key = Key::Head;
 
 fn put(body: &[u8]) -> Operation {
-    Operation::PutIfAbsent { key: KEY, body: Arc::new(body.to_vec()) }
+    Operation::PutIfAbsent { image: [1; 16], key: KEY, body: Arc::new(body.to_vec()) }
 }
 
 fn replace(body: &[u8], tag: &Tag) -> Operation {
@@ -37,7 +37,7 @@ fn replace(body: &[u8], tag: &Tag) -> Operation {
 }
 
 fn get(range: Range<u64>) -> Operation {
-    Operation::Get { of: None, key: KEY, range, data: None }
+    Operation::Get { of: None, image: [1; 16], key: KEY, range, data: None }
 }
 
 fn tag_of(answer: Answer) -> Tag {
@@ -67,8 +67,8 @@ async fn check(client: &Client) {
         assert!(!tags.contains(&tag), "{tag} comes again");
         tags.push(tag.clone());
     }
-    assert_eq!(client.run(Operation::Delete { key: KEY }).await, Answer::Deleted);
-    assert_eq!(client.run(Operation::Delete { key: KEY }).await, Answer::Deleted);
+    assert_eq!(client.run(Operation::Delete { image: [1; 16], key: KEY }).await, Answer::Deleted);
+    assert_eq!(client.run(Operation::Delete { image: [1; 16], key: KEY }).await, Answer::Deleted);
     assert!(matches!(client.run(replace(b"x", &tag)).await, Answer::Refused | Answer::Failed));
     assert_eq!(probe(client, "1").await, Verdict::Good);
     let gone = client.place().store.head(&Path::from("vm/probe/1-0")).await;
@@ -159,7 +159,7 @@ fn an_object_that_azure_has_already_is_refused() {
 
 #[test]
 fn a_store_that_never_answers_has_failed_after_its_time() {
-    let place = Place { store: Arc::new(WrongStore::new(Wrong::Silent)), prefix: "vm".into() };
+    let place = Place::in_store(Arc::new(WrongStore::new(Wrong::Silent)), "vm");
     let client = Client::new(place, Duration::from_millis(10));
     assert_eq!(ask(client.run(put(b"x"))), Answer::Failed);
     assert_eq!(ask(client.run(get(0..1))), Answer::Failed);

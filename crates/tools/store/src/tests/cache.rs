@@ -185,7 +185,8 @@ fn put_by(image: u8, data: u8) -> Vec<u8> {
     let geometry = Geometry::checked(4096, 1 << 20).unwrap();
     let record = Record { block: 3, blocks: 1, change: Change::Data };
     let content = Content::Changes(vec![record]);
-    let header = Header { image: [image; 16], epoch: 1, sequence: 5, content };
+    let (image, writer, sequence) = ([image; 16], [9; 16], 5);
+    let header = Header { image, epoch: 1, writer, sequence, durable: 1, content };
     let mut bytes = header.encode(geometry);
     let codec = BlockCodec { cipher: None, image: [1; 16], sequence: 5 };
     codec.put(&mut bytes, &[data; 4096], 3);

@@ -51,13 +51,13 @@ fn what_is_removed_is_gone_and_what_lies_beside_and_below_is_not() {
         image.write_at(0, vec![1; 4096]).unwrap();
         image.flush().unwrap();
     }
-    assert_eq!(remove(&gone, &options).unwrap(), 2, "a head and a segment");
+    assert_eq!(remove(&gone, &options, |_| {}).unwrap(), 2, "a head and a segment");
     let said = StoredImage::open(&gone, &options).unwrap_err().to_string();
     assert!(said.contains("no image"), "{said}");
     for url in &others {
         let image = StoredImage::open(url, &options).unwrap();
         assert_eq!(image.read_at(0, 4096).unwrap(), vec![1; 4096]);
     }
-    let said = remove(&gone, &options).unwrap_err().to_string();
+    let said = remove(&gone, &options, |_| {}).unwrap_err().to_string();
     assert!(said.contains("no image"), "{said}");
 }

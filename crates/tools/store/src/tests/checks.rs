@@ -40,7 +40,9 @@ fn found(sequence: u64, what: &'static str, ranges: Vec<Range<u64>>) -> Finding 
 /// Replaces an object by what `change` makes of it; nothing: it is deleted.
 pub(super) fn change(url: &StoreUrl, key: Key, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
     let place = Place::new(url, &StoreOptions::default()).unwrap();
-    let path = place.path(key);
+    let image =
+        crate::catalog::look(url, &StoreOptions::default()).map_or([0; 16], |head| head.image);
+    let path = place.path(image, key);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let bytes = place.store.get(&path).await.unwrap().bytes().await.unwrap();

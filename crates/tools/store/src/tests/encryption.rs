@@ -109,7 +109,7 @@ fn with_a_wrong_key_nothing_is_put_and_the_writer_goes_on() {
 fn a_wrong_key_is_found_before_the_store_is_probed() {
     let store = Arc::new(WrongStore::new(Wrong::Nothing));
     let begin = |key: u8, makes: bool| {
-        let place = Place { store: store.clone(), prefix: "vm".into() };
+        let place = Place::in_store(store.clone(), "vm");
         let key = with_key(key).key;
         let mut geometry = Geometry::checked(BLOCK as u32, SIZE).unwrap();
         geometry.encryption = key.as_ref().map(|key| Encryption::new(key, [3; 16]));
@@ -198,14 +198,16 @@ fn an_encrypted_image_grows_and_is_removed_without_its_key() {
     assert_eq!(image.read_at(2 * SIZE - BLOCK, BLOCK).unwrap(), data(5));
     assert_eq!(image.read_at(0, BLOCK).unwrap(), data(0));
     drop(image);
-    catalog::remove(&url, &with_key(0)).unwrap();
+    catalog::remove(&url, &with_key(0), |_| {}).unwrap();
     assert!(catalog::look(&url, &with_key(0)).is_err());
 }
 
 /// Changes a block of the first segment as one can that has the store and not the key: its checksum
 /// fits.
 fn forge(folder: &TempDir, block: u64) {
-    let path = folder.path().join("vm/log").join(format!("{:020}", 1));
+    let log = fs::read_dir(folder.path().join("vm/log")).unwrap();
+    let mut paths = log.map(|entry| entry.unwrap().path());
+    let path = paths.find(|path| path.to_string_lossy().ends_with(&format!("-{:020}", 1))).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     let stored = BLOCK as usize + 20;
     let start = bytes.len() - 4 * stored + block as usize * stored;

@@ -7,7 +7,6 @@ use crate::place::{Place, StoreOptions};
 use crate::status::Status;
 use crate::url::StoreUrl;
 use nowait_log::{Geometry, Origin, Settings};
-use object_store::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ fn block(byte: u8) -> Vec<u8> {
 
 /// Opens or makes an image on a store that may do wrong.
 fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<StoredImage> {
-    let place = Place { store: store.clone(), prefix: Path::from("vm") };
+    let place = Place::in_store(store.clone(), "vm");
     let client = Client::new(place, Duration::from_millis(millis));
     let geometry = Geometry::checked(BLOCK, SIZE).unwrap();
     let origin = match makes {
@@ -205,7 +204,7 @@ fn reads_of_one_that_is_only_read_end_with_it() {
     let image = begin(&store, true, 500).unwrap();
     image.write_at(0, block(1)).unwrap();
     image.flush().unwrap();
-    let place = Place { store: store.clone(), prefix: Path::from("vm") };
+    let place = Place::in_store(store.clone(), "vm");
     let client = Client::new(place, Duration::from_hours(1));
     let reading = StoredImage::read_on(&url("silent"), client, LIMIT, None).unwrap();
     let gets = reading.figures().costs.gets;

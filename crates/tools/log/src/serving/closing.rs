@@ -1,0 +1,56 @@
+//! The end of a writer: the head says where the log ends, and that nothing follows.
+
+use super::Serving;
+use crate::head::Head;
+use crate::outbox::{Outbox, Over, Purpose};
+use crate::request::{Failure, RequestId};
+
+/// An image that is about to be closed.
+#[derive(Debug)]
+pub(super) struct Closing {
+    id: RequestId,
+    head_is_sent: bool,
+}
+
+impl Closing {
+    pub(super) fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// Notes that the head was edited meanwhile.
+    pub(super) fn head_is_not_put(&mut self) {
+        self.head_is_sent = false;
+    }
+}
+
+impl Serving {
+    /// Begins to close the image: changes that come from now on fail.
+    pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
+        match self.closing {
+            None => self.closing = Some(Closing { id, head_is_sent: false }),
+            Some(_) => out.end(id, Err(Failure::Invalid)),
+        }
+    }
+
+    /// Puts the last head, when all is durable and nothing is on its way.
+    pub(super) fn close_head(&mut self, out: &mut Outbox) {
+        let is_durable = self.tail.open_is_empty() && self.tail.nothing_is_sealed();
+        let is_idle = self.flushes.is_empty() && self.parked.is_empty() && self.shrink.is_none();
+        let is_over = is_durable && is_idle && self.publication.checkpoint().is_none();
+        let Some(closing) = self.closing.as_mut().filter(|it| is_over && !it.head_is_sent) else {
+            return;
+        };
+        closing.head_is_sent = true;
+        let (revision, end) = (self.head.revision + 1, self.tail.next());
+        let head = Head { revision, end, is_closed: true, ..self.head.clone() };
+        out.put_head(Purpose::CloseHead, head.encode(), &self.tag);
+    }
+
+    /// Notes that the last head is put; returns what that means for the image.
+    pub(super) fn closed(&mut self, out: &mut Outbox) -> Over {
+        if let Some(closing) = self.closing.take() {
+            out.end(closing.id, Ok(Vec::new()));
+        }
+        Over::Closed
+    }
+}

@@ -1,0 +1,52 @@
+//! Clients that flush at their own times, so that a flush always waits: what they overwrite is
+//! collected all the same.
+
+use crate::world::{World, settings};
+use nowait_log::{Request, Settings};
+
+const BLOCKS: u64 = 256;
+
+/// How often each client writes and flushes.
+const ROUNDS: u64 = 4_000;
+
+/// More than 1.4 times what is live, and a few segments that cannot be collected yet.
+const HELD_PERCENT_MAX: u64 = 155;
+
+/// Has clients overwrite a part of an image.
+///
+/// # Errors
+/// The store holds too much.
+pub fn program(world: &mut World) -> Result<(), String> {
+    let (segment_blocks, garbage_percent) = (16, 30);
+    let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);
+    let first = settings(&mut world.prng, 1);
+    let writer = Settings {
+        segment_blocks,
+        garbage_percent,
+        checkpoint_segments,
+        checkpoint_bytes,
+        ..first
+    };
+    let image = world.create(writer, [7; 16], BLOCKS);
+    let fill = Request::Write { offset: 0, data: vec![1; BLOCKS as usize * 512], durable: true };
+    world.call(image, fill)?.map_err(|why| format!("{why:?}"))?;
+    let clients = world.prng.range(4..=16) as usize;
+    let mut waiting: Vec<u64> = Vec::new();
+    for _ in 0..ROUNDS {
+        // One of them comes back, the others wait.
+        let block = world.prng.range(0..=BLOCKS - 1);
+        let data = vec![2; 512];
+        world.submit(image, Request::Write { offset: block * 512, data, durable: false });
+        waiting.push(world.submit(image, Request::Flush));
+        while waiting.len() >= clients {
+            let ended = world
+                .until(|world| waiting.iter().position(|number| world.ended(*number).is_some()));
+            waiting.swap_remove(ended.ok_or("a flush does not end")?);
+        }
+    }
+    let usage = world.image(image).and_then(nowait_log::Image::usage).ok_or("it is not served")?;
+    match usage.held_bytes * 100 > usage.live_bytes * HELD_PERCENT_MAX {
+        false => Ok(()),
+        true => Err(format!("{} bytes are held, {} live", usage.held_bytes, usage.live_bytes)),
+    }
+}
