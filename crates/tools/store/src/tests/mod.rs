@@ -4,6 +4,7 @@ mod answers;
 mod cache;
 mod catalog;
 mod checks;
+mod damages;
 mod encryption;
 mod images;
 mod shrink;
