@@ -1,5 +1,6 @@
 //! `nowait serve`, from the command line to the last flush, and `nowait top`, which watches it.
 
+mod activation;
 mod args;
 mod drives;
 mod files;

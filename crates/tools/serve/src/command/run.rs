@@ -1,6 +1,6 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, TlsArg, args::CacheArg, drives, files, pid_file::PidFile};
+use super::{ServeArgs, TlsArg, activation, args::CacheArg, drives, files, pid_file::PidFile};
 use crate::{
     ServeError,
     access::Access,
@@ -22,9 +22,7 @@ use nowait_sys::{
     time::{Deadline, now_ns},
 };
 use std::{
-    env,
     io::{self, IsTerminal},
-    process,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -43,11 +41,13 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
             "--insecure is gone: say --tls off to serve TCP without TLS, or --expose-status",
         ));
     }
+    // Before anything is opened here: it would have the number of a socket that is missing.
+    let given = activation::listeners()?;
     fd::raise_nofile_limit();
     // Before the first thread: it must inherit the block.
     let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
         .map_err(ServeError::descriptors)?;
-    let listeners = listen(args)?;
+    let listeners = listen(args, given)?;
     let status =
         args.status.as_ref().map(|address| listen_for_status(address, args)).transpose()?;
     drives::prepare(args);
@@ -197,8 +197,10 @@ fn open_images(
     Ok(images.into_iter().map(Arc::new).collect())
 }
 
-fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
-    let mut listeners = inherited()?;
+fn listen(
+    args: &ServeArgs,
+    mut listeners: Vec<Listener>,
+) -> Result<Vec<(Listener, Security)>, ServeError> {
     for address in &args.nbd {
         listeners.push(bind(address)?);
     }
@@ -225,20 +227,6 @@ fn listen_for_status(address: &Address, args: &ServeArgs) -> Result<Listener, Se
         )));
     }
     Ok(listener)
-}
-
-/// Takes over the sockets of systemd's socket activation. Source: sd_listen_fds(3).
-fn inherited() -> Result<Vec<Listener>, ServeError> {
-    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    let count = match (number("LISTEN_PID"), number("LISTEN_FDS")) {
-        (Some(process), Some(count)) if process == process::id() => count,
-        _ => return Ok(Vec::new()),
-    };
-    // SAFETY: the process that started this one says that it left them open for it, and nothing
-    // else in it has looked at them.
-    let sockets = unsafe { fd::inherited(count) };
-    let taken = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>();
-    taken.map_err(|error| ServeError::io("a socket given by LISTEN_FDS", &error))
 }
 
 /// Finds out how clients of a listener are protected: by what `--tls` says, and nothing else.

@@ -9,7 +9,7 @@ use std::{
     io::{IoSlice, IoSliceMut, Read, Write},
     net::{TcpListener, TcpStream},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::AsRawFd,
         unix::{fs::FileTypeExt, net::UnixListener, net::UnixStream},
     },
     path::PathBuf,
@@ -87,20 +87,6 @@ impl Listener {
                 Ok(Listener::Tcp(listener))
             }
         }
-    }
-
-    /// Takes over a listening socket from the process that started this one.
-    ///
-    /// # Errors
-    /// It is no socket.
-    pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
-        let listener = TcpListener::from(fd);
-        // An address of another family is none for it.
-        if listener.local_addr().is_ok() {
-            listener.set_nonblocking(true)?;
-            return Ok(Listener::Tcp(listener));
-        }
-        Listener::unix(UnixListener::from(OwnedFd::from(listener)), None)
     }
 
     fn unix(listener: UnixListener, name: Option<OwnName>) -> io::Result<Listener> {
