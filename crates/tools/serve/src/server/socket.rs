@@ -1,10 +1,11 @@
 //! Addresses, listeners and sockets of clients.
 
-use crate::{access::Peer, identity::OwnName};
+use crate::{access::Peer, identity::OwnName, os_text};
 use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
 use socket2::{SockRef, TcpKeepalive};
 use std::{
+    ffi::OsStr,
     fs, io,
     io::{IoSlice, IoSliceMut, Read, Write},
     net::{TcpListener, TcpStream},
@@ -28,12 +29,24 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            Some(("tcp", host)) if host.rsplit_once(':').is_some_and(is_host_and_port) => {
-                Ok(Address::Tcp(host.to_owned()))
-            }
-            _ => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
+        Address::read(text.as_ref())
+    }
+}
+
+impl Address {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn read(text: &OsStr) -> Result<Address, String> {
+        match os_text::strip_prefix(text, "unix:") {
+            Some(path) if !path.is_empty() => return Ok(Address::Unix(path.into())),
+            _ => {}
+        }
+        let host = text.to_str().and_then(|text| text.strip_prefix("tcp:"));
+        match host.filter(|host| host.rsplit_once(':').is_some_and(is_host_and_port)) {
+            Some(host) => Ok(Address::Tcp(host.to_owned())),
+            None => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
         }
     }
 }
@@ -291,11 +304,15 @@ impl Write for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn addresses_are_unix_or_tcp() {
         assert_eq!("unix:/a/b:c".parse(), Ok(Address::Unix("/a/b:c".into())));
         assert_eq!("tcp:[::1]:10809".parse(), Ok(Address::Tcp("[::1]:10809".to_owned())));
+        let not_utf_8 = OsStr::from_bytes(b"unix:/a/\xff");
+        let path = PathBuf::from(OsStr::from_bytes(b"/a/\xff"));
+        assert_eq!(Address::read(not_utf_8), Ok(Address::Unix(path)));
         for wrong in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:99999", "/a/b"] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }

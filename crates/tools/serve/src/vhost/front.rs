@@ -7,6 +7,7 @@ use super::{session::Session, worker::Workers};
 use crate::{
     ServeError,
     access::Peer,
+    os_text,
     say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
@@ -18,6 +19,7 @@ use nowait_sys::{
     time::Deadline,
 };
 use std::{
+    ffi::OsStr,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
@@ -46,14 +48,26 @@ impl FromStr for Socket {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Socket, String> {
-        let (export, path) = match text.split_once('=') {
-            Some((name, path)) if !name.contains('/') => (Some(name.to_owned()), path),
-            _ => (None, text),
-        };
-        match path.strip_prefix("unix:").unwrap_or(path) {
-            "" => Err("expected [NAME=]PATH".to_owned()),
-            path => Ok(Socket { export, path: path.into() }),
+        Socket::read(text.as_ref())
+    }
+}
+
+impl Socket {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    ///
+    /// # Errors
+    /// There is no path.
+    pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
+        let (export, path) = os_text::named_path(text)?;
+        let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
+        // A name alone is no path.
+        let is_name = os_text::split_once(path, b'=').is_some_and(|(name, rest)| {
+            rest.is_empty() && !name.as_encoded_bytes().contains(&b'/')
+        });
+        if path.is_empty() || (export.is_none() && is_name) {
+            return Err("expected [NAME=]PATH".to_owned());
         }
+        Ok(Socket { export: export.map(str::to_owned), path: path.into() })
     }
 }
 
