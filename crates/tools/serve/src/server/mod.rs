@@ -11,6 +11,7 @@ mod client;
 mod event_loop;
 mod inbox;
 mod socket;
+mod socket_path;
 mod tls;
 mod worker;
 

@@ -1,17 +1,18 @@
 //! Addresses, listeners and sockets of clients.
 
+use super::socket_path;
 use crate::{access::Peer, identity::OwnName, os_text};
 use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
 use socket2::{SockRef, TcpKeepalive};
 use std::{
     ffi::OsStr,
-    fs, io,
+    io,
     io::{IoSlice, IoSliceMut, Read, Write},
     net::{TcpListener, TcpStream},
     os::{
         fd::AsRawFd,
-        unix::{fs::FileTypeExt, net::UnixListener, net::UnixStream},
+        unix::net::{UnixListener, UnixStream},
     },
     path::PathBuf,
 };
@@ -64,9 +65,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// How long the path of a Unix socket may be: unix(7), `sun_path` and its last zero.
-const PATH_BYTES_MAX: usize = 107;
-
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
@@ -84,15 +82,9 @@ impl Listener {
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Unix(path) => {
-                if path.as_os_str().len() > PATH_BYTES_MAX {
-                    let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-                }
-                if is_left_over(path) {
-                    fs::remove_file(path)?;
-                }
-                let listener = UnixListener::bind(path)?;
-                Listener::unix(listener, Some(OwnName::new(path)?))
+                let (listener, name) = socket_path::listen(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Unix(listener, Some(name)))
             }
             Address::Tcp(host) => {
                 let listener = TcpListener::bind(host)?;
@@ -100,11 +92,6 @@ impl Listener {
                 Ok(Listener::Tcp(listener))
             }
         }
-    }
-
-    fn unix(listener: UnixListener, name: Option<OwnName>) -> io::Result<Listener> {
-        listener.set_nonblocking(true)?;
-        Ok(Listener::Unix(listener, name))
     }
 
     /// Removes the name of a Unix socket that was made here, unless another socket has it by now:
@@ -206,13 +193,6 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
 }
 
-/// Tells whether `path` is a socket without a listener.
-fn is_left_over(path: &PathBuf) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
-}
-
 /// A client's socket; never waits.
 #[derive(Debug)]
 pub enum Socket {
@@ -304,7 +284,8 @@ impl Write for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
+    use crate::server::socket_path::PATH_BYTES_MAX;
+    use std::{fs, os::unix::ffi::OsStrExt};
 
     #[test]
     fn addresses_are_unix_or_tcp() {
