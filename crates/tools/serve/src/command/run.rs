@@ -316,9 +316,8 @@ impl Main {
     /// Begins to answer status requests; returns where.
     fn tell(&self, status: Option<Listener>) -> Result<Vec<Arc<Listener>>, ServeError> {
         let mut told: Vec<_> = status.into_iter().map(Arc::new).collect();
-        // For `nowait top`, where there is a place for it.
-        let own = place::own_socket().and_then(|path| Listener::bind(&Address::Unix(path)));
-        told.extend(own.ok().map(Arc::new));
+        // For `nowait top`.
+        told.extend(place::listen().map(Arc::new));
         for listener in &told {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {
