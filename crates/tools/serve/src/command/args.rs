@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(image("nbd://there/vm"), named("vm", "nbd://there/vm"));
         let socket = "nbd+unix:///a?socket=/run/b";
         assert_eq!(image(socket), named("a", socket));
-        assert_eq!(image(&format!("vm={socket}")), named("vm", socket));
+        assert_eq!(image(format!("vm={socket}")), named("vm", socket));
         assert_eq!(image("nbds://there/vm"), named("vm", "nbds://there/vm"));
     }
 

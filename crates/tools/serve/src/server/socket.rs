@@ -125,23 +125,6 @@ impl Listener {
         }
     }
 
-    /// Takes a client, whose socket waits; waits for one.
-    ///
-    /// # Errors
-    /// Those of accept(2).
-    pub fn accept_blocking(&self) -> io::Result<Socket> {
-        match self {
-            Listener::Unix(listener, _) => {
-                listener.set_nonblocking(false)?;
-                Ok(Socket::Unix(listener.accept()?.0))
-            }
-            Listener::Tcp(listener) => {
-                listener.set_nonblocking(false)?;
-                Ok(Socket::Tcp(listener.accept()?.0))
-            }
-        }
-    }
-
     /// Takes a client; never waits.
     ///
     /// # Errors
