@@ -13,6 +13,7 @@ mod inbox;
 mod socket;
 mod socket_path;
 mod tls;
+mod validity;
 mod worker;
 
 pub use inbox::Clients;
