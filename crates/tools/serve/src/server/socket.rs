@@ -2,6 +2,7 @@
 
 use crate::{access::Peer, identity::OwnName};
 use core::{fmt, str::FromStr, time::Duration};
+use nowait::Errno;
 use nowait_sys::socket;
 use socket2::{SockRef, TcpKeepalive};
 use std::{
@@ -210,8 +211,10 @@ fn keepalive() -> TcpKeepalive {
 /// Tells whether `path` is a socket without a listener.
 fn is_left_over(path: &PathBuf) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
+    // A listener that has no room for one more is one, and is not waited for.
+    let kind = |errno: Errno| io::Error::from_raw_os_error(errno.raw()).kind();
+    let refused = |errno| kind(errno) == io::ErrorKind::ConnectionRefused;
+    is_socket && socket::connect_now(path).is_err_and(refused)
 }
 
 /// A client's socket; never waits.
