@@ -354,6 +354,8 @@ impl Main {
             .transpose()?;
         drives::prepare(args);
         let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
+        let named = args.clone();
+        let points = step(&ends, move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = step(&ends, move || open(&engine, &named))?;
         let server = Server::start(&nowait, images, &config)?;
@@ -363,7 +365,7 @@ impl Main {
             let drives = drives::make(&server, &named, &limits)?;
             Ok((server, drives))
         })?;
-        let mounts = files::show(&server, args)?;
+        let mounts = files::show(&server, args, points)?;
         let front = vhost(args, &server, &config)?;
         let mut main = Main {
             last: args.exit_with_last_client.then(|| last_client(&server)).transpose()?,
