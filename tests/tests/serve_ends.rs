@@ -125,7 +125,10 @@ impl Scene {
                 ready::wait_for_socket(&self.vmm, &mut self.running);
                 let mut client = greeted(&self.nbd);
                 client.write_all(b"\0\0\0\x03IHAVE").expect("sent");
+                // Served already: it has an answer to the question for the features.
                 let mut machine = UnixStream::connect(&self.vmm).expect("a connection");
+                machine.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("sent");
+                machine.read_exact(&mut [0; 20]).expect("an answer");
                 machine.write_all(&[1, 0, 0]).expect("sent");
                 self.clients.extend([client, machine]);
             }
