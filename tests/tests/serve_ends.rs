@@ -1,7 +1,7 @@
 //! How soon `nowait serve` ends, whatever it does when a signal comes, and that it is there again
 //! after it was killed. The table is printed: `cargo test … --test serve_ends -- --nocapture`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nowait_tests::backing::{Backing, Manner};
+use nowait_tests::fuse::missing_fuse;
 use nowait_tests::hang;
 use nowait_tests::program::Running;
 use nowait_tests::ready;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::tool;
+use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
 /// Against hanging.
@@ -312,4 +314,63 @@ fn an_nbd_server_that_does_not_let_us_in_is_an_error_of_one_line() {
             });
         }
     });
+}
+
+/// What a server makes, in this order.
+const MADE: [&str; 5] = ["nbd", "status", "shown", "vmm", "pid"];
+
+/// Starts a server that makes all of that; `wrong` is one more argument.
+fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
+    let [nbd, status, shown, vmm, pid] = MADE.map(|name| scratch.file(name));
+    let disk = image(scratch);
+    let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(disk);
+    let tool = tool.arg("--nbd").arg(format!("unix:{}", nbd.display()));
+    let tool = tool.arg("--status").arg(format!("unix:{}", status.display()));
+    let tool = tool.arg("--fuse").arg(shown).arg("--vhost-user").arg(vmm);
+    let tool = if wrong.contains(&"--pid-file") { tool } else { tool.arg("--pid-file").arg(pid) };
+    Some(tool.args(wrong).spawn())
+}
+
+/// What is left of it.
+fn left(scratch: &Scratch) -> Vec<String> {
+    let own = fs::read_dir(scratch.file("nowait")).into_iter().flatten();
+    let own = own.map(|entry| entry.expect("an entry").path().display().to_string());
+    let made = MADE.iter().filter(|name| scratch.file(name).exists());
+    made.map(|name| (*name).to_owned()).chain(own).collect()
+}
+
+#[test]
+fn a_signal_at_any_moment_of_the_start_leaves_nothing_behind() {
+    let Some(()) = skip::unless(missing_fuse()) else { return };
+    for last in MADE.iter().cycle().take(if nowait_tests::full() { 200 } else { 20 }) {
+        let scratch = Scratch::new("ends");
+        let Some(mut running) = start_all(&scratch, &[]) else { return };
+        while !scratch.file(last).exists() {
+            assert!(!running.ended(), "{last}: {}", running.stderr());
+        }
+        // SAFETY: takes numbers; the process is a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(running.pid(), libc::SIGTERM) }, 0);
+        let output = running.wait(PATIENCE);
+        assert!(output.status.success(), "{last}: {output}");
+        assert!(left(&scratch).is_empty(), "{last}: {:?}\n{output}", left(&scratch));
+    }
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let Some(()) = skip::unless(missing_fuse()) else { return };
+    let wrong: [&[&str]; 5] = [
+        &["--nbd", "unix:/x/y/z"],
+        &["--allow", "elsewhere=uid:7"],
+        &["--fuse", "/x/y/z"],
+        &["--vhost-user", "elsewhere=/x/y/z"],
+        &["--pid-file", "/x/y/z"],
+    ];
+    for wrong in wrong {
+        let scratch = Scratch::new("ends");
+        let Some(running) = start_all(&scratch, wrong) else { return };
+        let output = running.wait(PATIENCE);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}: {output}");
+        assert!(left(&scratch).is_empty(), "{wrong:?}: {:?}\n{output}", left(&scratch));
+    }
 }

@@ -60,7 +60,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let served = main.run();
     say::leave();
     // Its thread keeps it, and ends with the process.
-    main.told.iter().for_each(|listener| listener.unlink());
+    main.told.unlink();
     served?;
     main.end()
 }
@@ -303,6 +303,22 @@ impl Task {
 /// The signals that end a server.
 const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
 
+/// Listeners that threads keep which end with the process. Their names go when it is dropped.
+#[derive(Default)]
+struct StatusListeners(Vec<Arc<Listener>>);
+
+impl StatusListeners {
+    fn unlink(&self) {
+        self.0.iter().for_each(|listener| listener.unlink());
+    }
+}
+
+impl Drop for StatusListeners {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
 struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
@@ -319,7 +335,7 @@ struct Main {
     /// On a terminal only.
     line: Option<StatusLine>,
     /// Where status requests are answered.
-    told: Vec<Arc<Listener>>,
+    told: StatusListeners,
     cache: Option<Arc<StoreCache>>,
     /// Removed at the end.
     pid_file: Option<PidFile>,
@@ -379,7 +395,7 @@ impl Main {
             hang_ups,
             started: Instant::now(),
             line: io::stderr().is_terminal().then(StatusLine::default),
-            told: Vec::new(),
+            told: StatusListeners::default(),
             cache,
             pid_file: None,
         };
@@ -398,12 +414,12 @@ impl Main {
     }
 
     /// Begins to answer status requests; returns where.
-    fn tell(&self, status: Option<Listener>) -> Result<Vec<Arc<Listener>>, ServeError> {
-        let mut told: Vec<_> = status.into_iter().map(Arc::new).collect();
+    fn tell(&self, status: Option<Listener>) -> Result<StatusListeners, ServeError> {
+        let mut told = StatusListeners(status.into_iter().map(Arc::new).collect());
         // For `nowait top`, where there is a place for it.
         let own = place::own_socket().and_then(|path| Listener::bind(&Address::Unix(path)));
-        told.extend(own.ok().map(Arc::new));
-        for listener in &told {
+        told.0.extend(own.ok().map(Arc::new));
+        for listener in &told.0 {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {
                 Status::of(&view, started)

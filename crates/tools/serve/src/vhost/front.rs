@@ -62,7 +62,7 @@ impl FromStr for Socket {
     }
 }
 
-/// Images served as vhost-user-blk devices. Stop it, or its threads go on.
+/// Images served as vhost-user-blk devices. Dropped, it is stopped.
 #[derive(Debug)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -196,19 +196,33 @@ impl Front {
     ///
     /// # Errors
     /// A thread has failed.
-    pub fn stop(self) -> Result<(), ServeError> {
-        self.shared.ends();
-        for listener in &self.listeners {
+    pub fn stop(mut self) -> Result<(), ServeError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ServeError> {
+        let listeners = core::mem::take(&mut self.listeners);
+        if !listeners.is_empty() {
+            self.shared.ends();
+        }
+        for listener in &listeners {
             listener.control.stops.store(true, Relaxed);
             listener.control.notifier.signal();
         }
         let mut outcome = Ok(());
-        for listener in self.listeners {
+        for listener in listeners {
             if listener.thread.join().is_err() {
                 outcome = Err(ServeError::new("a thread that talks with a VMM has panicked"));
             }
         }
         outcome.and(self.workers.quit())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Of a start that has failed: its sockets go.
+        let _ = self.end();
     }
 }
 
