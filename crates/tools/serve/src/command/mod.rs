@@ -6,6 +6,7 @@ mod drives;
 mod files;
 mod pid_file;
 mod run;
+mod start;
 mod top;
 
 pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive, bytes};

@@ -23,6 +23,7 @@
 //! requests have ended, changes it, and starts it again. So memory is never unmapped under a
 //! request; besides, each transfer into it keeps it mapped.
 
+mod arrival;
 pub mod chain;
 mod counter;
 pub mod device;
