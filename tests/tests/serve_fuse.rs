@@ -268,6 +268,58 @@ fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     assert_eq!(&fs::read(&disk).expect("the image")[4096..][..7], b"through");
 }
 
+/// Shows the image as `file`, with a server that is killed.
+fn show_and_kill(scratch: &Scratch, disk: &Path, file: &Path) -> Option<()> {
+    let mut shown = Shown::start(scratch, file, &[text(disk)])?;
+    let open = OpenOptions::new().write(true).open(file).expect("the file");
+    open.write_all_at(b"durable", 4096).and_then(|()| open.sync_all()).expect("a write");
+    drop(open);
+    shown.kill();
+    assert_eq!(errno(fs::metadata(file)), Some(libc::ENOTCONN));
+    Some(())
+}
+
+#[test]
+fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
+    let Some(()) = skip::unless(missing_fuse()) else { return };
+    let scratch = Scratch::new("fuse");
+    let disk = image(&scratch, "disk.img", SIZE);
+    // Twice: the second one has the mount of a server that had cleared one itself.
+    for _ in 0..2 {
+        let Some(()) = show_and_kill(&scratch, &disk, &disk) else { return };
+    }
+    let Some(shown) = Shown::start(&scratch, &disk, &[text(&disk)]) else { return };
+    let mut bytes = [0; 7];
+    File::open(&disk).and_then(|it| it.read_exact_at(&mut bytes, 4096)).expect("a read");
+    assert_eq!(&bytes, b"durable");
+    let output = shown.stop();
+    assert!(output.stderr.contains("was killed: taken down"), "{output}");
+    assert_eq!(fs::read(&disk).expect("the image").len() as u64, SIZE);
+}
+
+#[test]
+fn a_file_that_a_killed_server_made_is_removed_by_the_next_and_no_other() {
+    let Some(()) = skip::unless(missing_fuse()) else { return };
+    let scratch = Scratch::new("fuse");
+    let disk = image(&scratch, "disk.img", SIZE);
+    let (new, old) = (scratch.file("new, with:signs"), scratch.file("old"));
+    fs::write(&old, "").expect("an empty file");
+    for file in [&new, &old] {
+        for _ in 0..2 {
+            let Some(()) = show_and_kill(&scratch, &disk, file) else { return };
+        }
+        let Some(shown) = Shown::start(&scratch, file, &[text(&disk)]) else { return };
+        shown.stop();
+    }
+    assert!(!new.exists() && old.exists());
+    // The next server is told to end, or cannot serve.
+    let Some(()) = show_and_kill(&scratch, &disk, &new) else { return };
+    let refused = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
+    let refused = refused.args(["serve", "/x/y/z", "--fuse", text(&new)]).run();
+    assert_eq!(refused.status.code(), Some(1), "{refused}");
+    assert!(!new.exists(), "{refused}");
+}
+
 #[test]
 fn a_mount_that_is_alive_is_left_alone() {
     let Some(()) = skip::unless(missing_fuse()) else { return };

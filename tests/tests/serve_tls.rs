@@ -70,6 +70,27 @@ fn tls_is_what_the_option_says_by_every_listener() {
 }
 
 #[test]
+fn a_certificate_that_is_not_valid_is_said_at_the_start_and_when_it_is_read_again() {
+    let Some(()) = skip::unless(skip::missing_program(&["openssl"])) else { return };
+    let scratch = Scratch::new("tls");
+    let pki = Pki::new(&scratch);
+    let (good, bad) = (pki.folder.join("server-cert.pem"), pki.folder.join("bad.pem"));
+    let sign = "x509 -req -in server.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial \
+                -out bad.pem -days -1 -extfile server.ext";
+    Program::new("openssl").args(sign.split_whitespace()).dir(&pki.folder).succeed();
+    let Some(mut server) = start(&scratch, &pki.server()) else { return };
+    server.wait_until_it_says("serving served");
+    assert!(!server.said().contains("the certificate"), "{}", server.said());
+    fs::copy(bad, good).expect("a copy");
+    server.signal(libc::SIGHUP);
+    server.wait_until_it_says("server-cert.pem: the certificate ends before it begins; clients");
+    server.stop();
+    let Some(mut server) = start(&scratch, &pki.server()) else { return };
+    server.wait_until_it_says("server-cert.pem: the certificate ends before it begins; clients");
+    server.stop();
+}
+
+#[test]
 fn with_a_certificate_and_nothing_else_said_tls_is_required() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "qemu-img", "openssl"])) else {
         return;

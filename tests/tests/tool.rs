@@ -51,6 +51,21 @@ fn a_standard_error_that_is_full_changes_no_exit_code() {
     }
 }
 
+/// The report is written at the end of the program, which has SIGPIPE at its default.
+#[test]
+fn a_standard_error_without_a_reader_ends_no_program() {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    let Some(_) = tool() else { return };
+    let scratch = Scratch::new("report");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = std::process::Command::new(subject::built("bin/nowait"));
+    command.args(["run", "--report", "--", "fio", "--name=read", "--ioengine=libaio"]);
+    command.args(["--rw=read", "--size=64k", "--output=fio"]).current_dir(scratch.path());
+    let status = command.stderr(writer).status().expect("the tool starts");
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
 #[test]
 fn run_passes_the_exit_code_on() {
     for (program, code) in [("true", 0), ("false", 1)] {

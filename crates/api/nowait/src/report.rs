@@ -2,7 +2,7 @@
 
 use crate::options::ReportTo;
 use nowait_file::{Context, Engine};
-use nowait_sys::Errno;
+use nowait_sys::{Errno, stderr};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -68,32 +68,28 @@ impl Summary {
 /// yet; on a thread of the application.
 pub(crate) fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
-        let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
+        stderr::say(&format!("nowait: {line}\n"));
     }
 }
 
 /// Says on the standard error what a close could not write that returns no error.
 pub(crate) fn tell_lost(path: &Path, errno: Errno) {
     let error = std::io::Error::from_raw_os_error(errno.raw());
-    let line = format!("nowait: {}: {error}: what was written is lost\n", path.display());
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    stderr::say(&format!("nowait: {}: {error}: what was written is lost\n", path.display()));
 }
 
 /// Reports on a process: the engine's backend and each context.
 pub fn write(to: &ReportTo, engine: Option<&Engine>, contexts: &[Summary]) {
     let json = matches!(to, ReportTo::File(path) if path.extension().is_some_and(|e| e == "json"));
     let text = if json { as_json(engine, contexts) } else { as_text(engine, contexts) };
-    let written = match to {
-        ReportTo::Stderr => std::io::stderr().write_all(text.as_bytes()),
-        ReportTo::File(path) => std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .and_then(|mut file| file.write_all(text.as_bytes())),
+    let path = match to {
+        ReportTo::Stderr => return stderr::say(&text),
+        ReportTo::File(path) => path,
     };
-    if let (Err(error), ReportTo::File(path)) = (written, to) {
-        let line = format!("nowait: cannot write the report to {}: {error}\n", path.display());
-        let _ = std::io::stderr().write_all(line.as_bytes());
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    if let Err(error) = opened.and_then(|mut file| file.write_all(text.as_bytes())) {
+        let path = path.display();
+        stderr::say(&format!("nowait: cannot write the report to {path}: {error}\n"));
     }
 }
 

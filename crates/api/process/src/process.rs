@@ -33,11 +33,11 @@ use nowait_sys::{
     lazy::Lazy,
     memory::{PAGE_SIZE, holds},
     own_thread::AtThreadEnd,
+    stderr,
 };
 use std::{
     any::Any,
     collections::HashMap,
-    io::Write,
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -187,7 +187,7 @@ impl Process {
 
     pub(crate) fn say(&self, level: LogLevel, line: &str) {
         if self.options.log >= level {
-            let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
+            stderr::say(&format!("nowait: {line}\n"));
         }
     }
 

@@ -16,12 +16,12 @@ use core::{
     time::Duration,
 };
 use nowait::{BackendChoice, Limits, Nowait, Options};
-use nowait_sys::mutex::{Condvar, Mutex};
-use pyo3::prelude::*;
-use std::{
-    io::{self, Write},
-    sync::{Arc, Weak},
+use nowait_sys::{
+    mutex::{Condvar, Mutex},
+    stderr,
 };
+use pyo3::prelude::*;
+use std::sync::{Arc, Weak};
 
 /// The engine, and what must be waited for at exit. Never dropped: the process ends with it, and
 /// a forked child cannot.
@@ -183,7 +183,7 @@ impl Drop for Counted {
 
 /// Says something on the standard error; nothing comes of it where that cannot be written.
 fn say(line: &str) {
-    let _ = io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
+    stderr::say(&format!("nowait: {line}\n"));
 }
 
 /// Starts an engine as the environment asks for it, with another backend where that one does not

@@ -8,6 +8,8 @@ pub const IN: u32 = libc::EPOLLIN as u32;
 pub const OUT: u32 = libc::EPOLLOUT as u32;
 /// Beside events: reported once, then not before the next [`Epoll::change`].
 pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// Beside events: reported when something has changed, not as long as it is ready.
+pub const EDGE: u32 = libc::EPOLLET as u32;
 
 /// A descriptor of the set that is ready, laid out as the kernel's `struct epoll_event`.
 #[cfg_attr(target_arch = "x86_64", repr(C, packed))]
@@ -20,7 +22,8 @@ pub struct Ready {
     pub token: u64,
 }
 
-/// A set of descriptors, each reported as long as it is ready, unless with [`ONCE`].
+/// A set of descriptors, each reported as long as it is ready, unless with [`ONCE`] or
+/// [`EDGE`].
 ///
 /// All functions may be called while another thread waits, and apply to its wait. Source: epoll(7).
 #[derive(Debug)]
@@ -140,6 +143,20 @@ mod tests {
         epoll.change(counter.raw(), IN | ONCE, 18).unwrap();
         epoll.wait(&mut ready, Deadline::NEVER);
         assert_eq!(ready, [Ready { token: 18, events: IN }]);
+    }
+
+    #[test]
+    fn what_is_asked_for_by_its_changes_is_told_again_when_it_changes() {
+        let (epoll, counter) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let mut ready = Vec::with_capacity(4);
+        epoll.add(counter.raw(), IN | EDGE, 17).unwrap();
+        for _ in 0..2 {
+            counter.signal();
+            epoll.wait(&mut ready, Deadline::NEVER);
+            assert_eq!(ready, [Ready { token: 17, events: IN }]);
+            epoll.wait(&mut ready, Deadline::NOW);
+            assert_eq!(ready, []);
+        }
     }
 
     #[test]

@@ -128,21 +128,17 @@ pub fn raise_nofile_limit() -> u64 {
     }
 }
 
-/// Takes over `count` descriptors from number 3 on, which the process that started this one left
-/// open for it, and makes them close-on-exec. Source: sd_listen_fds(3).
+/// Takes over a descriptor that the process that started this one left open for it, and makes it
+/// close-on-exec; `None`: it is not open. Source: sd_listen_fds(3).
 ///
 /// # Safety
-/// They are open, and nothing else in the process uses them.
-pub unsafe fn inherited(count: u32) -> Vec<std::os::fd::OwnedFd> {
+/// Nothing else in the process uses this number.
+pub unsafe fn inherited(fd: i32) -> Option<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
-    const FIRST: i32 = 3;
-    let take = |fd| {
-        // SAFETY: F_SETFD takes no pointer.
-        let _ = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-        // SAFETY: promised above.
-        unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }
-    };
-    (FIRST..FIRST + count as i32).map(take).collect()
+    // SAFETY: F_SETFD takes no pointer.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) }.ok()?;
+    // SAFETY: it is open, and no other code uses it, as promised above.
+    Some(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }
 
 /// Tells whether the process may make files of any size (RLIMIT_FSIZE).

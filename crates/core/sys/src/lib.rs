@@ -60,6 +60,7 @@ pub mod signal;
 pub mod signalfd;
 pub mod socket;
 pub mod sparse;
+pub mod stderr;
 pub mod thread;
 pub mod time;
 pub mod timer;

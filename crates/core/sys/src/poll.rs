@@ -38,3 +38,9 @@ pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
 pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }
+
+/// Tells whether a socket takes an answer now, without waiting; or cannot be written to any more,
+/// which a write tells.
+pub fn has_room(fd: i32) -> bool {
+    ready(fd, libc::POLLOUT) != Ok(0)
+}

@@ -46,6 +46,31 @@ pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_sendmsg, fd, header, libc::MSG_DONTWAIT) }
 }
 
+/// Copies the first bytes that wait to be read, and leaves them there; never waits. Of bytes that
+/// files came with it sees those of the first message only. Returns how many it was; 0: nothing
+/// more comes.
+///
+/// # Errors
+/// `EAGAIN`: nothing is there. `ENOTCONN`, `ECONNRESET`, …
+/// Source: recv(2), MSG_PEEK.
+pub fn peek(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let (flags, none) = (libc::MSG_DONTWAIT | libc::MSG_PEEK, core::ptr::null::<u8>());
+    // SAFETY: a live slice of this length; no address is asked for.
+    unsafe { sys!(libc::SYS_recvfrom, fd, bytes.as_mut_ptr(), bytes.len(), flags, none, none) }
+}
+
+/// Returns how many bytes wait to be read.
+///
+/// # Errors
+/// `EINVAL`: it is no connected stream.
+/// Source: unix(7), SIOCINQ.
+pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
+    let mut count = 0i32;
+    // SAFETY: a live local of the type that the call fills.
+    unsafe { sys!(libc::SYS_ioctl, fd, libc::FIONREAD, core::ptr::from_mut(&mut count)) }?;
+    Ok(count as usize)
+}
+
 /// Returns the user at the other end of a connected Unix socket, as it was when it connected.
 ///
 /// # Errors
@@ -124,6 +149,22 @@ mod tests {
         assert_eq!(refused, Some(Errno::AGAIN));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(connect_now(Path::new(&"a".repeat(108))).unwrap_err(), Errno::INVAL);
+    }
+
+    #[test]
+    fn what_waits_to_be_read_is_counted_and_seen_and_stays() {
+        use std::io::{Read, Write};
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let mut seen = [0; 4];
+        assert_eq!(unread_bytes(far.as_raw_fd()), Ok(0));
+        assert_eq!(peek(far.as_raw_fd(), &mut seen), Err(Errno::AGAIN));
+        near.write_all(b"ab").unwrap();
+        near.write_all(b"cdef").unwrap();
+        assert_eq!(unread_bytes(far.as_raw_fd()), Ok(6));
+        assert_eq!((peek(far.as_raw_fd(), &mut seen), &seen), (Ok(4), b"abcd"));
+        far.read_exact(&mut [0; 6]).unwrap();
+        drop(near);
+        assert_eq!(peek(far.as_raw_fd(), &mut seen), Ok(0));
     }
 
     #[test]

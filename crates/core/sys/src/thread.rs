@@ -37,6 +37,11 @@ pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Blocks more signals on this thread and returns the mask before. Source: rt_sigprocmask(2).
+pub fn block_signals(signals: u64) -> u64 {
+    change_signal_mask(libc::SIG_BLOCK, signals)
+}
+
 /// Sets this thread's signal mask and returns the one before. Source: rt_sigprocmask(2).
 pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)

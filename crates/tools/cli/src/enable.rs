@@ -63,8 +63,8 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// Makes the text of the drop-in.
-    fn text(&self) -> Result<String> {
+    /// Makes the text of the drop-in that takes the place of what was found.
+    fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
         let mut variables = vec![(via.variable(), ours)];
@@ -79,7 +79,7 @@ impl Plan<'_> {
         if let Some(kept) = self.kept() {
             texts[0].1.extend([":", &kept]);
         }
-        Ok(drop_in::text(&self.unit.name, &texts))
+        Ok(drop_in::text(&self.unit.name, found, &texts))
     }
 }
 
@@ -126,8 +126,10 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     }
     found.warnings.append(&mut found.refusals);
     let path = drop_in::path(plan.place(), unit);
-    let text = plan.text()?;
-    let state = match drop_in::look(plan.place(), &path)? {
+    drop_in::refuse_link(plan.place(), &path)?;
+    let before = drop_in::look(plan.place(), &path)?;
+    let text = plan.text(&before)?;
+    let state = match before {
         Found::Ours(before) if before == text => "unchanged",
         _ if args.services.dry_run => "would be written",
         _ => {
@@ -158,11 +160,12 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     // The unit may be gone, and its drop-in not.
     let unit = Unit::load(&place, &asked).map_or(asked, |unit| unit.name);
     let path = drop_in::path(&place, &unit);
-    let state = match drop_in::look(&place, &path)? {
-        Found::Nothing => "not there",
+    let found = drop_in::look(&place, &path)?;
+    let state = match found {
+        Found::Nothing | Found::Folder => "not there",
         Found::Ours(_) if args.services.dry_run => "would be removed",
         Found::Ours(_) => {
-            drop_in::remove(&place, &path)?;
+            drop_in::remove(&place, &path, &found)?;
             "removed"
         }
     };

@@ -1,5 +1,6 @@
 //! The one error of the command: a line for the reader and an exit code for the shell.
 
+use nowait_serve::printable;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -39,7 +40,9 @@ impl Failure {
 
 /// Says something on the standard error; nothing comes of it where that cannot be written.
 pub(crate) fn say(message: impl fmt::Display) {
-    let _ = io::stderr().write_all(format!("nowait: {message}\n").as_bytes());
+    let message = message.to_string();
+    let line = format!("nowait: {}\n", printable::line(&message));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 impl fmt::Display for Failure {

@@ -33,6 +33,7 @@ mod transfer;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::{Failure, Result};
+use nowait_serve::printable::printable;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -93,10 +94,12 @@ fn man(dir: Option<&Path>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output; a reader that has gone away (`| head`) is no failure.
+/// Writes text to standard output, control characters of names as escapes; a reader that has gone
+/// away (`| head`) is no failure.
 fn print(text: &[u8]) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
+    let text = String::from_utf8_lossy(text);
+    match out.write_all(printable(&text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("standard output: {error}")))
         }

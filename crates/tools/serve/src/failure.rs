@@ -6,7 +6,7 @@ mod guest_support;
 mod support;
 
 use crate::{
-    fuse::{Face, Mount, Rights},
+    fuse::{Face, Mount, MountPoint, Rights},
     nbd::Security,
     server::{Address, Config, Listener, Server, Socket},
     status::{Endpoint, Status, fetch, metrics},
@@ -167,7 +167,8 @@ fn a_panic_for_a_file_is_an_error_of_its_user_and_the_next_request_works() {
     let rig = Rig::new(NAME);
     let path = rig.folder.path().join("shown");
     let face = Face::new(rig.image.clone(), Rights::default(), SystemTime::now());
-    let mut mount = Mount::new(&path, rig.server.front(face), false, 1).unwrap();
+    let point = MountPoint::clear(&path).unwrap();
+    let mut mount = Mount::new(point, rig.server.front(face), false, 1).unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     for (count, at) in [At::Front, At::Ask, At::Round].into_iter().enumerate() {
         let io = |result: std::io::Result<()>| {

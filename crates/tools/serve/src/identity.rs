@@ -1,5 +1,6 @@
 //! Which file a name stands for: one that another has put there is not ours to remove.
 
+use core::{fmt, num::ParseIntError, str::FromStr};
 use std::{
     fs, io,
     os::unix::fs::MetadataExt,
@@ -29,6 +30,21 @@ impl Identity {
     }
 }
 
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.device, self.inode)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Identity, ParseIntError> {
+        let (device, inode) = text.split_once(':').unwrap_or((text, ""));
+        Ok(Identity { device: device.parse()?, inode: inode.parse()? })
+    }
+}
+
 /// The name of a file that was made here.
 #[derive(Debug)]
 pub struct OwnName {
@@ -43,6 +59,19 @@ impl OwnName {
     /// Those of lstat(2).
     pub(crate) fn new(path: &Path) -> io::Result<OwnName> {
         Ok(OwnName { path: path.to_owned(), identity: Identity::of(path)? })
+    }
+
+    /// Takes over an empty file that a server before has made at `path`; `None`: it is not there,
+    /// or another program has put something into it.
+    pub(crate) fn left_at(path: &Path, identity: Identity) -> Option<OwnName> {
+        let metadata = fs::symlink_metadata(path).ok()?;
+        let is_left = metadata.is_file() && metadata.len() == 0 && identity.is_at(path);
+        is_left.then(|| OwnName { path: path.to_owned(), identity })
+    }
+
+    /// Returns which file it is.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Removes the name, unless it stands for another file by now.

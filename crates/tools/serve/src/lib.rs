@@ -15,6 +15,8 @@
 //! * [`status`]: what it tells about itself
 //! * [`access`]: access to exports
 //! * `identity`: whether what a name stands for was made here
+//! * `os_text`: paths of the command line
+//! * [`printable`]: names on a terminal
 //! * [`command`]: the command: listeners, signals, ends
 
 // What the integration tests have in common is used by tests of this crate, too.
@@ -29,6 +31,8 @@ mod failure;
 pub mod fuse;
 mod identity;
 pub mod nbd;
+mod os_text;
+pub mod printable;
 mod say;
 pub mod server;
 pub mod status;

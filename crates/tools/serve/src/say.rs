@@ -1,5 +1,6 @@
 //! Standard error: messages, and on a terminal the line below them that changes.
 
+use crate::printable;
 use core::fmt::Display;
 use nowait_sys::mutex::Mutex;
 use std::io::{self, Write};
@@ -17,7 +18,8 @@ const CUT: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 pub(crate) fn say(message: impl Display) {
     let mut shown = SHOWN.lock();
     let clear = if *shown { CLEAR } else { "" };
-    put(&format!("{clear}nowait: {message}\n"));
+    let message = message.to_string();
+    put(&format!("{clear}nowait: {}\n", printable::line(&message)));
     *shown = false;
 }
 

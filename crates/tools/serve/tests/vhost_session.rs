@@ -313,6 +313,51 @@ fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
     host.stop();
 }
 
+/// Sends part of a message.
+fn begin(host: &Host, part: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    stream.write_all(part).unwrap();
+    stream
+}
+
+/// Asks for the features again and again, and reads no answer.
+fn ask_without_end(host: &Host) -> UnixStream {
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let question = [1u32, 1, 0].map(u32::to_ne_bytes).concat();
+    while stream.write_all(&question).is_ok() {}
+    stream
+}
+
+/// In a header, in what follows it, and in its answers.
+#[test]
+fn a_vmm_that_stands_still_keeps_neither_the_next_nor_the_end() {
+    let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
+    let body = [&head[..], &[0; 39]].concat();
+    let stands_still: [&(dyn Fn(&Host) -> UnixStream + Sync); 4] = [
+        &|host| begin(host, &head[..5]),
+        &|host| begin(host, &head),
+        &|host| begin(host, &body),
+        &ask_without_end,
+    ];
+    std::thread::scope(|scope| {
+        for stands_still in stands_still {
+            scope.spawn(move || {
+                let host = Host::new();
+                let before = stands_still(&host);
+                let mut next = Vmm::new(&host);
+                assert_eq!(next.read(0, 512), [0; 512]);
+                drop((before, next));
+                let again = stands_still(&host);
+                let start = Instant::now();
+                host.stop();
+                assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+                drop(again);
+            });
+        }
+    });
+}
+
 #[test]
 fn a_vmm_is_counted_as_other_clients_are() {
     let host = Host::new();

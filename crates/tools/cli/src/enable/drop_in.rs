@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, Result};
 use crate::systemd::{Place, Source, UnitName, quote};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -29,72 +29,149 @@ pub(crate) fn is_our_text(text: &str) -> bool {
     text.starts_with(HEADER)
 }
 
+/// How its first line ends if its folder was made with it.
+const WITH_FOLDER: &str = "removes it and its folder.";
+
 /// Makes the text; a value may have specifiers of systemd.
-pub(crate) fn text(unit: &UnitName, variables: &[(&str, String)]) -> String {
+pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let line = |(name, value): &(&str, String)| {
         format!("Environment={}\n", quote(&format!("{name}={value}")))
     };
     let lines: String = variables.iter().map(line).collect();
-    format!("{HEADER} {version}; `nowait disable {unit}` removes it.\n[Service]\n{lines}")
+    let removes = if found.has_own_folder() { WITH_FOLDER } else { "removes it." };
+    format!("{HEADER} {version}; `nowait disable {unit}` {removes}\n[Service]\n{lines}")
 }
 
 /// What there is at the path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
+    /// Neither the file nor its folder.
     Nothing,
+    /// The folder of the unit, which is not ours, without the file.
+    Folder,
+    /// A file with this text that `nowait enable` has written.
     Ours(String),
+}
+
+impl Found {
+    /// Returns `true` if the folder comes and goes with the file.
+    fn has_own_folder(&self) -> bool {
+        match self {
+            Found::Nothing => true,
+            Found::Folder => false,
+            Found::Ours(text) => text.lines().next().unwrap_or_default().ends_with(WITH_FOLDER),
+        }
+    }
 }
 
 /// Looks at what there is.
 ///
 /// # Errors
-/// A file of another author, or one that cannot be read.
+/// A file of another author, a link, or a file that cannot be read.
 pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
-    match fs::read_to_string(place.follow(path)) {
+    let file = outside(place, path);
+    let read = match fs::symlink_metadata(&file) {
+        Ok(metadata) if !metadata.is_file() => return Err(not_ours(path)),
+        Ok(_) => fs::read_to_string(&file),
+        Err(error) => Err(error),
+    };
+    match read {
         Ok(text) if is_our_text(&text) => Ok(Found::Ours(text)),
-        Ok(_) => {
-            let advice = "move it away, or keep it and set LD_PRELOAD there yourself";
-            Err(Failure::new(format!(
-                "{}: not written by `nowait enable`; {advice}",
-                path.display()
-            )))
+        Ok(_) => Err(not_ours(path)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let folder = fs::symlink_metadata(folder_of(&file));
+            Ok(if folder.is_ok() { Found::Folder } else { Found::Nothing })
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
         Err(error) => Err(failed(path, &error)),
     }
 }
 
+/// Returns where the file is for this process; a link in its own place is not followed.
+fn outside(place: &Place, path: &Path) -> PathBuf {
+    place.follow(folder_of(path)).join(NAME)
+}
+
+/// Returns where the folder of the unit leads to, if it is a link.
+fn link_to(place: &Place, path: &Path) -> Option<PathBuf> {
+    let folder = folder_of(path);
+    let name = folder.file_name().unwrap_or_default();
+    fs::read_link(place.follow(folder_of(folder)).join(name)).ok()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn not_ours(path: &Path) -> Failure {
+    let advice = "move it away, or keep it and set LD_PRELOAD there yourself";
+    Failure::new(format!("{}: not written by `nowait enable`; {advice}", path.display()))
+}
+
+/// Refuses a folder that is a link: what is written there would be in another folder, for other
+/// units too.
+///
+/// # Errors
+/// It is one.
+pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
+    let Some(target) = link_to(place, path) else { return Ok(()) };
+    let (folder, target) = (folder_of(path).display(), target.display());
+    let advice = "make it a folder of this unit alone, then enable it again";
+    Err(Failure::new(format!("{folder}: a link to {target}; {advice}")))
+}
+
 /// Writes it: systemd finds the old text or the new one, whatever happens meanwhile.
 pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
-    let file = place.follow(path);
+    let file = outside(place, path);
     replace(&file, text).map_err(|error| failed(&file, &error))
 }
 
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)?;
+    let folder = folder_of(file);
+    let is_new = make_folder(folder)?;
     // systemd reads only what ends with `.conf`.
     let new = folder.join(format!(".{NAME}.{}", std::process::id()));
-    let written = File::create(&new).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.sync_all()
-    });
-    let replaced = written.and_then(|()| fs::rename(&new, file));
+    let replaced = write_new(&new, text).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {
         let _ = fs::remove_file(&new);
-        let _ = fs::remove_dir(folder);
+        if is_new {
+            let _ = fs::remove_dir(folder);
+        }
     }
     replaced
 }
 
-/// Removes it, and its folder if nothing else is in it.
-pub(crate) fn remove(place: &Place, path: &Path) -> Result<()> {
-    let file = place.follow(path);
+/// Makes the folder, and those above it that are missing, for everyone to read; returns `false` if
+/// it was there.
+fn make_folder(folder: &Path) -> io::Result<bool> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            make_folder(folder_of(folder))?;
+            fs::create_dir(folder)?;
+        }
+        made => made?,
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    Ok(true)
+}
+
+/// Writes a file that is not there yet.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    file.sync_all()
+}
+
+/// Removes it, and its folder if that was made with it and nothing else is in it.
+pub(crate) fn remove(place: &Place, path: &Path, found: &Found) -> Result<()> {
+    let file = outside(place, path);
     fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
-    // Not empty: other drop-ins of the unit stay.
-    let _ = file.parent().map(fs::remove_dir);
+    if found.has_own_folder() && link_to(place, path).is_none() {
+        // Not empty: other drop-ins of the unit stay.
+        let _ = fs::remove_dir(folder_of(&file));
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! `nowait enable` and `nowait disable` on systems below a folder.
 
 mod oracle;
+mod others;
 mod status;
 #[path = "../support/mod.rs"]
 mod support;
@@ -35,7 +36,8 @@ fn what_is_written_is_said_and_the_unit_s_own_file_stays() {
          may; `nowait run --report` will tell\n\
          kept, as the unit has it: /usr/lib/libjemalloc.so\n\n\
          written: {}{OURS}\n    \
-         # Written by `nowait enable` {}; `nowait disable a.service` removes it.\n    \
+         # Written by `nowait enable` {}; `nowait disable a.service` removes it and its \
+         folder.\n    \
          [Service]\n    \
          Environment=\"LD_PRELOAD={LIBRARY}:/usr/lib/libjemalloc.so\"\n    \
          Environment=\"NOWAIT_BACKEND=threads\"\n    \

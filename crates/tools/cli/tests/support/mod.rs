@@ -24,6 +24,7 @@ pub(crate) const KAIO: &[i64] = &[
 ];
 
 /// Prepares the command under test, with nothing of nowait in its environment.
+#[allow(dead_code)]
 pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
     for (name, _) in std::env::vars_os() {

@@ -179,6 +179,9 @@ impl Link {
             reason = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(Failure::Final(reason)) => return Err(reason),
+                Err(Failure::Passing(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    "the server does not answer".to_owned()
+                }
                 Err(Failure::Passing(error)) => error.to_string(),
             };
             pause = longer(pause);

@@ -2,9 +2,12 @@
 
 use super::tls::Channel;
 use crate::backing::NbdServer;
-use core::time::Duration;
+use core::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 use nowait::Errno;
-use nowait_sys::socket;
+use nowait_sys::{socket, time::now_ns};
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
@@ -15,48 +18,60 @@ use std::{
 /// A connection by TCP or a Unix socket, or TLS through one of these.
 #[derive(Debug)]
 pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Plain(Socket),
     Tls(Arc<Channel>),
 }
 
-/// How long a server may take to let us in, at each step.
+/// A socket, and until when the server may take to let us in.
+#[derive(Debug)]
+pub(super) struct Socket {
+    kind: Kind,
+    /// By the clock of [`now_ns`]; 0: without a limit for all of it.
+    until_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// How long a server may take to let us in, from the connection to the export.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to `server`, and lets it take [`PATIENCE`] for each step.
+    /// Connects to `server`, and lets it take [`PATIENCE`] for that and for all that is read and
+    /// written until [`Stream::limit`].
     pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
-        let stream = match server {
-            NbdServer::Tcp(host, port) => Stream::Tcp(tcp(host, *port)?),
+        let until_ns = now_ns() + PATIENCE.as_nanos() as u64;
+        let kind = match server {
+            NbdServer::Tcp(host, port) => Kind::Tcp(tcp(host, *port, until_ns)?),
             NbdServer::Unix(path) => {
                 let connected = socket::connect_now(path);
                 let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw());
-                Stream::Unix(connected.map_err(failed)?)
+                Kind::Unix(connected.map_err(failed)?)
             }
         };
-        stream.limit(Some(PATIENCE), Some(PATIENCE))?;
-        Ok(stream)
+        Ok(Stream::Plain(Socket { kind, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Has what reads and writes fail if it takes longer.
+    /// Has each read and write that takes longer fail, from now on.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        let socket = self.socket();
+        socket.until_ns.store(0, Relaxed);
+        socket.set_timeouts(read, write)
+    }
+
+    fn socket(&self) -> &Socket {
         match self {
-            Stream::Tcp(tcp) => {
-                tcp.set_read_timeout(read)?;
-                tcp.set_write_timeout(write)
-            }
-            Stream::Unix(unix) => {
-                unix.set_read_timeout(read)?;
-                unix.set_write_timeout(write)
-            }
-            Stream::Tls(channel) => channel.socket().limit(read, write),
+            Stream::Plain(socket) => socket,
+            Stream::Tls(channel) => channel.socket().socket(),
         }
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
-            Stream::Tcp(tcp) => Stream::Tcp(tcp.try_clone()?),
-            Stream::Unix(unix) => Stream::Unix(unix.try_clone()?),
+            Stream::Plain(socket) => Stream::Plain(socket.try_clone()?),
             Stream::Tls(channel) => Stream::Tls(channel.clone()),
         })
     }
@@ -64,13 +79,9 @@ impl Stream {
     /// Ends the connection for every thread that uses it.
     pub(super) fn shut(&self) {
         // It may have ended already.
-        let _ = match self {
-            Stream::Tcp(tcp) => tcp.shutdown(Shutdown::Both),
-            Stream::Unix(unix) => unix.shutdown(Shutdown::Both),
-            Stream::Tls(channel) => {
-                channel.socket().shut();
-                Ok(())
-            }
+        let _ = match &self.socket().kind {
+            Kind::Tcp(tcp) => tcp.shutdown(Shutdown::Both),
+            Kind::Unix(unix) => unix.shutdown(Shutdown::Both),
         };
     }
 
@@ -78,16 +89,71 @@ impl Stream {
     pub(super) fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tls(channel) => channel.finish(),
-            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            Stream::Plain(_) => Ok(()),
         }
     }
+}
+
+impl Socket {
+    fn try_clone(&self) -> io::Result<Socket> {
+        let kind = match &self.kind {
+            Kind::Tcp(tcp) => Kind::Tcp(tcp.try_clone()?),
+            Kind::Unix(unix) => Kind::Unix(unix.try_clone()?),
+        };
+        Ok(Socket { kind, until_ns: AtomicU64::new(self.until_ns.load(Relaxed)) })
+    }
+
+    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match &self.kind {
+            Kind::Tcp(tcp) => {
+                tcp.set_read_timeout(read)?;
+                tcp.set_write_timeout(write)
+            }
+            Kind::Unix(unix) => {
+                unix.set_read_timeout(read)?;
+                unix.set_write_timeout(write)
+            }
+        }
+    }
+
+    /// Does what may wait for the server, as long as it has time.
+    fn in_time<T>(&self, call: impl FnOnce(&Kind) -> io::Result<T>) -> io::Result<T> {
+        let until_ns = self.until_ns.load(Relaxed);
+        if until_ns == 0 {
+            return call(&self.kind);
+        }
+        let left = Some(left_until(until_ns)?);
+        self.set_timeouts(left, left)?;
+        call(&self.kind).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => silent(),
+            _ => error,
+        })
+    }
+}
+
+/// Returns how much time is left, which is some.
+///
+/// # Errors
+/// `TimedOut`: none.
+fn left_until(until_ns: u64) -> io::Result<Duration> {
+    match until_ns.saturating_sub(now_ns()) {
+        0 => Err(silent()),
+        left => Ok(Duration::from_nanos(left)),
+    }
+}
+
+fn silent() -> io::Error {
+    let reason = format!("the server does not answer within {} s", PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, reason)
 }
 
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(tcp) => (&mut &*tcp).read(bytes),
-            Stream::Unix(unix) => (&mut &*unix).read(bytes),
+            Stream::Plain(socket) => socket.in_time(|kind| match kind {
+                Kind::Tcp(tcp) => (&mut &*tcp).read(bytes),
+                Kind::Unix(unix) => (&mut &*unix).read(bytes),
+            }),
             Stream::Tls(channel) => channel.read(bytes),
         }
     }
@@ -96,8 +162,10 @@ impl Read for &Stream {
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(tcp) => (&mut &*tcp).write(bytes),
-            Stream::Unix(unix) => (&mut &*unix).write(bytes),
+            Stream::Plain(socket) => socket.in_time(|kind| match kind {
+                Kind::Tcp(tcp) => (&mut &*tcp).write(bytes),
+                Kind::Unix(unix) => (&mut &*unix).write(bytes),
+            }),
             Stream::Tls(channel) => channel.write(bytes),
         }
     }
@@ -123,17 +191,59 @@ impl Write for Stream {
     }
 }
 
-/// Connects to the first address of `host` that answers.
-fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+/// Connects to the first address of `host` that answers in time.
+fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+    let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
+    for (place, address) in addresses.iter().enumerate() {
+        // Some for those behind it, if it does not answer.
+        let left = left_until(until_ns)? / (addresses.len() - place) as u32;
+        match TcpStream::connect_timeout(address, left) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => failure = silent(),
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_server_that_drips_has_no_more_time_than_a_silent_one() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let until_ns = AtomicU64::new(now_ns() + 50_000_000);
+        let stream = Stream::Plain(Socket { kind: Kind::Unix(near), until_ns });
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                far.set_write_timeout(Some(Duration::from_millis(1))).unwrap();
+                while !ends.load(Relaxed) {
+                    let _ = far.write(b"N");
+                }
+            });
+            let error = loop {
+                if let Err(error) = (&stream).read(&mut [0]) {
+                    break error;
+                }
+            };
+            ends.store(true, Relaxed);
+            assert_eq!(error.to_string(), "the server does not answer within 10 s");
+        });
+        // It has let us in: no limit, and then one for each read.
+        stream.limit(None, None).unwrap();
+        (&stream).read_exact(&mut [0]).unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let silent = Socket { kind: Kind::Unix(near), until_ns: AtomicU64::new(now_ns() + 1) };
+        let silent = Stream::Plain(silent);
+        silent.limit(Some(Duration::from_millis(1)), None).unwrap();
+        let error = (&silent).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 }

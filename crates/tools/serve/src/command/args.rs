@@ -1,12 +1,21 @@
 //! The command line of `nowait serve`.
 
-use crate::{access::Rule, say::say, server::Address, vhost::Socket};
-use clap::{Args, ValueEnum};
+use crate::{
+    access::Rule,
+    os_text::{named_path, rsplit_once, split_once},
+    say::say,
+    server::Address,
+    vhost::Socket,
+};
+use clap::{
+    Args, ValueEnum,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use core::str::FromStr;
 use nowait_export::{
     Backing, Cache, Durability, ImageOptions, ObjectOptions, Patience, StoreOptions,
 };
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsStr, path::PathBuf, time::Duration};
 
 /// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
@@ -17,15 +26,18 @@ pub struct ServeArgs {
     /// one a name for clients other than its own.
     /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
     /// `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`, for it alone.
-    #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]", value_parser = image)]
+    #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]",
+          value_parser = os_text().try_map(|text| image(&text)))]
     pub images: Vec<NamedImage>,
     /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS",
+          value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub nbd: Vec<Address>,
     /// Show an image as the file FILE, by FUSE: for losetup, mkfs and mount. FILE is a regular file
     /// to mount on, or made and removed again; can be given more than once. Without EXPORT it is
     /// the first image.
-    #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath,
+          value_parser = os_text().try_map(|text| ShownFile::read(&text)))]
     pub fuse: Vec<ShownFile>,
     /// Make an image a block device of this machine, /dev/ublkbN, by the kernel's ublk (Linux 6.5,
     /// root). N is a number that is free, or auto: any. A device with a number of its own outlives
@@ -40,7 +52,8 @@ pub struct ServeArgs {
     pub allow: Vec<Rule>,
     /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
     /// NAME; can be given more than once.
-    #[arg(long, value_name = "[NAME=]SOCKET")]
+    #[arg(long, value_name = "[NAME=]SOCKET",
+          value_parser = os_text().try_map(|text| Socket::read(&text)))]
     pub vhost_user: Vec<Socket>,
     /// Queues of each such device.
     #[arg(long, value_name = "N", default_value = "4",
@@ -84,7 +97,8 @@ pub struct ServeArgs {
     pub insecure: bool,
     /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
     /// the socket that `nowait top` finds.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS",
+          value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub status: Option<Address>,
     /// Let --status be an address that other machines reach: they learn names, sizes and counters
     /// of the images.
@@ -268,10 +282,16 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+/// Takes an argument as it is: paths need not be UTF-8.
+fn os_text() -> OsStringValueParser {
+    OsStringValueParser::new()
+}
+
 /// Reads `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
-fn image(text: &str) -> Result<NamedImage, String> {
+fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
-    let (name, path) = named_path(text);
+    let (name, path) = named_path(text)?;
+    let path = PathBuf::from(path);
     let backing = Backing::of(&path)?;
     let name = name.map_or_else(|| backing.last_name(), str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
@@ -283,16 +303,17 @@ fn image(text: &str) -> Result<NamedImage, String> {
 
 /// Parts an image from the options behind it. What is none belongs to the path, which may have
 /// commas.
-fn own_options(mut text: &str) -> Result<(&str, OwnOptions), String> {
+fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
     let mut own = OwnOptions::default();
-    while let Some((before, option)) = text.rsplit_once(',') {
-        match option.split_once('=') {
-            None if option == "read-only" => own.read_only = true,
-            None if option == "force-share" => own.force_share = true,
-            Some(("offset", value)) => own.offset = Some(bytes(value)?),
-            Some(("length", value)) => own.length = Some(bytes(value)?),
-            Some(("key-file", "")) => return Err("expected key-file=FILE".to_owned()),
-            Some(("key-file", path)) => own.key_file = Some(path.into()),
+    while let Some((before, option)) = rsplit_once(text, b',') {
+        let (key, value) = split_once(option, b'=').unzip();
+        match (key.unwrap_or(option).to_str(), value, value.and_then(OsStr::to_str)) {
+            (Some("read-only"), None, _) => own.read_only = true,
+            (Some("force-share"), None, _) => own.force_share = true,
+            (Some("offset"), Some(_), value) => own.offset = Some(bytes(value.unwrap_or("?"))?),
+            (Some("length"), Some(_), value) => own.length = Some(bytes(value.unwrap_or("?"))?),
+            (Some("key-file"), _, Some("")) => return Err("expected key-file=FILE".to_owned()),
+            (Some("key-file"), Some(path), _) => own.key_file = Some(path.into()),
             _ => break,
         }
         text = before;
@@ -305,7 +326,15 @@ impl FromStr for ShownFile {
 
     /// Reads `[EXPORT=]PATH`.
     fn from_str(text: &str) -> Result<ShownFile, String> {
-        let (export, path) = named_path(text);
+        ShownFile::read(text.as_ref())
+    }
+}
+
+impl ShownFile {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    fn read(text: &OsStr) -> Result<ShownFile, String> {
+        let (export, path) = named_path(text)?;
+        let path = PathBuf::from(path);
         match path.file_name() {
             None => Err("expected the name of a file".to_owned()),
             Some(_) => Ok(ShownFile { export: export.map(str::to_owned), path }),
@@ -331,16 +360,6 @@ impl FromStr for WantedDrive {
         };
         let id = id.ok_or("expected [EXPORT=]N or [EXPORT=]auto: N as in /dev/ublkbN")?;
         Ok(WantedDrive { export, id })
-    }
-}
-
-/// Parts a path from the name before it.
-fn named_path(text: &str) -> (Option<&str>, PathBuf) {
-    match text.split_once('=') {
-        Some((name, path)) if !name.contains('/') && !path.is_empty() => {
-            (Some(name), PathBuf::from(path))
-        }
-        _ => (None, PathBuf::from(text)),
     }
 }
 
@@ -387,6 +406,11 @@ fn cache_dir_size(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::os::unix::ffi::OsStrExt;
+
+    fn image(text: impl AsRef<OsStr>) -> Result<NamedImage, String> {
+        super::image(text.as_ref())
+    }
 
     #[test]
     fn an_image_has_its_own_name_or_another() {
@@ -400,7 +424,7 @@ mod tests {
         assert_eq!(image("nbd://there/vm"), named("vm", "nbd://there/vm"));
         let socket = "nbd+unix:///a?socket=/run/b";
         assert_eq!(image(socket), named("a", socket));
-        assert_eq!(image(&format!("vm={socket}")), named("vm", socket));
+        assert_eq!(image(format!("vm={socket}")), named("vm", socket));
         assert_eq!(image("nbds://there/vm"), named("vm", "nbds://there/vm"));
     }
 
@@ -422,6 +446,35 @@ mod tests {
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());
+    }
+
+    #[test]
+    fn paths_need_not_be_utf_8_and_names_are() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let words: &[&[u8]] = &[
+            b"serve",
+            b"vm=/a/\xff.img,key-file=/k\xfe,read-only",
+            b"--nbd=unix:/run/\xff",
+            b"--vhost-user=vm=/run/\xfe",
+            b"--fuse=/mnt/\xff",
+            b"--status=unix:/run/\xfd",
+        ];
+        let line = Line::try_parse_from(words.iter().map(|word| OsStr::from_bytes(word)));
+        let args = line.unwrap().args;
+        let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+        let image = &args.images[0];
+        assert_eq!((image.name.as_str(), &image.path), ("vm", &path(b"/a/\xff.img")));
+        assert_eq!(image.own.key_file, Some(path(b"/k\xfe")));
+        assert!(image.own.read_only);
+        assert_eq!(args.nbd, [Address::Unix(path(b"/run/\xff"))]);
+        assert_eq!(args.vhost_user[0].path, path(b"/run/\xfe"));
+        assert_eq!(args.fuse[0].path, path(b"/mnt/\xff"));
+        assert_eq!(args.status, Some(Address::Unix(path(b"/run/\xfd"))));
+        assert!(super::image(OsStr::from_bytes(b"\xff=/a")).is_err());
     }
 
     #[test]

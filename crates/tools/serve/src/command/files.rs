@@ -3,35 +3,50 @@
 use super::ServeArgs;
 use crate::{
     ServeError,
-    fuse::{Face, Mount, Rights, UnmountOutcome},
+    fuse::{Face, Mount, MountPoint, Rights, UnmountOutcome},
     say::say,
     server::Server,
 };
 use nowait_export::{Image, Source};
 use nowait_sys::inspect;
-use std::{path::Path, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
-/// Shows what `args` ask for.
+/// Takes down what killed servers have left where files are to be shown. An image may be below.
+///
+/// # Errors
+/// Something else is mounted there; there is no such folder.
+pub(super) fn clear(args: &ServeArgs) -> Result<Vec<MountPoint>, ServeError> {
+    args.fuse.iter().map(|file| MountPoint::clear(&file.path)).collect()
+}
+
+/// Shows what `args` ask for, on `points` made of the same.
 ///
 /// # Errors
 /// There is no such image; a file cannot be mounted.
-pub(super) fn show(server: &Server, args: &ServeArgs) -> Result<Vec<Mount>, ServeError> {
+pub(super) fn show(
+    server: &Server,
+    args: &ServeArgs,
+    points: Vec<MountPoint>,
+) -> Result<Vec<Mount>, ServeError> {
     let view = server.view();
     // All names first: nothing is mounted in vain.
     let chosen = args.fuse.iter().map(|file| match &file.export {
-        None => Ok((file, &view.images()[0])),
+        None => Ok(&view.images()[0]),
         Some(name) => {
             let found = view.images().iter().find(|image| image.name() == name);
-            found.map(|image| (file, image)).ok_or_else(|| {
-                ServeError::new(format!("--fuse {name}=…: no image is called {name}"))
-            })
+            let missing = || format!("--fuse {name}=…: no image is called {name}");
+            found.ok_or_else(|| ServeError::new(missing()))
         }
     });
     let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
-    chosen.into_iter().map(|(file, image)| show_one(server, image, &file.path)).collect()
+    chosen.into_iter().zip(points).map(|(image, point)| show_one(server, image, point)).collect()
 }
 
-fn show_one(server: &Server, image: &Arc<Image<Source>>, path: &Path) -> Result<Mount, ServeError> {
+fn show_one(
+    server: &Server,
+    image: &Arc<Image<Source>>,
+    point: MountPoint,
+) -> Result<Mount, ServeError> {
     let owner = (inspect::user_ids().1, inspect::group_ids().1);
     // Before the mount, which may hide the image itself.
     let changed = image.file().metadata().and_then(|about| about.modified());
@@ -39,7 +54,7 @@ fn show_one(server: &Server, image: &Arc<Image<Source>>, path: &Path) -> Result<
     let rights = Rights { user: owner.0, group: owner.1, users };
     let others = !rights.users.is_empty();
     let face = Face::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
-    let mount = Mount::new(path, server.front(face), others, server.threads())?;
+    let mount = Mount::new(point, server.front(face), others, server.threads())?;
     server.mounted(image, mount.path());
     let (name, size, shown) = (image.name(), image.size(), mount.path().display());
     say(format_args!("serving {name} ({size} bytes) as {shown}"));

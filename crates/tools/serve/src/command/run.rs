@@ -1,6 +1,12 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, TlsArg, args::CacheArg, drives, files, pid_file::PidFile};
+use super::{
+    ServeArgs, TlsArg, activation,
+    args::CacheArg,
+    drives, files,
+    pid_file::PidFile,
+    start::{Failure, step},
+};
 use crate::{
     ServeError,
     access::Access,
@@ -22,9 +28,7 @@ use nowait_sys::{
     time::{Deadline, now_ns},
 };
 use std::{
-    env,
     io::{self, IsTerminal},
-    process,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -38,46 +42,27 @@ use std::{
 /// # Errors
 /// An image or an address cannot be used; what was written could not be made durable.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
-    if args.insecure {
-        return Err(ServeError::new(
-            "--insecure is gone: say --tls off to serve TCP without TLS, or --expose-status",
-        ));
-    }
-    fd::raise_nofile_limit();
+    // Before anything is opened here: it would have the number of a socket that is missing.
+    let given = activation::listeners()?;
     // Before the first thread: it must inherit the block.
-    let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
-        .map_err(ServeError::descriptors)?;
-    let listeners = listen(args)?;
-    let status =
-        args.status.as_ref().map(|address| listen_for_status(address, args)).transpose()?;
-    drives::prepare(args);
-    let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
-    let cache = store_cache(args)?;
-    let images = open_images(&nowait, args, cache.as_ref())?;
-    let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
-    let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
-    let config = Config { access, ..config(args)? };
-    let server = Server::start(&nowait, images, &config)?;
-    let mounts = files::show(&server, args)?;
-    let front = vhost(args, &server, &config)?;
-    let drives = drives::make(&server, args, &config)?;
-    let started = Instant::now();
-    let line = io::stderr().is_terminal().then(StatusLine::default);
-    let tls = tls_files(args);
-    let last = args.exit_with_last_client.then(|| last_client(&server)).transpose()?;
-    let mut main =
-        Main { server, listeners, mounts, drives, front, tls, last, signals, started, line };
-    let told = main.tell(status)?;
-    let _pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+    let taken = (Signals::take(ENDS), Signals::take(&[signalfd::HUP]));
+    let (ends, hang_ups) =
+        (taken.0.map_err(ServeError::descriptors)?, taken.1.map_err(ServeError::descriptors)?);
+    let mut main = match Main::start(&Arc::new(args.clone()), given, ends, hang_ups) {
+        Ok(main) => main,
+        Err(Failure::Error(error)) => return Err(error),
+        Err(Failure::Signal) => {
+            say("a signal has ended the start: nothing was served");
+            return Ok(());
+        }
+    };
     main.say_what_is_served();
     let served = main.run();
     say::leave();
     // Its thread keeps it, and ends with the process.
-    told.iter().for_each(|listener| listener.unlink());
+    main.told.unlink();
     served?;
-    let ended = main.end();
-    cache.iter().for_each(|cache| cache.end());
-    ended
+    main.end()
 }
 
 /// Begins to serve virtual machines, if that is wanted.
@@ -166,6 +151,19 @@ fn has_any(args: &ServeArgs, is_meant: fn(&Backing) -> bool) -> bool {
     args.images().iter().any(|image| Backing::of(&image.path).is_ok_and(|it| is_meant(&it)))
 }
 
+/// What is opened before anything is served.
+type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image<Source>>>);
+
+/// Opens images, and what belongs to them. Blocks as long as their files, servers and stores take.
+fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
+    let cache = store_cache(args)?;
+    let images = open_images(nowait, args, cache.as_ref())?;
+    let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
+    let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
+    let config = Config { access, ..config(args)? };
+    Ok((config, cache, images))
+}
+
 fn open_images(
     nowait: &Nowait,
     args: &ServeArgs,
@@ -197,48 +195,47 @@ fn open_images(
     Ok(images.into_iter().map(Arc::new).collect())
 }
 
-fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
-    let mut listeners = inherited()?;
+fn listen(
+    args: &ServeArgs,
+    mut listeners: Vec<Listener>,
+    ends: &Signals,
+) -> Result<Vec<(Listener, Security)>, Failure> {
     for address in &args.nbd {
-        listeners.push(bind(address)?);
+        listeners.push(bind(address, ends)?);
     }
     let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
     if listeners.is_empty() && others == [0; 3] {
         let reason = "no client can connect: give --nbd unix:PATH, --fuse FILE, \
                       --vhost-user SOCKET or --ublk auto";
-        return Err(ServeError::new(reason));
+        return Err(ServeError::new(reason).into());
     }
-    listeners.into_iter().map(|listener| secure(listener, args)).collect()
+    let secured = listeners.into_iter().map(|listener| secure(listener, args));
+    secured.collect::<Result<_, _>>().map_err(Failure::Error)
 }
 
-fn bind(address: &Address) -> Result<Listener, ServeError> {
-    let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-    Listener::bind(address).map_err(failed)
+/// Begins to listen; a name of a host may have to be looked up.
+fn bind(address: &Address, ends: &Signals) -> Result<Listener, Failure> {
+    let address = address.clone();
+    step(ends, move || {
+        let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+        Listener::bind(&address).map_err(failed)
+    })
 }
 
 /// Listens for status requests: from this machine, or from all.
-fn listen_for_status(address: &Address, args: &ServeArgs) -> Result<Listener, ServeError> {
-    let listener = bind(address)?;
+fn listen_for_status(
+    address: &Address,
+    args: &ServeArgs,
+    ends: &Signals,
+) -> Result<Listener, Failure> {
+    let listener = bind(address, ends)?;
     if listener.is_open_to_other_machines() && !args.expose_status {
         return Err(ServeError::new(format!(
             "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --expose-status"
-        )));
+        ))
+        .into());
     }
     Ok(listener)
-}
-
-/// Takes over the sockets of systemd's socket activation. Source: sd_listen_fds(3).
-fn inherited() -> Result<Vec<Listener>, ServeError> {
-    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    let count = match (number("LISTEN_PID"), number("LISTEN_FDS")) {
-        (Some(process), Some(count)) if process == process::id() => count,
-        _ => return Ok(Vec::new()),
-    };
-    // SAFETY: the process that started this one says that it left them open for it, and nothing
-    // else in it has looked at them.
-    let sockets = unsafe { fd::inherited(count) };
-    let taken = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>();
-    taken.map_err(|error| ServeError::io("a socket given by LISTEN_FDS", &error))
 }
 
 /// Finds out how clients of a listener are protected: by what `--tls` says, and nothing else.
@@ -292,6 +289,25 @@ impl Task {
     }
 }
 
+/// The signals that end a server.
+const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
+
+/// Listeners that threads keep which end with the process. Their names go when it is dropped.
+#[derive(Default)]
+struct StatusListeners(Vec<Arc<Listener>>);
+
+impl StatusListeners {
+    fn unlink(&self) {
+        self.0.iter().for_each(|listener| listener.unlink());
+    }
+}
+
+impl Drop for StatusListeners {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
 struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
@@ -301,13 +317,20 @@ struct Main {
     tls: Option<TlsFiles>,
     /// Whether to end with the last client.
     last: Option<Arc<EventFd>>,
-    signals: Signals,
+    ends: Signals,
+    /// Those that have files read again.
+    hang_ups: Signals,
     started: Instant,
     /// On a terminal only.
     line: Option<StatusLine>,
+    /// Where status requests are answered.
+    told: StatusListeners,
+    cache: Option<Arc<StoreCache>>,
+    /// Removed at the end.
+    pid_file: Option<PidFile>,
 }
 
-/// The mark of the signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
+/// The mark of all signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
 /// block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
@@ -316,6 +339,65 @@ const DRIVES: u64 = 1 << 33;
 const LINE_NS: u64 = 1_000_000_000;
 
 impl Main {
+    /// Opens what `args` name, and begins to serve it. The signals are left to be taken.
+    ///
+    /// # Errors
+    /// An image or an address cannot be used, or a signal of `ends` has come first. Nothing that
+    /// was made is left then.
+    fn start(
+        args: &Arc<ServeArgs>,
+        given: Vec<Listener>,
+        ends: Signals,
+        hang_ups: Signals,
+    ) -> Result<Main, Failure> {
+        if args.insecure {
+            let gone = "--insecure is gone: say --tls off to serve TCP without TLS, or \
+                        --expose-status";
+            return Err(ServeError::new(gone).into());
+        }
+        fd::raise_nofile_limit();
+        let listeners = listen(args, given, &ends)?;
+        let status = args
+            .status
+            .as_ref()
+            .map(|address| listen_for_status(address, args, &ends))
+            .transpose()?;
+        drives::prepare(args);
+        let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
+        let named = args.clone();
+        let points = step(&ends, move || files::clear(&named))?;
+        let (engine, named) = (nowait.clone(), args.clone());
+        let (config, cache, images) = step(&ends, move || open(&engine, &named))?;
+        let server = Server::start(&nowait, images, &config)?;
+        // Before all other ways in: who is served by none loses nothing if a device does not come.
+        let (named, limits) = (args.clone(), config.clone());
+        let (server, drives) = step(&ends, move || {
+            let drives = drives::make(&server, &named, &limits)?;
+            Ok((server, drives))
+        })?;
+        let mounts = files::show(&server, args, points)?;
+        let front = vhost(args, &server, &config)?;
+        let mut main = Main {
+            last: args.exit_with_last_client.then(|| last_client(&server)).transpose()?,
+            server,
+            listeners,
+            mounts,
+            drives,
+            front,
+            tls: tls_files(args),
+            ends,
+            hang_ups,
+            started: Instant::now(),
+            line: io::stderr().is_terminal().then(StatusLine::default),
+            told: StatusListeners::default(),
+            cache,
+            pid_file: None,
+        };
+        main.told = main.tell(status)?;
+        main.pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+        Ok(main)
+    }
+
     fn say_what_is_served(&self) {
         for image in self.server.view().images() {
             for (listener, _) in &self.listeners {
@@ -326,12 +408,11 @@ impl Main {
     }
 
     /// Begins to answer status requests; returns where.
-    fn tell(&self, status: Option<Listener>) -> Result<Vec<Arc<Listener>>, ServeError> {
-        let mut told: Vec<_> = status.into_iter().map(Arc::new).collect();
-        // For `nowait top`, where there is a place for it.
-        let own = place::own_socket().and_then(|path| Listener::bind(&Address::Unix(path)));
-        told.extend(own.ok().map(Arc::new));
-        for listener in &told {
+    fn tell(&self, status: Option<Listener>) -> Result<StatusListeners, ServeError> {
+        let mut told = StatusListeners(status.into_iter().map(Arc::new).collect());
+        // For `nowait top`.
+        told.0.extend(place::listen().map(Arc::new));
+        for listener in &told.0 {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {
                 Status::of(&view, started)
@@ -342,7 +423,7 @@ impl Main {
 
     /// Answers what is in flight, as far as it ends soon, and makes all images durable.
     fn end(self) -> Result<(), ServeError> {
-        let Main { server, listeners, mut mounts, mut drives, front, .. } = self;
+        let Main { server, listeners, mut mounts, mut drives, front, cache, .. } = self;
         let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
         // No new client is accepted while the present ones are answered.
         drop(listeners);
@@ -354,13 +435,16 @@ impl Main {
         })?;
         let ended = machines.wait(ends_ns).and(others.wait(ends_ns));
         // Those whose disk answers, too, if another one's does not.
-        ended.and(view.sync())
+        let ended = ended.and(view.sync());
+        cache.iter().for_each(|cache| cache.end());
+        ended
     }
 
     fn run(&mut self) -> Result<(), ServeError> {
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
         let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
-        watch(self.signals.raw(), SIGNALS)?;
+        watch(self.ends.raw(), SIGNALS)?;
+        watch(self.hang_ups.raw(), SIGNALS)?;
         self.last.iter().try_for_each(|bell| watch(bell.raw(), LAST))?;
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
             watch(listener.raw(), index as u64)?;
@@ -384,13 +468,10 @@ impl Main {
                     let _ = epoll.remove(self.lose(event.token));
                 }
             }
-            if !self.has_clients() || self.last_has_gone() {
+            if !self.has_clients() || self.last_has_gone() || self.ends.next().is_some() {
                 return Ok(());
             }
-            while let Some(signal) = self.signals.next() {
-                if signal != signalfd::HUP {
-                    return Ok(());
-                }
+            while self.hang_ups.next().is_some() {
                 self.resize();
                 self.reload_tls();
             }

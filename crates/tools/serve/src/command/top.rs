@@ -2,6 +2,7 @@
 
 use crate::{
     ServeError,
+    printable::printable,
     status::{ExportStatus, KindStatus, Status, StoreStatus, fetch, format, place, quantile_ns},
 };
 use clap::Args;
@@ -104,6 +105,7 @@ pub fn top(args: &TopArgs) -> Result<(), ServeError> {
         pause(Duration::from_secs(args.interval));
         let now = look(args);
         let text = show(&before, &now, at.elapsed());
+        let text = printable(&text);
         if once {
             return out.write_all(text.as_bytes()).map_err(failed);
         }

@@ -1,7 +1,8 @@
 //! An image as one file, by the kernel's FUSE: what losetup, mkfs and mount can use.
 //!
 //! ```text
-//!  mount    the file appears and disappears; what a crash has left behind
+//!  mount    the file appears and disappears    mount_point  what is below it, and what a crash
+//!                                                           has left behind
 //!                   threads of fuser                serving threads
 //!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_export
 //!    ▲                                                  │
@@ -14,11 +15,13 @@
 mod face;
 mod front;
 mod mount;
+mod mount_point;
 mod pending;
 mod request;
 
 pub use face::{Face, Rights};
 pub use front::Front;
 pub use mount::{Mount, UnmountOutcome};
+pub(crate) use mount_point::MountPoint;
 pub(crate) use pending::{RequestTable, is_file};
 pub(crate) use request::{Buffers, FuseRequest};

@@ -11,7 +11,9 @@ mod client;
 mod event_loop;
 mod inbox;
 mod socket;
+mod socket_path;
 mod tls;
+mod validity;
 mod worker;
 
 pub use inbox::Clients;

@@ -1,16 +1,18 @@
 //! Addresses, listeners and sockets of clients.
 
-use crate::{access::Peer, identity::OwnName};
+use super::socket_path;
+use crate::{access::Peer, identity::OwnName, os_text};
 use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
 use socket2::{SockRef, TcpKeepalive};
 use std::{
-    fs, io,
+    ffi::OsStr,
+    io,
     io::{IoSlice, IoSliceMut, Read, Write},
     net::{TcpListener, TcpStream},
     os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::{fs::FileTypeExt, net::UnixListener, net::UnixStream},
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
     },
     path::PathBuf,
 };
@@ -28,12 +30,24 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            Some(("tcp", host)) if host.rsplit_once(':').is_some_and(is_host_and_port) => {
-                Ok(Address::Tcp(host.to_owned()))
-            }
-            _ => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
+        Address::read(text.as_ref())
+    }
+}
+
+impl Address {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn read(text: &OsStr) -> Result<Address, String> {
+        match os_text::strip_prefix(text, "unix:") {
+            Some(path) if !path.is_empty() => return Ok(Address::Unix(path.into())),
+            _ => {}
+        }
+        let host = text.to_str().and_then(|text| text.strip_prefix("tcp:"));
+        match host.filter(|host| host.rsplit_once(':').is_some_and(is_host_and_port)) {
+            Some(host) => Ok(Address::Tcp(host.to_owned())),
+            None => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
         }
     }
 }
@@ -50,9 +64,6 @@ impl fmt::Display for Address {
         }
     }
 }
-
-/// How long the path of a Unix socket may be: unix(7), `sun_path` and its last zero.
-const PATH_BYTES_MAX: usize = 107;
 
 /// A socket that clients connect to.
 #[derive(Debug)]
@@ -71,15 +82,9 @@ impl Listener {
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Unix(path) => {
-                if path.as_os_str().len() > PATH_BYTES_MAX {
-                    let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-                }
-                if is_left_over(path) {
-                    fs::remove_file(path)?;
-                }
-                let listener = UnixListener::bind(path)?;
-                Listener::unix(listener, Some(OwnName::new(path)?))
+                let (listener, name) = socket_path::listen(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Unix(listener, Some(name)))
             }
             Address::Tcp(host) => {
                 let listener = TcpListener::bind(host)?;
@@ -87,25 +92,6 @@ impl Listener {
                 Ok(Listener::Tcp(listener))
             }
         }
-    }
-
-    /// Takes over a listening socket from the process that started this one.
-    ///
-    /// # Errors
-    /// It is no socket.
-    pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
-        let listener = TcpListener::from(fd);
-        // An address of another family is none for it.
-        if listener.local_addr().is_ok() {
-            listener.set_nonblocking(true)?;
-            return Ok(Listener::Tcp(listener));
-        }
-        Listener::unix(UnixListener::from(OwnedFd::from(listener)), None)
-    }
-
-    fn unix(listener: UnixListener, name: Option<OwnName>) -> io::Result<Listener> {
-        listener.set_nonblocking(true)?;
-        Ok(Listener::Unix(listener, name))
     }
 
     /// Removes the name of a Unix socket that was made here, unless another socket has it by now:
@@ -136,23 +122,6 @@ impl Listener {
         match self {
             Listener::Unix(listener, _) => listener.as_raw_fd(),
             Listener::Tcp(listener) => listener.as_raw_fd(),
-        }
-    }
-
-    /// Takes a client, whose socket waits; waits for one.
-    ///
-    /// # Errors
-    /// Those of accept(2).
-    pub fn accept_blocking(&self) -> io::Result<Socket> {
-        match self {
-            Listener::Unix(listener, _) => {
-                listener.set_nonblocking(false)?;
-                Ok(Socket::Unix(listener.accept()?.0))
-            }
-            Listener::Tcp(listener) => {
-                listener.set_nonblocking(false)?;
-                Ok(Socket::Tcp(listener.accept()?.0))
-            }
         }
     }
 
@@ -205,13 +174,6 @@ fn keepalive() -> TcpKeepalive {
     const IDLE: Duration = Duration::from_mins(1);
     const BETWEEN: Duration = Duration::from_secs(10);
     TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
-}
-
-/// Tells whether `path` is a socket without a listener.
-fn is_left_over(path: &PathBuf) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
 }
 
 /// A client's socket; never waits.
@@ -305,11 +267,16 @@ impl Write for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::socket_path::PATH_BYTES_MAX;
+    use std::{fs, os::unix::ffi::OsStrExt};
 
     #[test]
     fn addresses_are_unix_or_tcp() {
         assert_eq!("unix:/a/b:c".parse(), Ok(Address::Unix("/a/b:c".into())));
         assert_eq!("tcp:[::1]:10809".parse(), Ok(Address::Tcp("[::1]:10809".to_owned())));
+        let not_utf_8 = OsStr::from_bytes(b"unix:/a/\xff");
+        let path = PathBuf::from(OsStr::from_bytes(b"/a/\xff"));
+        assert_eq!(Address::read(not_utf_8), Ok(Address::Unix(path)));
         for wrong in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:99999", "/a/b"] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }

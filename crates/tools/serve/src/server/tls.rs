@@ -1,12 +1,12 @@
 //! TLS, by rustls: the server's certificate, and the clients' if they need one.
 
-use super::socket::Socket;
-use crate::ServeError;
+use super::{socket::Socket, validity};
+use crate::{ServeError, say::say};
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
     crypto::ring,
     pki_types::{
-        CertificateDer, PrivateKeyDer,
+        CertificateDer, PrivateKeyDer, UnixTime,
         pem::{self, PemObject},
     },
     server::WebPkiClientVerifier,
@@ -41,7 +41,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. Says it if the certificate is not valid now.
     ///
     /// # Errors
     /// One cannot be read, or does not hold what it should; the key is not the certificate's.
@@ -69,6 +69,11 @@ impl Tls {
             error => about(&files.key, &error),
         })?;
         let chain = certificates(&files.certificate)?;
+        if let Some(invalid) = validity::invalid(&chain, UnixTime::now()) {
+            let path = files.certificate.display();
+            let advice = "clients refuse it: replace it and send SIGHUP";
+            say(format_args!("{path}: the certificate {invalid}; {advice}"));
+        }
         let config = builder.with_single_cert(chain, key);
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
     }

@@ -1,29 +1,26 @@
-//! The status endpoint on a socket: the least of HTTP/1.1 that curl and Prometheus need.
+//! The status endpoint on a socket: one thread, and several clients at a time.
 
-use super::{Status, metrics};
+use super::{
+    PATIENCE, Status,
+    asker::{Asker, Wait},
+};
 #[cfg(test)]
 use crate::failure;
 use crate::{
     ServeError,
-    server::{Listener, Socket, View},
+    server::{Listener, Shared, View},
 };
-use std::{
-    io::{self, Read, Write},
-    os::unix::net::UnixStream,
-    path::Path,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
+use nowait_sys::{
+    Errno,
+    epoll::{self, Epoll},
+    time::{Deadline, now_ns},
 };
+use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
-/// How long a question and its answer may take together: others wait meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients at a time. For one more, the one that has been there longest goes.
+const ASKERS_MAX: usize = 64;
 /// How long to accept no client after accept failed for want of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest question.
-const QUESTION_BYTES_MAX: usize = 8192;
-/// Longest answer that is listened to: some thousands of exports.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// A thread that answers. It ends with the process.
 #[derive(Debug)]
@@ -33,154 +30,198 @@ impl Endpoint {
     /// Begins to answer on `listener` with what `status` returns.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The thread cannot be started; no descriptors are left.
     pub fn start(
         listener: Arc<Listener>,
         view: &View,
         status: impl Fn() -> Status + Send + 'static,
     ) -> Result<Endpoint, ServeError> {
-        let shared = view.shared().clone();
+        let desk = Desk::new(listener, view, status).map_err(ServeError::descriptors)?;
         let named = thread::Builder::new().name("nowait-status".to_owned());
-        let spawned = named.spawn(move || {
-            loop {
-                match listener.accept_blocking() {
-                    // Errors of the client are ignored.
-                    Ok(socket) => {
-                        let answer = || {
-                            #[cfg(test)]
-                            failure::inject(failure::At::Status, shared.exports[0].name());
-                            answer(Asker::new(socket), &status)
-                        };
-                        let _ = shared.caught("as it told the status", answer);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // Descriptors come back when clients go.
-                    Err(_) => thread::sleep(PAUSE),
-                }
-            }
-        });
+        let spawned = named.spawn(move || desk.run());
         spawned.map_err(|error| ServeError::io("start of a thread", &error))?;
         Ok(Endpoint)
     }
 }
 
-/// A socket that is read and written until a moment: a client that sends a byte now and then gains
-/// nothing.
-#[derive(Debug)]
-struct Asker {
-    socket: Socket,
-    until: Instant,
+/// The token of the listener; clients have those above, in the order in which they came.
+const LISTENER: u64 = 0;
+
+/// The clients, and what they are answered with.
+struct Desk<S> {
+    listener: Arc<Listener>,
+    shared: Arc<Shared>,
+    status: S,
+    epoll: Epoll,
+    askers: BTreeMap<u64, Asker>,
+    last: u64,
 }
 
-impl Asker {
-    fn new(socket: Socket) -> Asker {
-        Asker { socket, until: Instant::now() + PATIENCE }
+impl<S: Fn() -> Status> Desk<S> {
+    fn new(listener: Arc<Listener>, view: &View, status: S) -> Result<Desk<S>, Errno> {
+        let epoll = Epoll::new()?;
+        epoll.add(listener.raw(), epoll::IN, LISTENER)?;
+        let (shared, askers) = (view.shared().clone(), BTreeMap::new());
+        Ok(Desk { listener, shared, status, epoll, askers, last: LISTENER })
     }
 
-    /// Has the next call end in time.
-    fn limit(&self) -> io::Result<()> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        // A limit of nothing would be none.
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.socket.set_timeouts(left)
-    }
-}
-
-impl Read for Asker {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.limit()?;
-        self.socket.read(buffer)
-    }
-}
-
-impl Write for Asker {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.limit()?;
-        self.socket.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
-    }
-}
-
-fn answer(mut socket: Asker, status: &impl Fn() -> Status) -> io::Result<()> {
-    let mut question = Vec::new();
-    let mut bytes = [0; 1024];
-    while !question.windows(4).any(|end| end == b"\r\n\r\n") {
-        let count = socket.read(&mut bytes)?;
-        question.extend(&bytes[..count]);
-        if count == 0 || question.len() > QUESTION_BYTES_MAX {
-            break;
+    fn run(mut self) {
+        let mut ready = Vec::with_capacity(ASKERS_MAX);
+        loop {
+            self.round(&mut ready);
         }
     }
-    let text = String::from_utf8_lossy(&question);
-    let mut words = text.split_whitespace();
-    let (verb, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (code, kind, body) = match (verb, path.split('?').next().unwrap_or_default()) {
-        ("GET", "/metrics") => ("200 OK", "text/plain; version=0.0.4", metrics(&status())),
-        ("GET", "/status" | "/") => {
-            let json = serde_json::to_string(&status()).unwrap_or_default();
-            ("200 OK", "application/json", json)
-        }
-        ("GET", _) => ("404 Not Found", "text/plain", "see /status and /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
-    };
-    let head = format!(
-        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    socket.write_all(head.as_bytes())?;
-    socket.write_all(body.as_bytes())
-}
 
-/// Asks the server whose socket is at `path`.
-///
-/// # Errors
-/// No server answers there, or not as ours does.
-pub fn fetch(path: &Path) -> io::Result<Status> {
-    let mut server = Asker::new(Socket::Unix(UnixStream::connect(path)?));
-    server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    let mut text = String::new();
-    server.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
-    let body = text.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
-    serde_json::from_str(body).map_err(io::Error::from)
+    /// Waits, and serves all that are ready.
+    fn round(&mut self, ready: &mut Vec<epoll::Ready>) {
+        let first = self.askers.first_key_value();
+        let next = first.map_or(Deadline::NEVER, |(_, asker)| Deadline::at_ns(asker.until_ns));
+        self.epoll.wait(ready, next);
+        for event in ready.iter() {
+            match event.token {
+                LISTENER => self.accept(),
+                token => self.go_on(token),
+            }
+        }
+        let now = now_ns();
+        // In the order of their ends.
+        while self.askers.first_key_value().is_some_and(|(_, asker)| asker.until_ns <= now) {
+            self.askers.pop_first();
+        }
+    }
+
+    /// Takes one client: others are served before the next.
+    fn accept(&mut self) {
+        match self.listener.accept() {
+            Ok(socket) => {
+                if self.askers.len() >= ASKERS_MAX {
+                    self.askers.pop_first();
+                }
+                self.last += 1;
+                let asker = Asker::new(socket, now_ns() + PATIENCE.as_nanos() as u64);
+                if self.epoll.add(asker.raw(), epoll::IN, self.last).is_ok() {
+                    self.askers.insert(self.last, asker);
+                }
+            }
+            // It has gone again.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Descriptors come back when clients go.
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+
+    fn go_on(&mut self, token: u64) {
+        // One that went for a newer one.
+        let Some(asker) = self.askers.get_mut(&token) else { return };
+        let go_on = || {
+            #[cfg(test)]
+            failure::inject(failure::At::Status, self.shared.exports[0].name());
+            asker.go_on(&self.status)
+        };
+        let wait = match self.shared.caught("as it told the status", go_on) {
+            Some(Ok(wait)) => wait,
+            // Errors of the client are ignored.
+            Some(Err(_)) | None => Wait::Over,
+        };
+        let goes = match wait {
+            Wait::Question => false,
+            Wait::Room => {
+                let fd = self.askers[&token].raw();
+                self.epoll.change(fd, epoll::OUT, token).is_err()
+            }
+            Wait::Over => true,
+        };
+        if goes {
+            self.askers.remove(&token);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        server::{Address, Config, Server},
+        status::fetch,
+    };
+    use nowait::Nowait;
+    use nowait_export::{Image, ImageOptions};
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        path::PathBuf,
+    };
+    use tempfile::TempDir;
 
-    #[test]
-    fn a_question_has_one_deadline_however_often_bytes_come() {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        far.write_all(b"GET /status").unwrap();
-        let mut asker = Asker::new(Socket::Unix(near));
-        assert_eq!(asker.read(&mut [0; 4]).unwrap(), 4);
-        asker.until = Instant::now();
-        // More is there, but the time is over.
-        assert_eq!(asker.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(asker.write(b"200").unwrap_err().kind(), io::ErrorKind::TimedOut);
+    /// A server of one image, with a socket for its status.
+    struct Rig {
+        _folder: TempDir,
+        path: PathBuf,
+        listener: Arc<Listener>,
+        server: Server,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let folder = tempfile::tempdir().unwrap();
+            let (image, path) = (folder.path().join("image"), folder.path().join("status"));
+            std::fs::write(&image, [0; 4096]).unwrap();
+            let nowait = Nowait::builder().build().unwrap();
+            let options = ImageOptions { path: image, ..ImageOptions::default() };
+            let image = Image::open(&nowait, &options).unwrap();
+            let server = Server::start(&nowait, vec![Arc::new(image)], &Config::default()).unwrap();
+            let listener = Arc::new(Listener::bind(&Address::Unix(path.clone())).unwrap());
+            Rig { _folder: folder, path, listener, server }
+        }
+
+        fn desk(&self) -> Desk<impl Fn() -> Status + use<>> {
+            Desk::new(self.listener.clone(), &self.server.view(), Status::default).unwrap()
+        }
     }
 
     #[test]
-    fn questions_are_answered_in_json_or_refused() {
-        let ask = |question: &str| {
-            let (near, mut far) = UnixStream::pair().unwrap();
-            far.write_all(question.as_bytes()).unwrap();
-            answer(Asker::new(Socket::Unix(near)), &Status::default).unwrap();
-            let mut text = String::new();
-            far.read_to_string(&mut text).unwrap();
-            text
-        };
-        assert!(ask("GET /status HTTP/1.1\r\n\r\n").contains("\"exports\":[]"));
-        assert!(ask("GET /metrics?a HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-        assert!(ask("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-        assert!(ask("PUT /status HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-        assert!(ask(&"x".repeat(QUESTION_BYTES_MAX + 1024)).starts_with("HTTP/1.1 405"));
+    fn clients_that_say_nothing_keep_no_other_waiting() {
+        let rig = Rig::new();
+        let view = rig.server.view();
+        Endpoint::start(rig.listener.clone(), &view, Status::default).unwrap();
+        let silent: Vec<_> = (0..400).map(|_| UnixStream::connect(&rig.path).unwrap()).collect();
+        assert_eq!(fetch(&rig.path).unwrap(), Status::default());
+        drop(silent);
+        rig.server.stop().unwrap();
+    }
+
+    #[test]
+    fn of_too_many_clients_the_first_goes_and_the_last_is_answered() {
+        let rig = Rig::new();
+        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let mut clients = Vec::new();
+        for _ in 0..=ASKERS_MAX {
+            clients.push(UnixStream::connect(&rig.path).unwrap());
+            desk.round(&mut ready);
+        }
+        assert_eq!(clients[0].read(&mut [0; 1]).unwrap(), 0, "sent away");
+        let last = clients.last_mut().unwrap();
+        last.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
+        desk.round(&mut ready);
+        let mut text = String::new();
+        last.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+        drop(desk);
+        rig.server.stop().unwrap();
+    }
+
+    #[test]
+    fn a_client_whose_time_is_over_is_sent_away() {
+        let rig = Rig::new();
+        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let mut client = UnixStream::connect(&rig.path).unwrap();
+        desk.round(&mut ready);
+        client.write_all(b"GET /status").unwrap();
+        desk.askers.values_mut().for_each(|asker| asker.until_ns = 0);
+        desk.round(&mut ready);
+        assert!(desk.askers.is_empty());
+        rig.server.stop().unwrap();
     }
 }

@@ -3,10 +3,15 @@
 //! A device has one driver: the next VMM is taken when the one before has gone and its requests
 //! have ended.
 
-use super::{session::Session, worker::Workers};
+use super::{
+    arrival::{self, Arrival},
+    session::Session,
+    worker::Workers,
+};
 use crate::{
     ServeError,
     access::Peer,
+    os_text,
     say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
@@ -14,10 +19,12 @@ use nowait_export::{Image, Source};
 use nowait_sys::{
     epoll::{self, Epoll, Ready},
     eventfd::EventFd,
-    fdtable,
+    fdtable, poll,
     time::Deadline,
 };
 use std::{
+    ffi::OsStr,
+    fmt,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
@@ -46,18 +53,30 @@ impl FromStr for Socket {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Socket, String> {
-        let (export, path) = match text.split_once('=') {
-            Some((name, path)) if !name.contains('/') => (Some(name.to_owned()), path),
-            _ => (None, text),
-        };
-        match path.strip_prefix("unix:").unwrap_or(path) {
-            "" => Err("expected [NAME=]PATH".to_owned()),
-            path => Ok(Socket { export, path: path.into() }),
-        }
+        Socket::read(text.as_ref())
     }
 }
 
-/// Images served as vhost-user-blk devices. Stop it, or its threads go on.
+impl Socket {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    ///
+    /// # Errors
+    /// There is no path.
+    pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
+        let (export, path) = os_text::named_path(text)?;
+        let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
+        // A name alone is no path.
+        let is_name = os_text::split_once(path, b'=').is_some_and(|(name, rest)| {
+            rest.is_empty() && !name.as_encoded_bytes().contains(&b'/')
+        });
+        if path.is_empty() || (export.is_none() && is_name) {
+            return Err("expected [NAME=]PATH".to_owned());
+        }
+        Ok(Socket { export: export.map(str::to_owned), path: path.into() })
+    }
+}
+
+/// Images served as vhost-user-blk devices. Dropped, it is stopped.
 #[derive(Debug)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -79,8 +98,40 @@ struct Control {
     resized: AtomicBool,
 }
 
-/// How long a VMM may make no progress in a message.
+/// How long a VMM may take for a message that it has begun, and to make room for our answer.
 const STALL: Duration = Duration::from_secs(10);
+/// How long what is read may take to come, if it is not there against all expectation.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Why a VMM is served no more.
+enum Parting {
+    /// It has gone, or said something that is not in the protocol.
+    Protocol(Error),
+    /// It began a message and did not finish it, or takes no answer.
+    Stalled,
+}
+
+impl Parting {
+    /// Tells whether the VMM itself has ended the connection.
+    fn has_gone(&self) -> bool {
+        matches!(self, Parting::Protocol(Error::Disconnected | Error::SocketBroken(_)))
+    }
+}
+
+impl fmt::Display for Parting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Parting::Protocol(error) => error.fmt(f),
+            Parting::Stalled => write!(f, "it stood still for {} s", STALL.as_secs()),
+        }
+    }
+}
+
+impl From<Error> for Parting {
+    fn from(error: Error) -> Parting {
+        Parting::Protocol(error)
+    }
+}
 
 impl Front {
     /// Listens at `sockets`: each device has `queues` queues, and all are served by `threads`
@@ -159,19 +210,33 @@ impl Front {
     ///
     /// # Errors
     /// A thread has failed.
-    pub fn stop(self) -> Result<(), ServeError> {
-        self.shared.ends();
-        for listener in &self.listeners {
+    pub fn stop(mut self) -> Result<(), ServeError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ServeError> {
+        let listeners = core::mem::take(&mut self.listeners);
+        if !listeners.is_empty() {
+            self.shared.ends();
+        }
+        for listener in &listeners {
             listener.control.stops.store(true, Relaxed);
             listener.control.notifier.signal();
         }
         let mut outcome = Ok(());
-        for listener in self.listeners {
+        for listener in listeners {
             if listener.thread.join().is_err() {
                 outcome = Err(ServeError::new("a thread that talks with a VMM has panicked"));
             }
         }
         outcome.and(self.workers.quit())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Of a start that has failed: its sockets go.
+        let _ = self.end();
     }
 }
 
@@ -195,7 +260,7 @@ impl Acceptor {
             if self.epoll.add(listener.raw(), epoll::IN, LISTENER).is_err() {
                 return;
             }
-            self.wait();
+            self.wait(Deadline::NEVER);
             // Not watched while a VMM is served: those behind it wait.
             let _ = self.epoll.remove(listener.raw());
             let Ok(stream) = listener.accept() else { continue };
@@ -211,13 +276,12 @@ impl Acceptor {
         }
     }
 
-    fn wait(&self) -> Vec<Ready> {
-        let mut ready = Vec::with_capacity(2);
-        self.epoll.wait(&mut ready, Deadline::NEVER);
+    fn wait(&self, deadline: Deadline) {
+        let mut ready = Vec::<Ready>::with_capacity(2);
+        self.epoll.wait(&mut ready, deadline);
         if ready.iter().any(|event| event.token == CONTROL) {
             self.control.notifier.drain();
         }
-        ready
     }
 
     /// Serves a VMM until it goes, or the server stops.
@@ -227,47 +291,62 @@ impl Acceptor {
             return;
         }
         let talk = || self.talk(stream);
-        if let Some(Err(error)) = self.shared.caught("as it talked with a VMM", talk)
-            && !matches!(error, Error::Disconnected | Error::SocketBroken(_))
+        if let Some(Err(reason)) = self.shared.caught("as it talked with a VMM", talk)
+            && !reason.has_gone()
         {
-            say(format_args!("{}: a VMM was sent away: {error}", self.image.name()));
+            say(format_args!("{}: a VMM was sent away: {reason}", self.image.name()));
         }
         clients.leave();
     }
 
-    fn talk(&self, stream: UnixStream) -> Result<(), Error> {
+    fn talk(&self, stream: UnixStream) -> Result<(), Parting> {
         let broken = Error::SocketError;
-        // A message is short; a VMM that does not finish one is disconnected.
         stream.set_nonblocking(false).map_err(broken)?;
-        stream.set_read_timeout(Some(STALL)).map_err(broken)?;
-        stream.set_write_timeout(Some(STALL)).map_err(broken)?;
+        stream.set_read_timeout(Some(GLANCE)).map_err(broken)?;
+        stream.set_write_timeout(Some(GLANCE)).map_err(broken)?;
         let raw = stream.as_raw_fd();
         let (image, workers) = (self.image.clone(), self.workers.clone());
         // Dropped at the end, whichever it is: what is in flight ends first.
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
-        let watched = self.epoll.add(raw, epoll::IN, STREAM);
+        // By its changes: it is ready all the time while part of a message is there.
+        let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
         watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
+        while self.expect_message(raw, announcer.as_ref())? {
+            // The crate has no such message of its own.
+            if let Some(channel) = channel(raw) {
+                announcer = Some(channel);
+            }
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Talk, self.image.name());
+            handler.handle_request()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a message can be read and answered without waiting. `false`: the server stops.
+    fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, Parting> {
+        let mut deadline = Deadline::NEVER;
         loop {
-            let ready = self.wait();
             if self.control.stops.load(Relaxed) {
-                return Ok(());
+                return Ok(false);
             }
             if self.control.resized.swap(false, Relaxed)
-                && let Some(announcer) = &announcer
+                && let Some(announcer) = announcer
             {
                 announce(announcer);
             }
-            if ready.iter().any(|event| event.token == STREAM) {
-                // The crate has no such message of its own.
-                if let Some(channel) = channel(raw) {
-                    announcer = Some(channel);
+            match arrival::look(raw) {
+                Arrival::Nothing => deadline = Deadline::NEVER,
+                Arrival::Whole if poll::has_room(raw) => return Ok(true),
+                _ if deadline.has_passed() => return Err(Parting::Stalled),
+                _ if deadline == Deadline::NEVER => {
+                    deadline = Deadline::after_ns(STALL.as_nanos() as u64);
                 }
-                #[cfg(test)]
-                crate::failure::inject(crate::failure::At::Talk, self.image.name());
-                handler.handle_request()?;
+                _ => {}
             }
+            self.wait(deadline);
         }
     }
 }

@@ -13,6 +13,7 @@
 //! * [`inflight`]: what is in flight, in memory that outlives the process
 //! * `memory`: the guest's memory in ours
 //! * `session`: one VMM, from its first message to its last
+//! * `queue_count`: the number of queues, which a VMM may want more of
 //! * `worker`: threads that serve rings; `front`: sockets
 //!
 //! The messages are those of the crate `vhost`. The loop is not that of `vhost-user-backend`: ours
@@ -22,12 +23,14 @@
 //! requests have ended, changes it, and starts it again. So memory is never unmapped under a
 //! request; besides, each transfer into it keeps it mapped.
 
+mod arrival;
 pub mod chain;
 mod counter;
 pub mod device;
 mod front;
 pub mod inflight;
 mod memory;
+mod queue_count;
 pub mod ring;
 mod session;
 mod worker;

@@ -6,6 +6,7 @@ use super::{
     Counter, Setup, device,
     inflight::Area,
     memory::{self, Memory},
+    queue_count::QueueCount,
     worker::{RingHandle, StoppedRing, Workers},
 };
 use nowait::Errno;
@@ -34,6 +35,7 @@ pub(super) struct Session {
     memory: Memory,
     inflight: Option<Area>,
     queues: Vec<QueueState>,
+    count: QueueCount,
 }
 
 /// What is known of a queue.
@@ -69,14 +71,14 @@ impl Session {
             memory: Memory::default(),
             inflight: None,
             queues: (0..queues).map(|_| QueueState::default()).collect(),
+            count: QueueCount::new(queues.into()),
         }
     }
 
     /// Changes a queue while it stands still.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
-        if index >= self.queues.len() {
-            return Err(Error::InvalidParam);
-        }
+        self.count.is_enough();
+        self.count.check(index)?;
         self.pause(index)?;
         change(&mut self.queues[index]);
         self.resume(index)
@@ -84,6 +86,7 @@ impl Session {
 
     /// Changes what all queues depend on while they stand still.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
         let changed = change(self)?;
         (0..self.queues.len()).try_for_each(|index| self.resume(index))?;
@@ -150,6 +153,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.end();
+        self.count.tell(self.image.name());
         self.image.stats().disconnect();
     }
 }
@@ -160,6 +164,7 @@ fn counter(file: Option<fs::File>) -> Result<Option<Counter>> {
 
 impl VhostUserBackendReqHandlerMut for Session {
     fn set_owner(&mut self) -> Result<()> {
+        self.count.is_enough();
         Ok(())
     }
 
@@ -228,9 +233,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let place = index as usize;
-        if place >= self.queues.len() {
-            return Err(Error::InvalidParam);
-        }
+        self.count.check(place)?;
         // It stands still until it is given a kick again.
         self.pause(place)?;
         let queue = &mut self.queues[place];
@@ -268,7 +271,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.queues.len() as u64)
+        Ok(self.count.asked())
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -276,6 +279,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, offset: u32, len: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.count.is_enough();
         let (properties, size) = (self.image.properties(), self.image.size());
         let queues = self.queues.len() as u16;
         let config = device::config(properties, size, queues, offset as usize, len as usize);
@@ -324,6 +328,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
+        self.count.is_enough();
         Ok(memory::PARTS_MAX as u64)
     }
 

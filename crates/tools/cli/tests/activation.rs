@@ -1,0 +1,28 @@
+//! `nowait serve` refuses what a socket unit should not hand over, before it serves.
+
+mod support;
+
+use std::process::Command;
+use support::outcome;
+
+/// Runs `nowait serve` as systemd would, by a shell that opens descriptor 3 as `given` says.
+fn serve(given: &str) -> (i32, String, String) {
+    let script = format!(
+        "LISTEN_FDS=1 LISTEN_PID=$$ exec '{}' serve /image {given}",
+        env!("CARGO_BIN_EXE_nowait")
+    );
+    outcome(Command::new("sh").args(["-c", &script]))
+}
+
+#[test]
+fn a_descriptor_that_is_not_there_or_not_a_socket_is_named() {
+    for (given, why) in [
+        ("3<&-", "is not open: start the server by its socket unit"),
+        ("3</dev/null", "is not a socket: write ListenStream= in the socket unit"),
+        ("3</", "is not a socket: write ListenStream= in the socket unit"),
+    ] {
+        let (code, out, err) = serve(given);
+        assert_eq!((code, out.as_str()), (1, ""), "{given}: {err}");
+        assert_eq!(err, format!("nowait: file descriptor 3 of LISTEN_FDS=1 {why}\n"), "{given}");
+    }
+}

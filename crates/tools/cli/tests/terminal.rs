@@ -1,0 +1,48 @@
+//! Names that would control a terminal are printed as text.
+
+mod support;
+
+use std::process::Command;
+use support::{nowait, outcome};
+
+const RED: &str = "\x1b[31mred\r\nnowait: all is well";
+
+/// Demands one line, of characters that a terminal only shows.
+fn is_shown(text: &str) -> bool {
+    text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
+}
+
+fn serve(image: &str) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command: Command = nowait(&["serve", image, "--nbd"]);
+    command.arg(format!("unix:{}", folder.path().join("nbd").display()));
+    outcome(&mut command)
+}
+
+#[test]
+fn the_name_of_an_image_is_escaped_in_an_error() {
+    let (code, _, err) = serve(&format!("/nope/{RED}"));
+    assert_eq!(code, 1);
+    assert!(is_shown(&err), "{err:?}");
+    assert!(err.contains("\\u{1b}[31mred\\r\\nnowait: all is well"), "{err:?}");
+}
+
+#[test]
+fn an_argument_is_escaped_in_a_refusal() {
+    let (code, _, err) = outcome(&mut nowait(&["disable", &format!("{RED}.service")]));
+    assert_eq!(code, 2);
+    assert!(is_shown(&err), "{err:?}");
+}
+
+#[test]
+fn a_report_has_no_control_characters_but_ends_of_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("\x1b[31mred");
+    let units = root.join("etc/systemd/system/a.service.d");
+    std::fs::create_dir_all(&units).unwrap();
+    std::fs::write(units.join("zz-nowait.conf"), "# Written by `nowait enable`\n").unwrap();
+    let mut command = nowait(&["disable", "a", "--root"]);
+    let (code, out, err) = outcome(command.arg(&root));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(is_shown(&out) && out.contains("\\u{1b}[31mred"), "{out:?}");
+}

@@ -1,0 +1,246 @@
+//! The place of a mounted file: what is there before, what is made for it, and what a server that
+//! was killed has left.
+//!
+//! A file that was made for a mount is removed after it, also by the next server if the one that
+//! made it was killed: the source of the mount names the file. It is a file that others have put
+//! there if it is another one by then, or has contents, and stays.
+
+use crate::{
+    ServeError,
+    identity::{Identity, OwnName},
+    say::say,
+};
+use nowait::Errno;
+use nowait_sys::fuse;
+use std::{
+    ffi::{CString, OsString},
+    fs, io,
+    os::unix::{ffi::OsStrExt, ffi::OsStringExt, fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Where a file is to be mounted. What was made for it goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct MountPoint {
+    path: PathBuf,
+    /// The file below, if it was made here, or by a server that was killed.
+    made: Option<OwnName>,
+}
+
+/// The source of ours in the table of mounts, with the file behind a colon if that was made; where
+/// the helper has mounted, their kind too, behind `fuse.`.
+pub(super) const NAME: &str = "nowait";
+const HELPER: &str = "fusermount3";
+
+impl MountPoint {
+    /// Takes down what a killed server has left mounted on `path`, and tells so on the standard
+    /// error. Before the image is opened, which may be the file below.
+    ///
+    /// # Errors
+    /// Something else is mounted there; there is no such folder.
+    pub(crate) fn clear(path: &Path) -> Result<MountPoint, ServeError> {
+        let path = absolute(path)?;
+        let mut made = None;
+        while let Some((kind, source)) = mounted_on(&path).pop() {
+            made = made_for(&source).or(made);
+            take_down(&path, &kind, &source)?;
+        }
+        let made = made.and_then(|identity| OwnName::left_at(&path, identity));
+        Ok(MountPoint { path, made })
+    }
+
+    /// Makes the file, unless there is one.
+    ///
+    /// # Errors
+    /// It is no regular file, or cannot be made; something was mounted there meanwhile.
+    pub(super) fn make(&mut self) -> Result<(), ServeError> {
+        if let Some((kind, _)) = mounted_on(&self.path).pop() {
+            return Err(is_mounted(&self.path, &kind));
+        }
+        self.made = prepare(&self.path)?.or(self.made.take());
+        Ok(())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns what is to stand in the table of mounts.
+    pub(super) fn source(&self) -> String {
+        match &self.made {
+            None => NAME.to_owned(),
+            Some(made) => format!("{NAME}:{}", made.identity()),
+        }
+    }
+
+    /// Removes the file, if it was made.
+    pub(super) fn remove(&mut self) {
+        if let Some(made) = self.made.take() {
+            made.remove();
+        }
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Returns the file that was made for a mount of ours with this source.
+fn made_for(source: &str) -> Option<Identity> {
+    source.strip_prefix(NAME)?.strip_prefix(':')?.parse().ok()
+}
+
+/// Returns the path without links, also where the file itself cannot be looked at.
+fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
+    let failed = |error: io::Error| ServeError::io(path.display(), &error);
+    if let Ok(path) = fs::canonicalize(path) {
+        return Ok(path);
+    }
+    let name = path.file_name().ok_or_else(|| ServeError::new("--fuse needs a file"))?;
+    let folder = match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => fs::canonicalize(folder),
+        None => fs::canonicalize("."),
+    };
+    folder.map(|folder| folder.join(name)).map_err(failed)
+}
+
+fn is_mounted(path: &Path, kind: &str) -> ServeError {
+    let shown = path.display();
+    ServeError::new(format!(
+        "{shown}: something is mounted there ({kind}); take it down with: umount {shown}"
+    ))
+}
+
+/// Takes down a mount, if it is of a server that is no more.
+fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
+    let error = fs::metadata(path).err().and_then(|error| error.raw_os_error()).map(Errno::new);
+    let is_ours = source == NAME || made_for(source).is_some();
+    if !(kind.starts_with("fuse") && is_ours && error == Some(Errno::NOTCONN)) {
+        return Err(is_mounted(path, kind));
+    }
+    let shown = path.display();
+    unmount(path, true)
+        .map_err(|error| ServeError::io(format!("{shown} cannot be cleared"), &error))?;
+    say(format_args!("{shown} was left mounted by a server that was killed: taken down"));
+    Ok(())
+}
+
+/// Returns the kinds and sources of the file systems mounted on `path`, the uppermost last.
+/// Source: proc_pid_mountinfo(5).
+fn mounted_on(path: &Path) -> Vec<(String, String)> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| kind_and_source(line, path)).collect()
+}
+
+fn kind_and_source(line: &[u8], path: &Path) -> Option<(String, String)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let point = unescaped(fields.nth(4)?);
+    if point != path.as_os_str() {
+        return None;
+    }
+    let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    Some((text(behind.next()?), text(behind.next()?)))
+}
+
+/// Turns `\040` into a space, and so on.
+fn unescaped(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..3).filter(|_| *first == b'\\');
+        let number = digits
+            .and_then(|digits| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(number.unwrap_or(*first));
+        rest = if number.is_some() { &tail[3..] } else { tail };
+    }
+    OsString::from_vec(bytes)
+}
+
+/// Makes the file to mount on, unless there is one; returns what it has made.
+fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
+    let failed = |error: io::Error| ServeError::io(path.display(), &error);
+    match fs::metadata(path) {
+        Ok(about) if about.is_file() => Ok(None),
+        Ok(_) => Err(ServeError::new(format!(
+            "{}: --fuse needs a regular file, or a name that is free",
+            path.display()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            made.and_then(|_| OwnName::new(path)).map(Some).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Takes down the uppermost mount on `path`, by the helper where this user may not.
+pub(super) fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
+    let point = CString::new(path.as_os_str().as_bytes())?;
+    match fuse::unmount(&point, lazily) {
+        Err(Errno::PERM) => {
+            let mut helper = Command::new(HELPER);
+            helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
+            let output = helper.stdin(Stdio::null()).output()?;
+            match output.status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim())),
+            }
+        }
+        outcome => outcome.map_err(|errno| io::Error::from_raw_os_error(errno.raw())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_mounts_tells_what_is_on_a_path() {
+        let line = br"36 35 0:9 / /mnt/with\040space rw master:1 shared:2 - fuse.nowait nowait rw";
+        let mounted = |path: &str| kind_and_source(line, Path::new(path));
+        let expected = ("fuse.nowait".to_owned(), NAME.to_owned());
+        assert_eq!(mounted("/mnt/with space"), Some(expected));
+        assert_eq!(mounted("/mnt/with"), None);
+        assert_eq!(kind_and_source(b"", Path::new("/")), None);
+        assert_eq!(unescaped(br"a\\b\134c\0"), OsString::from(r"a\\b\c\0"));
+        assert_eq!(mounted_on(Path::new("/proc"))[0].0, "proc");
+    }
+
+    #[test]
+    fn only_regular_files_and_free_names_are_mounted_on() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(prepare(folder.path()).is_err());
+        let free = folder.path().join("free");
+        assert!(prepare(&free).unwrap().is_some() && free.is_file());
+        assert!(prepare(&free).unwrap().is_none());
+        assert_eq!(absolute(&folder.path().join("new")).unwrap().file_name().unwrap(), "new");
+        assert!(absolute(Path::new("/nonexistent/folder/file")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_made_is_known_by_the_source_of_its_mount_and_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shown");
+        let mut point = MountPoint::clear(&path).unwrap();
+        assert_eq!((point.source(), made_for(NAME)), (NAME.to_owned(), None));
+        point.make().unwrap();
+        let identity = made_for(&point.source()).unwrap();
+        // The server is killed.
+        core::mem::forget(point);
+        let left = |identity| OwnName::left_at(&path, identity);
+        assert_eq!(left(identity).unwrap().identity(), identity);
+        assert!(left(Identity::of(folder.path()).unwrap()).is_none(), "another file");
+        fs::write(&path, "contents").unwrap();
+        assert!(left(identity).is_none(), "it is in use");
+        fs::write(&path, "").unwrap();
+        drop(MountPoint { made: left(identity), path: path.clone() });
+        assert!(!path.exists());
+        assert_eq!(made_for("nowait:7"), None);
+        assert_eq!(made_for("nowaits:7:8"), None);
+    }
+}

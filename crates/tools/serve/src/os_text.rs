@@ -1,0 +1,64 @@
+//! Text of the command line that need not be UTF-8: names of files are bytes.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+/// Splits `text` at the first `separator`.
+pub(crate) fn split_once(text: &OsStr, separator: u8) -> Option<(&OsStr, &OsStr)> {
+    let place = text.as_bytes().iter().position(|byte| *byte == separator)?;
+    Some(around(text, place))
+}
+
+/// Splits `text` at the last `separator`.
+pub(crate) fn rsplit_once(text: &OsStr, separator: u8) -> Option<(&OsStr, &OsStr)> {
+    let place = text.as_bytes().iter().rposition(|byte| *byte == separator)?;
+    Some(around(text, place))
+}
+
+fn around(text: &OsStr, place: usize) -> (&OsStr, &OsStr) {
+    let (before, rest) = text.as_bytes().split_at(place);
+    (OsStr::from_bytes(before), OsStr::from_bytes(&rest[1..]))
+}
+
+/// Returns the rest of `text` behind `prefix`.
+pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsStr> {
+    text.as_bytes().strip_prefix(prefix.as_bytes()).map(OsStr::from_bytes)
+}
+
+/// Splits `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
+///
+/// # Errors
+/// The name is not UTF-8, as the protocols have names.
+pub(crate) fn named_path(text: &OsStr) -> Result<(Option<&str>, &OsStr), String> {
+    match split_once(text, b'=') {
+        Some((name, path)) if !name.as_bytes().contains(&b'/') && !path.is_empty() => {
+            let name = name.to_str().ok_or("a NAME before = is UTF-8; a path begins with ./")?;
+            Ok((Some(name), path))
+        }
+        _ => Ok((None, text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn os(bytes: &[u8]) -> &OsStr {
+        OsStr::from_bytes(bytes)
+    }
+
+    #[test]
+    fn text_is_split_at_bytes() {
+        let text = os(b"a=\xff=c");
+        assert_eq!(split_once(text, b'='), Some((os(b"a"), os(b"\xff=c"))));
+        assert_eq!(rsplit_once(text, b'='), Some((os(b"a=\xff"), os(b"c"))));
+        assert_eq!((split_once(text, b','), rsplit_once(text, b',')), (None, None));
+        assert_eq!(strip_prefix(text, "a="), Some(os(b"\xff=c")));
+    }
+
+    #[test]
+    fn a_name_is_utf_8_and_a_path_need_not_be() {
+        assert_eq!(named_path(os(b"vm=\xff")), Ok((Some("vm"), os(b"\xff"))));
+        assert_eq!(named_path(os(b"/\xff=a")), Ok((None, os(b"/\xff=a"))));
+        assert!(named_path(os(b"\xff=a")).is_err());
+    }
+}

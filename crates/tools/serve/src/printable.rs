@@ -1,0 +1,54 @@
+//! Text for a terminal, which names of files and images must not control.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// Escapes control characters other than the ends of lines and tabs, and those that change the
+/// direction of the text.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_hidden(c) && c != '\n' && c != '\t')
+}
+
+/// Escapes the same, and the ends of lines: what is returned is one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escape(text, is_hidden)
+}
+
+fn is_hidden(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
+        || matches!(c, '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        // Writing to a string cannot fail.
+        let _ = if is_escaped(c) {
+            write!(escaped, "{}", c.escape_default())
+        } else {
+            escaped.write_char(c)
+        };
+    }
+    escaped.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        assert_eq!(printable("\x1b[31mred\x07\u{9b}2J"), "\\u{1b}[31mred\\u{7}\\u{9b}2J");
+        assert_eq!(printable("a\u{202e}gnp.exe"), "a\\u{202e}gnp.exe");
+        assert_eq!(line("a\rb\nc\td"), "a\\rb\\nc\\td");
+    }
+
+    #[test]
+    fn other_text_stays_as_it_is() {
+        let text = "ä 漢 'q' \\ %s\n\tb\n";
+        assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
+    }
+}

@@ -1,0 +1,85 @@
+//! Asks another server for its status, as `nowait top` does.
+
+use super::{PATIENCE, Status};
+use crate::server::Socket;
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Instant,
+};
+
+/// Longest answer that is read: some thousands of exports.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// A socket that is read and written until a moment: a server that sends a byte now and then gains
+/// nothing.
+#[derive(Debug)]
+struct Timed {
+    socket: Socket,
+    until: Instant,
+}
+
+impl Timed {
+    fn new(socket: Socket) -> Timed {
+        Timed { socket, until: Instant::now() + PATIENCE }
+    }
+
+    /// Has the next call end in time.
+    fn limit(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A limit of nothing would be none.
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_timeouts(left)
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.read(buffer)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// Asks the server whose socket is at `path`.
+///
+/// # Errors
+/// No server answers there, or not as ours does.
+pub fn fetch(path: &Path) -> io::Result<Status> {
+    let mut server = Timed::new(Socket::Unix(UnixStream::connect(path)?));
+    server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut text = String::new();
+    server.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+    serde_json::from_str(body).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_one_deadline_however_often_bytes_come() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(b"HTTP/1.1 200").unwrap();
+        let mut timed = Timed::new(Socket::Unix(near));
+        assert_eq!(timed.read(&mut [0; 4]).unwrap(), 4);
+        timed.until = Instant::now();
+        // More is there, but the time is over.
+        assert_eq!(timed.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(timed.write(b"GET").unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,76 @@
+//! How far the next message of a VMM has arrived: one that is there as a whole is read without
+//! waiting, and so nothing waits for a VMM that stops in the middle.
+//!
+//! Source: vhost-user protocol (QEMU, docs/interop/vhost-user.rst), "Message Specification".
+
+use nowait_sys::{poll, socket};
+
+/// How much of the next message is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    Nothing,
+    /// Some of it.
+    Begun,
+    /// All of it, or all that comes: the VMM has gone.
+    Whole,
+}
+
+/// Request, flags, and the size of the rest, each of four bytes.
+const HEAD_BYTES: usize = 12;
+/// Longer ones are refused, by their head.
+const REST_BYTES_MAX: usize = 4096;
+
+/// Looks at what has arrived at the socket `raw`, and leaves it there.
+pub(super) fn look(raw: i32) -> Arrival {
+    // First: nothing comes after it.
+    let has_gone = poll::has_hung_up(raw);
+    let Ok(unread) = socket::unread_bytes(raw) else { return Arrival::Whole };
+    let mut head = [0; HEAD_BYTES];
+    let seen = if unread < HEAD_BYTES { 0 } else { socket::peek(raw, &mut head).unwrap_or(0) };
+    let [.., a, b, c, d] = head;
+    let rest = match u32::from_ne_bytes([a, b, c, d]) as usize {
+        // A head in two parts, the first with files: the rest is known when it is read.
+        _ if seen < HEAD_BYTES => 0,
+        rest if rest > REST_BYTES_MAX => 0,
+        rest => rest,
+    };
+    match unread {
+        _ if has_gone => Arrival::Whole,
+        0 => Arrival::Nothing,
+        unread if unread < HEAD_BYTES + rest => Arrival::Begun,
+        _ => Arrival::Whole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        os::{fd::AsRawFd, unix::net::UnixStream},
+    };
+
+    #[test]
+    fn a_message_is_whole_with_its_last_byte_or_the_end() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let message: Vec<u8> = [7u32, 1, 16, 1, 2, 3, 4].map(u32::to_ne_bytes).concat();
+        for (count, byte) in message.iter().enumerate() {
+            let expected = if count == 0 { Arrival::Nothing } else { Arrival::Begun };
+            assert_eq!(look(far.as_raw_fd()), expected, "{count} bytes");
+            near.write_all(&[*byte]).unwrap();
+        }
+        assert_eq!(look(far.as_raw_fd()), Arrival::Whole);
+        near.write_all(&message[..3]).unwrap();
+        (&far).read_exact(&mut [0; 28]).unwrap();
+        assert_eq!(look(far.as_raw_fd()), Arrival::Begun);
+        drop(near);
+        assert_eq!(look(far.as_raw_fd()), Arrival::Whole);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_not_waited_for() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        near.write_all(&[7u32, 1, 5000].map(u32::to_ne_bytes).concat()).unwrap();
+        assert_eq!(look(far.as_raw_fd()), Arrival::Whole);
+    }
+}

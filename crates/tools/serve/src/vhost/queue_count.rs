@@ -1,0 +1,97 @@
+//! The number of queues of a device, which a VMM may want more of: a server that is started again
+//! with fewer must say so, because the VMM only goes away.
+
+use crate::say::say;
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+use vhost::vhost_user::Error;
+
+/// Whether it was said: a VMM that is sent away comes again every second.
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// What one VMM was told of the number.
+#[derive(Debug)]
+pub(super) struct QueueCount {
+    count: usize,
+    /// It has asked for the number, and nothing since.
+    is_last: bool,
+}
+
+impl QueueCount {
+    pub(super) fn new(count: usize) -> QueueCount {
+        QueueCount { count, is_last: false }
+    }
+
+    /// Returns the number for a VMM that asks for it.
+    pub(super) fn asked(&mut self) -> u64 {
+        self.is_last = true;
+        self.count as u64
+    }
+
+    /// Notes that the VMM goes on: the number is enough for it.
+    pub(super) fn is_enough(&mut self) {
+        self.is_last = false;
+    }
+
+    /// Checks a queue that the VMM uses.
+    ///
+    /// # Errors
+    /// The device has fewer.
+    pub(super) fn check(&self, index: usize) -> Result<(), Error> {
+        if index < self.count {
+            return Ok(());
+        }
+        let line = format!(
+            "it uses queue {index}, counted from 0, and the device has {} queues: start the \
+             server with --queues {} or more",
+            self.count,
+            index + 1
+        );
+        Err(Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, line)))
+    }
+
+    /// Says why a VMM may have gone, once in the life of the server.
+    pub(super) fn tell(&self, image: &str) {
+        if let Some(line) = self.farewell(image)
+            && !SAID.swap(true, Relaxed)
+        {
+            say(line);
+        }
+    }
+
+    fn farewell(&self, image: &str) -> Option<String> {
+        let count = self.count;
+        self.is_last.then(|| {
+            format!(
+                "{image}: a VMM has gone as it was told that the device has {count} queues: if it \
+                 wants more, or had more of the server before, start the server with --queues"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vmm_that_goes_when_it_knows_the_number_is_told_of() {
+        let mut count = QueueCount::new(2);
+        assert_eq!(count.farewell("vm"), None);
+        assert_eq!(count.asked(), 2);
+        let line = count.farewell("vm").unwrap();
+        assert!(line.starts_with("vm: ") && line.contains("has 2 queues"), "{line}");
+        count.is_enough();
+        assert_eq!(count.farewell("vm"), None);
+    }
+
+    #[test]
+    fn a_queue_that_the_device_has_not_is_named() {
+        let count = QueueCount::new(2);
+        count.check(1).unwrap();
+        let error = count.check(3).unwrap_err().to_string();
+        assert!(error.contains("queue 3") && error.contains("--queues 4"), "{error}");
+    }
+}
