@@ -59,7 +59,7 @@ impl Source {
             Source::File(file) => file.sync_all().map_err(|error| error.to_string()),
             Source::Remote(remote) => {
                 let failed = |errno| format!("{}: flush: {errno}", remote.shown());
-                remote.sync().map_err(failed)
+                remote.sync_at_end().map_err(failed)
             }
             Source::Object(object) => object.close(),
         }

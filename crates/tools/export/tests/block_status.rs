@@ -328,7 +328,8 @@ fn a_question_is_asked_again_by_the_next_connection() {
         }
     });
     let long = Duration::from_secs(50);
-    let mut rig = Rig::patient(&socket, Patience { outage: long, silence: long / 2, say: None });
+    let mut rig =
+        Rig::patient(&socket, Patience { outage: long, silence: long / 2, ..Patience::default() });
     assert_eq!(rig.write(8192, &[5; 4096], false), Ok(()));
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 0, Tag { slot: 0, ..TAG });
@@ -364,7 +365,8 @@ fn a_server_that_does_not_tell_any_more_is_another_one() {
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     });
     let long = Duration::from_secs(50);
-    let mut rig = Rig::patient(&socket, Patience { outage: long, silence: long / 2, say: None });
+    let mut rig =
+        Rig::patient(&socket, Patience { outage: long, silence: long / 2, ..Patience::default() });
     assert_eq!(rig.read(0..4096), Err(Errno::IO));
     drop(rig);
     thread.join().unwrap();

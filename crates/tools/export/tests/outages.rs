@@ -30,8 +30,12 @@ use support::{
 };
 
 /// For servers that come back: longer than any test takes.
-const LONG: Patience =
-    Patience { outage: Duration::from_secs(50), silence: Duration::from_secs(25), say: None };
+const LONG: Patience = Patience {
+    outage: Duration::from_secs(50),
+    silence: Duration::from_secs(25),
+    end: Duration::from_mins(1),
+    say: None,
+};
 const FLUSH: u16 = 1 << 2;
 const FUA: u16 = 1 << 3;
 const TRIM: u16 = 1 << 5;
@@ -442,6 +446,7 @@ fn all_fails_when_a_server_stays_away_for_too_long() {
         outage: Duration::from_millis(200),
         silence: Duration::from_millis(50),
         say: Some(note),
+        ..Patience::default()
     };
     let mut rig = Rig::patient(&server.socket(), patience);
     assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));

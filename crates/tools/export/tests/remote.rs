@@ -3,6 +3,7 @@
 
 mod support;
 
+use core::time::Duration;
 use nowait::{Errno, Nowait};
 use nowait_export::{Cache, Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
 use nowait_sys::epoll::Epoll;
@@ -268,6 +269,19 @@ fn all_in_flight_ends_once_when_the_image_goes() {
     let Rig { mut disk, epoll, image } = rig;
     drop(image);
     all_end(&mut disk, &epoll, count);
+    thread.join().unwrap();
+}
+
+/// The server is there and answers nothing: with no limit for outages it is waited for, but not at
+/// the end.
+#[test]
+fn a_flush_at_the_end_of_a_server_that_stands_still_ends_too() {
+    let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
+    let patience = Patience { end: Duration::from_millis(50), ..Patience::default() };
+    let (_nowait, image) = open(&socket, patience).unwrap();
+    let failed = image.file().sync_all().unwrap_err();
+    assert!(failed.contains("timed out"), "{failed}");
+    drop(image);
     thread.join().unwrap();
 }
 

@@ -45,14 +45,24 @@ pub use cache::{Cache, CacheCounts};
 type Done = Result<(), Errno>;
 
 /// What becomes of an image when its server cannot be reached.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// How long everything waits, from the last answer on, until it fails. Zero: not at all.
     pub outage: Duration,
     /// How long a server may answer nothing while it has requests until it is connected anew.
     pub silence: Duration,
+    /// How long the flush at the end may take besides, also where a server stands still that is
+    /// waited for without limit.
+    pub end: Duration,
     /// Takes what is to be said of it, each in a line.
     pub say: Option<fn(&str)>,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        let none = Duration::ZERO;
+        Patience { outage: none, silence: none, end: Duration::from_mins(1), say: None }
+    }
 }
 
 /// What became of a connection.
@@ -88,6 +98,8 @@ pub struct Remote {
     reconnects: Arc<AtomicU64>,
     repeated: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
+    /// How long the flush at the end may take.
+    end: Duration,
 }
 
 impl Remote {
@@ -123,7 +135,18 @@ impl Remote {
         let named = thread::Builder::new().name("nowait-nbd-in".to_owned());
         let thread = Some(named.spawn(move || link.run(stream))?);
         let (nowait, address) = (nowait.clone(), address.clone());
-        Ok(Remote { nowait, address, shown, export, line, cached, reconnects, repeated, thread })
+        Ok(Remote {
+            end: patience.outage + patience.end,
+            nowait,
+            address,
+            shown,
+            export,
+            line,
+            cached,
+            reconnects,
+            repeated,
+            thread,
+        })
     }
 
     /// Returns what became of the connection.
@@ -228,6 +251,16 @@ impl Remote {
             // Such an image is only read.
             end.tell(Ok(()), Memory::Nothing);
         }
+    }
+
+    /// As [`Remote::flush`], at the end: for no longer than that may take. Blocks.
+    pub(crate) fn sync_at_end(&self) -> Done {
+        if !self.flushes() {
+            return Ok(());
+        }
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, End::Call(sender));
+        answer.recv_timeout(self.end).map_or(Err(Errno::TIMEDOUT), |(done, _)| done)
     }
 
     /// As [`Remote::flush`]. Blocks.

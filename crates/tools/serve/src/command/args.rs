@@ -246,7 +246,7 @@ impl ServeArgs {
     /// A server has half of the time to answer, and a new connection to it the other half.
     fn patience(&self) -> Patience {
         let outage = Duration::from_secs(self.reconnect);
-        Patience { outage, silence: outage / 2, say: Some(|text| say(text)) }
+        Patience { outage, silence: outage / 2, say: Some(|text| say(text)), ..Patience::default() }
     }
 
     fn object(&self, own_key: Option<&PathBuf>) -> ObjectOptions {
