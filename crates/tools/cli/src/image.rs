@@ -201,6 +201,7 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
 #[derive(Serialize)]
 struct Checked {
     url: String,
+    size_bytes: u64,
     objects: u64,
     stored_bytes: u64,
     live_bytes: u64,
@@ -249,6 +250,7 @@ fn said(url: &StoreUrl, report: &Report, lacks_key: bool) -> Checked {
     };
     Checked {
         url: url.to_string(),
+        size_bytes: report.head.geometry.size_bytes,
         objects: report.objects,
         stored_bytes: report.stored_bytes,
         live_bytes: report.live_bytes,
@@ -269,6 +271,12 @@ fn told(checked: &Checked) -> String {
         for [start, end] in &found.ranges {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
+    }
+    // Of data, only the bytes that are stored there are lost.
+    let is_of_log =
+        |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
+    if checked.findings.iter().any(is_of_log) {
+        text.push_str("its log is not whole, so it is not opened: nowait image repair says more\n");
     }
     if checked.findings.is_empty() {
         text.push_str(match checked.lacks_key {

@@ -38,6 +38,10 @@ pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 const LOST: &str = "a part of its log is lost, or an older head was put back: \
                     see nowait image check, and nowait image repair";
 
+const SEGMENT_IS_DAMAGED: &str = "a segment of its log is damaged: \
+                                  see nowait image check, and nowait image repair";
+const PART_IS_DAMAGED: &str = "a part of its map is damaged: see nowait image check";
+
 /// How a writer comes by an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -211,7 +215,7 @@ impl Recovery {
                 Err(Over::Failed("there is no image"))
             }
             (_, Answer::Missing) => {
-                judge("a part of the map is missing", out);
+                judge("a part of its map is missing: see nowait image check", out);
                 Ok(None)
             }
             _ => {
@@ -251,13 +255,13 @@ impl Recovery {
                 out.errands.reread(errand, out.now_ns);
                 return Ok(None);
             }
-            const WHY: &str = "an object is damaged";
-            if matches!(errand.purpose, Purpose::ReadPart(_) | Purpose::ReadSegment(_)) {
-                // Or a later writer has put it, into an image that has grown since.
-                judge(WHY, out);
-                return Ok(None);
+            // Or a later writer has put it, into an image that has grown since.
+            match errand.purpose {
+                Purpose::ReadPart(_) => judge(PART_IS_DAMAGED, out),
+                Purpose::ReadSegment(_) => judge(SEGMENT_IS_DAMAGED, out),
+                _ => return Err(Over::Failed("its head is damaged")),
             }
-            return Err(Over::Failed(WHY));
+            return Ok(None);
         }
         if matches!(errand.purpose, Purpose::ReadPart(_)) {
             self.read_parts(out);
