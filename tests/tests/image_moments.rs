@@ -150,7 +150,8 @@ fn a_clone_is_a_disk_of_its_own_and_keeps_what_it_is_of() {
         assert!(refused.stderr.contains("a/clone is a clone of @golden"), "{refused}");
     }
     for gone in [&clone, &golden, &url] {
-        done(&endpoint, &["rm", gone, "--yes"]);
+        // The server of the last one was killed.
+        done(&endpoint, &["rm", gone, "--yes", "--now"]);
     }
 }
 
