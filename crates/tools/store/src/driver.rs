@@ -10,7 +10,7 @@
 use crate::client::Client;
 use crate::probe::{Verdict, probe};
 use crate::status::{Figures, Shared, Status};
-use crate::trouble::Trouble;
+use crate::trouble::{Kind, Trouble};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use nowait_log::head::HEAD_BYTES_MAX;
@@ -48,7 +48,7 @@ pub(crate) enum Command {
 }
 
 pub(crate) type Commands = UnboundedReceiver<Command>;
-type Running = Pin<Box<dyn Future<Output = (Ticket, Answer)>>>;
+type Running = Pin<Box<dyn Future<Output = (Ticket, Kind, Answer)>>>;
 
 /// What an image is opened with.
 pub(crate) struct Plan {
@@ -147,7 +147,7 @@ struct Driver {
 /// What has happened.
 enum News {
     Command(Option<Command>),
-    Answer(Ticket, Answer),
+    Answer(Ticket, Kind, Answer),
     Time,
 }
 
@@ -199,9 +199,9 @@ impl Driver {
                     }
                 }
                 News::Command(Some(Command::End) | None) => return,
-                News::Answer(ticket, answer) => {
+                News::Answer(ticket, kind, answer) => {
                     self.failures += u64::from(answer == Answer::Failed);
-                    self.trouble.note(&answer, self.now_ns(), &self.client);
+                    self.trouble.note(kind, &answer, self.now_ns(), &self.client);
                     self.image.answer(ticket, answer, self.now_ns());
                 }
                 News::Time => {}
@@ -226,7 +226,9 @@ impl Driver {
             }
         };
         tokio::select! {
-            Some((ticket, answer)) = self.running.next() => News::Answer(ticket, answer),
+            Some((ticket, kind, answer)) = self.running.next() => {
+                News::Answer(ticket, kind, answer)
+            }
             command = commands.recv() => News::Command(command),
             () = time => News::Time,
         }
@@ -260,8 +262,8 @@ impl Driver {
         while self.running.len() < OPERATIONS_MAX
             && let Some((ticket, operation)) = self.waiting.pop_front()
         {
-            let client = self.client.clone();
-            let run = async move { (ticket, client.run(operation).await) };
+            let (client, kind) = (self.client.clone(), Kind::of(&operation));
+            let run = async move { (ticket, kind, client.run(operation).await) };
             self.running.push(Box::pin(run));
         }
     }

@@ -6,8 +6,8 @@ use crate::image::{StoredImage, writer};
 use crate::place::{Place, StoreOptions};
 use crate::status::Status;
 use crate::url::StoreUrl;
-use nowait_log::{Geometry, Origin, Settings};
-use std::sync::Arc;
+use nowait_log::{Geometry, Origin, Request, Settings};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const SIZE: u64 = 1 << 20;
@@ -30,10 +30,25 @@ fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK as usize]
 }
 
+/// What people were told of stores that do wrong.
+static TOLD: (Mutex<Vec<String>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
+
+fn tell(text: &str) {
+    TOLD.0.lock().unwrap().push(text.to_owned());
+    TOLD.1.notify_all();
+}
+
+/// Waits until people are told something.
+fn told(what: &str) -> bool {
+    let is_told = |told: &mut Vec<String>| !told.iter().any(|text| text.contains(what));
+    let (told, _) = TOLD.1.wait_timeout_while(TOLD.0.lock().unwrap(), LIMIT, is_told).unwrap();
+    told.iter().any(|text| text.contains(what))
+}
+
 /// Opens or makes an image on a store that may do wrong.
 fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<StoredImage> {
     let place = Place::in_store(store.clone(), "vm");
-    let client = Client::new(place, Duration::from_millis(millis));
+    let client = Client::new(place, Duration::from_millis(millis)).telling(Some(tell));
     let geometry = Geometry::checked(BLOCK, SIZE).unwrap();
     let origin = match makes {
         true => Origin::Create { image: [1; 16], geometry },
@@ -221,4 +236,19 @@ fn reads_of_one_that_is_only_read_end_with_it() {
     drop((reading, sender));
     let ends: Vec<_> = ended.iter().collect();
     assert_eq!(ends, vec![Err(nowait_log::Failure::Io); 100]);
+}
+
+#[test]
+fn a_store_that_takes_nothing_is_spoken_of_and_loses_nothing() {
+    let store = Arc::new(WrongStore::new(Wrong::Nothing));
+    let image = begin(&store, true, 1000).unwrap();
+    store.set(Wrong::ReadOnly);
+    image.write_at(0, block(7)).unwrap();
+    let (sender, flushed) = std::sync::mpsc::channel();
+    image.submit(Request::Flush, move |result| sender.send(result.is_ok()).unwrap());
+    assert!(told("vm: the store takes nothing, and is asked on: "), "{TOLD:?}");
+    assert!(flushed.try_recv().is_err(), "it is asked on");
+    store.set(Wrong::Nothing);
+    assert_eq!(flushed.recv_timeout(LIMIT), Ok(true));
+    assert!(told("vm: the store takes again"), "{TOLD:?}");
 }
