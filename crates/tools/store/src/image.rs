@@ -16,6 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+/// How long the head of an image may take at least that is closed.
+const CLOSES_WITHIN: Duration = Duration::from_secs(1);
+
 /// Beyond its time to open, which the thread itself watches.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -266,7 +269,13 @@ impl StoredImage {
     /// # Errors
     /// As there.
     pub fn close_within(&self, limit: Duration) -> io::Result<()> {
-        self.asked_within(Request::Close, limit, "not flushed")
+        let begin = Instant::now();
+        self.flush_within(limit)?;
+        let left = limit.saturating_sub(begin.elapsed()).max(CLOSES_WITHIN);
+        // All is durable. If the head does not say so, the next writer reads some more, and a
+        // removal waits: no error of what was asked.
+        let _ = self.asked_within(Request::Close, left, "not closed");
+        Ok(())
     }
 
     /// As [`StoredImage::flush`], within a time. Blocks.
