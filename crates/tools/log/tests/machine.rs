@@ -112,6 +112,23 @@ fn each_minute_of_reads_asks_for_the_head_though_a_put_has_proved_the_same() {
     }
 }
 
+#[test]
+fn a_flush_asks_for_the_head_after_a_minute_and_one_of_nothing_never() {
+    let (mut image, head) = image(1 << 30);
+    image.submit(1, Request::Flush, 10 * PROOF_NS);
+    assert_eq!((ends(&mut image), operations(&mut image)), (vec![1], vec![]));
+    image.submit(2, write(0, true), 10 * PROOF_NS);
+    let (ticket, _) = image.pop_operation().expect("a segment is put");
+    put(&mut image, ticket, 10 * PROOF_NS + 1);
+    let asked = operations(&mut image);
+    assert!(matches!(asked[..], [(_, Operation::Get { key: Key::Head, .. })]), "{asked:?}");
+    assert_eq!(ends(&mut image), []);
+    image.answer(asked[0].0, got(&head), 10 * PROOF_NS + 2);
+    assert_eq!(ends(&mut image), [2]);
+    image.submit(3, Request::Flush, 20 * PROOF_NS);
+    assert_eq!((ends(&mut image), operations(&mut image)), (vec![3], vec![]));
+}
+
 fn take_over() -> Image {
     let writer = Writer { nonce: [3; 16], name: String::from("the next writer") };
     Image::open(Settings::new(writer), Origin::TakeOver, 0)
