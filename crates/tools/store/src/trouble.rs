@@ -1,5 +1,5 @@
-//! What people should know of a store, each thing once: what is lost, that it takes nothing, and that
-//! it gives nothing. A store that is full still gives.
+//! What people should know of a store, each thing once: what is lost, that it takes nothing, and
+//! that it gives nothing. A store that is full still gives.
 
 use crate::client::Client;
 use nowait_log::{Answer, Operation};
