@@ -23,6 +23,16 @@ struct Store {
     url: String,
 }
 
+fn image(words: &[&str]) -> Output {
+    tool().expect("asked before").arg("image").args(words).run()
+}
+
+fn done(words: &[&str]) -> String {
+    let output = image(words);
+    assert!(output.status.success(), "{output}");
+    output.stdout
+}
+
 impl Store {
     fn new(name: &str) -> Option<Store> {
         skip::unless(skip::missing_program(&["qemu-io", "nbdinfo"]))?;
@@ -30,18 +40,8 @@ impl Store {
         let scratch = Scratch::new(name);
         let url = format!("file://{}/vm", scratch.path().display());
         let store = Store { scratch, url };
-        store.done(&["create", &store.url, "--size", "64M"]);
+        done(&["create", &store.url, "--size", "64M"]);
         Some(store)
-    }
-
-    fn image(&self, words: &[&str]) -> Output {
-        tool().expect("asked before").arg("image").args(words).run()
-    }
-
-    fn done(&self, words: &[&str]) -> String {
-        let output = self.image(words);
-        assert!(output.status.success(), "{output}");
-        output.stdout
     }
 
     fn serve(&self, scratch: &Scratch) -> Server {
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Writes blocks, each with a flush behind it.
-    fn fill(&self, server: &Server) {
+    fn fill(server: &Server) {
         let commands = (0..BLOCKS).flat_map(|at| {
             [format!("write -P {} {}k 4k", pattern(at), at * 4), "flush".to_owned()]
         });
@@ -72,7 +72,7 @@ impl Store {
         let store = Store::new(name)?;
         let serving = Scratch::new(&format!("{name}-first"));
         let server = store.serve(&serving);
-        store.fill(&server);
+        Store::fill(&server);
         server.kill();
         // The first one is a fence.
         fs::remove_file(&store.segments()[1 + LOST]).expect("a segment");
@@ -104,31 +104,31 @@ fn a_lost_part_of_the_log_is_never_the_end_of_it_and_can_be_cut_off() {
     let refused = tool().expect("asked before").args(["serve", &served, "--nbd", &socket]).run();
     assert_eq!(refused.status.code(), Some(1), "{refused}");
     assert!(refused.stderr.contains("nowait image repair"), "{refused}");
-    let checked = store.image(&["check", &store.url]);
+    let checked = image(&["check", &store.url]);
     assert!(checked.status.code() == Some(1) && checked.stdout.contains("is missing"), "{checked}");
-    let shown = store.image(&["repair", &store.url]);
+    let shown = image(&["repair", &store.url]);
     let counts =
         format!("{LOST} segments are there before it, 1 lost, {} there", BLOCKS - LOST - 1);
     assert!(shown.status.code() == Some(1) && shown.stdout.contains(&counts), "{shown}");
     let bytes = format!("  {} to {}\n", (LOST + 1) * 4096, BLOCKS * 4096 - 1);
     assert!(shown.stdout.contains(&bytes), "{shown}");
-    store.done(&["repair", &store.url, "--cut"]);
+    done(&["repair", &store.url, "--cut", "--now"]);
     let server = store.serve(&serving);
     let expected: Vec<_> = (0..BLOCKS).map(|at| Some(at < LOST)).collect();
     assert_eq!(found(&server), expected);
-    store.fill(&server);
+    Store::fill(&server);
     assert_eq!(found(&server), vec![Some(true); BLOCKS]);
     server.stop();
-    let checked = store.done(&["check", &store.url]);
+    let checked = done(&["check", &store.url]);
     assert!(checked.contains("can be read"), "{checked}");
-    let nothing = store.done(&["repair", &store.url]);
+    let nothing = done(&["repair", &store.url]);
     assert!(nothing.contains("nothing is missing"), "{nothing}");
 }
 
 #[test]
 fn a_lost_part_of_the_log_can_be_left_out() {
     let Some(store) = Store::lost("skip") else { return };
-    store.done(&["repair", &store.url, "--skip"]);
+    done(&["repair", &store.url, "--skip", "--now"]);
     let serving = Scratch::new("skip-served");
     let server = store.serve(&serving);
     let expected: Vec<_> = (0..BLOCKS).map(|at| Some(at != LOST)).collect();
@@ -146,7 +146,7 @@ fn a_lost_block_of_an_image_that_is_served_is_an_error_and_the_others_are_read()
     let Some(store) = Store::new("block") else { return };
     let serving = Scratch::new("block-served");
     let mut server = store.serve(&serving);
-    store.fill(&server);
+    Store::fill(&server);
     fs::remove_file(&store.segments()[1 + LOST]).expect("a segment");
     let expected: Vec<_> = (0..BLOCKS).map(|at| (at != LOST).then_some(true)).collect();
     assert_eq!(found(&server), expected);
@@ -159,18 +159,18 @@ fn an_image_that_is_removed_below_its_server_harms_no_later_one() {
     let Some(store) = Store::new("removed") else { return };
     let [first, second] = ["removed-first", "removed-second"].map(Scratch::new);
     let old = store.serve(&first);
-    store.fill(&old);
-    let removed = store.image(&["rm", &store.url, "--yes", "--now"]);
+    Store::fill(&old);
+    let removed = image(&["rm", &store.url, "--yes", "--now"]);
     assert!(removed.status.success(), "{removed}");
-    store.done(&["create", &store.url, "--size", "64M"]);
+    done(&["create", &store.url, "--size", "64M"]);
     let new = store.serve(&second);
-    store.fill(&new);
+    Store::fill(&new);
     // Whether it has noticed by now or not: what it puts is none of the new image's.
     let written = ["write -P 99 0 1M", "flush"].map(str::to_owned);
     qemu_io(&old.uri("vm"), &written);
     assert_eq!(found(&new), vec![Some(true); BLOCKS]);
     new.stop();
-    let checked = store.done(&["check", &store.url]);
+    let checked = done(&["check", &store.url]);
     assert!(checked.contains("can be read"), "{checked}");
     old.kill();
 }
@@ -181,13 +181,13 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     let serving = Scratch::new("closed-served");
     let server = store.serve(&serving);
     server.stop();
-    let info = store.done(&["info", &store.url]);
+    let info = done(&["info", &store.url]);
     assert!(info.contains("closed"), "{info}");
     let began = Instant::now();
-    let removed = store.image(&["rm", &store.url, "--yes"]);
+    let removed = image(&["rm", &store.url, "--yes"]);
     assert!(removed.status.success() && removed.stderr.is_empty(), "{removed}");
     assert!(began.elapsed() < Duration::from_secs(20));
-    store.done(&["create", &store.url, "--size", "64M"]);
+    done(&["create", &store.url, "--size", "64M"]);
     store.serve(&serving).kill();
     let waiting = tool().expect("asked before").args(["image", "rm", &store.url, "--yes"]).spawn();
     while !waiting.stderr().contains("has not closed it: waiting 60 s") {
@@ -197,6 +197,6 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     assert!(store.scratch.path().join("vm/head").exists(), "it is there while it is waited for");
     drop(waiting);
     // The server that was replaced is the remover itself now, which has not closed it either.
-    store.done(&["rm", &store.url, "--yes", "--now"]);
+    done(&["rm", &store.url, "--yes", "--now"]);
     assert!(!store.scratch.path().join("vm/head").exists());
 }

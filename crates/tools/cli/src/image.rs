@@ -30,13 +30,13 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
         ImageCommand::Info(args) => info(args),
         ImageCommand::Check { image, key } => checked(image, key),
         ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
-        ImageCommand::Repair { url, cut, skip, store } => {
+        ImageCommand::Repair { url, cut, skip, now, store } => {
             let way = match (cut, skip) {
                 (true, _) => Some(Way::Cut),
                 (_, true) => Some(Way::Skip),
                 _ => None,
             };
-            mend(url, &store.options(), way)
+            mend(url, &store.options(), way, *now)
         }
         ImageCommand::Rm { url, yes, now, store } => remove(url, &store.options(), *yes, *now),
         ImageCommand::Import { block_size, transfer } => {
@@ -319,11 +319,14 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
 }
 
 /// Shows what an image has lost of its log, or has it go on without.
-fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>) -> Result<ExitCode> {
+fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> Result<ExitCode> {
     whole(url)?;
     let loss = match way {
         None => repair::look(url, options),
-        Some(way) => repair::repair(url, options, way),
+        Some(way) => {
+            let wait = |head: &Head| wait_for(url, &head.writer.name, now);
+            repair::repair(url, options, way, wait)
+        }
     };
     let Some(loss) = loss.map_err(|error| failed(&error))? else {
         let text =

@@ -228,3 +228,12 @@ impl Object {
         self.image.call(request).map_err(|failure| self.notice.errno(failure))
     }
 }
+
+/// How long an image may take to be closed that nothing has closed before: a start that failed.
+const DROPPED_WITHIN: Duration = Duration::from_secs(1);
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let _ = self.image.close_within(DROPPED_WITHIN);
+    }
+}

@@ -114,18 +114,9 @@ impl Editor {
                 self.go_on();
             }
             (Purpose::ConfirmEnd, Answer::Listed(places)) => {
-                match self.scan.as_ref().map(|scan| scan.judge_end(&places)) {
-                    // What was put since is taken, too.
-                    Some(Behind::Next) => {
-                        self.is_at_end = false;
-                        match self.scan.as_mut().is_some_and(|scan| scan.retry(&mut self.out)) {
-                            true => self.go_on(),
-                            false => self.doubt(LOST),
-                        }
-                    }
-                    Some(Behind::More) => self.doubt(LOST),
-                    _ => self.put(),
-                }
+                self.is_at_end = false;
+                self.scan.iter_mut().for_each(|scan| scan.take_list(places.clone()));
+                self.go_on();
             }
             // A store may be wrong once.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
@@ -170,8 +161,9 @@ impl Editor {
     fn reread(&mut self, errand: Errand<Purpose>) {
         match errand.damaged < DAMAGED_READS_MAX {
             true => self.out.errands.reread(errand, self.out.now_ns),
-            false if matches!(errand.purpose, Purpose::ReadSegment(_)) => {
-                self.doubt("an object is damaged: see nowait image check");
+            false if let Purpose::ReadSegment(sequence) = errand.purpose => {
+                self.scan.iter_mut().for_each(|scan| scan.damage(sequence));
+                self.go_on();
             }
             false => self.end(Err("the head is damaged: see nowait image check")),
         }
@@ -227,7 +219,15 @@ impl Editor {
         while let Some(scan) = self.scan.as_mut().filter(|_| !self.is_at_end) {
             match scan.pop() {
                 Next::Unknown => return scan.ask(&mut self.out),
-                Next::End => return self.confirm_end(),
+                Next::End => match scan.judge_end(&mut self.out) {
+                    None => return self.confirm_end(),
+                    Some(Behind::Again) => {}
+                    Some(Behind::Nothing) => return self.put(),
+                    Some(Behind::More) => return self.doubt(LOST),
+                },
+                Next::Damaged => {
+                    return self.doubt("a segment is damaged: see nowait image check");
+                }
                 Next::Lost if scan.doubt(&mut self.out) => {}
                 Next::Lost => return self.doubt(LOST),
                 Next::Segment(header, _) if header.leads_over(known_end) => {

@@ -121,6 +121,8 @@ pub struct Head {
     pub end: u64,
     /// Its writer has ended, and all is durable: nothing follows before the next one.
     pub is_closed: bool,
+    /// And no earlier writer is left that may not know yet that it was replaced.
+    pub is_quiet: bool,
     /// Its blocks.
     pub geometry: Geometry,
     /// Its map.
@@ -144,8 +146,8 @@ impl Head {
     pub fn as_of(&self, snapshot: &Snapshot) -> Head {
         let geometry = Geometry { size_bytes: snapshot.size_bytes, ..self.geometry };
         let (checkpoint, retired, snapshots) = (snapshot.checkpoint, Vec::new(), Vec::new());
-        let (end, is_closed) = (snapshot.end, true);
-        Head { end, is_closed, geometry, checkpoint, retired, snapshots, ..self.clone() }
+        let (end, is_closed, is_quiet) = (snapshot.end, true, true);
+        Head { end, is_closed, is_quiet, geometry, checkpoint, retired, snapshots, ..self.clone() }
     }
 
     /// The log reaches so far: its writer, a snapshot or a base has all before.
@@ -223,7 +225,7 @@ impl Head {
         Stamp { kind, is_encrypted, image, epoch, number, writer }.put(&mut bytes);
         put_text(&mut bytes, &self.writer.name, NAME_BYTES_MAX);
         bytes.extend(self.end.to_le_bytes());
-        bytes.push(u8::from(self.is_closed));
+        bytes.extend([u8::from(self.is_closed), u8::from(self.is_quiet)]);
         bytes.extend(self.geometry.block_bytes.to_le_bytes());
         bytes.extend(self.geometry.size_bytes.to_le_bytes());
         if let Some(Encryption { salt, check }) = self.geometry.encryption {
@@ -262,7 +264,7 @@ impl Head {
         let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Head)?;
         let writer = Writer { nonce: stamp.writer, name: fields.text(NAME_BYTES_MAX)? };
         let end = fields.u64()?;
-        let is_closed = fields.flag()?;
+        let (is_closed, is_quiet) = (fields.flag()?, fields.flag()?);
         let mut geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
         if stamp.is_encrypted {
             let (salt, check) = (fields.array()?, fields.array()?);
@@ -287,6 +289,7 @@ impl Head {
             writer,
             end,
             is_closed,
+            is_quiet,
             geometry,
             checkpoint,
             retired,
@@ -306,6 +309,9 @@ impl Head {
         names.dedup();
         if self.epoch == 0 || self.epoch.max(self.revision) > COUNT_MAX {
             return Err(Damage("the first epoch is 1, and none is so large"));
+        }
+        if self.is_quiet && !self.is_closed {
+            return Err(Damage("it is quiet and not closed"));
         }
         if !(self.checkpoint.position..=COUNT_MAX).contains(&self.end) {
             return Err(Damage("it ends before its map"));

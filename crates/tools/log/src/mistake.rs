@@ -59,11 +59,13 @@ pub enum Mistake {
     StarveCollection,
     /// A flush ends though the image may have been removed long ago.
     FlushUnproven,
+    /// Segments are sent though the image may be another writer's.
+    SendUnproven,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 27] = [
+    pub const ALL: [Mistake; 28] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -91,6 +93,7 @@ impl Mistake {
         Mistake::IgnoreNonce,
         Mistake::StarveCollection,
         Mistake::FlushUnproven,
+        Mistake::SendUnproven,
     ];
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     ConfirmHead,
     /// What is there from where the log seems to end.
     ConfirmEnd,
+    /// The image cannot be opened: its head is put back as it was.
+    GiveBack(&'static str),
     // While it is served.
     PutSegment(u64),
     LookAtSegment(u64),

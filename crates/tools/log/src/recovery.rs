@@ -6,6 +6,9 @@
 //!     ─▶ head is read: it is this writer's still
 //! ```
 //!
+//! If the image cannot be opened, its head is put back as it was: the next one to try finds what
+//! this one has found.
+//!
 //! The fence decides. What the writer before puts at its place first is part of the log, and the
 //! fence goes behind it; once it is there, no segment can become durable before it.
 
@@ -71,6 +74,8 @@ pub(crate) struct Found {
     pub(crate) leftovers: Leftovers,
     /// When what proves that the image is this writer's was asked for.
     pub(crate) proof_ns: u64,
+    /// No earlier writer is left that may not know yet that it was replaced.
+    pub(crate) is_alone: bool,
 }
 
 /// The way to an image.
@@ -90,9 +95,14 @@ pub(crate) struct Recovery {
     /// Begins with the head.
     scan: Option<Scan>,
     replayed: u64,
+    /// The epoch of the last segment: none of an earlier one follows.
+    reached: u64,
     /// Fences, and where the log goes on behind each.
     fences: Vec<Range<u64>>,
     is_fencing: bool,
+    /// The head as it was before this writer has taken it.
+    before: Option<Head>,
+    fence_is_sent: bool,
 }
 
 impl Recovery {
@@ -116,6 +126,9 @@ impl Recovery {
             is_mapped: false,
             scan: None,
             replayed: 0,
+            reached: 0,
+            before: None,
+            fence_is_sent: false,
             fences: Vec::new(),
             is_fencing: false,
         };
@@ -147,6 +160,7 @@ impl Recovery {
             writer: self.writer.clone(),
             end: 1,
             is_closed: false,
+            is_quiet: false,
             geometry,
             checkpoint: Checkpoint { position: 1, parts: 0, epoch: 1, nth: 0 },
             retired: Vec::new(),
@@ -172,6 +186,8 @@ impl Recovery {
                 out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
                 Ok(None)
             }
+            // Refused: it was put before and the answer lost, or another writer has come.
+            (Purpose::GiveBack(why), Answer::Put(_) | Answer::Refused) => Err(Over::Failed(why)),
             (Purpose::CreateHead, Answer::Put(tag)) => {
                 self.tag = tag;
                 Ok(self.found(errand.sent_ns))
@@ -179,10 +195,13 @@ impl Recovery {
             (Purpose::TakeHead, Answer::Put(tag)) => {
                 self.tag = tag;
                 self.read_parts(out);
-                self.read_on(out)
+                self.read_on(out);
+                Ok(None)
             }
             (Purpose::ConfirmEnd, Answer::Listed(places)) => {
-                self.end_is_listed(&places, out);
+                self.scan.iter_mut().for_each(|scan| scan.take_list(places.clone()));
+                self.is_fencing = false;
+                self.replay(out);
                 Ok(None)
             }
             (Purpose::PutFence(at), Answer::Put(_)) => {
@@ -255,17 +274,20 @@ impl Recovery {
                 out.errands.reread(errand, out.now_ns);
                 return Ok(None);
             }
-            // Or a later writer has put it, into an image that has grown since.
             match errand.purpose {
                 Purpose::ReadPart(_) => judge(PART_IS_DAMAGED, out),
-                Purpose::ReadSegment(_) => judge(SEGMENT_IS_DAMAGED, out),
+                Purpose::ReadSegment(sequence) => {
+                    self.scan.iter_mut().for_each(|scan| scan.damage(sequence));
+                    self.replay(out);
+                }
                 _ => return Err(Over::Failed("its head is damaged")),
             }
             return Ok(None);
         }
         if matches!(errand.purpose, Purpose::ReadPart(_)) {
             self.read_parts(out);
-            return self.read_on(out);
+            self.read_on(out);
+            return Ok(None);
         }
         self.replay(out);
         Ok(None)
@@ -282,7 +304,15 @@ impl Recovery {
         let is_own = head.writer.nonce == self.writer.nonce;
         out.know(&head);
         if let Purpose::Judge(why) = errand.purpose {
-            return Err(verdict(is_own, head, why));
+            return match self.before.take().filter(|_| is_own && !self.fence_is_sent) {
+                Some(before) => {
+                    let revision = head.revision + 1;
+                    let before = Head { revision, ..before };
+                    out.put_head(Purpose::GiveBack(why), before.encode(), &tag);
+                    Ok(None)
+                }
+                None => Err(verdict(is_own, head, why)),
+            };
         }
         if errand.purpose == Purpose::ConfirmHead && !is_own {
             return Err(verdict(false, head, ""));
@@ -302,13 +332,16 @@ impl Recovery {
                 return Ok(self.found(errand.sent_ns));
             }
             self.read_parts(out);
-            return self.read_on(out);
+            self.read_on(out);
+            return Ok(None);
         }
         let writer = self.writer.clone();
         let (revision, epoch) = (head.revision + 1, head.epoch + 1);
         // What is closed is that no more, but its log is read only so far.
         self.scan = Some(Scan::new(&head, READS_MAX));
-        let next = Head { revision, epoch, writer, is_closed: false, ..head };
+        self.before = Some(head.clone());
+        let (is_closed, is_quiet) = (false, false);
+        let next = Head { revision, epoch, writer, is_closed, is_quiet, ..head };
         out.put_head(Purpose::TakeHead, next.encode(), &tag);
         self.head = Some(next);
         Ok(None)
@@ -342,19 +375,21 @@ impl Recovery {
     }
 
     /// Asks for further segments, if the map is there.
-    fn read_on(&mut self, out: &mut Outbox) -> Result<Option<Found>, Over> {
+    fn read_on(&mut self, out: &mut Outbox) {
         let Checkpoint { position, parts, .. } = self.head().checkpoint;
         if !self.is_mapped {
             if self.parts.len() < parts as usize {
-                return Ok(None);
+                return;
             }
             let parts: Vec<Part> = core::mem::take(&mut self.parts).into_values().collect();
             let map = assemble(&parts, position, self.head().geometry);
-            self.map = map.map_err(|damage| Over::Failed(damage.0))?;
+            match map {
+                Ok(map) => self.map = map,
+                Err(damage) => return self.give_up(damage.0, out),
+            }
             self.is_mapped = true;
         }
         self.replay(out);
-        Ok(None)
     }
 
     /// Does what the segments that were read say, in their order, up to the end of the log.
@@ -363,16 +398,13 @@ impl Recovery {
             let Some(scan) = &mut self.scan else { break };
             match scan.pop() {
                 Next::Unknown => return scan.ask(out),
-                Next::End => self.confirm_end(out),
+                Next::End => self.judge_end(out),
                 Next::Lost if scan.doubt(out) => {}
-                Next::Lost => {
-                    judge(LOST, out);
-                    self.is_fencing = true;
-                }
+                Next::Lost => self.give_up(LOST, out),
+                Next::Damaged => self.give_up(SEGMENT_IS_DAMAGED, out),
                 Next::Segment(header, data_start) => {
                     if let Err(why) = self.follow(header, data_start, out) {
-                        judge(why, out);
-                        self.is_fencing = true;
+                        self.give_up(why, out);
                     }
                 }
             }
@@ -390,6 +422,11 @@ impl Recovery {
         let is_own = header.writer == self.writer.nonce || mistake::makes(Mistake::IgnoreNonce);
         if header.epoch > epoch || (header.epoch == epoch && !is_own) {
             return Err("the log goes on behind this head: an older one was put back");
+        }
+        let reached = self.reached.max(self.head().checkpoint.epoch);
+        self.reached = reached.max(header.epoch);
+        if header.epoch < reached {
+            return Err("a segment of an earlier writer follows one of a later writer");
         }
         if header.leads_over(self.head().known_end()) {
             return Err("the log ends before a snapshot does");
@@ -417,27 +454,29 @@ impl Recovery {
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Asks what is there from the end of the log on.
-    fn confirm_end(&mut self, out: &mut Outbox) {
-        self.is_fencing = true;
-        match mistake::makes(Mistake::GapIsEnd) {
-            true => self.fence(out),
-            false => out.list_from(Purpose::ConfirmEnd, self.next()),
+    /// Judges where the log seems to end, and puts the fence if it does; what is there from there
+    /// on is asked for first.
+    fn judge_end(&mut self, out: &mut Outbox) {
+        let Some(scan) = &mut self.scan else { return };
+        if mistake::makes(Mistake::GapIsEnd) {
+            return self.fence(out);
+        }
+        match scan.judge_end(out) {
+            None => {
+                self.is_fencing = true;
+                out.list_from(Purpose::ConfirmEnd, scan.next());
+            }
+            Some(Behind::Again) => {}
+            Some(Behind::Nothing) => self.fence(out),
+            Some(Behind::More) => self.give_up(LOST, out),
         }
     }
 
-    fn end_is_listed(&mut self, places: &[u64], out: &mut Outbox) {
-        match self.scan.as_ref().map(|scan| scan.judge_end(places)) {
-            Some(Behind::More) => judge(LOST, out),
-            Some(Behind::Next) => {
-                self.is_fencing = !self.scan.as_mut().is_some_and(|scan| scan.retry(out));
-                match self.is_fencing {
-                    true => judge(LOST, out),
-                    false => self.replay(out),
-                }
-            }
-            _ => self.fence(out),
-        }
+    /// Gives the image up, unless a later writer has it, who may have deleted what is missing, or
+    /// put what looks damaged into an image that has grown since.
+    fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
+        self.is_fencing = true;
+        judge(why, out);
     }
 
     /// Reads what is at the end of the log.
@@ -453,6 +492,7 @@ impl Recovery {
         if mistake::makes(Mistake::NoFence) {
             return confirm(out);
         }
+        self.fence_is_sent = true;
         let (at, head) = (self.next(), self.head());
         let content = Content::Fence { resume: resume(at), writer: self.writer.name.clone() };
         let Head { image, epoch, .. } = *head;
@@ -470,9 +510,11 @@ impl Recovery {
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
         let (cipher, next, replayed) = (self.cipher.take(), self.next(), self.replayed);
+        // None: it was made by this writer.
+        let is_alone = self.before.as_ref().is_none_or(|before| before.is_quiet);
         self.head.take().map(|head| {
             let leftovers = Leftovers::new(&head, &self.fences);
-            Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns }
+            Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns, is_alone }
         })
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Next {
     End,
     /// Nothing, and there was a segment.
     Lost,
+    /// One that is damaged.
+    Damaged,
 }
 
 /// What a list says of the end of the log.
@@ -37,10 +39,18 @@ pub(crate) enum Next {
 pub(crate) enum Behind {
     /// It is the end.
     Nothing,
-    /// There is a segment: the store was wrong, or it was put since.
-    Next,
+    /// The store was wrong, or more was put since: it is read again.
+    Again,
     /// It goes on: segments are lost, or the head is an older one that was put back.
     More,
+}
+
+/// What the store has answered of a place.
+#[derive(Debug)]
+enum Entry {
+    There(Header, u32),
+    Missing,
+    Damaged,
 }
 
 /// A way along the log.
@@ -56,10 +66,14 @@ pub(crate) struct Scan {
     /// The log reaches at least so far, and no farther than that.
     known: u64,
     end: u64,
-    /// As the store has answered.
-    segments: BTreeMap<u64, Option<(Header, u32)>>,
+    segments: BTreeMap<u64, Entry>,
     /// How often the next one was asked for again.
     missed: u32,
+    /// What was there, when the end was met for the first time. Of a log that grows, each end is
+    /// judged by that: a list takes longer than a segment.
+    listed: Option<Vec<u64>>,
+    /// The end that was read again for what is listed.
+    reread: u64,
 }
 
 impl Scan {
@@ -75,6 +89,8 @@ impl Scan {
             end: if head.is_closed { head.end } else { u64::MAX },
             segments: BTreeMap::new(),
             missed: 0,
+            listed: None,
+            reread: 0,
         }
     }
 
@@ -84,18 +100,35 @@ impl Scan {
     }
 
     /// Tells whether the head says where the log ends, and it was read so far.
-    pub(crate) fn is_at_end(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Judges the end of the log by what is listed from there on.
-    pub(crate) fn judge_end(&self, listed: &[u64]) -> Behind {
+    /// Takes a list of what is there from the first end on.
+    pub(crate) fn take_list(&mut self, places: Vec<u64>) {
+        self.listed = Some(places);
+    }
+
+    /// Judges the end of the log by what is listed; `None`: that is to be asked for.
+    pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
+        let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);
-        match self.is_at_end() {
-            true if reaches(self.next) => Behind::More,
-            false if listed.contains(&self.next) => Behind::Next,
-            false if reaches(self.next.saturating_add(WINDOW)) => Behind::More,
-            _ => Behind::Nothing,
+        let (next, is_there) = (self.next, listed.contains(&self.next));
+        if self.is_at_end() {
+            return Some(if reaches(next) { Behind::More } else { Behind::Nothing });
+        }
+        if !is_there && !reaches(next.saturating_add(WINDOW)) {
+            return Some(Behind::Nothing);
+        }
+        // What is listed may have been put after it was read.
+        if self.reread != next {
+            self.reread = next;
+            self.again(out);
+            return Some(Behind::Again);
+        }
+        match is_there && self.doubt(out) {
+            true => Some(Behind::Again),
+            false => Some(Behind::More),
         }
     }
 
@@ -120,13 +153,18 @@ impl Scan {
         if (header.image, header.sequence) != (head.image_of(Key::Segment(sequence)), sequence) {
             return None;
         }
-        self.segments.insert(sequence, Some((header, len)));
+        self.segments.insert(sequence, Entry::There(header, len));
         Some(())
     }
 
     /// Notes that there is no such segment.
     pub(crate) fn miss(&mut self, sequence: u64) {
-        self.segments.insert(sequence, None);
+        self.segments.insert(sequence, Entry::Missing);
+    }
+
+    /// Notes that a segment stays damaged. Behind the end of the log it means nothing.
+    pub(crate) fn damage(&mut self, sequence: u64) {
+        self.segments.insert(sequence, Entry::Damaged);
     }
 
     /// Hands on what is at the next place; what follows a segment is the next then.
@@ -134,15 +172,17 @@ impl Scan {
         if self.is_at_end() {
             return Next::End;
         }
-        match self.segments.get_mut(&self.next) {
+        match self.segments.remove(&self.next) {
             None => Next::Unknown,
-            Some(None) => self.judge_gap(),
-            Some(segment) => {
-                let Some((header, data_start)) = segment.take() else { return Next::Unknown };
-                self.segments.remove(&self.next);
+            Some(Entry::There(header, data_start)) => {
                 self.next += 1;
                 (self.missed, self.ahead) = (0, self.ahead_max.min(self.ahead + 1));
                 Next::Segment(header, data_start)
+            }
+            Some(Entry::Damaged) => Next::Damaged,
+            Some(Entry::Missing) => {
+                self.miss(self.next);
+                self.judge_gap()
             }
         }
     }
@@ -150,23 +190,24 @@ impl Scan {
     /// Judges what it means that the next segment is missing.
     fn judge_gap(&self) -> Next {
         let behind = self.next + 1..=self.next.saturating_add(WINDOW);
-        let mut there = self.segments.range(behind.clone()).filter_map(|(_, it)| it.as_ref());
         if self.next < self.known {
             return Next::Lost;
         }
         if mistake::makes(Mistake::GapIsEnd) {
             return Next::End;
         }
-        if there.any(|(header, _)| header.proves(self.next)) {
+        let mut behind = self.segments.range(behind).map(|(_, it)| it);
+        let proves = |it: &Entry| matches!(it, Entry::There(header, _) if header.proves(self.next));
+        if behind.clone().any(proves) {
             return Next::Lost;
         }
-        match self.segments.range(behind).count() as u64 == WINDOW.min(self.end - self.next - 1) {
+        match behind.by_ref().count() as u64 == WINDOW.min(self.end - self.next - 1) {
             true => Next::End,
             false => Next::Unknown,
         }
     }
 
-    /// Asks for the next segment again, which is lost; tells whether it was not asked for too
+    /// Asks for the next segment again, which was there; tells whether it was not asked for too
     /// often.
     pub(crate) fn doubt(&mut self, out: &mut Outbox) -> bool {
         if self.missed == MISSED_READS_MAX {
@@ -174,17 +215,10 @@ impl Scan {
         }
         self.missed += 1;
         self.segments.remove(&self.next);
+        self.asked = self.asked.max(self.next + 1);
         let purpose = Purpose::ReadSegment(self.next);
         out.get_later(purpose, Key::Segment(self.next), HEADER_BYTES_MAX, self.missed - 1);
         true
-    }
-
-    /// Reads on where a segment is listed that was missing; tells whether it was not asked for too
-    /// often. What follows may be there now, too.
-    pub(crate) fn retry(&mut self, out: &mut Outbox) -> bool {
-        self.again(out);
-        self.asked += 1;
-        self.doubt(out)
     }
 
     /// Goes on behind a fence.

@@ -13,6 +13,7 @@ use crate::publication::Publication;
 use crate::recovery::{DAMAGED_READS_MAX, Found, judge, verdict};
 use crate::request::{Failure, Request, RequestId, told_runs};
 use crate::scan::MISSED_READS_MAX;
+use crate::segment::WINDOW;
 use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::store::{Answer, Key, Tag};
 use crate::tail::Tail;
@@ -107,6 +108,10 @@ pub(crate) struct Serving {
     is_proving: bool,
     /// When the head was asked for that was this writer's.
     proof_ns: u64,
+    /// Where all was durable when the head was asked for that is on its way; and before which place
+    /// a segment of a writer that is replaced cannot lie behind a fence.
+    durable_then: u64,
+    proven_until: u64,
     /// Before that time another writer may not know yet that it was replaced.
     alone_ns: u64,
     closing: Option<Closing>,
@@ -117,7 +122,8 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn new(settings: Settings, found: Found) -> Serving {
-        let Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns } = found;
+        let Found { head, tag, cipher, map, next, replayed, leftovers, proof_ns, is_alone } = found;
+        let alone_ns = if is_alone { 0 } else { proof_ns.saturating_add(PROOF_NS) };
         Serving {
             first: next,
             tail: Tail::new(&head, cipher.clone(), settings.segment_blocks, next),
@@ -140,7 +146,9 @@ impl Serving {
             unproven: Vec::new(),
             is_proving: false,
             proof_ns,
-            alone_ns: proof_ns.saturating_add(PROOF_NS),
+            durable_then: next,
+            proven_until: next.saturating_add(WINDOW),
+            alone_ns,
             closing: None,
         }
     }
@@ -259,10 +267,12 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        match end <= self.promised {
-            true => out.end(id, Ok(Vec::new())),
-            false => self.flushes.push_back((end, out.now_ns, id)),
+        if end <= self.promised {
+            return out.end(id, Ok(Vec::new()));
         }
+        // Asked for now, the proof comes as soon as the segment is put.
+        self.is_proven(out);
+        self.flushes.push_back((end, out.now_ns, id));
     }
 
     /// Ends the open segment. Between two segments is the time for a checkpoint.
@@ -282,7 +292,10 @@ impl Serving {
             if self.is_seal_due(out.now_ns) {
                 self.seal();
             }
-            while let Some((sequence, body)) = self.tail.take_unsent() {
+            while let Some(sequence) = self.tail.unsent()
+                && self.may_send(sequence, out)
+                && let Some((sequence, body)) = self.tail.take_unsent()
+            {
                 let key = Key::Segment(sequence);
                 out.put_if_absent(Purpose::PutSegment(sequence), key, body);
             }
@@ -435,8 +448,8 @@ impl Serving {
     ) -> Result<(), Over> {
         match (errand.purpose, answer) {
             (Purpose::AdvanceHead, Answer::Put(tag)) => {
-                self.note_proof(errand.sent_ns);
                 if let Some(head) = self.publication.sent_head() {
+                    self.note_proof(errand.sent_ns, head.end);
                     self.head_is_put(head, tag, out);
                 }
             }
@@ -520,7 +533,7 @@ impl Serving {
             Purpose::Judge(why) => return Err(verdict(is_own, head, why)),
             _ if !is_own => return Err(verdict(false, head, "")),
             Purpose::ProveLoss { read, sequence } => {
-                self.note_proof(errand.sent_ns);
+                self.note_proof(errand.sent_ns, 0);
                 self.lose(read, sequence, out);
             }
             // It was put before and the answer lost; it may have been edited since.
@@ -539,7 +552,7 @@ impl Serving {
             }
             _ => {
                 self.is_proving = false;
-                self.note_proof(errand.sent_ns);
+                self.note_proof(errand.sent_ns, self.durable_then);
                 self.prove(out);
             }
         }

@@ -191,6 +191,12 @@ impl Tail {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
+    /// Returns the place of the segment that is to be put next, if that may be now.
+    pub(crate) fn unsent(&self) -> Option<u64> {
+        let mut near = self.sealed.range(..self.durable() + WINDOW);
+        near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)
+    }
+
     /// Returns a segment that is to be put now.
     pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
         let end = self.durable() + WINDOW;

@@ -52,7 +52,7 @@ fn heads() -> impl Strategy<Value = Head> {
     let writer = (any::<[u8; 16]>(), "\\PC{0,30}").prop_map(|(nonce, name)| Writer { nonce, name });
     let counts = (0..=COUNT_MAX, 1..=COUNT_MAX);
     let maps = (checkpoints(), prop::collection::vec(checkpoints(), 0..3));
-    let ends = (0..=COUNT_MAX, any::<bool>());
+    let ends = (0..=COUNT_MAX, any::<bool>(), any::<bool>());
     (any::<[u8; 16]>(), counts, writer, geometries(), maps, snapshots(), ends).prop_map(
         |(image, counts, writer, geometry, (checkpoint, retired), snapshots, ends)| Head {
             image,
@@ -61,6 +61,7 @@ fn heads() -> impl Strategy<Value = Head> {
             writer,
             end: checkpoint.position.max(ends.0),
             is_closed: ends.1,
+            is_quiet: ends.1 && ends.2,
             geometry,
             checkpoint,
             retired,
@@ -119,6 +120,7 @@ fn head_of(epoch: u64) -> Head {
         writer: Writer { nonce: [3; 16], name: String::new() },
         end: 9,
         is_closed: false,
+        is_quiet: false,
         geometry: geometry(),
         checkpoint: Checkpoint { position: 9, parts: 0, epoch, nth: 1 },
         retired: Vec::new(),
@@ -389,6 +391,7 @@ fn a_map_that_is_needed_is_not_to_be_deleted() {
         writer,
         end: 10,
         is_closed: true,
+        is_quiet: true,
         geometry: geometry(),
         checkpoint,
         retired: Vec::new(),
@@ -467,6 +470,7 @@ fn this_version_stores_what_it_always_has() {
         writer: Writer { nonce: [3; 16], name: String::from("host 1") },
         end: 10,
         is_closed: true,
+        is_quiet: true,
         geometry: geometry(),
         checkpoint,
         retired: vec![Checkpoint { nth: 9, ..checkpoint }],

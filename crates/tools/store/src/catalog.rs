@@ -77,9 +77,9 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 /// is interrupted opens no more, and is removed by the next call. The image that it is a clone of
 /// is told. Blocks.
 ///
-/// A writer that has not closed the image may still be there: it is replaced, and `wait` is called,
-/// which must not return before that writer has noticed ([`NOTICED_WITHIN`]), unless it is surely
-/// dead. Until then it may promise to keep what is removed then.
+/// Its writer is replaced. If one may still be there that does not know it, `wait` is called, which
+/// must not return before that one has noticed ([`NOTICED_WITHIN`]), unless it is surely dead.
+/// Until then it may promise to keep what is removed then.
 ///
 /// # Errors
 /// There is nothing, it has clones, or not all could be deleted: in one line.
@@ -99,13 +99,21 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
         let gone = Edit::Remove(head.snapshots.clone());
         edit_on(url, &client, options.open_timeout, gone)?;
     }
-    if let Some(head) = head.as_ref().filter(|head| !head.is_closed) {
+    if let Some(head) = &head {
         let remover = writer()?;
-        edit_on(url, &client, options.open_timeout, Edit::Retire(remover.clone()))?;
-        wait(head);
+        let retire = Edit::Retire(remover.clone());
+        if !edit_on(url, &client, options.open_timeout, retire)?.is_quiet {
+            wait(head);
+        }
         let now = blocking(url, (Reader { client: &client }).head())?;
-        if now.writer != remover {
-            let why = format!("{} has taken it over meanwhile", now.writer.name);
+        let why = if now.writer != remover {
+            format!("{} has taken it over meanwhile", now.writer.name)
+        } else if !now.snapshots.is_empty() {
+            "it has got a snapshot meanwhile".to_owned()
+        } else {
+            String::new()
+        };
+        if !why.is_empty() {
             return Err(io::Error::other(format!("{url}: {why}")));
         }
     }

@@ -6,8 +6,8 @@
 //!   skip  there │ there │      │ there │ there       all that is there, and what is lost is older
 //! ```
 //! What goes on is put as a checkpoint behind all that is there, by a writer that takes the image
-//! over and closes it: nothing is deleted before a later writer does it, and one that is killed on
-//! the way has changed nothing but the writer.
+//! over, waits until the one before must have noticed, and closes it: nothing is deleted before a
+//! later writer does it, and one that is killed on the way has changed nothing but the writer.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -24,6 +24,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How often the head may change while the log is read.
+const ROUNDS_MAX: u32 = 5;
 
 /// How often a writer that still runs may be faster.
 const FENCES_MAX: u32 = 5;
@@ -70,48 +73,81 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
     let client = client(url, options)?;
     let found = async {
         let reader = Reader { client: &client };
-        let listed = reader.list().await?;
-        let head = reader.head().await?;
-        let listed = segments(&listed, head.image);
-        reader.followed(&head, &listed, Way::Skip).await
+        for _ in 0..ROUNDS_MAX {
+            let listed = reader.list().await?;
+            let head = reader.head().await?;
+            let listed = segments(&listed, head.image);
+            let loss = reader.followed(&head, &listed, Way::Skip, u64::MAX).await?.loss;
+            // A writer may have come, or have deleted what the head before still needed.
+            if loss.is_none() || reader.head().await? == head {
+                return Ok(loss);
+            }
+        }
+        Err("its head changes too fast to be read: stop its writer first".to_owned())
     };
-    Ok(blocking(url, found)?.loss)
+    blocking(url, found)
 }
 
-/// Has an image go on without what is lost of its log. The writer that it has is replaced. Returns
-/// what was lost; if that is nothing, nothing is done. Blocks.
+/// Has an image go on without what is lost of its log. The writer that it has is replaced; if that
+/// may still be there, `wait` is called, as in [`crate::catalog::remove`]. Returns what was lost;
+/// if that is nothing, nothing is done. Blocks.
 ///
 /// # Errors
 /// As for [`look`]. If the store did not answer, the image may have another writer, and is
 /// otherwise as it was.
-pub fn repair(url: &StoreUrl, options: &StoreOptions, way: Way) -> io::Result<Option<Loss>> {
+pub fn repair(
+    url: &StoreUrl,
+    options: &StoreOptions,
+    way: Way,
+    wait: impl FnOnce(&Head),
+) -> io::Result<Option<Loss>> {
     let Some(loss) = look(url, options)? else { return Ok(None) };
     let client = client(url, options)?;
-    blocking(url, repaired(&client, way))?;
+    let (before, taken, tag) = blocking(url, take(&client, way))?;
+    if !before.is_quiet {
+        wait(&before);
+    }
+    blocking(url, repaired(&client, (taken, tag), way))?;
     Ok(Some(loss))
 }
 
-async fn repaired(client: &Client, way: Way) -> Result<(), String> {
+/// Takes the image over; returns its head as it was and as it is, and the tag of that.
+async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;
     let listed = segments(&reader.list().await?, head.image);
-    let epoch = reader.followed(&head, &listed, way).await?.epoch;
+    let epoch = reader.followed(&head, &listed, way, u64::MAX).await?.epoch;
     let (revision, epoch) = (head.revision + 1, head.epoch.max(epoch) + 1);
     let writer = writer().map_err(|error| error.to_string())?;
-    let taken = Head { revision, epoch, writer, is_closed: false, ..head };
+    let (is_closed, is_quiet) = (false, false);
+    let taken = Head { revision, epoch, writer, is_closed, is_quiet, ..head.clone() };
     let tag = put_head(client, &taken, &tag).await?;
-    let position = fence(client, &taken).await?;
-    // What the writer before has put until then is there for good.
-    let listed = segments(&reader.list().await?, taken.image);
-    let Log { mut map, .. } = reader.followed(&taken, &listed, way).await?;
-    for sequence in listed.range(taken.checkpoint.position..position) {
+    Ok((head, taken, tag))
+}
+
+async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Result<(), String> {
+    let reader = Reader { client };
+    let at = fence(client, &taken).await?;
+    let position = at + WINDOW;
+    // The writer before puts nothing any more. The fence itself proves nothing of places before.
+    let mut listed = segments(&reader.list().await?, taken.image);
+    listed.retain(|sequence| *sequence < at);
+    let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
+    if last >= taken.epoch {
+        return Err("its writer goes on: stop that first".to_owned());
+    }
+    map.fence(at);
+    for sequence in listed.range(taken.checkpoint.position..) {
         // The next writer deletes what is not needed any more.
         map.fence(*sequence);
     }
     let parts = Part::of(&map, &taken, position);
+    let epoch = taken.epoch;
     for part in &parts {
         let key = Key::Part { epoch, nth: 1, number: part.number };
-        put_if_absent(client, taken.image, key, part.encode()).await?;
+        if !put_if_absent(client, taken.image, key, part.encode()).await? {
+            return Err(format!("{key} is there already, of another writer"));
+        }
     }
     let checkpoint = Checkpoint { position, parts: parts.len() as u32, epoch, nth: 1 };
     let closed = Head { is_closed: true, end: position, ..taken.advanced(checkpoint, position) };
@@ -120,8 +156,14 @@ async fn repaired(client: &Client, way: Way) -> Result<(), String> {
 }
 
 impl Reader<'_> {
-    /// Follows the log behind the map, and over what is lost of it.
-    async fn followed(&self, head: &Head, listed: &BTreeSet<u64>, way: Way) -> Result<Log, String> {
+    /// Follows the log behind the map, and over what is lost of it, to a place at most.
+    async fn followed(
+        &self,
+        head: &Head,
+        listed: &BTreeSet<u64>,
+        way: Way,
+        until: u64,
+    ) -> Result<Log, String> {
         let mut hits = Vec::new();
         let map = self.map(head, &mut hits).await?;
         let Some(map) = map else {
@@ -131,29 +173,31 @@ impl Reader<'_> {
         };
         let mut log = Log { map, loss: None, epoch: 0 };
         let (mut next, mut before) = (head.checkpoint.position, 0);
-        let end = LogEnd::of(head, listed);
+        let end = LogEnd::Behind(listed);
         let mut ranges = Vec::new();
-        while match end {
-            LogEnd::At(end) | LogEnd::Closed(end, _) => next < end,
-            LogEnd::Behind(_) => true,
-        } {
+        let loss = |at: u64, what| {
+            let name = Key::Segment(at).name(head.image_of(Key::Segment(at)));
+            Loss { name, what, lost: 0, before: 0, behind: 0, ranges: Vec::new() }
+        };
+        while next < until {
             let read = self.header(head, next).await.1?;
             let Read::Good((header, data_start)) = read else {
                 let is_missing = matches!(read, Read::Missing);
                 if is_missing && next >= head.known_end() && !self.is_lost(head, next, end).await? {
                     break;
                 }
-                if self.was_fence(head, next, log.epoch).await? {
-                    next += WINDOW;
-                    continue;
-                }
-                let name = Key::Segment(next).name(head.image_of(Key::Segment(next)));
-                let first =
-                    Loss { name, what: read.what(), lost: 0, before, behind: 0, ranges: vec![] };
-                log.loss.get_or_insert(first).lost += 1;
-                next += 1;
+                let lost = Loss { before, ..loss(next, read.what()) };
+                let lost = log.loss.get_or_insert(lost);
+                // Of a fence that is lost nothing else is.
+                let was_fence = self.was_fence(head, next, log.epoch).await?;
+                lost.lost += u64::from(!was_fence);
+                next += if was_fence { WINDOW } else { 1 };
                 continue;
             };
+            if header.epoch > head.epoch && header.writer != head.writer.nonce {
+                let later = Loss { before, ..loss(next, "of a later writer") };
+                log.loss.get_or_insert(later);
+            }
             log.epoch = log.epoch.max(header.epoch);
             match (header.content, &mut log.loss) {
                 (Content::Fence { resume, .. }, _) => {
@@ -184,12 +228,22 @@ impl Reader<'_> {
     /// Tells whether a segment that is lost was a fence: then the log goes on where that led to, by
     /// another writer, and nothing else is lost.
     async fn was_fence(&self, head: &Head, at: u64, epoch: u64) -> Result<bool, String> {
-        match self.header(head, at.saturating_add(WINDOW)).await.1? {
-            Read::Good((Header { epoch: of, sequence, durable, .. }, _)) => {
-                Ok(of > epoch && durable == sequence)
-            }
-            _ => Ok(false),
+        let behind = self.header(head, at.saturating_add(WINDOW)).await.1?;
+        let Read::Good((Header { epoch: of, sequence, durable, .. }, _)) = behind else {
+            return Ok(false);
+        };
+        if of <= epoch || durable != sequence {
+            return Ok(false);
         }
+        // Where a fence was, all behind it was on its way with the place that it has taken.
+        for sequence in at + 1..at + WINDOW {
+            if let Read::Good((header, _)) = self.header(head, sequence).await.1?
+                && header.proves(at)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -212,7 +266,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Puts a fence behind all that is there; returns where the log goes on.
+/// Puts a fence behind all that is there; returns its place.
 async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     for _ in 0..FENCES_MAX {
         let listed = segments(&Reader { client }.list().await?, head.image);
@@ -223,7 +277,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
         let header = Header { image, epoch, writer, sequence: at, durable: at, content };
         let body = header.encode(head.geometry);
         if put_if_absent(client, image, Key::Segment(at), body).await? {
-            return Ok(at + WINDOW);
+            return Ok(at);
         }
     }
     Err("its writer goes on: stop that first".to_owned())

@@ -10,6 +10,7 @@
 //!     history  what an image may look like: a disk with a volatile cache
 //!   world    writers and editors for programs of their own:
 //!     removals   an image is removed below its writer, and another made in its place
+//!     stale      a writer stands still while others come and go
 //!     losses     an object is lost, or an older head put back
 //!     damages    every object, damaged in every way
 //!     crowd      clients that flush at their own times
@@ -25,6 +26,7 @@ pub mod losses;
 pub mod removals;
 pub mod run;
 pub mod sizes;
+pub mod stale;
 pub mod store;
 pub mod strangers;
 pub mod world;

@@ -4,9 +4,6 @@ use crate::store::Faults;
 use crate::world::{World, settings};
 use nowait_log::{Edit, Origin, PROOF_NS, Request, Status, Writer};
 
-/// How long an operation may take that was sent before.
-const REQUEST_NS: u64 = 30_000_000_000;
-
 const BLOCKS: u64 = 24;
 
 /// Writers of the new image have numbers from here on.
@@ -38,7 +35,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
     // As `nowait image rm` does it.
     let remover = Writer { nonce: [50; 16], name: String::from("a remover") };
     world.edit(Edit::Retire(remover))?;
-    ask(world, old, &mut flushes, PROOF_NS + REQUEST_NS);
+    ask(world, old, &mut flushes, PROOF_NS);
     world.store.remove_all();
     let removed_ns = world.now_ns;
     let second = settings(&mut world.prng, NEXT);

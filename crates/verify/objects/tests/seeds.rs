@@ -3,7 +3,7 @@
 use nowait_log::mistake::Mistake;
 use nowait_objects::losses::{self, Outcome};
 use nowait_objects::run::{Report, run};
-use nowait_objects::{crowd, damages, removals, world};
+use nowait_objects::{crowd, damages, removals, stale, world};
 use std::collections::BTreeMap;
 
 /// How many actions a run has.
@@ -70,6 +70,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
 fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     let with = Some(mistake);
     match mistake {
+        Mistake::SendUnproven => world::run(seed, with, stale::program),
         Mistake::NameByPath | Mistake::FlushUnproven => world::run(seed, with, removals::program),
         Mistake::GapIsEnd | Mistake::IgnoreNonce => {
             world::run(seed, with, |world| losses::program(world, &mut BTreeMap::new()))
@@ -84,6 +85,14 @@ fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
 fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     for seed in seeds() {
         world::run(seed, None, removals::program).unwrap_or_else(|what| panic!("{what}"));
+    }
+}
+
+/// A writer that stood still while others came and went puts nothing into their log.
+#[test]
+fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
+    for seed in seeds() {
+        world::run(seed, None, stale::program).unwrap_or_else(|what| panic!("{what}"));
     }
 }
 

@@ -128,7 +128,8 @@ pub(crate) enum ImageCommand {
     /// its server may go on, but must not write meanwhile to what is no snapshot.
     Export(TransferArgs),
     /// Show what an image has lost of its log, if it is not opened any more because of that; and
-    /// have it go on without, if you say how. Its server is replaced.
+    /// have it go on without, if you say how. Its server is replaced; if it has not closed the
+    /// image, the command waits for a minute until it must have noticed.
     Repair {
         /// Which.
         url: StoreUrl,
@@ -138,6 +139,9 @@ pub(crate) enum ImageCommand {
         /// Go on with all that is there: what was lost is as it was before.
         #[arg(long)]
         skip: bool,
+        /// Do not wait: the server that has not closed it is surely dead.
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         store: Store,
     },

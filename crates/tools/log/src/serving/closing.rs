@@ -42,7 +42,8 @@ impl Serving {
         };
         closing.head_is_sent = true;
         let (revision, end) = (self.head.revision + 1, self.tail.next());
-        let head = Head { revision, end, is_closed: true, ..self.head.clone() };
+        let (is_closed, is_quiet) = (true, out.now_ns >= self.alone_ns);
+        let head = Head { revision, end, is_closed, is_quiet, ..self.head.clone() };
         out.put_head(Purpose::CloseHead, head.encode(), &self.tag);
     }
 

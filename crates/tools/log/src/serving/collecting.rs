@@ -127,7 +127,11 @@ impl Serving {
                     Some(run) => {
                         let blocks = &victim.blocks[run.start as usize..run.end as usize];
                         let codec = self.head.codec(self.cipher.as_ref(), sequence);
-                        let blocks = check(&bytes, blocks, run.start, codec, geometry);
+                        let is_live = |(block, index): (u64, u32)| {
+                            self.map.extents().place(block) == Some((sequence, index))
+                        };
+                        let all = (&bytes[..], blocks, run.start);
+                        let blocks = check(all, codec, geometry, is_live);
                         blocks.map(|blocks| victim.take_blocks(blocks))
                     }
                 };
@@ -159,19 +163,21 @@ impl Serving {
     }
 }
 
-/// Returns blocks of a segment from index `start` on, if they are whole.
+/// Returns the live ones of the blocks of a segment from index `start` on, if they are whole.
 fn check(
-    bytes: &[u8],
-    blocks: &[u64],
-    start: u32,
+    (bytes, blocks, start): (&[u8], &[u64], u32),
     codec: BlockCodec<'_>,
     geometry: Geometry,
+    is_live: impl Fn((u64, u32)) -> bool,
 ) -> Option<Vec<Moved>> {
     let stored = geometry.stored_bytes();
     if bytes.len() != blocks.len() * stored {
         return None;
     }
     let each = bytes.chunks_exact(stored).zip(blocks).zip(start..);
+    let each = each.filter(|((_, block), index)| {
+        is_live((**block, *index)) || mistake::makes(Mistake::MoveOverNewer)
+    });
     let moved = each.map(|((bytes, block), index)| {
         let mut data = Vec::with_capacity(stored);
         match codec.append(&mut data, bytes, *block) {

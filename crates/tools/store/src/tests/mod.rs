@@ -7,6 +7,7 @@ mod checks;
 mod damages;
 mod encryption;
 mod images;
+mod repairs;
 mod shrink;
 mod snapshots;
 mod views;
