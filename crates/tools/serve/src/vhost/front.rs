@@ -134,11 +134,10 @@ impl From<Error> for Parting {
 }
 
 impl Front {
-    /// Listens at `sockets`: each device has `queues` queues, and all are served by `threads`
-    /// threads with `memory_bytes` for transfers together.
+    /// Listens at `sockets`, and serves them as [`Front::serve`] does.
     ///
     /// # Errors
-    /// An address is in use, an image unknown; no descriptors, memory or threads left.
+    /// As there; an address is in use.
     pub fn start(
         view: &View,
         sockets: &[Socket],
@@ -146,11 +145,31 @@ impl Front {
         threads: usize,
         memory_bytes: usize,
     ) -> Result<Front, ServeError> {
+        let bind = |socket: &Socket| {
+            let address = Address::Unix(socket.path.clone());
+            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+            Ok((socket.clone(), Listener::bind(&address).map_err(failed)?))
+        };
+        let listeners = sockets.iter().map(bind).collect::<Result<_, ServeError>>()?;
+        Front::serve(view, listeners, queues, threads, memory_bytes)
+    }
+
+    /// Serves sockets that are listened at: each device has `queues` queues, and all are served by
+    /// `threads` threads with `memory_bytes` for transfers together.
+    ///
+    /// # Errors
+    /// An image is unknown; no descriptors, memory or threads left.
+    pub fn serve(
+        view: &View,
+        listeners: Vec<(Socket, Listener)>,
+        queues: u16,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> Result<Front, ServeError> {
         let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
         let (shared, workers) = (view.shared().clone(), Arc::new(workers));
         let mut front = Front { shared, workers, listeners: Vec::new() };
-        for socket in sockets {
-            let Socket { export, path } = socket;
+        for (Socket { export, .. }, listener) in listeners {
             let named = |image: &&Arc<Image<Source>>| {
                 export.as_ref().is_none_or(|name| name == image.name())
             };
@@ -158,9 +177,6 @@ impl Front {
                 let name = export.as_deref().unwrap_or_default();
                 ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
             })?;
-            let address = Address::Unix(path.clone());
-            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-            let listener = Listener::bind(&address).map_err(failed)?;
             let (name, size) = (image.name(), image.size());
             say(format_args!("serving {name} ({size} bytes) as vhost-user-blk on {listener}"));
             front.open(view.shared(), image, listener, queues)?;
