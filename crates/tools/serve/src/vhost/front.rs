@@ -24,7 +24,7 @@ use nowait_sys::{
 };
 use std::{
     ffi::OsStr,
-    fmt,
+    fmt, io,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
@@ -102,6 +102,9 @@ struct Control {
 const STALL: Duration = Duration::from_secs(10);
 /// How long what is read may take to come, if it is not there against all expectation.
 const GLANCE: Duration = Duration::from_millis(100);
+
+/// How long to accept no VMM after accept failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a VMM is served no more.
 enum Parting {
@@ -279,7 +282,16 @@ impl Acceptor {
             self.wait(Deadline::NEVER);
             // Not watched while a VMM is served: those behind it wait.
             let _ = self.epoll.remove(listener.raw());
-            let Ok(stream) = listener.accept() else { continue };
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        // Descriptors come back when clients go.
+                        self.wait(Deadline::after_ns(PAUSE.as_nanos() as u64));
+                    }
+                    continue;
+                }
+            };
             let peer = stream.peer();
             let name = self.image.name();
             match stream {
@@ -328,7 +340,7 @@ impl Acceptor {
         let mut announcer = None;
         // By its changes: it is ready all the time while part of a message is there.
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
-        watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
+        watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
             // The crate has no such message of its own.
             if let Some(channel) = channel(raw) {
