@@ -298,6 +298,30 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Each waits for it for two seconds.
+#[test]
+fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
+    let Some(tool) = tool() else { return };
+    let scratch = Scratch::new("ends");
+    let (nbd, folder) = (scratch.file("nbd"), scratch.file("vmms"));
+    fs::create_dir(&folder).expect("a folder");
+    let lock = File::open(&folder).expect("it");
+    lock.lock().expect("it is new");
+    let tool = tool.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(image(&scratch));
+    let tool = tool.arg("--nbd").arg(format!("unix:{}", nbd.display()));
+    let sockets = ["a", "b", "c"].map(|name| folder.join(name));
+    let tool = sockets.iter().fold(tool, |tool, socket| tool.arg("--vhost-user").arg(socket));
+    let mut running = tool.spawn();
+    ready::wait_for_socket(&nbd, &mut running);
+    let start = Instant::now();
+    // SAFETY: takes numbers; the process is a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(running.pid(), libc::SIGTERM) }, 0);
+    let output = running.wait(PATIENCE);
+    assert!(output.status.success(), "{output}");
+    assert!(start.elapsed() < SOON * hang::slowness(), "{:?}\n{output}", start.elapsed());
+    assert!(!sockets.iter().any(|socket| socket.exists()), "sockets are left behind");
+}
+
 #[test]
 fn an_nbd_server_that_does_not_let_us_in_is_an_error_of_one_line() {
     let Some(_) = tool() else { return };
@@ -317,11 +341,11 @@ fn an_nbd_server_that_does_not_let_us_in_is_an_error_of_one_line() {
 }
 
 /// What a server makes, in this order.
-const MADE: [&str; 5] = ["nbd", "status", "shown", "vmm", "pid"];
+const MADE: [&str; 5] = ["nbd", "status", "vmm", "shown", "pid"];
 
 /// Starts a server that makes all of that; `wrong` is one more argument.
 fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
-    let [nbd, status, shown, vmm, pid] = MADE.map(|name| scratch.file(name));
+    let [nbd, status, vmm, shown, pid] = MADE.map(|name| scratch.file(name));
     let disk = image(scratch);
     let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(disk);
     let tool = tool.arg("--nbd").arg(format!("unix:{}", nbd.display()));

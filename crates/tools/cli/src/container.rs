@@ -2,7 +2,7 @@
 
 use crate::args::{ContainerKind, EnableArgs, Via};
 use crate::error::{Failure, Result};
-use crate::{libraries, print, run};
+use crate::{libraries, print, print_json, run};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,9 +39,7 @@ pub(crate) fn lines(args: &EnableArgs, kind: Option<ContainerKind>) -> Result<Ex
     let texts: Vec<_> = kinds.map(|kind| (name(*kind), needs.text(*kind, via))).collect();
     if args.services.json {
         let texts: BTreeMap<_, _> = texts.into_iter().collect();
-        let json = serde_json::to_string_pretty(&texts);
-        let json = json.map_err(|error| Failure::new(error.to_string()))?;
-        return print(format!("{json}\n").as_bytes());
+        return print_json(&texts);
     }
     let texts: Vec<_> = texts.into_iter().map(|(_, text)| text).collect();
     print(texts.join("\n").as_bytes())

@@ -6,7 +6,7 @@ mod text;
 use crate::args::{DoctorArgs, Via};
 use crate::error::{Failure, Result};
 use crate::program::{self, Program};
-use crate::{libraries, print};
+use crate::{libraries, print, print_json};
 use nowait_block::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
 use nowait_sys::inspect;
 use serde::Serialize;
@@ -128,13 +128,10 @@ const NOTES: &[&str] = &[
 /// Collects and prints; exit code 1 when something keeps nowait from working.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
-    let text = if args.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure::new(error.to_string()))? + "\n"
-    } else {
-        text::render(&report)
+    match args.json {
+        true => print_json(&report)?,
+        false => print(text::render(&report).as_bytes())?,
     };
-    print(text.as_bytes())?;
     Ok(ExitCode::from(u8::from(!report.problems.is_empty())))
 }
 

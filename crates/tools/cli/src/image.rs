@@ -2,9 +2,9 @@
 
 use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 use crate::error::{Failure, Result, say};
-use crate::print;
 use crate::table::table;
 use crate::transfer::{export_from, import_into};
+use crate::{print, print_json};
 use nowait_export::transfer::Transfer;
 use nowait_store::catalog::NOTICED_WITHIN;
 use nowait_store::check::{Report, check};
@@ -134,7 +134,7 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
         snapshots: head.snapshots.into_iter().map(described).collect(),
     };
     if args.json {
-        return json(&info);
+        return print_json(&info);
     }
     let mut text = format!("{}\n", info.url);
     let _ = writeln!(text, "  size        {}", shown(info.size_bytes));
@@ -229,7 +229,7 @@ fn checked(args: &ImageArgs, key: &KeyFile) -> Result<ExitCode> {
     let lacks_key = report.head.geometry.encryption.is_some() && options.key.is_none();
     let checked = said(&args.url, &report, lacks_key);
     if args.json {
-        json(&checked)?;
+        print_json(&checked)?;
     } else {
         print(told(&checked).as_bytes())?;
     }
@@ -306,7 +306,7 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     });
     let listed: Vec<Listed> = listed.collect();
     if as_json {
-        return json(&listed);
+        return print_json(&listed);
     }
     let mut shown_as = table();
     shown_as.set_header(["image", "size", "last writer"]);
@@ -396,11 +396,6 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Resul
     };
     let objects = removed.map_err(|error| failed(&error))?;
     print(format!("{url}: removed{objects}\n").as_bytes())
-}
-
-fn json(it: &impl Serialize) -> Result<ExitCode> {
-    let text = serde_json::to_string_pretty(it).map_err(|error| Failure::new(error.to_string()))?;
-    print(format!("{text}\n").as_bytes())
 }
 
 /// Returns a size as people write it.

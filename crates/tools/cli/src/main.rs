@@ -33,7 +33,8 @@ mod transfer;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::{Failure, Result};
-use nowait_serve::printable::printable;
+use nowait_serve::printable;
+use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -97,9 +98,18 @@ fn man(dir: Option<&Path>) -> Result<ExitCode> {
 /// Writes text to standard output, control characters of names as escapes; a reader that has gone
 /// away (`| head`) is no failure.
 fn print(text: &[u8]) -> Result<ExitCode> {
+    write(&printable::printable(&String::from_utf8_lossy(text)))
+}
+
+/// Writes JSON to standard output, for programs and for people.
+fn print_json(it: &impl Serialize) -> Result<ExitCode> {
+    let text = serde_json::to_string_pretty(it).map_err(|error| Failure::new(error.to_string()))?;
+    write(&(printable::json(&text) + "\n"))
+}
+
+fn write(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let text = String::from_utf8_lossy(text);
-    match out.write_all(printable(&text).as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("standard output: {error}")))
         }

@@ -4,10 +4,10 @@ mod processes;
 
 use crate::args::{StatusArgs, Via};
 use crate::enable::{drop_in, kept, place};
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::systemd::{Place, Source, Unit, UnitName};
 use crate::table::table;
-use crate::{libraries, print};
+use crate::{libraries, print, print_json};
 use processes::Process;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -41,13 +41,10 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let place = place(args.user, args.root.as_deref())?;
     let processes = if place.is_here() { processes::all(Path::new("/proc")) } else { Vec::new() };
     let report = Report { schema: 1, units: units(&place), processes };
-    let text = if args.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure::new(error.to_string()))? + "\n"
-    } else {
-        report.text(place.is_here())
+    match args.json {
+        true => print_json(&report)?,
+        false => print(report.text(place.is_here()).as_bytes())?,
     };
-    print(text.as_bytes())?;
     let is_wrong = report.units.iter().any(|unit| unit.problem.is_some());
     Ok(ExitCode::from(u8::from(is_wrong)))
 }

@@ -1,16 +1,26 @@
 //! Text for a terminal, which names of files and images must not control.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::borrow::Cow;
 
 /// Escapes control characters other than the ends of lines and tabs, and those that change the
 /// direction of the text.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escape(text, |c| is_hidden(c) && c != '\n' && c != '\t')
+    escape(text, is_hidden_in_lines, |c| c.escape_default().to_string())
 }
 
 /// Escapes the same, and the ends of lines: what is returned is one line.
 pub fn line(text: &str) -> Cow<'_, str> {
-    escape(text, is_hidden)
+    escape(text, is_hidden, |c| c.escape_default().to_string())
+}
+
+/// Escapes the same as [`printable`] as JSON has it: its strings say what they said.
+pub fn json(text: &str) -> Cow<'_, str> {
+    // None of them has more than 16 bits.
+    escape(text, is_hidden_in_lines, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn is_hidden_in_lines(c: char) -> bool {
+    is_hidden(c) && c != '\n' && c != '\t'
 }
 
 fn is_hidden(c: char) -> bool {
@@ -19,18 +29,20 @@ fn is_hidden(c: char) -> bool {
     c.is_control() || turns
 }
 
-fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    escape: impl Fn(char) -> String,
+) -> Cow<'_, str> {
     if !text.contains(&is_escaped) {
         return text.into();
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        // Writing to a string cannot fail.
-        let _ = if is_escaped(c) {
-            write!(escaped, "{}", c.escape_default())
-        } else {
-            escaped.write_char(c)
-        };
+        match is_escaped(c) {
+            true => escaped.push_str(&escape(c)),
+            false => escaped.push(c),
+        }
     }
     escaped.into()
 }
@@ -44,6 +56,15 @@ mod tests {
         assert_eq!(printable("\x1b[31mred\x07\u{9b}2J"), "\\u{1b}[31mred\\u{7}\\u{9b}2J");
         assert_eq!(printable("a\u{202e}gnp.exe"), "a\\u{202e}gnp.exe");
         assert_eq!(line("a\rb\nc\td"), "a\\rb\\nc\\td");
+    }
+
+    #[test]
+    fn json_says_what_it_said() {
+        let name = "\x1b[31m\x7f\u{9b}2J\u{200f}\u{2069}\n漢\\";
+        let text = serde_json::to_string_pretty(&[name]).unwrap();
+        let shown = json(&text);
+        assert!(!shown.contains(is_hidden_in_lines), "{shown:?}");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [name]);
     }
 
     #[test]

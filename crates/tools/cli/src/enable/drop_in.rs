@@ -68,7 +68,8 @@ impl Found {
 /// Looks at what there is.
 ///
 /// # Errors
-/// A file of another author, a link, or a file that cannot be read.
+/// A file of another author or, behind a link, of another unit; a link, or a file that cannot be
+/// read.
 pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     let file = outside(place, path);
     let read = match fs::symlink_metadata(&file) {
@@ -77,7 +78,14 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
         Err(error) => Err(error),
     };
     match read {
-        Ok(text) if is_our_text(&text) => Ok(Found::Ours(text)),
+        Ok(text) if is_our_text(&text) => match other_unit(place, path, &text) {
+            Some(unit) => Err(Failure::new(format!(
+                "{}: a link leads there, and the file is of {unit}: `nowait disable {unit}` \
+                 removes it",
+                path.display()
+            ))),
+            None => Ok(Found::Ours(text)),
+        },
         Ok(_) => Err(not_ours(path)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let folder = fs::symlink_metadata(folder_of(&file));
@@ -85,6 +93,15 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
         }
         Err(error) => Err(failed(path, &error)),
     }
+}
+
+/// Returns the unit for which a text was written that is found in another one's folder, a link.
+fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> {
+    link_to(place, path)?;
+    let (_, behind) = text.lines().next()?.split_once("`nowait disable ")?;
+    let (unit, _) = behind.split_once('`')?;
+    let folder = folder_of(path).file_name().unwrap_or_default();
+    (folder != format!("{unit}.d").as_str()).then_some(unit)
 }
 
 /// Returns where the file is for this process; a link in its own place is not followed.

@@ -3,7 +3,8 @@
 use super::checks::Judged;
 use super::print as print_bytes;
 use crate::args::Services;
-use crate::error::{Failure, Result};
+use crate::error::Result;
+use crate::print_json;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -43,13 +44,10 @@ pub(super) trait Said: Serialize {
 
 /// Prints it in the form that was asked for.
 pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
-    let text = if services.json {
-        let json = serde_json::to_string_pretty(report);
-        json.map_err(|error| Failure::new(error.to_string()))? + "\n"
-    } else {
-        report.text()
-    };
-    print_bytes(text.as_bytes()).map(drop)
+    match services.json {
+        true => print_json(report).map(drop),
+        false => print_bytes(report.text().as_bytes()).map(drop),
+    }
 }
 
 impl Said for Enabled {

@@ -1,7 +1,7 @@
 //! Folders and links that were there before, and are not ours to replace or remove.
 
 use crate::support::{nowait, outcome};
-use crate::system::{ETC, System};
+use crate::system::{ETC, LIB, System};
 use crate::{OURS, enabled};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,6 +50,21 @@ fn disable_leaves_the_target_of_a_link() {
         assert_eq!(system.nowait(&["disable", "a"]).0, 0);
         assert_eq!(fs::read_dir(system.path("usr/lib/shared.d")).unwrap().count(), 0);
     }
+}
+
+#[test]
+fn what_was_written_for_another_unit_is_not_removed_through_a_link() {
+    let system = System::with("");
+    system.file(&format!("{LIB}/b.service"), "[Service]\nExecStart=/usr/sbin/daemon\n");
+    enabled(&system, &["b"]);
+    let of_b = format!("{ETC}/b.service.d/zz-nowait.conf");
+    let before = system.read(&of_b);
+    system.link(FOLDER, "b.service.d");
+    let err = refused(&system, "disable");
+    assert!(err.contains("is of b.service: `nowait disable b.service` removes it"), "{err}");
+    assert_eq!(system.read(&of_b), before);
+    assert_eq!(system.nowait(&["disable", "b"]).0, 0);
+    assert!(!system.path(&of_b).exists());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
     server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
     ublk::Drive,
-    vhost::Front,
+    vhost::{Front, Socket},
 };
 use nowait::{CacheMode, Nowait, SubmitMode};
 use nowait_export::{Backing, Image, ServerCache, Source, StoreCache};
@@ -65,13 +65,18 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     main.end()
 }
 
-/// Begins to serve virtual machines, if that is wanted.
-fn vhost(args: &ServeArgs, server: &Server, config: &Config) -> Result<Option<Front>, ServeError> {
-    if args.vhost_user.is_empty() {
+/// Begins to serve virtual machines at `sockets`, if that is wanted.
+fn vhost(
+    args: &ServeArgs,
+    sockets: Vec<(Socket, Listener)>,
+    server: &Server,
+    config: &Config,
+) -> Result<Option<Front>, ServeError> {
+    if sockets.is_empty() {
         return Ok(None);
     }
-    let (sockets, threads) = (&args.vhost_user, config.threads);
-    Front::start(&server.view(), sockets, args.queues, threads, config.memory_bytes).map(Some)
+    let (threads, memory_bytes) = (config.threads, config.memory_bytes);
+    Front::serve(&server.view(), sockets, args.queues, threads, memory_bytes).map(Some)
 }
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
@@ -222,6 +227,16 @@ fn bind(address: &Address, ends: &Signals) -> Result<Listener, Failure> {
     })
 }
 
+/// Listens for virtual machines.
+fn listen_for_machines(
+    args: &ServeArgs,
+    ends: &Signals,
+) -> Result<Vec<(Socket, Listener)>, Failure> {
+    let bind =
+        |socket: &Socket| Ok((socket.clone(), bind(&Address::Unix(socket.path.clone()), ends)?));
+    args.vhost_user.iter().map(bind).collect()
+}
+
 /// Listens for status requests: from this machine, or from all.
 fn listen_for_status(
     address: &Address,
@@ -368,6 +383,10 @@ impl Main {
         let points = step(&ends, move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = step(&ends, move || open(&engine, &named))?;
+        // They may have to wait, and a start that is given up makes nothing durable: before the
+        // first client is served.
+        let machines = listen_for_machines(args, &ends)?;
+        let own = step(&ends, || Ok(place::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
         // Before all other ways in: who is served by none loses nothing if a device does not come.
         let (named, limits) = (args.clone(), config.clone());
@@ -376,7 +395,7 @@ impl Main {
             Ok((server, drives))
         })?;
         let mounts = files::show(&server, args, points)?;
-        let front = vhost(args, &server, &config)?;
+        let front = vhost(args, machines, &server, &config)?;
         let mut main = Main {
             last: args.exit_with_last_client.then(|| last_client(&server)).transpose()?,
             server,
@@ -393,7 +412,7 @@ impl Main {
             cache,
             pid_file: None,
         };
-        main.told = main.tell(status)?;
+        main.told = main.tell(status.into_iter().chain(own))?;
         main.pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
         Ok(main)
     }
@@ -408,10 +427,11 @@ impl Main {
     }
 
     /// Begins to answer status requests; returns where.
-    fn tell(&self, status: Option<Listener>) -> Result<StatusListeners, ServeError> {
-        let mut told = StatusListeners(status.into_iter().map(Arc::new).collect());
-        // For `nowait top`.
-        told.0.extend(place::listen().map(Arc::new));
+    fn tell(
+        &self,
+        listeners: impl Iterator<Item = Listener>,
+    ) -> Result<StatusListeners, ServeError> {
+        let told = StatusListeners(listeners.map(Arc::new).collect());
         for listener in &told.0 {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {

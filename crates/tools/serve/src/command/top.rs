@@ -1,8 +1,7 @@
 //! `nowait top`: the servers of this user and the processes under `nowait run`, once a second.
 
 use crate::{
-    ServeError,
-    printable::printable,
+    ServeError, printable,
     status::{ExportStatus, KindStatus, Status, StoreStatus, fetch, format, place, quantile_ns},
 };
 use clap::Args;
@@ -97,7 +96,7 @@ pub fn top(args: &TopArgs) -> Result<(), ServeError> {
     if args.json {
         let all: Vec<Status> = look(args).servers.into_values().collect();
         let text = serde_json::to_string(&all).unwrap_or_default();
-        return writeln!(out, "{text}").map_err(failed);
+        return writeln!(out, "{}", printable::json(&text)).map_err(failed);
     }
     let once = args.once || !out.is_terminal();
     let (mut before, mut at) = (look(args), Instant::now());
@@ -105,7 +104,7 @@ pub fn top(args: &TopArgs) -> Result<(), ServeError> {
         pause(Duration::from_secs(args.interval));
         let now = look(args);
         let text = show(&before, &now, at.elapsed());
-        let text = printable(&text);
+        let text = printable::printable(&text);
         if once {
             return out.write_all(text.as_bytes()).map_err(failed);
         }

@@ -37,6 +37,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, mpsc::Receiver},
     thread,
+    time::Duration,
 };
 use worker::Worker;
 
@@ -165,6 +166,9 @@ pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
 /// Threads for what only blocking calls can do, beside one for each image.
 const CHORES_MAX: usize = 8;
 
+/// How long to accept no client after accept failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
 impl Server {
     /// Starts serving `images`; the first is also the one without a name.
     ///
@@ -217,14 +221,17 @@ impl Server {
         View(self.shared.clone())
     }
 
-    /// Takes all clients that wait at `listener`. Does not wait.
+    /// Takes all clients that wait at `listener`. Waits, for a moment, only if there are no
+    /// descriptors for them: or it would be asked to again at once.
     pub fn accept(&mut self, listener: &Listener, security: Security) {
         loop {
             match listener.accept() {
                 Ok(socket) => self.serve(socket, security),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has gone again; or no descriptors are left, and it has to wait.
-                Err(_) => return,
+                // The client has gone again.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return,
+                // Descriptors come back when clients go.
+                Err(_) => return thread::sleep(PAUSE),
             }
         }
     }

@@ -44,6 +44,10 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Locks the folder against other servers; `None`: it cannot be locked, or stays locked.
 fn lock(folder: &Path, patience: Duration) -> Option<File> {
+    // Another file might wait, or do something, when it is opened: a pipe, a device.
+    if !folder.is_dir() {
+        return None;
+    }
     let (file, until) = (File::open(folder).ok()?, Instant::now() + patience);
     loop {
         match file.try_lock() {
@@ -67,7 +71,10 @@ fn is_left(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{os::unix::net::UnixStream, sync::Barrier};
+    use std::{
+        os::{fd::AsRawFd, unix::net::UnixStream},
+        sync::Barrier,
+    };
 
     #[test]
     fn of_two_servers_that_find_a_socket_left_one_takes_its_place() {
@@ -81,6 +88,11 @@ mod tests {
         };
         for round in 0..ROUNDS {
             drop(UnixListener::bind(&path).unwrap());
+            // A thread of an engine of another test may have it open for a moment: it begins with a
+            // copy of all descriptors.
+            while !is_left(&path) {
+                thread::yield_now();
+            }
             let (one, other) = thread::scope(|scope| {
                 let one = scope.spawn(take);
                 (take(), one.join().unwrap())
@@ -106,6 +118,15 @@ mod tests {
             clients.push(client);
         }
         assert!(!is_left(&path));
+    }
+
+    #[test]
+    fn what_is_no_folder_is_not_opened() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert!(lock(Path::new(&pipe), PATIENCE).is_none());
+        let error = listen(&Path::new(&pipe).join("socket")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use nowait_sys::{
 };
 use std::{
     ffi::OsStr,
-    fmt,
+    fmt, io,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
@@ -103,6 +103,9 @@ const STALL: Duration = Duration::from_secs(10);
 /// How long what is read may take to come, if it is not there against all expectation.
 const GLANCE: Duration = Duration::from_millis(100);
 
+/// How long to accept no VMM after accept failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Why a VMM is served no more.
 enum Parting {
     /// It has gone, or said something that is not in the protocol.
@@ -134,11 +137,10 @@ impl From<Error> for Parting {
 }
 
 impl Front {
-    /// Listens at `sockets`: each device has `queues` queues, and all are served by `threads`
-    /// threads with `memory_bytes` for transfers together.
+    /// Listens at `sockets`, and serves them as [`Front::serve`] does.
     ///
     /// # Errors
-    /// An address is in use, an image unknown; no descriptors, memory or threads left.
+    /// As there; an address is in use.
     pub fn start(
         view: &View,
         sockets: &[Socket],
@@ -146,11 +148,31 @@ impl Front {
         threads: usize,
         memory_bytes: usize,
     ) -> Result<Front, ServeError> {
+        let bind = |socket: &Socket| {
+            let address = Address::Unix(socket.path.clone());
+            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+            Ok((socket.clone(), Listener::bind(&address).map_err(failed)?))
+        };
+        let listeners = sockets.iter().map(bind).collect::<Result<_, ServeError>>()?;
+        Front::serve(view, listeners, queues, threads, memory_bytes)
+    }
+
+    /// Serves sockets that are listened at: each device has `queues` queues, and all are served by
+    /// `threads` threads with `memory_bytes` for transfers together.
+    ///
+    /// # Errors
+    /// An image is unknown; no descriptors, memory or threads left.
+    pub fn serve(
+        view: &View,
+        listeners: Vec<(Socket, Listener)>,
+        queues: u16,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> Result<Front, ServeError> {
         let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
         let (shared, workers) = (view.shared().clone(), Arc::new(workers));
         let mut front = Front { shared, workers, listeners: Vec::new() };
-        for socket in sockets {
-            let Socket { export, path } = socket;
+        for (Socket { export, .. }, listener) in listeners {
             let named = |image: &&Arc<Image<Source>>| {
                 export.as_ref().is_none_or(|name| name == image.name())
             };
@@ -158,9 +180,6 @@ impl Front {
                 let name = export.as_deref().unwrap_or_default();
                 ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
             })?;
-            let address = Address::Unix(path.clone());
-            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-            let listener = Listener::bind(&address).map_err(failed)?;
             let (name, size) = (image.name(), image.size());
             say(format_args!("serving {name} ({size} bytes) as vhost-user-blk on {listener}"));
             front.open(view.shared(), image, listener, queues)?;
@@ -263,7 +282,16 @@ impl Acceptor {
             self.wait(Deadline::NEVER);
             // Not watched while a VMM is served: those behind it wait.
             let _ = self.epoll.remove(listener.raw());
-            let Ok(stream) = listener.accept() else { continue };
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        // Descriptors come back when clients go.
+                        self.wait(Deadline::after_ns(PAUSE.as_nanos() as u64));
+                    }
+                    continue;
+                }
+            };
             let peer = stream.peer();
             let name = self.image.name();
             match stream {
@@ -312,7 +340,7 @@ impl Acceptor {
         let mut announcer = None;
         // By its changes: it is ready all the time while part of a message is there.
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
-        watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
+        watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
             // The crate has no such message of its own.
             if let Some(channel) = channel(raw) {
