@@ -200,3 +200,16 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     done(&["rm", &store.url, "--yes", "--now"]);
     assert!(!store.scratch.path().join("vm/head").exists());
 }
+
+#[test]
+fn a_start_that_fails_leaves_its_images_closed() {
+    let Some(store) = Store::new("start") else { return };
+    let serving = Scratch::new("start-served");
+    let socket = format!("unix:{}", serving.file("socket").display());
+    let (served, nowhere) = (format!("vm={}", store.url), serving.file("none/pid"));
+    let words = ["serve", &served, "--nbd", &socket, "--pid-file"];
+    let failed = tool().expect("asked before").args(words).arg(nowhere).run();
+    assert_eq!(failed.status.code(), Some(1), "{failed}");
+    let info = done(&["info", &store.url]);
+    assert!(info.contains("(epoch 2): closed"), "{info}");
+}

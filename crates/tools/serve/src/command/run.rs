@@ -5,7 +5,7 @@ use super::{
     args::CacheArg,
     drives, files,
     pid_file::PidFile,
-    start::{Failure, step},
+    start::{Failure, Start},
 };
 use crate::{
     ServeError,
@@ -13,7 +13,7 @@ use crate::{
     fuse::Mount,
     nbd::{Limits, Security},
     say::{self, say},
-    server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles},
+    server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles, View},
     status::{Endpoint, Status, StatusLine, place},
     ublk::Drive,
     vhost::{Front, Socket},
@@ -203,10 +203,10 @@ fn open_images(
 fn listen(
     args: &ServeArgs,
     mut listeners: Vec<Listener>,
-    ends: &Signals,
+    start: &Start<'_>,
 ) -> Result<Vec<(Listener, Security)>, Failure> {
     for address in &args.nbd {
-        listeners.push(bind(address, ends)?);
+        listeners.push(bind(address, start)?);
     }
     let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
     if listeners.is_empty() && others == [0; 3] {
@@ -219,9 +219,9 @@ fn listen(
 }
 
 /// Begins to listen; a name of a host may have to be looked up.
-fn bind(address: &Address, ends: &Signals) -> Result<Listener, Failure> {
+fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     let address = address.clone();
-    step(ends, move || {
+    start.step(move || {
         let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
         Listener::bind(&address).map_err(failed)
     })
@@ -230,10 +230,10 @@ fn bind(address: &Address, ends: &Signals) -> Result<Listener, Failure> {
 /// Listens for virtual machines.
 fn listen_for_machines(
     args: &ServeArgs,
-    ends: &Signals,
+    start: &Start<'_>,
 ) -> Result<Vec<(Socket, Listener)>, Failure> {
     let bind =
-        |socket: &Socket| Ok((socket.clone(), bind(&Address::Unix(socket.path.clone()), ends)?));
+        |socket: &Socket| Ok((socket.clone(), bind(&Address::Unix(socket.path.clone()), start)?));
     args.vhost_user.iter().map(bind).collect()
 }
 
@@ -241,9 +241,9 @@ fn listen_for_machines(
 fn listen_for_status(
     address: &Address,
     args: &ServeArgs,
-    ends: &Signals,
+    start: &Start<'_>,
 ) -> Result<Listener, Failure> {
-    let listener = bind(address, ends)?;
+    let listener = bind(address, start)?;
     if listener.is_open_to_other_machines() && !args.expose_status {
         return Err(ServeError::new(format!(
             "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --expose-status"
@@ -274,6 +274,21 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
         }
     };
     Ok((listener, security))
+}
+
+/// Images that were opened by a start. One that fails closes them, so that those on stores are not
+/// taken for served; nothing was written.
+struct Unserved(Option<View>);
+
+/// How long they may take.
+const CLOSE_NS: u64 = 500_000_000;
+
+impl Drop for Unserved {
+    fn drop(&mut self) {
+        let task = self.0.take().map(|view| Task::begin(move || view.sync()));
+        // Nothing is lost that way either.
+        let _ = task.map(|task| task.and_then(|task| task.wait(now_ns() + CLOSE_NS)));
+    }
 }
 
 /// Something that a disk may keep from ending: it is waited for up to a time.
@@ -371,26 +386,28 @@ impl Main {
             return Err(ServeError::new(gone).into());
         }
         fd::raise_nofile_limit();
-        let listeners = listen(args, given, &ends)?;
+        let start = Start::new(&ends);
+        let listeners = listen(args, given, &start)?;
         let status = args
             .status
             .as_ref()
-            .map(|address| listen_for_status(address, args, &ends))
+            .map(|address| listen_for_status(address, args, &start))
             .transpose()?;
         drives::prepare(args);
         let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
         let named = args.clone();
-        let points = step(&ends, move || files::clear(&named))?;
+        let points = start.step(move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
-        let (config, cache, images) = step(&ends, move || open(&engine, &named))?;
+        let (config, cache, images) = start.step(move || open(&engine, &named))?;
         // They may have to wait, and a start that is given up makes nothing durable: before the
         // first client is served.
-        let machines = listen_for_machines(args, &ends)?;
-        let own = step(&ends, || Ok(place::listen()))?;
+        let machines = listen_for_machines(args, &start)?;
+        let own = start.step(|| Ok(place::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
+        let mut unserved = Unserved(Some(server.view()));
         // Before all other ways in: who is served by none loses nothing if a device does not come.
         let (named, limits) = (args.clone(), config.clone());
-        let (server, drives) = step(&ends, move || {
+        let (server, drives) = start.step(move || {
             let drives = drives::make(&server, &named, &limits)?;
             Ok((server, drives))
         })?;
@@ -414,6 +431,7 @@ impl Main {
         };
         main.told = main.tell(status.into_iter().chain(own))?;
         main.pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+        unserved.0 = None;
         Ok(main)
     }
 
