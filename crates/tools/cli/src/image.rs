@@ -324,7 +324,7 @@ fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> 
     let loss = match way {
         None => repair::look(url, options),
         Some(way) => {
-            let wait = |head: &Head| wait_for(url, &head.writer.name, now);
+            let wait = |head: &Head| wait_for(url, head, now);
             repair::repair(url, options, way, wait)
         }
     };
@@ -363,11 +363,15 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
 }
 
 /// Waits until a writer that may be at work must have noticed that it was replaced.
-fn wait_for(url: &StoreUrl, writer: &str, now: bool) {
+fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
-        let seconds = NOTICED_WITHIN.as_secs();
+        let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);
+        let who = match head.is_closed {
+            true => format!("a server before {writer} may still run"),
+            false => format!("{writer} has not closed it"),
+        };
         let text = format!(
-            "{url}: {writer} has not closed it: waiting {seconds} s, until it must have noticed; \
+            "{url}: {who}: waiting {seconds} s, until it must have noticed; \
              --now does not wait for one that is surely dead"
         );
         say(&text);
@@ -391,7 +395,7 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Resul
     let removed = if url.snapshot.is_some() {
         edit::remove(url, options).map(|_| String::new())
     } else {
-        let wait = |head: &Head| wait_for(url, &head.writer.name, now);
+        let wait = |head: &Head| wait_for(url, head, now);
         catalog::remove(url, options, wait).map(|objects| format!(", {objects} objects"))
     };
     let objects = removed.map_err(|error| failed(&error))?;
