@@ -118,12 +118,12 @@ fn a_flush_asks_for_the_head_after_a_minute_and_one_of_nothing_never() {
     image.submit(1, Request::Flush, 10 * PROOF_NS);
     assert_eq!((ends(&mut image), operations(&mut image)), (vec![1], vec![]));
     image.submit(2, write(0, true), 10 * PROOF_NS);
-    let (ticket, _) = image.pop_operation().expect("a segment is put");
-    put(&mut image, ticket, 10 * PROOF_NS + 1);
-    let asked = operations(&mut image);
-    assert!(matches!(asked[..], [(_, Operation::Get { key: Key::Head, .. })]), "{asked:?}");
-    assert_eq!(ends(&mut image), []);
-    image.answer(asked[0].0, got(&head), 10 * PROOF_NS + 2);
+    let [(asked, get), (sent, segment)] = operations(&mut image).try_into().expect("two");
+    assert!(matches!(get, Operation::Get { key: Key::Head, .. }), "{get:?}");
+    assert!(matches!(segment, Operation::PutIfAbsent { .. }), "{segment:?}");
+    put(&mut image, sent, 10 * PROOF_NS + 1);
+    assert_eq!((ends(&mut image), operations(&mut image)), (vec![], vec![]));
+    image.answer(asked, got(&head), 10 * PROOF_NS + 2);
     assert_eq!(ends(&mut image), [2]);
     image.submit(3, Request::Flush, 20 * PROOF_NS);
     assert_eq!((ends(&mut image), operations(&mut image)), (vec![3], vec![]));
