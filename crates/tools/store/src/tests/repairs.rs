@@ -148,10 +148,10 @@ fn an_older_head_is_refused_again_and_again_until_the_image_is_repaired() {
 
 #[test]
 fn an_image_that_gets_a_clone_while_it_is_to_be_removed_stays() {
-    let (url, image) = created("cloned");
+    let (url, image) = created("removing");
     fill(&image, 0..3, 7);
     drop(image);
-    let twin: StoreUrl = "memory://cloned/twin".parse().unwrap();
+    let twin: StoreUrl = "memory://removing/twin".parse().unwrap();
     let refused = catalog::remove(&url, &options(), |_| {
         edit(&url, &options(), Edit::Snapshot("s".to_owned())).unwrap();
         let of = StoreUrl { snapshot: Some("s".to_owned()), ..url.clone() };
