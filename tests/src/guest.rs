@@ -185,8 +185,8 @@ impl Guest {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("a socket for the console");
         let mut qemu = Program::new("qemu-system-x86_64")
-            .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "256", "-smp", "2"])
-            .args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
+            .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "384", "-smp", "2"])
+            .args(["-object", "memory-backend-memfd,id=memory,size=384M,share=on"])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             // QEMU 7.2 does cmpxchg16b wrong, and Linux 6.12 allocates by it.
             .args(["-cpu", "qemu64,-cx16"])

@@ -87,9 +87,10 @@ fn who_is_slow_at_the_status_socket_does_not_keep_others() {
     let scratch = Scratch::new("told");
     let (served, status) = (image(&scratch, "served", SIZE), scratch.file("status"));
     let address = format!("unix:{}", status.display());
-    let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
+    let Some(mut server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
     };
+    server.wait_for(&status);
     let mut slow = UnixStream::connect(&status).expect("a connection");
     slow.write_all(b"GET ").expect("the beginning of a question");
     assert!(ask(&status).contains("\"exports\""));
