@@ -172,7 +172,8 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
     let (disk, status) = (image(&scratch, "disk"), scratch.file("status"));
     let address = format!("unix:{}", status.display());
     let arguments = [text(&disk), "--memory", "64M", "--status", &address];
-    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let Some(mut server) = Server::start(&scratch, &arguments) else { return };
+    server.wait_for(&status);
     let descriptors = || {
         let folder = format!("/proc/{}/fd", server.pid());
         fs::read_dir(folder).expect("its descriptors").count()
