@@ -267,12 +267,14 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        if end <= self.promised {
-            return out.end(id, Ok(Vec::new()));
-        }
         // Asked for now, the proof comes as soon as the segment is put.
-        self.is_proven(out);
-        self.flushes.push_back((end, out.now_ns, id));
+        let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
+        if !is_kept {
+            return self.flushes.push_back((end, out.now_ns, id));
+        }
+        // It is none of those that wait together.
+        self.promised = self.promised.max(end);
+        out.end(id, Ok(Vec::new()));
     }
 
     /// Ends the open segment. Between two segments is the time for a checkpoint.
