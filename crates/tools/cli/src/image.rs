@@ -272,7 +272,7 @@ fn told(checked: &Checked) -> String {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
     }
-    // Of data, only the bytes that are stored there are lost.
+    // A lost segment of the log takes the whole image; one with data only takes their bytes.
     let is_of_log =
         |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
     if checked.findings.iter().any(is_of_log) {

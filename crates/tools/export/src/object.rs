@@ -66,7 +66,7 @@ impl Notice {
         if failure == Failure::Invalid {
             return Errno::INVAL;
         }
-        // What is lost of an image that is served, its store has told.
+        // The image is still served: the thread of its store has told which object is lost.
         let is_served = matches!(self.watch.status(), Status::Serving { .. });
         if let Some(say) = self.say
             && !is_served

@@ -35,8 +35,8 @@ const MOVED_BYTES_MAX: usize = 1 << 20;
 /// others after a second one, and a small segment may be put in that time again and again.
 const VICTIMS_MAX: usize = 16;
 
-/// In a hundred of the garbage that is allowed: as often as one of these is exceeded, twice as much
-/// is moved as otherwise.
+/// Percentages of the garbage that is allowed. For each one that the garbage exceeds, twice as much
+/// is moved.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
 /// What of the segments is looked at for candidates: one in so many is one.
@@ -100,7 +100,7 @@ impl Collector {
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// Tells whether there is more than so much in a hundred of the garbage that is allowed.
+    /// Tells whether the garbage is more than `percent` percent of what is allowed.
     fn exceeds(&self, map: &Map, percent: u64) -> bool {
         let (held, live) = map.held_and_live();
         u128::from(held - live) * 10_000
@@ -112,7 +112,7 @@ impl Collector {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
 
-    /// Tells whether a segment with so many blocks may be collected beside the others.
+    /// Tells whether a further segment, with `blocks` blocks, may be collected now.
     fn has_room(&self, map: &Map, blocks: u32, geometry: Geometry) -> bool {
         let of = |sequence: u64| map.segments().get(&sequence).map_or(0, |it| it.blocks);
         let all = self.victims.iter().map(|victim| of(victim.sequence)).sum::<u32>() + blocks;

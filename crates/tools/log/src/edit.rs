@@ -115,7 +115,9 @@ impl Editor {
             }
             (Purpose::ConfirmEnd, Answer::Listed(places)) => {
                 self.is_at_end = false;
-                self.scan.iter_mut().for_each(|scan| scan.take_list(places.clone()));
+                if let Some(scan) = &mut self.scan {
+                    scan.take_list(places);
+                }
                 self.go_on();
             }
             // A store may be wrong once.

@@ -199,9 +199,7 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::ConfirmEnd, Answer::Listed(places)) => {
-                self.scan.iter_mut().for_each(|scan| scan.take_list(places.clone()));
-                self.is_fencing = false;
-                self.replay(out);
+                self.take_list(places, out);
                 Ok(None)
             }
             (Purpose::PutFence(at), Answer::Put(_)) => {
@@ -470,6 +468,15 @@ impl Recovery {
             Some(Behind::Nothing) => self.fence(out),
             Some(Behind::More) => self.give_up(LOST, out),
         }
+    }
+
+    /// Goes on with the list of what is there from the end of the log on.
+    fn take_list(&mut self, places: Vec<u64>, out: &mut Outbox) {
+        if let Some(scan) = &mut self.scan {
+            scan.take_list(places);
+        }
+        self.is_fencing = false;
+        self.replay(out);
     }
 
     /// Gives the image up, unless a later writer has it, who may have deleted what is missing, or
