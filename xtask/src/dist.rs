@@ -125,7 +125,10 @@ pub(crate) fn run(machine: Machine) -> Result {
 }
 
 /// Makes the two libraries that programs of others are run with.
-fn link_libraries(machine: Machine) -> Result {
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn link_libraries(machine: Machine) -> Result {
     let natives = build_archive(machine, "nowait-faces")?;
     for library in LIBRARIES {
         link(machine, library, &natives)?;

@@ -46,7 +46,9 @@ Usage: cargo x COMMAND
 
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
-  dist [c-api]  fill dist/, or only what a C program needs, and check what was linked
+  dist [c-api | drop-ins]
+                fill dist/, or only what a C program needs, or the two libraries that programs
+                are run with, and check what was linked
   dist NAME     the same for another machine, into dist/NAME: arm64 or musl
   install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
                 install what dist/ holds; below /usr/local, if no prefix is given
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["ci", jobs @ ..] => ci::run(jobs),
         ["dist"] => dist::run(machine::OWN),
         ["dist", "c-api"] => c_api::install(machine::OWN),
+        ["dist", "drop-ins"] => dist::link_libraries(machine::OWN),
         ["dist", name] => machine::Machine::named(name).and_then(dist::run),
         ["docs"] => docs::run(),
         ["install", options @ ..] => install::run(options),

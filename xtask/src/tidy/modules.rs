@@ -19,7 +19,7 @@ const HOUSES: &[House] = &[House {
         &["command", "failure", "limits", "turn"],
         &["config", "hints", "hold", "order"],
         &["parts"],
-        &["cached", "context", "engine", "request", "route"],
+        &["cached", "context", "deferred", "engine", "request", "route"],
         &["submit"],
     ],
     circle: 3,

@@ -146,6 +146,7 @@ impl Process {
         let mut options = options_at_load().clone();
         let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.answers_as_aio = true;
+        options.config.sees_closes = is_watched;
         // In `inline` the program asks for what its own threads can do.
         options.config.callers_enter_no_ring = options.config.submit != SubmitMode::Inline;
         let lacking = match (is_watched, PLAIN_CALLS_ARE_SEEN) {

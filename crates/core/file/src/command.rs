@@ -5,7 +5,9 @@ use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::SyncLevel;
 use nowait_sys::{
     Errno,
-    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, rwf},
+    file::{
+        self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, Stat, rwf,
+    },
 };
 
 /// What a command asks for.
@@ -170,6 +172,51 @@ impl Command {
     /// Returns the memory of what is left, and the offset where that begins.
     pub(crate) fn rest(&self) -> (Segments, u64) {
         (self.segments.after(self.done as usize), self.offset as u64 + self.done)
+    }
+
+    /// Moves at most `limit` bytes of what is left, by one system call on `fd`, which is the
+    /// command's file in the table of the calling thread. Blocks unless `flags` say RWF_NOWAIT.
+    ///
+    /// # Errors
+    /// Those of preadv2(2) and pwritev2(2).
+    pub(crate) fn transfer(&self, fd: i32, limit: usize, flags: u32) -> Result<usize, Errno> {
+        let rest;
+        let segments = if self.done == 0 && limit as u64 >= self.len {
+            self.segments.as_slice()
+        } else {
+            rest = self.segments.after(self.done as usize).first(limit);
+            rest.as_slice()
+        };
+        let (offset, flags) = (self.offset + self.done as i64, self.rw_flags | flags);
+        // SAFETY: the command's maker promised that its segments are valid until its event.
+        unsafe {
+            match self.kind {
+                Kind::Read => file::preadv2(fd, segments, offset, flags),
+                _ => file::pwritev2(fd, segments, offset, flags),
+            }
+        }
+    }
+
+    /// Returns `true` if a transfer of nothing that must not wait is to be believed. Before Linux
+    /// 5.11 such a read ends at a page that is marked for read-ahead as it does at the end of the
+    /// file.
+    pub(crate) fn seems_over(&self) -> bool {
+        if self.kind != Kind::Read || self.is_complete() || self.wants_nowait() {
+            return true;
+        }
+        let Ok(stat) = file::stat(self.fd) else { return true };
+        !stat.has_offsets() || self.ends_before_rest(&stat)
+    }
+
+    /// Returns `true` if a read has transferred all that its file holds.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let stat = || file::stat(self.fd).ok();
+        self.kind == Kind::Read && stat().is_some_and(|stat| self.ends_before_rest(&stat))
+    }
+
+    fn ends_before_rest(&self, stat: &Stat) -> bool {
+        let next = self.offset.saturating_add_unsigned(self.done);
+        stat.is_regular() && next >= stat.size
     }
 
     /// Makes the bio for what is left, on `fd`, which is the command's file in the table of the

@@ -58,6 +58,10 @@ pub struct Config {
     /// the thread that has entered it: epoll_wait(2), sigtimedwait(2) and others then fail with
     /// EINTR, and a program that was not written for rings does not expect it.
     pub callers_enter_no_ring: bool,
+    /// The program's closes of descriptors are told to the engine ([`Closes`]).
+    ///
+    /// [`Closes`]: crate::hints::Closes
+    pub sees_closes: bool,
 }
 
 impl Default for Config {
@@ -72,6 +76,7 @@ impl Default for Config {
             stats: false,
             answers_as_aio: false,
             callers_enter_no_ring: false,
+            sees_closes: false,
         }
     }
 }

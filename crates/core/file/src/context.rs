@@ -6,6 +6,7 @@ mod notifiers;
 use crate::{
     Command, Engine, Kind, SubmitMode,
     command::{Flags, open_for},
+    deferred::{DeferredRequests, Look},
     engine::{NO_QUEUES, section::Section},
     hints::{Burst, Depth, DescriptorHints},
     hold,
@@ -15,7 +16,7 @@ use crate::{
         direct::{BLOCK, DirectRequest, DirectRequests},
         in_flight::InFlight,
     },
-    route::own_queue::Submissions,
+    route::{Place, Plug, own_queue::Submissions},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
@@ -59,6 +60,7 @@ pub struct Context {
     /// The number of a request in flight means its file.
     pub(crate) files_stay_open: bool,
     pub(crate) in_flight: InFlight,
+    pub(crate) deferred: DeferredRequests,
     throttle: Throttle,
     /// No caller takes the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
@@ -112,7 +114,7 @@ impl Context {
         let may_guess = match kind {
             Kind::Read => true,
             // Others are made into requests, which only flags just read can decide.
-            Kind::Write => self.history.may_be_in_memory(fd) == Some(true),
+            Kind::Write => self.history.may_be_in_memory(fd) == Some(true) || self.is_calm_for(fd),
             _ => false,
         };
         if may_guess && let Some(flags) = self.history.status_flags(fd) {
@@ -124,6 +126,12 @@ impl Context {
             self.history.remember_flags(fd, flags);
         }
         Ok(flags)
+    }
+
+    /// Returns `true` if a buffered write of `fd` went to a device lately that is calm.
+    fn is_calm_for(&self, fd: i32) -> bool {
+        let is_calm = |device| self.engine.calm.is_calm(device, || self.engine.clock().now_ns());
+        self.history.written(fd).is_some_and(is_calm)
     }
 
     /// Duplicates the application's `number` to where our own descriptors are.
@@ -225,6 +233,12 @@ impl Context {
         self.own.is_some() && leads && self.counter.get().is_none()
     }
 
+    /// Returns `true` if callers fetch the events by calls, and sleep in them.
+    pub(crate) fn is_polled_by_calls(&self) -> bool {
+        let elsewhere = self.counter.get().is_some() || self.loop_notifier.get().is_some();
+        !elsewhere && !self.engine_driven.load(Relaxed)
+    }
+
     /// Says that requests went into the own queue: the driver looks after them if no caller
     /// does, and a caller that waits elsewhere is woken to poll.
     pub(crate) fn own_started(self: &Arc<Self>) {
@@ -288,6 +302,9 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
+        if min > 0 && deadline == Deadline::NEVER {
+            self.deferred.has_caller();
+        }
         let notifier = OnceCell::new();
         let mask = |signals| {
             let notifier: &Option<_> =
@@ -502,6 +519,9 @@ impl Context {
     fn cancel_request(&self, request: &Arc<Request<FileOperation>>) {
         let _section = Section::enter(&self.engine);
         request.cancel();
+        if self.deferred.take(request) {
+            return request.run(&mut Plug::new(self.engine.clone(), Place::Caller), None);
+        }
         self.engine.cancel_bio(self.own.as_deref(), Arc::as_ptr(request) as u64);
     }
 
@@ -524,17 +544,21 @@ impl Context {
     /// Looks after the own queue when no caller does; called by the driver on its tick with what
     /// it saw at the last one; `hurries` while the process waits for all that is in flight. `None`:
     /// nothing has been in flight for a while, the watch is over.
-    pub(crate) fn tick(&self, before: LastTick, hurries: bool) -> Option<LastTick> {
-        let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
+    pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
+        let in_own =
+            || self.own.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed);
+        let is_idle = || in_own() == 0 && self.deferred.len() == 0;
         let waits = self.waits.load(Relaxed);
+        let deferred = if hurries { Look::EVERYTHING } else { before.deferred };
+        self.hand_over_late(deferred);
         let mut idle_ticks = 0;
-        if under_way()? == 0 {
+        if is_idle() {
             idle_ticks = before.idle_ticks + 1;
             if self.io.poller_may_hold_back() {
                 // It waits for more than will come, with what has come in its hands.
                 self.io.hurry_poller();
                 idle_ticks = 0;
-            } else if idle_ticks > IDLE_TICKS && self.watch.ends(|| under_way() == Some(0)) {
+            } else if idle_ticks > IDLE_TICKS && self.watch.ends(is_idle) {
                 return None;
             }
         } else if hurries {
@@ -544,19 +568,19 @@ impl Context {
                 false => self.io.poll_pump(),
             }
         } else if before.waits == Some(waits) && !self.io.has_poller() {
-            let before = under_way()?;
+            let before = in_own();
             self.io.poll_pump();
             while self.unrun.load(Relaxed) > 0 && !self.io.has_poller() {
                 self.io.poll_pump();
             }
-            if under_way()? < before {
+            if in_own() < before {
                 self.engine_driven.store(true, Relaxed);
                 // A thread that reads the ring directly spins: on a busy machine a polite driver
                 // would get its turn milliseconds later, for every request.
                 thread::preempt_on_wakeup();
             }
         }
-        Some(LastTick { waits: Some(waits), idle_ticks })
+        Some(LastTick { waits: Some(waits), idle_ticks, deferred: self.deferred.look() })
     }
 }
 
@@ -587,6 +611,7 @@ pub(crate) struct LastTick {
     waits: Option<u64>,
     /// At how many ticks in a row nothing was in flight.
     idle_ticks: u32,
+    deferred: Look,
 }
 
 /// After so many ticks with nothing in flight the watch ends: the submitter of the next request has

@@ -15,7 +15,7 @@ use crate::{
     Command, Config, Context, Kind, Parts, UserFile,
     cached::CachedFiles,
     failure::Failures,
-    hints::{Closes, StreamHints, filesystem::FileSystems},
+    hints::{Calm, Closes, StreamHints, filesystem::FileSystems},
     hold::{self, BothTables, Deferred, Holds},
     limits::Throttle,
     order::{Orders, StreamQueues},
@@ -83,6 +83,7 @@ pub struct Engine {
     stream_queues: StreamQueues,
     stream_hints: StreamHints,
     closes: Arc<Closes>,
+    pub(crate) calm: Calm,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     pub(crate) failures: Failures,
@@ -143,6 +144,7 @@ impl Engine {
             stream_queues: StreamQueues::default(),
             stream_hints: StreamHints::default(),
             closes: Arc::default(),
+            calm: Calm::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             failures: Failures::default(),
@@ -171,10 +173,9 @@ impl Engine {
             engine.shutdown();
             return Err(errno);
         }
-        // The remote end is in the engine's table now; else here.
-        if engine.holds.is_table_shared() {
-            engine.holds.keep_remote(remote);
-        }
+        // It is in the engine's table, too, now; or that is the application's.
+        let is_shared = engine.holds.is_table_shared();
+        engine.holds.keep_remote(if is_shared { remote } else { remote.moved_high() });
         Ok(engine)
     }
 
@@ -289,7 +290,7 @@ impl Engine {
 
     /// Returns the descriptors the engine has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
-        let mut ours = vec![self.holds.local_fd()];
+        let mut ours = self.holds.descriptors().collect::<Vec<_>>();
         ours.extend(self.driver.as_ref().and_then(Driver::counter));
         self.cached_files.all().iter().for_each(|file| ours.extend(file.descriptors()));
         ours

@@ -16,8 +16,10 @@
 //! |---|---|---|
 //! | status flags, not O_DIRECT | an attempt without fcntl(2) before it | preadv2, pwrite |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
+//! | the device that a buffered write went to | a write in submit | the write: it may block |
 //! | that RWF_NOWAIT was refused as such | the driver, not native AIO | |
 //! | that it is an event counter | whether to read its name in /proc | a write that cannot be |
+//! | how long buffered writes took (`Calm`) | submit, or the thread that waits | the write itself |
 //! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
 //! | a stream, silent lately (`StreamHints`) | statx(2), then an attempt, or the ring | statx, the attempt |
 //!
@@ -25,13 +27,16 @@
 //! requests wait for a device inside submit.
 
 mod burst;
+mod calm;
+mod closes;
 mod depth;
 mod descriptor;
 pub mod filesystem;
 mod stream;
 
 pub(crate) use burst::Burst;
+pub(crate) use calm::{Calm, Device, Write};
+pub use closes::Closes;
 pub(crate) use depth::Depth;
-pub use descriptor::Closes;
 pub(crate) use descriptor::DescriptorHints;
 pub(crate) use stream::StreamHints;

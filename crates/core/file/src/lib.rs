@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`submit`] | from a command to a result or a request: validation, the attempt inline, the route |
 //! | [`context`] | a context with its own queue, in which a program submits and waits |
+//! | `deferred` | the requests of a context that wait for a caller to run them |
 //! | [`request`] | the iterations of what was not over inline, and its event |
 //! | [`cached`] | files in the engine's own page cache, and what passes it by |
 //! | [`route`] | the plug, the driver, the own queue: where bios go, and what brings completions |
@@ -32,7 +33,7 @@
 //! | [`parts`] | what an engine is made of: backends, clock, executor; [`config`]: how it is set up |
 //! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that fail |
 //!
-//! `submit` is imported by no other module. `context`, `request`, `cached`, `route` and `engine`
+//! `submit` is imported by no other module. `context`, `deferred`, `request`, `cached`, `route` and `engine`
 //! import each other: a request holds its context until its event is there, the context finds its
 //! requests to cancel them, and the engine runs requests, which hand their bios to it. That is the
 //! one circle, and `cargo x tidy` keeps it from growing.
@@ -41,6 +42,7 @@ pub mod cached;
 pub mod command;
 pub mod config;
 pub mod context;
+mod deferred;
 pub mod engine;
 mod failure;
 pub mod hints;

@@ -12,9 +12,11 @@
 //! * `stream`: a file without offsets, or a poll: waits for readiness
 //! * [`UserOperation`]: a file in the engine's own page cache
 //!
-//! `carrier` brings the bios of the first two to a queue. [`event`]: where the result goes.
+//! `carrier` brings the bios of the first two to a queue; `caller`: or the thread that waits for
+//! the request carries it out. [`event`]: where the result goes.
 //! `direct`: requests of one bio, which become an operation only if that is not all.
 
+mod caller;
 mod carrier;
 pub(crate) mod copy;
 pub(crate) mod direct;
@@ -383,11 +385,11 @@ impl FileOperation {
     /// its file, which is closed before the event is visible, because the application may unmount
     /// then; or it signals an event counter, which it knows by the number there if it has a file.
     ///
-    /// Gives up a file that other requests hold, too.
+    /// Gives up a file that other requests hold, too, or that is still on its way.
     fn needs_engine_table(&mut self) -> bool {
         let signals = self.target.eventfd.is_some();
         if !signals && let Some(carrier) = self.body.carrier() {
-            carrier.give_up_shared();
+            carrier.give_up();
         }
         self.body.holds_file()
     }

@@ -6,12 +6,14 @@
 
 mod buffered;
 pub mod cached;
+mod calm;
 mod direct;
 mod inline;
 mod kept;
 mod linked;
 mod offload;
 mod queue;
+mod reason;
 mod rights;
 mod stream;
 mod uncommitted;
@@ -26,8 +28,8 @@ use crate::{
 };
 use core::mem::take;
 use inline::{Attempt, LazyStat};
-use nowait_retry::stats::{Counter, Counters};
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
+use reason::Reason;
 use std::sync::Arc;
 use uncommitted::Uncommitted;
 
@@ -87,8 +89,6 @@ pub struct Submission<'a> {
     /// The submitter's, once one of the requests needed them.
     pub(crate) rights: Option<Arc<Credentials>>,
 }
-
-pub(crate) type Reason = fn(&Counters) -> &Counter;
 
 impl<'a> Submission<'a> {
     /// Begins a submission to `context`.

@@ -1,6 +1,7 @@
 //! A context (the kernel's kioctx): slots, completions, waiting, destruction.
 
 use crate::{
+    deferred::Deferred,
     event_ring::EventRing,
     hint::Hint,
     primitives::{Arc, AtomicUsize, Ordering::SeqCst},
@@ -24,6 +25,9 @@ pub trait Pump: Send + Sync {
     /// Makes the `wait` that is or will be going on return.
     fn interrupt(&self);
 }
+
+/// A caller that must be back sooner, in nanoseconds, does not block for a deferred request.
+const BLOCKS_NS: u64 = 10_000_000;
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
@@ -67,6 +71,7 @@ pub struct IoContext {
     /// Requests in flight that callers may take for completed already.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
+    deferred: OnceLock<Box<dyn Deferred>>,
     /// The poller stays in the own queue when nothing is in flight there: the last request that was
     /// started there had to wake a thread to poll.
     lingers: Hint,
@@ -124,6 +129,7 @@ impl IoContext {
             outstanding: AtomicUsize::new(0),
             synchronous: AtomicUsize::new(0),
             pump: OnceLock::new(),
+            deferred: OnceLock::new(),
             lingers: Hint::default(),
             on_event: OnceLock::new(),
             stats,
@@ -133,6 +139,16 @@ impl IoContext {
     /// Gives the context its own queue. Later calls change nothing.
     pub fn set_pump(&self, pump: Box<dyn Pump>) {
         let _ = self.pump.set(pump);
+    }
+
+    /// Gives the context its deferred requests. Later calls change nothing.
+    pub fn set_deferred(&self, deferred: Box<dyn Deferred>) {
+        let _ = self.deferred.set(deferred);
+    }
+
+    /// Says that requests were deferred and no thread runs them: a sleeping caller is to.
+    pub fn deferred_started(&self) {
+        self.waiters.call_for_runner(|| self.interrupt_pump());
     }
 
     /// Gives the pump back, to a caller that decides where it is dropped.
@@ -358,6 +374,9 @@ impl IoContext {
         // Why no more is waited for.
         let mut end = None;
         self.poll_pump();
+        if wanted.min == 0 || self.ring.unread() > 0 {
+            self.retry_deferred(); // else the caller comes to it
+        }
         loop {
             // Before the look at the ring: a synchronous request ends after its event is there.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
@@ -386,14 +405,18 @@ impl IoContext {
             }
             if wanted.deadline.has_passed() {
                 self.poll_pump();
+                self.retry_deferred();
                 end = Some(Ok(()));
             } else {
                 slept = true;
-                end = inside::interruptible(|| self.sleep(need(taken), wanted)).err().map(Err);
+                end = self.serve_or_sleep(need(taken), wanted).err().map(Err);
             }
         }
         if self.ring.unread() > 0 {
             self.notify(); // what is left may satisfy another waiter
+        }
+        if self.deferred().is_some() {
+            self.deferred_started(); // what is left is for another thread
         }
         Ok(taken)
     }
@@ -410,6 +433,36 @@ impl IoContext {
             sleep();
         }
         self.waiters.remove(&waiter);
+    }
+
+    /// Returns the deferred requests, if there are any.
+    fn deferred(&self) -> Option<&dyn Deferred> {
+        self.deferred.get().map(AsRef::as_ref).filter(|deferred| !deferred.is_empty())
+    }
+
+    /// Moves what deferred requests can move without blocking.
+    fn retry_deferred(&self) {
+        self.deferred().into_iter().for_each(Deferred::retry);
+    }
+
+    /// Runs a deferred request. Sleeps if there is none, or if the caller cannot block for one.
+    ///
+    /// # Errors
+    /// `EINTR`: a signal handler has to run.
+    fn serve_or_sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
+        if let Some(deferred) = self.deferred() {
+            if inside::is_handler_due() {
+                return Err(Errno::INTR);
+            }
+            let blocks = Deadline::after_ns(BLOCKS_NS);
+            if wanted.mask.is_none() && wanted.deadline > blocks {
+                deferred.run();
+                self.poll_pump();
+                return Ok(());
+            }
+            deferred.hand_over();
+        }
+        inside::interruptible(|| self.sleep(need, wanted))
     }
 
     fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
@@ -452,7 +505,8 @@ impl IoContext {
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event of the synchronous request.
         let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
-        self.ring.unread() >= need || self.is_dead() || patience_ended
+        let has_deferred = self.deferred().is_some();
+        self.ring.unread() >= need || self.is_dead() || patience_ended || has_deferred
     }
 
     /// Waits in the own queue, unless it `is_over` already, and runs what comes out; by the poller.
@@ -522,15 +576,20 @@ impl IoContext {
     /// unless another thread does: a request may start there, continue elsewhere and come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
+            if let Some(deferred) = self.deferred() {
+                deferred.run();
+                continue;
+            }
+            let over = || is_over() || self.deferred().is_some();
             // EINTR only has it look again.
             let _ = match self.pump.get() {
                 Some(pump) if pump.is_busy() && self.waiters.try_become_poller() => {
                     let _polling = Polling(self);
-                    self.poll_once(pump.as_ref(), 1, Deadline::NEVER, &is_over)
+                    self.poll_once(pump.as_ref(), 1, Deadline::NEVER, over)
                 }
                 // No number of events is enough.
                 _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
-                    is_over() || self.needs_poller()
+                    over() || self.needs_poller()
                 }),
             };
         }

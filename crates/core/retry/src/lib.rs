@@ -15,6 +15,7 @@
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
 //! * [`watch`]: a periodic look at what no thread waits for, only while there is something
+//! * [`deferred`]: accepted requests that no queue has, for the first thread that comes
 //! * [`counter`]: counters of two sides, of which one must see the other
 //! * [`outcome`]: how a request ended, in the application's memory, and the threads that sleep for
 //!   it
@@ -23,6 +24,7 @@
 
 pub mod context;
 pub mod counter;
+pub mod deferred;
 pub mod event_ring;
 mod hint;
 pub mod kick;
@@ -38,6 +40,7 @@ pub mod waiters;
 pub mod watch;
 
 pub use context::{IoContext, Pump, Sink, WaitOptions};
+pub use deferred::{Deferred, DeferredList};
 pub use operation::{Operation, Step};
 pub use request::Request;
 pub use run_list::RunList;

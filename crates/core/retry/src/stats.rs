@@ -54,6 +54,10 @@ counters! {
     completed_inline,
     /// Requests that ended.
     completions,
+    /// Deferred requests that a thread which waited for events carried out.
+    by_caller,
+    /// Deferred requests that the engine's threads carried out.
+    taken_over,
     /// Handed on: the data was not in the page cache.
     punt_miss,
     /// Handed on: more than a submit may copy itself.

@@ -205,6 +205,15 @@ impl Waiters {
         is_wanted && self.wake(|waiter| !waiter.polls, || {})
     }
 
+    /// Wakes the youngest waiter, whatever it waits for: there are deferred requests to run. The
+    /// poller is interrupted, and looks.
+    pub fn call_for_runner(&self, interrupt_poller: impl Fn()) {
+        fence(SeqCst);
+        if self.count.load(Relaxed) != 0 {
+            self.wake(|_| true, interrupt_poller);
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(SeqCst) == 0

@@ -140,6 +140,24 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
 }
 
+/// Takes the first message out of the channel and drops its file, which gets no number: for a thread
+/// of the application, whose locks on the file would go with a number (fcntl(2)).
+///
+/// # Errors
+/// `EAGAIN`: there is none.
+/// Source: unix(7): a receiver without room for descriptors gets none, and they are closed.
+pub fn discard(channel: i32) -> Result<(), Errno> {
+    let mut tag = 0u64;
+    let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
+    let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+    let mut message = message(&mut tag, &mut iov, &mut control);
+    message.msg_control = core::ptr::null_mut();
+    message.msg_controllen = 0;
+    let message = core::ptr::from_mut(&mut message);
+    // SAFETY: the message and all it points to are live locals.
+    unsafe { sys!(libc::SYS_recvmsg, channel, message, libc::MSG_DONTWAIT) }.map(drop)
+}
+
 /// Takes the open file behind `number` of the main thread's table into the calling thread's: for a
 /// thread with a private table that knows of a file by the application's number only.
 ///
@@ -200,6 +218,18 @@ fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_discarded_is_closed() {
+        let (near, far) = channel().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        send(near.raw(), std::os::fd::AsRawFd::as_raw_fd(&writer), 7).unwrap();
+        drop(writer);
+        discard(far.raw()).unwrap();
+        assert_eq!(discard(far.raw()), Err(Errno::AGAIN));
+        let mut all = String::new();
+        std::io::Read::read_to_string(&mut &reader, &mut all).unwrap(); // ends: there is no writer
+    }
 
     #[test]
     fn a_file_sent_is_held_after_its_number_is_closed() {

@@ -134,6 +134,11 @@ pub fn is_interrupted() -> bool {
     HERE.with(|here| here.depth.load(Relaxed) + here.frozen.load(Relaxed) > 0)
 }
 
+/// Returns `true` if a handler waits for the end of the calling thread's call of the library.
+pub fn is_handler_due() -> bool {
+    HERE.with(|here| here.is_deferred.load(Relaxed))
+}
+
 /// Tells whether the calling thread is in a handler.
 pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)

@@ -37,6 +37,15 @@ pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Returns how often the calling thread has slept. Source: getrusage(2), `ru_nvcsw`.
+pub fn times_slept() -> u64 {
+    // SAFETY: a rusage is plain data, for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `usage` is a live local.
+    let _ = unsafe { sys!(libc::SYS_getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw as u64
+}
+
 /// Blocks more signals on this thread and returns the mask before. Source: rt_sigprocmask(2).
 pub fn block_signals(signals: u64) -> u64 {
     change_signal_mask(libc::SIG_BLOCK, signals)

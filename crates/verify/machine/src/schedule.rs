@@ -107,6 +107,8 @@ struct Thread {
     signals: VecDeque<SigInfo>,
     /// One of them has ended its sleep.
     is_interrupted: bool,
+    /// How often it has slept.
+    sleeps: i64,
 }
 
 /// Where a thread waits for its turn.
@@ -362,6 +364,7 @@ impl Cpu<'_> {
     pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> Slept {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
+        self.threads[me].sleeps += 1;
         self.hand_over();
         if core::mem::take(&mut self.threads[me].is_interrupted) {
             return Slept::Interrupted;
@@ -370,6 +373,11 @@ impl Cpu<'_> {
             true => Slept::Woken,
             false => Slept::TimeIsUp,
         }
+    }
+
+    /// Returns how often the calling thread has slept.
+    pub(crate) fn sleeps(&self) -> i64 {
+        self.threads[self.me].sleeps
     }
 
     /// Tells whether the handler of a signal has to run on this thread.
@@ -576,6 +584,7 @@ impl Machine {
             takes_signals: false,
             signals: VecDeque::new(),
             is_interrupted: false,
+            sleeps: 0,
         });
         (world.threads.len() - 1, baton)
     }

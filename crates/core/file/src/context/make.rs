@@ -3,6 +3,7 @@
 use super::{Context, Notifiers};
 use crate::{
     Engine,
+    deferred::{Callers, DeferredRequests},
     hints::{Burst, Depth, DescriptorHints},
     limits::Throttle,
     request::{direct::DirectRequests, in_flight::InFlight},
@@ -53,6 +54,7 @@ impl Context {
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, super::slots(nr, engine.cpus()), stats)?;
         let context = Context::make(engine, io, engine.own_queue(issuer), files_stay_open);
+        context.io.set_deferred(Box::new(Callers::of(&context)));
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
             engine.unordered.add(&context);
@@ -89,6 +91,7 @@ impl Context {
             mode: engine.config().submit,
             files_stay_open,
             in_flight: InFlight::default(),
+            deferred: DeferredRequests::default(),
             throttle: Throttle::new(engine.config().context_limits),
             engine_driven: AtomicBool::new(false),
             watch: Watch::default(),

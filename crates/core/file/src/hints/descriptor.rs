@@ -1,38 +1,18 @@
 //! What a context remembers of its descriptors: whether inline attempts have been worth it lately,
 //! and what they were attempts at. Hints: see [`super`].
 
+use super::{
+    calm::Device,
+    closes::{Closes, SLOTS},
+};
 use crate::command::Flags;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-const SLOTS: usize = 64;
 const SCORE_MAX: u8 = 16;
 const INLINE_FROM: u8 = 8;
 /// One attempt in so many is made although the file looks uncached, to notice when it is not.
 const PROBE_EVERY: u8 = 32;
-
-/// Counts the closes of descriptors in a process, so that a close need not look at each context: a
-/// context forgets what it knows of a number when it uses that again.
-#[derive(Debug)]
-pub struct Closes([AtomicU32; SLOTS]);
-
-impl Default for Closes {
-    fn default() -> Closes {
-        Closes([const { AtomicU32::new(0) }; SLOTS])
-    }
-}
-
-impl Closes {
-    /// Notes that `fd` was closed or replaced.
-    pub fn closed(&self, fd: i32) {
-        self.0[fd as usize % SLOTS].fetch_add(1, Relaxed);
-    }
-
-    /// Notes that any descriptor may have been closed.
-    pub fn closed_many(&self) {
-        self.0.iter().for_each(|count| _ = count.fetch_add(1, Relaxed));
-    }
-}
 
 /// Scores of the descriptors a context uses.
 #[derive(Debug)]
@@ -46,6 +26,8 @@ pub(crate) struct DescriptorHints {
     in_memory: [AtomicU32; SLOTS],
     /// Descriptor and status flags, and how often they may still be believed.
     flags: [AtomicU64; SLOTS],
+    /// Descriptor, and one more; and the device of its file, to which writes inside submit go.
+    written: [AtomicU64; SLOTS],
     /// The last number found to be an event counter, and one more.
     counter: AtomicU32,
 }
@@ -63,12 +45,13 @@ impl DescriptorHints {
     /// Starts optimistic: the first attempts are inline.
     pub(crate) fn new(closes: Arc<Closes>) -> DescriptorHints {
         DescriptorHints {
-            seen: core::array::from_fn(|slot| AtomicU32::new(closes.0[slot].load(Relaxed))),
+            seen: core::array::from_fn(|slot| AtomicU32::new(closes.count_of_slot(slot))),
             closes,
             score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
             skipped: [const { AtomicU8::new(0) }; SLOTS],
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
             flags: [const { AtomicU64::new(0) }; SLOTS],
+            written: [const { AtomicU64::new(0) }; SLOTS],
             counter: AtomicU32::new(0),
         }
     }
@@ -77,11 +60,12 @@ impl DescriptorHints {
     /// slot, was closed since.
     fn slot(&self, fd: i32) -> usize {
         let slot = fd as usize % SLOTS;
-        let closes = self.closes.0[slot].load(Relaxed);
+        let closes = self.closes.count_of_slot(slot);
         if self.seen[slot].load(Relaxed) != closes {
             self.seen[slot].store(closes, Relaxed);
             self.flags[slot].store(0, Relaxed);
             self.in_memory[slot].store(0, Relaxed);
+            self.written[slot].store(0, Relaxed);
         }
         slot
     }
@@ -132,6 +116,18 @@ impl DescriptorHints {
     pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
         self.in_memory[self.slot(fd)].store(in_memory(fd, state), Relaxed);
+    }
+
+    /// Returns the device to which a buffered write of `fd` went lately.
+    pub(crate) fn written(&self, fd: i32) -> Option<Device> {
+        let known = self.written[self.slot(fd)].load(Relaxed);
+        (known >> 8 == fd as u64 + 1).then_some(Device::at(known as u8))
+    }
+
+    /// Notes to which device a buffered write of `fd` went.
+    pub(crate) fn writes_to(&self, fd: i32, device: Device) {
+        let known = (fd as u64 + 1) << 8 | u64::from(device.index());
+        self.written[self.slot(fd)].store(known, Relaxed);
     }
 
     /// Tells whether transfers that must not wait were refused as such (`EOPNOTSUPP`).

@@ -8,7 +8,7 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, Fd, fd, fdtable, futex, time::Deadline};
 use rustc_hash::FxHashMap;
-use std::sync::OnceLock;
+use std::{collections::VecDeque, sync::OnceLock};
 
 /// Carries open files into the engine's table.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct FdChannel {
     local: Fd,
     /// The number of the other end, in the engine's table.
     remote: i32,
-    /// That end itself, where the engine's table is the application's.
+    /// That end in the application's table.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
     /// 1: a thread waits: files are to be taken in before their requests' turn, and those given up
@@ -29,6 +29,8 @@ pub(super) struct FdChannel {
 
 #[derive(Debug, Default)]
 struct Arrived {
+    /// What is in flight, in this order.
+    in_flight: VecDeque<u64>,
     /// Numbers in the engine's table: only a thread of the engine may close them. `None`: there was
     /// none free for the file, which is lost.
     files: FxHashMap<u64, Option<i32>>,
@@ -38,6 +40,8 @@ struct Arrived {
 
 impl Arrived {
     fn take_in(&mut self, tag: u64, fd: Option<Fd>) {
+        debug_assert_eq!(self.in_flight.front(), Some(&tag), "files arrive in order");
+        self.in_flight.pop_front();
         if let Some(index) = self.unwanted.iter().position(|(other, _)| *other == tag) {
             drop(fd);
             self.unwanted.swap_remove(index);
@@ -60,12 +64,17 @@ impl FdChannel {
         }
     }
 
+    /// Returns the numbers of both ends in the application's table.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        core::iter::once(self.local.raw()).chain(self.remote_here.get().map(Fd::raw))
+    }
+
     /// Returns the number of the local end.
     pub(super) fn local_fd(&self) -> i32 {
         self.local.raw()
     }
 
-    /// Keeps the remote end, where the engine's table is the application's.
+    /// Keeps the remote end in the application's table.
     pub(super) fn keep_remote(&self, remote: Fd) {
         let _ = self.remote_here.set(remote);
     }
@@ -75,10 +84,28 @@ impl FdChannel {
     /// # Errors
     /// `EAGAIN`: too many files are in flight. `EBADF`: not open.
     pub(super) fn send(&self, number: i32, tag: u64) -> Result<(), Errno> {
+        let mut arrived = self.arrived.lock();
         fdtable::send(self.local.raw(), number, tag).map_err(|errno| match errno {
             Errno::BADF => Errno::BADF,
             _ => Errno::AGAIN,
-        })
+        })?;
+        arrived.in_flight.push_back(tag);
+        Ok(())
+    }
+
+    /// Drops a file that is in flight, if no other file is before it; on a thread of the
+    /// application. Returns `false` if it is still there.
+    pub(super) fn discard(&self, tag: u64) -> bool {
+        let Some(remote) = self.remote_here.get() else { return false };
+        let mut arrived = self.arrived.lock();
+        if arrived.in_flight.front() != Some(&tag) {
+            return false;
+        }
+        let is_discarded = fdtable::discard(remote.raw()).is_ok();
+        if is_discarded {
+            arrived.in_flight.pop_front();
+        }
+        is_discarded
     }
 
     /// Returns the number of a file in the engine's table; on an engine thread. `known` is looked

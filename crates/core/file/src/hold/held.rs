@@ -30,7 +30,7 @@ pub struct HeldFd {
 }
 
 const IN_FLIGHT: i32 = -1;
-/// There was no number for it when it arrived.
+/// There is no number for it: there was none when it arrived, or it was dropped on its way.
 const LOST: i32 = -2;
 
 impl Descriptor for HeldFd {
@@ -69,6 +69,20 @@ impl HeldFd {
     }
 }
 
+impl HeldFd {
+    /// Lets go of the file on a thread of the application.
+    ///
+    /// # Errors
+    /// Gives the file back if only a thread of the engine can close it.
+    pub(crate) fn let_go_here(mut self) -> Result<(), HeldFd> {
+        if *self.fd.get_mut() != IN_FLIGHT || !self.channel.discard(self.tag) {
+            return Err(self);
+        }
+        *self.fd.get_mut() = LOST;
+        Ok(())
+    }
+}
+
 impl Drop for HeldFd {
     fn drop(&mut self) {
         match *self.fd.get_mut() {
@@ -101,7 +115,7 @@ impl Holds {
         }
     }
 
-    /// Keeps the channel's remote end, where the engine's table is the application's.
+    /// Keeps the channel's remote end in the application's table.
     pub(crate) fn keep_remote(&self, remote: Fd) {
         self.channel.keep_remote(remote);
     }
@@ -202,6 +216,11 @@ impl Holds {
             true => self.channel.close_given_up(),
             false => self.channel.ask(rouse),
         }
+    }
+
+    /// Returns the channel's descriptors in the application's table.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        self.channel.descriptors()
     }
 
     /// Returns the channel's local end, a descriptor in the application's table.

@@ -3,7 +3,7 @@
 use super::Iteration;
 use crate::{
     Command, Context, Engine,
-    command::open_for,
+    command::{Flags, open_for},
     hold::HeldFd,
     order::FileState,
     route::{Place, Route, own_queue},
@@ -81,10 +81,12 @@ impl Carrier {
         Step::Queued
     }
 
-    /// Gives up its file, unless it is the last to hold it: then the file would be closed.
-    pub(super) fn give_up_shared(&mut self) {
+    /// Gives up its file on a thread of the application, unless only a thread of the engine can
+    /// close it, and it is the last to hold it.
+    pub(super) fn give_up(&mut self) {
         // Two threads that do this at once are not both told that there is another.
-        self.held = self.held.take().and_then(Arc::into_inner).map(Arc::new);
+        let last = self.held.take().and_then(Arc::into_inner);
+        self.held = last.and_then(|held| held.let_go_here().err()).map(Arc::new);
     }
 
     /// Tells whether the own queue gave the request up.
@@ -106,28 +108,37 @@ impl Carrier {
         let held = if engine.holds().is_elsewhere() {
             // A thread of the engine has brought the completion: its table has other numbers.
             engine.holds().fetch(command.fd).and_then(|held| {
-                self.recognize(held.number()?, command, stays)?;
+                command.flags = self.recognize(held.number()?, command, stays)?.1;
                 self.held = Some(held);
                 Ok(())
             })
         } else {
-            let stat = self.recognize(command.fd, command, stays);
-            stat.and_then(|stat| engine.with_room(|| self.hold(engine, command, &stat)))
+            self.recognize(command.fd, command, stays).and_then(|(stat, flags)| {
+                command.flags = flags;
+                engine.with_room(|| self.hold(engine, command, &stat))
+            })
         };
         held.is_ok()
     }
 
     /// Looks whether `fd` is the file of this request, opened as it was; `stays`: it means that
-    /// file as long as the request is in flight.
-    fn recognize(&self, fd: i32, command: &mut Command, stays: bool) -> Result<Stat, Errno> {
+    /// file as long as the request is in flight. Returns its state and its status flags.
+    ///
+    /// # Errors
+    /// `EBADF`: it is closed, or another file.
+    pub(super) fn recognize(
+        &self,
+        fd: i32,
+        command: &Command,
+        stays: bool,
+    ) -> Result<(Stat, Flags), Errno> {
         let stat = file::stat(fd)?;
         let flags = open_for(fd)?;
         let is_same = self.file.map_or(stays, |file| file.key == (stat.dev, stat.ino));
         if !is_same || flags.bits() != command.flags.bits() {
             return Err(Errno::BADF);
         }
-        command.flags = flags;
-        Ok(stat)
+        Ok((stat, flags))
     }
 }
 
@@ -147,9 +158,9 @@ mod tests {
         let mut both = [held.clone(), held]
             .map(|held| Carrier { held: Some(held), ..Carrier::by(Route::Workers, None) });
         let [first, last] = &mut both;
-        first.give_up_shared();
+        first.give_up();
         assert!(first.held.is_none());
-        (0..2).for_each(|_| last.give_up_shared());
+        (0..2).for_each(|_| last.give_up());
         assert!(last.held.as_ref().is_some_and(|held| held.number().is_ok()), "it still has it");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     route::Plug,
 };
 use nowait_retry::{Step, wait::Wait};
-use nowait_sys::{Errno, file};
+use nowait_sys::Errno;
 
 /// Most bytes of a request that the driver copies: others wait for it.
 const COPY_BYTES_MAX: u64 = 256 << 10;
@@ -65,7 +65,7 @@ impl KernelBody {
 
 fn copy_all(fd: i32, flags: u32, it: &mut Iteration<'_, '_>) -> Step {
     loop {
-        match copy_part(it.command, fd, flags) {
+        match it.command.transfer(fd, usize::MAX, flags) {
             Ok(0) => return it.transferred(),
             Ok(bytes) => it.command.done += bytes as u64,
             Err(Errno::INTR) => {}
@@ -80,17 +80,4 @@ fn copy_all(fd: i32, flags: u32, it: &mut Iteration<'_, '_>) -> Step {
 /// Tells whether the driver may copy a request without keeping others waiting for long.
 pub(crate) fn can_be_copied(command: &Command) -> bool {
     matches!(command.kind, Kind::Read | Kind::Write) && command.len <= COPY_BYTES_MAX
-}
-
-/// Reads or writes what is left.
-fn copy_part(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
-    let rest = command.segments.after(command.done as usize);
-    let offset = command.offset + command.done as i64;
-    // SAFETY: the command's maker promised that its segments are valid until its event.
-    unsafe {
-        match command.kind {
-            Kind::Read => file::preadv2(fd, rest.as_slice(), offset, flags),
-            _ => file::pwritev2(fd, rest.as_slice(), offset, flags),
-        }
-    }
 }

@@ -21,6 +21,9 @@ pub(crate) struct KernelBody {
     pub(crate) lane: Option<Arc<Lane>>,
     /// A worker submits it to the own queue: it would wait there.
     pub(crate) offloads: bool,
+    /// The thread that waits for it carries it out. How often its number had been closed when it
+    /// was deferred.
+    pub(super) deferred: Option<u32>,
     pub(super) on_driver: OnDriver,
     /// The driver has not given it its place yet.
     pub(super) enters: bool,
@@ -39,6 +42,7 @@ impl KernelBody {
             wants_lane: false,
             lane: None,
             offloads: false,
+            deferred: None,
             on_driver: OnDriver::Nothing,
             enters: false,
             queued_in_pass: 0,
@@ -58,6 +62,11 @@ impl KernelBody {
         self.offloads = true;
     }
 
+    /// Has the thread that waits for it carry it out; `fd` is the application's number.
+    pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
+        self.deferred = Some(context.engine().closes().count(fd));
+    }
+
     /// Has the driver do this, too.
     pub(crate) fn with_driver(mut self, on_driver: OnDriver) -> KernelBody {
         self.on_driver = on_driver;
@@ -67,6 +76,9 @@ impl KernelBody {
 
     /// Puts the bio for what is left on the plug, or the request on the driver's list.
     pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
+        if self.deferred.is_some() {
+            return self.run_by_caller(it.plug.turn(), it);
+        }
         let route = self.carrier.route;
         let fd = match self.carrier.begin(route, it) {
             ControlFlow::Continue(fd) => fd,

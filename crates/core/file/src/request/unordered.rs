@@ -31,6 +31,11 @@ impl Unordered {
         contexts.push((context.direct.submitter().clone(), Arc::downgrade(context)));
     }
 
+    /// Returns `true` if there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| count.load(Relaxed) == 0)
+    }
+
     pub(super) fn entered(&self, kind: Kind) {
         self.counts[usize::from(kind == Kind::Write)].fetch_add(1, Relaxed);
     }

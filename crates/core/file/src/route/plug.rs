@@ -1,7 +1,7 @@
 //! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
 use super::Route;
-use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
+use crate::{Context, Engine, Target, deferred::Turn, hold, request::FileOperation, route::token};
 use core::{cell::Cell, ffi::c_void, mem::ManuallyDrop};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
@@ -41,6 +41,12 @@ pub struct Plug {
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
+    /// Requests that wait for a caller.
+    deferred: Vec<Arc<Request<FileOperation>>>,
+    /// What the deferred request that runs now is to do.
+    turn: Option<Turn>,
+    /// It goes back on the list.
+    goes_back: bool,
     /// Requests whose cancellation must be looked at once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
 }
@@ -99,8 +105,37 @@ impl Plug {
             worker_bios: VecDeque::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
+            deferred: Vec::new(),
+            turn: None,
+            goes_back: false,
             cancellable: Vec::new(),
         }
+    }
+
+    /// Has a request wait for a thread that waits in its context.
+    pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
+        self.deferred.push(request);
+    }
+
+    /// Says what the deferred request that is about to run is to do.
+    pub(crate) fn begin_turn(&mut self, turn: Turn) {
+        (self.turn, self.goes_back) = (Some(turn), false);
+    }
+
+    /// Ends its turn. Returns `true` if it goes back on the list.
+    pub(crate) fn end_turn(&mut self) -> bool {
+        self.turn = None;
+        self.goes_back
+    }
+
+    /// Returns what the deferred request that runs is to do; `None`: no such request runs.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        self.turn
+    }
+
+    /// Has the deferred request that runs go back on the list.
+    pub(crate) fn goes_back(&mut self) {
+        self.goes_back = true;
     }
 
     /// Returns the engine.
@@ -220,6 +255,7 @@ impl Plug {
             && self.worker_bios.is_empty()
             && self.over.is_empty()
             && self.handed_over.is_empty()
+            && self.deferred.is_empty()
     }
 
     /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
@@ -234,6 +270,7 @@ impl Plug {
         if !self.handed_over.is_empty() {
             self.engine.hand_to_driver(&mut self.handed_over);
         }
+        self.flush_deferred();
         debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
         if !self.driver_bios.is_empty()
             && let Some(queue) = self.engine.driver_queue()
@@ -255,6 +292,18 @@ impl Plug {
                 let own = served.and_then(|context| context.own());
                 self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
             }
+        }
+    }
+
+    /// Puts deferred requests on the lists of their contexts.
+    fn flush_deferred(&mut self) {
+        let mut deferred = self.deferred.drain(..).peekable();
+        while let Some(request) = deferred.next() {
+            let context = context_of(&request);
+            let others = core::iter::from_fn(|| {
+                deferred.next_if(|other| Arc::ptr_eq(&context_of(other), &context))
+            });
+            context.defer(core::iter::once(request).chain(others));
         }
     }
 
@@ -412,6 +461,11 @@ impl Plug {
         let request = unsafe { Request::<FileOperation>::from_token(token) };
         request.run(self, Some(result));
     }
+}
+
+/// Returns the context of a request that the caller has the right to run.
+fn context_of(request: &Arc<Request<FileOperation>>) -> Arc<Context> {
+    request.prepare(|operation, _| operation.target.context.clone())
 }
 
 /// Ended requests whose events wait for each other, all of them promised.

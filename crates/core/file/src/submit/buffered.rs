@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Command, SubmitMode,
     cached::kernel_writes::KernelWrite,
+    hints::Device,
     order::Reach,
     request::{Body, copy::OnDriver, event::EventTarget, kernel::KernelBody},
     route::Route,
@@ -33,7 +34,7 @@ impl<'a> Submission<'a> {
         }
         let attempt = match self.tries_inline(command) {
             Err(reason) => Attempt::Rest(reason),
-            Ok(()) if self.must_wait(command, &mut status)? => Attempt::Rest(|c| &c.punt_order),
+            Ok(()) if self.must_wait(command, &mut status)? => Attempt::Rest(Reason::Order),
             Ok(()) => self.attempt_read(command, &mut status)?,
         };
         match attempt {
@@ -65,7 +66,14 @@ impl<'a> Submission<'a> {
                     OnDriver::Copies => Route::Driver,
                     _ => self.read_route(&target),
                 };
-                let body = KernelBody::on(route, &stat).with_driver(on_driver);
+                let mut body = KernelBody::on(route, &stat).with_driver(on_driver);
+                if on_driver == OnDriver::Nothing
+                    && self.context.defers(&target)
+                    && reason != Reason::Unsupported
+                {
+                    body.carrier.route = self.past_own_for_reads();
+                    body.defer(self.context, command.fd);
+                }
                 self.request(command, target, &stat, Body::Kernel(body), reason)
             }
         }
@@ -77,12 +85,18 @@ impl<'a> Submission<'a> {
         target: EventTarget,
     ) -> Result<Started, Errno> {
         if command.is_hinted() {
-            // In memory, as far as is known: one system call, which also checks the descriptor.
+            // In memory, or on a calm device, as far as is known: one system call, which also checks
+            // the descriptor.
             let engine = self.context.engine();
             if engine.orders().is_empty()
-                && self.tries_inline(command).is_ok()
                 && let Some(_write) = engine.cached_files().begin_unknown(self.context)
-                && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
+                && let Some(Attempt::Done(Ok(bytes))) =
+                    match self.context.history.may_be_in_memory(command.fd) {
+                        Some(true) => {
+                            self.tries_inline(command).ok().map(|()| self.transfer(command, 0))
+                        }
+                        _ => self.write_unseen(command),
+                    }
             {
                 return Ok(self.completed(Ok(bytes)));
             }
@@ -106,11 +120,16 @@ impl<'a> Submission<'a> {
         }
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
-        let tries = self.tries_inline(command).is_ok() && (!synchronous || fs.in_memory);
-        let attempt = if tries && !self.must_wait(command, &mut status)? {
+        let attempt = if synchronous && !fs.in_memory {
+            Attempt::Rest(Reason::Sync)
+        } else if self.must_wait(command, &mut status)? {
+            Attempt::Rest(Reason::Order)
+        } else if !fs.in_memory && self.writes_here(command, &stat) {
+            self.write_here(command, Device::of(stat.dev))
+        } else if self.tries_inline(command).is_ok() {
             self.attempt_write(command, &stat, &fs)
         } else {
-            Attempt::Rest(if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
+            Attempt::Rest(Reason::Write)
         };
         match attempt {
             Attempt::Done(result) => Ok(self.completed(result)),
@@ -170,9 +189,12 @@ impl<'a> Submission<'a> {
         if mistake::makes(Mistake::SyncAtOnce) {
             return Ok(Started::Completed(Ok(0)));
         }
-        let reason: Reason = |c| &c.punt_fsync;
+        let reason: Reason = Reason::Fsync;
         let on_driver = self.on_driver(command, &stat)?;
-        let body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
+        let mut body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
+        if self.defers_alone(&target) {
+            body.defer(self.context, command.fd);
+        }
         self.request(command, target, &stat, Body::Kernel(body), reason)
     }
 
@@ -196,7 +218,28 @@ impl<'a> Submission<'a> {
         body.credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
         body.wants_lane = exclusive && !copies;
         body.write = Some(write.keep(self.context));
+        let blocks_long = command.is_synchronous() || command.is_direct();
+        if self.defers_writes(&target) && !blocks_long || self.defers_alone(&target) {
+            body.defer(self.context, command.fd);
+        }
         self.request(command, target, stat, Body::Kernel(body), reason)
+    }
+
+    /// Returns `true` if writes and syncs wait for the thread that waits for them.
+    fn defers_writes(&self, target: &EventTarget) -> bool {
+        // On a number that another thread has closed meanwhile it would write to another file.
+        self.context.engine().config().sees_closes && self.context.defers(target)
+    }
+
+    /// The same for requests that block for long: several of them block side by side on the threads
+    /// of the engine.
+    fn defers_alone(&self, target: &EventTarget) -> bool {
+        self.context.io().outstanding() == 1 && self.defers_writes(target)
+    }
+
+    fn past_own_for_reads(&self) -> Route {
+        let engine = self.context.engine();
+        if engine.queues_buffered_reads() { Route::Driver } else { Route::Workers }
     }
 
     /// Chooses the way of a read of the page cache that found something to wait for.

@@ -23,7 +23,7 @@ impl<'a> Submission<'a> {
         if self.is_in_memory(&mut status)? {
             return self.direct_in_memory(command, target);
         }
-        let mut reason: Reason = |c| &c.punt_driver;
+        let mut reason: Reason = Reason::Driver;
         let mut route = self.async_route(&target);
         if self.context.history.always_waits(command.fd) {
             route = self.context.engine().route_past_own();
@@ -41,7 +41,7 @@ impl<'a> Submission<'a> {
         let alone = !ordered && self.links.is_none();
         if ordered {
             route = self.context.engine().route_past_own();
-            reason = |c| &c.punt_order;
+            reason = Reason::Order;
         }
         if command.kind == Kind::Write {
             let stat = *status.stat()?;
@@ -53,14 +53,13 @@ impl<'a> Submission<'a> {
             let end = command.offset.saturating_add(command.len as i64);
             if regular && (end > stat.size || command.is_append()) {
                 // Serial in the kernel too: one after another, to the end.
-                return self
-                    .write_request(command, target, &stat, (true, begun), |c| &c.punt_extend);
+                return self.write_request(command, target, &stat, (true, begun), Reason::Extend);
             }
             let holes = regular && stat.may_have_holes();
             if holes && !(alone && self.attempts_holes(command.fd, route)) {
                 offloads = self.offloads_from(route);
                 route = self.context.engine().route_past_own();
-                reason = |c| &c.punt_extend;
+                reason = Reason::Extend;
                 rights = self.rights()?;
             } else if route == Route::Own && !alone {
                 rights = self.rights()?; // if it is refused
@@ -145,6 +144,6 @@ impl<'a> Submission<'a> {
         let mut body = KernelBody::on(route, &stat);
         body.credentials = if command.kind == Kind::Write { self.rights()? } else { None };
         body.write = write.map(|write| write.keep(context));
-        self.request(command, target, &stat, Body::Kernel(body), |c| &c.punt_driver)
+        self.request(command, target, &stat, Body::Kernel(body), Reason::Driver)
     }
 }

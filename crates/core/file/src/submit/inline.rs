@@ -36,15 +36,18 @@ impl Submission<'_> {
             return Ok(());
         }
         match self.context.mode {
-            SubmitMode::Offload => Err(|c| &c.punt_offload),
-            _ if self.inline_left == 0 => Err(|c| &c.punt_large),
+            SubmitMode::Offload => Err(Reason::Offload),
+            _ if self.inline_left == 0 => Err(Reason::Large),
             SubmitMode::Inline => Ok(()),
             SubmitMode::Auto => {
                 // The driver notices when a file has become cached; workers do not.
                 let probe = !self.context.engine().queues_buffered_reads();
-                let is_worth_it = self.context.history.favours_inline(command.fd, probe)
+                // An attempt at a read starts it; the thread that waits for it goes on.
+                let starts = command.kind == Kind::Read && self.context.has_callers();
+                let is_worth_it = starts
+                    || self.context.history.favours_inline(command.fd, probe)
                     || self.context.look_at_depth();
-                if is_worth_it { Ok(()) } else { Err(|c| &c.punt_offload) }
+                if is_worth_it { Ok(()) } else { Err(Reason::Offload) }
             }
         }
     }
@@ -96,7 +99,7 @@ impl Submission<'_> {
                     self.transfer(command, 0)
                 } else {
                     self.context.history.miss(command.fd);
-                    Attempt::Rest(|c| &c.punt_unsupported)
+                    Attempt::Rest(Reason::Unsupported)
                 }
             }
             // On a directory, and on what cannot be read at all, the kernel says so at once.
@@ -122,12 +125,12 @@ impl Submission<'_> {
             || command.is_append()
             || self.context.engine().orders().has_writer((stat.dev, stat.ino));
         if held_up && !command.wants_nowait() {
-            return Attempt::Rest(|c| &c.punt_write);
+            return Attempt::Rest(Reason::Write);
         }
         match self.transfer(command, rwf::NOWAIT) {
             Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
                 fs.refuses_nowait_writes();
-                Attempt::Rest(|c| &c.punt_unsupported)
+                Attempt::Rest(Reason::Unsupported)
             }
             attempt => attempt,
         }
@@ -144,24 +147,24 @@ impl Submission<'_> {
             let limit = left.min(self.inline_left);
             let in_parts = limit < left || command.done > 0;
             if limit == 0 && left > 0 || in_one_piece && in_parts {
-                return Attempt::Rest(|c| &c.punt_large);
+                return Attempt::Rest(Reason::Large);
             }
-            match transfer_part(command, limit, flags) {
-                Ok(0) if flags & rwf::NOWAIT != 0 && !seems_over(command) => {
+            match command.transfer(command.fd, limit, flags) {
+                Ok(0) if flags & rwf::NOWAIT != 0 && !command.seems_over() => {
                     self.context.history.miss(command.fd);
-                    return Attempt::Rest(|c| &c.punt_miss);
+                    return Attempt::Rest(Reason::Miss);
                 }
                 Ok(bytes) => {
                     command.done += bytes as u64;
                     self.copied(bytes);
-                    if bytes == 0 || command.is_complete() || bytes < limit && is_at_end(command) {
+                    if bytes == 0 || command.is_complete() || bytes < limit && command.is_at_end() {
                         self.context.history.hit(command.fd);
                         return Attempt::Done(Ok(command.transferred()));
                     }
                 }
                 Err(Errno::AGAIN) if !command.wants_nowait() => {
                     self.context.history.miss(command.fd);
-                    return Attempt::Rest(|c| &c.punt_miss);
+                    return Attempt::Rest(Reason::Miss);
                 }
                 Err(_) if command.done > 0 => {
                     return Attempt::Done(Ok(command.transferred()));
@@ -170,53 +173,12 @@ impl Submission<'_> {
                 // A seccomp filter may refuse the flags or the call; without them it will do.
                 Err(Errno::PERM | Errno::NOSYS) if flags & rwf::NOWAIT != 0 => {
                     self.context.history.miss(command.fd);
-                    return Attempt::Rest(|c| &c.punt_unsupported);
+                    return Attempt::Rest(Reason::Unsupported);
                 }
                 Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => return Attempt::Refused(errno),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Attempt::Done(Err(errno)),
             }
-        }
-    }
-}
-
-/// Tells whether a transfer of nothing that must not wait is to be believed. Before Linux 5.11 such
-/// a read ends at a page that is marked for read-ahead as it does at the end of the file.
-fn seems_over(command: &Command) -> bool {
-    if command.kind != Kind::Read || command.is_complete() || command.wants_nowait() {
-        return true;
-    }
-    let Ok(stat) = file::stat(command.fd) else { return true };
-    !stat.has_offsets() || ends_before_rest(command, &stat)
-}
-
-/// Returns `true` if a read has transferred all that its file holds.
-fn is_at_end(command: &Command) -> bool {
-    let stat = || file::stat(command.fd).ok();
-    command.kind == Kind::Read && stat().is_some_and(|stat| ends_before_rest(command, &stat))
-}
-
-fn ends_before_rest(command: &Command, stat: &Stat) -> bool {
-    let next = command.offset.saturating_add_unsigned(command.done);
-    stat.is_regular() && next >= stat.size
-}
-
-/// Moves at most `limit` bytes of what is left.
-fn transfer_part(command: &Command, limit: usize, flags: u32) -> Result<usize, Errno> {
-    let whole = command.done == 0 && limit as u64 == command.len;
-    let part;
-    let segments = if whole {
-        command.segments.as_slice()
-    } else {
-        part = command.segments.after(command.done as usize).first(limit);
-        part.as_slice()
-    };
-    let (offset, flags) = (command.offset + command.done as i64, command.rw_flags | flags);
-    // SAFETY: the command's maker promised that its segments are valid until its event.
-    unsafe {
-        match command.kind {
-            Kind::Read => file::preadv2(command.fd, segments, offset, flags),
-            _ => file::pwritev2(command.fd, segments, offset, flags),
         }
     }
 }

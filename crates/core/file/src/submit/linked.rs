@@ -1,6 +1,6 @@
 //! Requests with links, which the native faces have beyond the kernel's interface.
 
-use super::{Started, Submission};
+use super::{Reason, Started, Submission};
 use crate::{
     Command, Kind, Opened,
     order::Links,
@@ -52,9 +52,7 @@ impl Submission<'_> {
         let route = engine.route_past_own();
         match command.kind {
             Kind::Poll(_) => {
-                self.request(command, target, &stat, StreamBody::poll(route, &stat), |c| {
-                    &c.punt_driver
-                })
+                self.request(command, target, &stat, StreamBody::poll(route, &stat), Reason::Driver)
             }
             Kind::Fsync | Kind::Fdatasync => self.sync(command, target),
             Kind::Read | Kind::Write if !stat.has_offsets() => Err(Errno::OPNOTSUPP),
@@ -62,7 +60,7 @@ impl Submission<'_> {
                 let route = self.later_read_route(command);
                 let on_driver = self.on_driver(command, &stat)?;
                 let body = KernelBody::on(route, &stat).with_driver(on_driver);
-                self.request(command, target, &stat, Body::Kernel(body), |c| &c.punt_order)
+                self.request(command, target, &stat, Body::Kernel(body), Reason::Order)
             }
             Kind::Write => {
                 let write = match self.begin_write(command, &stat, &target)? {
@@ -70,7 +68,7 @@ impl Submission<'_> {
                     Err(started) => return Ok(started),
                 };
                 let exclusive = !command.is_synchronous();
-                self.write_request(command, target, &stat, (exclusive, write), |c| &c.punt_order)
+                self.write_request(command, target, &stat, (exclusive, write), Reason::Order)
             }
         }
     }

@@ -78,7 +78,7 @@ impl Submission<'_> {
         if is_own {
             self.own_used = true;
         } else {
-            context.io().stats().add(reason, 1);
+            context.io().stats().add(|counters| reason.counter(counters), 1);
         }
         self.section.get_or_insert_with(|| Section::enter(context.engine()));
         let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));

@@ -1,6 +1,6 @@
 //! From a command to a wait for readiness, or to a transfer of a stream.
 
-use super::{Started, Submission, inline::LazyStat};
+use super::{Reason, Started, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
     order::FileState,
@@ -32,7 +32,7 @@ impl Submission<'_> {
         }
         let route = self.stream_route(&target);
         let stat = file::stat(command.fd)?;
-        self.request(command, target, &stat, StreamBody::poll(route, &stat), |c| &c.punt_driver)
+        self.request(command, target, &stat, StreamBody::poll(route, &stat), Reason::Driver)
     }
 
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
@@ -106,7 +106,7 @@ impl Submission<'_> {
         };
         let carrier = Carrier::by(route, Some(FileState::of(stat)));
         let body = Body::Stream(StreamBody::new(carrier, way, turn));
-        match self.request(command, target, stat, body, |c| &c.punt_driver) {
+        match self.request(command, target, stat, body, Reason::Driver) {
             // What was written cannot be taken back.
             Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
             made => made,

@@ -317,6 +317,11 @@ pub(super) unsafe fn recvmsg(
     // SAFETY: as above.
     unsafe { (*message.msg_iov).iov_base.cast::<[u8; 8]>().write_unaligned(bytes) };
     message.msg_flags = 0;
+    if message.msg_control.is_null() {
+        file.into_iter().for_each(|id| cpu.unrefer(id));
+        message.msg_flags = libc::MSG_CTRUNC;
+        return Ok(8);
+    }
     match file.map(|id| (id, cpu.install(id, 0))) {
         Some((id, Ok(number))) => {
             cpu.unrefer(id);

@@ -1,0 +1,211 @@
+//! The deferred requests of a context: accepted, in no queue, and each with its place in the order
+//! of its inode.
+//!
+//! The thread that waits for completions runs them in its own calls, as the kernel would have run
+//! them in io_submit(2): the oldest by a call that may block, the others without blocking. What no
+//! caller comes for goes to the engine's threads, at the second tick of the driver that finds it.
+
+use crate::{
+    Context, SubmitMode,
+    engine::section::Section,
+    request::{FileOperation, event::EventTarget},
+    route::{Place, Plug},
+};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use nowait_retry::{DeferredList, Request, deferred::Item};
+use std::sync::{Arc, Weak};
+
+type Requests = DeferredList<Arc<Request<FileOperation>>>;
+type Deferred = Item<Arc<Request<FileOperation>>>;
+
+/// What a request does in the run that it is taken off the list for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Moves what can be moved without blocking.
+    Retry,
+    /// Moves everything; it may block.
+    Run,
+    /// Goes to the engine's threads.
+    HandOver,
+}
+
+/// The requests of a context that wait for a caller.
+#[derive(Default)]
+pub(crate) struct DeferredRequests {
+    list: Requests,
+    /// Requests that callers have run by calls that may block.
+    runs: AtomicU64,
+    /// No caller came in time lately: what would be deferred goes to the engine's threads at once.
+    lacks_callers: AtomicBool,
+}
+
+/// Retries in a row that find nothing to move, until a thread stops trying.
+const MISSES_MAX: u32 = 1;
+
+impl DeferredRequests {
+    /// Returns how many requests wait.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns what [`Context::hand_over_late`] compares.
+    pub(crate) fn look(&self) -> Look {
+        Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
+    }
+
+    /// Says that a thread comes for events, and may block.
+    pub(crate) fn has_caller(&self) {
+        if self.lacks_callers.load(Relaxed) {
+            self.lacks_callers.store(false, Relaxed);
+        }
+    }
+
+    /// Takes a request off the list.
+    pub(crate) fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
+        self.list.take(|other| Arc::ptr_eq(other, request)).is_some()
+    }
+}
+
+/// What the list looked like at some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    last: u64,
+    /// `None`: whatever has run since.
+    runs: Option<u64>,
+}
+
+impl Look {
+    /// Makes all that is deferred late.
+    pub(crate) const EVERYTHING: Look = Look { last: u64::MAX, runs: None };
+}
+
+/// The list, for the threads that wait in the context.
+pub(crate) struct Callers(Weak<Context>);
+
+impl Callers {
+    pub(crate) fn of(context: &Arc<Context>) -> Callers {
+        Callers(Arc::downgrade(context))
+    }
+}
+
+impl nowait_retry::Deferred for Callers {
+    fn is_empty(&self) -> bool {
+        self.0.upgrade().is_none_or(|context| context.deferred.list.is_empty())
+    }
+
+    fn retry(&self) {
+        let context = self.0.upgrade();
+        context.iter().for_each(|context| context.run_deferred(Turn::Retry));
+    }
+
+    fn run(&self) {
+        let context = self.0.upgrade();
+        context.iter().for_each(|context| context.run_deferred(Turn::Run));
+    }
+
+    fn hand_over(&self) {
+        let context = self.0.upgrade();
+        context.iter().for_each(|context| {
+            context.deferred.lacks_callers.store(true, Relaxed);
+            context.hand_over_deferred(Place::Caller, u64::MAX);
+        });
+    }
+}
+
+impl Context {
+    /// Returns `true` if requests with this target wait for a caller.
+    pub(crate) fn defers(&self, target: &EventTarget) -> bool {
+        target.eventfd.is_none() && self.has_callers()
+    }
+
+    /// Returns `true` if threads come for events by calls that may block, and did so lately.
+    pub(crate) fn has_callers(&self) -> bool {
+        self.mode == SubmitMode::Auto
+            && self.answers_as_aio()
+            && self.engine().driver().is_some()
+            && !self.deferred.lacks_callers.load(Relaxed)
+            && self.is_polled_by_calls()
+    }
+
+    /// Defers requests, and wakes a thread that waits, unless one runs the list.
+    pub(crate) fn defer(
+        self: &Arc<Self>,
+        requests: impl Iterator<Item = Arc<Request<FileOperation>>>,
+    ) {
+        let wakes = self.deferred.list.push_all(requests);
+        self.look_after();
+        if wakes {
+            self.io().deferred_started();
+        }
+    }
+
+    /// Runs the oldest request, if it may block, and retries the others, the oldest first.
+    fn run_deferred(self: &Arc<Self>, turn: Turn) {
+        let _running = self.deferred.list.begin();
+        let engine = self.engine();
+        let section = Section::enter(engine);
+        let mut plug = Plug::take(engine, Place::Caller);
+        if turn == Turn::Run
+            && let Some(item) = self.deferred.list.pop()
+        {
+            self.deferred.runs.fetch_add(1, Relaxed);
+            give_turn(&mut plug, item, Turn::Run);
+        }
+        let (last, mut misses, mut missed) = (self.deferred.list.last(), 0, Vec::new());
+        while misses < MISSES_MAX
+            && let Some(item) = self.deferred.list.pop_until(last)
+        {
+            match give_turn(&mut plug, item, Turn::Retry) {
+                Some(item) => {
+                    missed.push(item);
+                    misses += 1;
+                }
+                None => misses = 0,
+            }
+        }
+        missed.into_iter().for_each(|item| self.deferred.list.put_back(item));
+        self.end_run(plug, section);
+    }
+
+    /// Hands requests to the engine's threads, up to the one numbered `last`.
+    fn hand_over_deferred(self: &Arc<Self>, place: Place, last: u64) {
+        let _running = self.deferred.list.begin();
+        let section = Section::enter(self.engine());
+        let mut plug = Plug::take(self.engine(), place);
+        while let Some(item) = self.deferred.list.pop_until(last) {
+            give_turn(&mut plug, item, Turn::HandOver);
+        }
+        self.end_run(plug, section);
+    }
+
+    /// Hands over what a run has collected.
+    fn end_run(self: &Arc<Self>, mut plug: Box<Plug>, section: Section<'_>) {
+        let served = (plug.place() == Place::Caller).then_some(self);
+        plug.flush(served);
+        plug.run_kicked(served);
+        Plug::put_back(plug);
+        drop(section);
+    }
+
+    /// Hands over what has been deferred since before the `look`, if no caller has run anything
+    /// meanwhile; on the driver. Returns `true` if there was something.
+    pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) -> bool {
+        let is_late = look.runs.is_none_or(|runs| runs == self.deferred.runs.load(Relaxed));
+        let before = self.deferred.len();
+        if is_late && before > 0 {
+            self.hand_over_deferred(Place::Worker, look.last);
+        }
+        let was_late = self.deferred.len() < before;
+        if was_late {
+            self.deferred.lacks_callers.store(true, Relaxed);
+        }
+        was_late
+    }
+}
+
+/// Runs a request that was taken off the list; returns it if it is to go back.
+fn give_turn(plug: &mut Plug, item: Deferred, turn: Turn) -> Option<Deferred> {
+    plug.begin_turn(turn);
+    item.value.run(plug, None);
+    plug.end_turn().then_some(item)
+}

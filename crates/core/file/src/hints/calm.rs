@@ -1,0 +1,201 @@
+//! Calm devices: buffered writes to them have not blocked lately.
+//!
+//! A buffered write copies into the page cache, and blocks only if the kernel throttles the writer,
+//! reads a page first, or waits for the journal. A device is calm until writes block for long; then
+//! writes stay out of submit, for a time that doubles with each that blocks again.
+//!
+//! A write may take long because another program had the processor. So one that took long makes the
+//! next ones *suspect*: the writer counts how often it sleeps.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Devices that are told apart by a hash of their number.
+const SLOTS: usize = 64;
+/// A write that takes longer has blocked, besides what its bytes take.
+const LONG_NS: u64 = 1_000_000;
+/// The slowest rate at which a processor copies, in nanoseconds a KiB.
+const COPY_NS_PER_KIB: u64 = 1_000;
+/// How long writes stay out of submit after the first that took long.
+const PAUSE_NS: u64 = 5_000_000;
+/// The same at most, as a power of two of [`PAUSE_NS`]: 1.3 s.
+const DOUBLINGS_MAX: u64 = 8;
+/// Writes that are suspect after one that took long. A writer that is throttled is held up at least
+/// every 32 pages (`nr_dirtied_pause`, mm/page-writeback.c).
+const SUSPECTS: u64 = 63;
+
+/// Which devices are calm. A hint: a wrong one costs a write that blocks, or one that is deferred.
+#[derive(Debug)]
+pub(crate) struct Calm([AtomicU64; SLOTS]);
+
+/// A device, not told from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Device(u8);
+
+impl Device {
+    /// Returns the device with this number ([`Stat::dev`]).
+    ///
+    /// [`Stat::dev`]: nowait_sys::file::Stat
+    pub(crate) fn of(dev: u64) -> Device {
+        Device(((dev ^ dev >> 8) as usize % SLOTS) as u8)
+    }
+
+    /// Returns the device behind [`Device::index`].
+    pub(super) fn at(index: u8) -> Device {
+        Device(index % SLOTS as u8)
+    }
+
+    pub(super) fn index(self) -> u8 {
+        self.0
+    }
+}
+
+/// A write inside submit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    /// What it has written.
+    pub(crate) bytes: usize,
+    /// How long it took.
+    pub(crate) took_ns: u64,
+}
+
+/// When writes may enter submit again, how often that time has doubled, and how many writes are
+/// suspect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pause {
+    until_ns: u64,
+    doublings: u64,
+    suspects: u64,
+}
+
+impl Pause {
+    /// The bits of a word below the time: four of doublings, six of suspects.
+    const BITS: u32 = 10;
+
+    fn of(word: u64) -> Pause {
+        let until_ns = word >> Pause::BITS << Pause::BITS;
+        Pause { until_ns, doublings: word >> 6 & 0xf, suspects: word & 0x3f }
+    }
+
+    fn word(self) -> u64 {
+        self.until_ns >> Pause::BITS << Pause::BITS | self.doublings << 6 | self.suspects
+    }
+
+    /// Returns what follows from a write that has ended at `now_ns`; `blocked`: whether the thread
+    /// slept in it, if that is known.
+    fn after(self, write: Write, blocked: impl FnOnce() -> Option<bool>, now_ns: u64) -> Pause {
+        let copy_ns = write.bytes as u64 / 1024 * COPY_NS_PER_KIB;
+        let length_ns = PAUSE_NS << self.doublings;
+        let suspects = self.suspects.saturating_sub(1);
+        if write.took_ns <= LONG_NS + copy_ns {
+            // Calm for as long as it was not.
+            let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
+            return match recovers {
+                true => Pause { until_ns: now_ns, doublings: self.doublings - 1, suspects },
+                false => Pause { suspects, ..self },
+            };
+        }
+        match blocked() {
+            Some(true) => {
+                let doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+                Pause { until_ns: now_ns + length_ns, doublings, suspects: SUSPECTS }
+            }
+            Some(false) | None => Pause { suspects: SUSPECTS, ..self },
+        }
+    }
+}
+
+impl Default for Calm {
+    fn default() -> Calm {
+        Calm([const { AtomicU64::new(0) }; SLOTS])
+    }
+}
+
+impl Calm {
+    /// Returns `true` if writes to the device do not block, as far as is known.
+    pub(crate) fn is_calm(&self, device: Device, now_ns: impl FnOnce() -> u64) -> bool {
+        let until_ns = Pause::of(self.slot(device).load(Relaxed)).until_ns;
+        until_ns == 0 || until_ns <= now_ns()
+    }
+
+    /// Returns `true` if the writer is to count how often it sleeps.
+    pub(crate) fn is_suspect(&self, device: Device) -> bool {
+        Pause::of(self.slot(device).load(Relaxed)).suspects > 0
+    }
+
+    /// Notes a write to the device that has ended at `now_ns`; `blocked`: whether the thread
+    /// slept in it, if it has counted.
+    pub(crate) fn took(
+        &self,
+        device: Device,
+        write: Write,
+        blocked: impl FnOnce() -> Option<bool>,
+        now_ns: u64,
+    ) {
+        let slot = self.slot(device);
+        let before = Pause::of(slot.load(Relaxed));
+        let after = before.after(write, blocked, now_ns);
+        if after != before {
+            slot.store(after.word(), Relaxed);
+        }
+    }
+
+    fn slot(&self, device: Device) -> &AtomicU64 {
+        &self.0[usize::from(device.0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Write = Write { bytes: 4096, took_ns: 3_000 };
+    const LONG: Write = Write { bytes: 4096, took_ns: 20_000_000 };
+
+    #[test]
+    fn the_pause_doubles_with_each_write_that_blocks_and_shrinks_while_it_is_calm() {
+        // Of a write at the end of the last pause: whether it slept, the length of the next pause.
+        let table = [
+            (SHORT, None, 0),
+            (LONG, None, 0),
+            (LONG, Some(false), 0),
+            (LONG, Some(true), PAUSE_NS),
+            (LONG, Some(true), 2 * PAUSE_NS),
+            (SHORT, Some(false), 0),
+            (LONG, Some(true), 4 * PAUSE_NS),
+        ];
+        let (mut pause, mut now) = (Pause::default(), 1 << 30);
+        for (step, (write, blocked, length)) in table.into_iter().enumerate() {
+            pause = pause.after(write, || blocked, now);
+            assert_eq!(pause.until_ns.saturating_sub(now), length, "step {step}: {pause:?}");
+            assert_eq!(pause.suspects == SUSPECTS, write.took_ns == LONG.took_ns, "step {step}");
+            now = now.max(pause.until_ns);
+        }
+        for _ in 0..64 {
+            now += PAUSE_NS << DOUBLINGS_MAX;
+            pause = pause.after(SHORT, || None, now);
+        }
+        assert_eq!((pause.doublings, pause.suspects), (0, 0));
+        for _ in 0..64 {
+            pause = pause.after(LONG, || Some(true), now);
+        }
+        assert_eq!(pause.until_ns - now, PAUSE_NS << DOUBLINGS_MAX, "it has a bound");
+        assert_eq!(Pause::of(pause.word()).doublings, DOUBLINGS_MAX);
+    }
+
+    #[test]
+    fn a_long_copy_is_not_a_write_that_blocked() {
+        let (pause, copy) = (Pause::default(), Write { bytes: 4 << 20, took_ns: 4_000_000 });
+        assert_eq!(pause.after(copy, || Some(true), 1 << 30), pause);
+    }
+
+    #[test]
+    fn a_device_that_blocks_is_not_calm_and_others_are() {
+        let calm = Calm::default();
+        let (one, other, now) = (Device::of(1), Device::of(2), 1 << 40);
+        calm.took(one, LONG, || None, now);
+        assert!(calm.is_calm(one, || now) && calm.is_suspect(one) && !calm.is_suspect(other));
+        calm.took(one, LONG, || Some(true), now);
+        assert!(!calm.is_calm(one, || now + PAUSE_NS - 2048) && calm.is_calm(other, || now));
+        assert!(calm.is_calm(one, || now + PAUSE_NS));
+    }
+}

@@ -1,0 +1,188 @@
+//! Deferred requests: accepted, and in no queue. Whoever comes first runs them: a thread that waits
+//! for completions, or one of the engine's.
+
+use crate::primitives::{
+    AtomicUsize, Mutex,
+    Ordering::{Acquire, Release, SeqCst},
+    fence,
+};
+use std::collections::VecDeque;
+
+/// The deferred requests of a context, as the threads that wait there see them.
+pub trait Deferred: Send + Sync {
+    /// Returns `true` if no request is deferred.
+    fn is_empty(&self) -> bool;
+    /// Tries again the oldest requests that may have become possible. Does not block.
+    fn retry(&self);
+    /// Runs the oldest request, which may block, and tries the others again.
+    fn run(&self);
+    /// Hands all requests to the engine's threads. Does not block.
+    fn hand_over(&self);
+}
+
+/// A list of deferred values in the order of their submission.
+///
+/// A thread that takes values off the list *runs* it, from [`DeferredList::begin`] on. It looks at
+/// the list once more before it sleeps, so a thread that adds values wakes a sleeping one only if no
+/// thread runs the list.
+pub struct DeferredList<T> {
+    items: Mutex<Items<T>>,
+    /// The length of the list, for a look without the lock.
+    count: AtomicUsize,
+    /// Threads that run the list.
+    runners: AtomicUsize,
+}
+
+/// A value that was taken off the list, and its place there.
+pub struct Item<T> {
+    number: u64,
+    /// The value.
+    pub value: T,
+}
+
+struct Items<T> {
+    waiting: VecDeque<Item<T>>,
+    /// The number of the value that was added last.
+    last: u64,
+}
+
+impl<T> Default for DeferredList<T> {
+    fn default() -> DeferredList<T> {
+        DeferredList {
+            items: Mutex::new(Items { waiting: VecDeque::new(), last: 0 }),
+            count: AtomicUsize::new(0),
+            runners: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// The calling thread runs the list until this is dropped.
+#[must_use]
+pub struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+        // Pairs with the fence in `push_all`: either the pusher sees no runner, or this thread's next
+        // look at the list finds what was pushed.
+        fence(SeqCst);
+    }
+}
+
+impl<T> DeferredList<T> {
+    /// Adds values. Returns `true` if no thread runs the list: the caller wakes one that sleeps.
+    #[must_use]
+    pub fn push_all(&self, values: impl Iterator<Item = T>) -> bool {
+        let mut items = self.items.lock();
+        for value in values {
+            items.last += 1;
+            let number = items.last;
+            items.waiting.push_back(Item { number, value });
+        }
+        self.count.store(items.waiting.len(), Release);
+        drop(items);
+        fence(SeqCst);
+        self.runners.load(SeqCst) == 0
+    }
+
+    /// Says that the calling thread runs the list.
+    pub fn begin(&self) -> Running<'_> {
+        self.runners.fetch_add(1, SeqCst);
+        Running(&self.runners)
+    }
+
+    /// Returns `true` if nothing is on the list.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Acquire) == 0
+    }
+
+    /// Returns how many values are on the list.
+    pub fn len(&self) -> usize {
+        self.count.load(Acquire)
+    }
+
+    /// Returns the number of the value that was added last.
+    pub fn last(&self) -> u64 {
+        self.items.lock().last
+    }
+
+    /// Takes the oldest value off the list.
+    pub fn pop(&self) -> Option<Item<T>> {
+        self.pop_until(u64::MAX)
+    }
+
+    /// Takes the oldest value off the list, if its number is `last` at most.
+    pub fn pop_until(&self, last: u64) -> Option<Item<T>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut items = self.items.lock();
+        let item = items.waiting.pop_front_if(|item| item.number <= last);
+        self.count.store(items.waiting.len(), Release);
+        item
+    }
+
+    /// Puts an item back in its place.
+    pub fn put_back(&self, item: Item<T>) {
+        let mut items = self.items.lock();
+        let place = items.waiting.partition_point(|other| other.number < item.number);
+        items.waiting.insert(place, item);
+        self.count.store(items.waiting.len(), Release);
+    }
+
+    /// Takes the first value off the list that `is` accepts.
+    pub fn take(&self, is: impl Fn(&T) -> bool) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut items = self.items.lock();
+        let place = items.waiting.iter().position(|item| is(&item.value))?;
+        let item = items.waiting.remove(place);
+        self.count.store(items.waiting.len(), Release);
+        item.map(|item| item.value)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn all(list: &DeferredList<u32>) -> Vec<u32> {
+        core::iter::from_fn(|| list.pop()).map(|item| item.value).collect()
+    }
+
+    #[test]
+    fn what_is_put_back_keeps_its_place() {
+        let list = DeferredList::default();
+        let _ = list.push_all(0..4);
+        let (first, second) = (list.pop().unwrap(), list.pop().unwrap());
+        list.put_back(second);
+        list.put_back(first);
+        assert_eq!(list.len(), 4);
+        assert_eq!(list.take(|value| *value == 2), Some(2));
+        assert_eq!(list.take(|value| *value == 2), None);
+        assert_eq!(all(&list), [0, 1, 3]);
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn values_that_came_after_a_look_stay() {
+        let list = DeferredList::default();
+        let _ = list.push_all(core::iter::once(0));
+        let seen = list.last();
+        let _ = list.push_all(core::iter::once(1));
+        assert_eq!(list.pop_until(seen).map(|item| item.value), Some(0));
+        assert!(list.pop_until(seen).is_none());
+        assert_eq!(all(&list), [1]);
+    }
+
+    #[test]
+    fn a_sleeper_is_wanted_only_while_no_thread_runs_the_list() {
+        let list = DeferredList::default();
+        assert!(list.push_all(core::iter::once(0)));
+        let running = list.begin();
+        assert!(!list.push_all(core::iter::once(1)));
+        drop(running);
+        assert!(list.push_all(core::iter::once(2)));
+    }
+}
