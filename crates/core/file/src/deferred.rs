@@ -12,17 +12,18 @@ use crate::{
     route::{Place, Plug},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use nowait_retry::{DeferredList, Request, deferred::Item};
+use nowait_retry::{DeferredList, Request};
 use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
-type Deferred = Item<Arc<Request<FileOperation>>>;
 
 /// What a request does in the run that it is taken off the list for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Moves what can be moved without blocking.
     Retry,
+    /// The same; what the kernel carries out once it was submitted is submitted, which may block.
+    Start,
     /// Moves everything; it may block.
     Run,
     /// Goes to the engine's threads.
@@ -39,8 +40,17 @@ pub(crate) struct DeferredRequests {
     lacks_callers: AtomicBool,
 }
 
-/// Retries in a row that find nothing to move, until a thread stops trying.
-const MISSES_MAX: u32 = 1;
+/// What has become of a request that was taken off the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// It goes back: it was not its turn.
+    Untried,
+    /// It goes back: there was nothing to move.
+    Missed,
+}
+
+/// Requests that a thread takes off the list at most before it looks for events.
+const TURNS_MAX: usize = 64;
 
 impl DeferredRequests {
     /// Returns how many requests wait.
@@ -139,31 +149,31 @@ impl Context {
         }
     }
 
-    /// Runs the oldest request, if it may block, and retries the others, the oldest first.
+    /// Runs the oldest request, if it may block, and retries the others, the oldest first, up to one
+    /// that finds nothing to move.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
         let _running = self.deferred.list.begin();
         let engine = self.engine();
         let section = Section::enter(engine);
         let mut plug = Plug::take(engine, Place::Caller);
+        let mut others = turn;
         if turn == Turn::Run
             && let Some(item) = self.deferred.list.pop()
         {
             self.deferred.runs.fetch_add(1, Relaxed);
-            give_turn(&mut plug, item, Turn::Run);
+            let _ = give_turn(self, &mut plug, &item.value, Turn::Run);
+            others = Turn::Start;
         }
-        let (last, mut misses, mut missed) = (self.deferred.list.last(), 0, Vec::new());
-        while misses < MISSES_MAX
-            && let Some(item) = self.deferred.list.pop_until(last)
-        {
-            match give_turn(&mut plug, item, Turn::Retry) {
-                Some(item) => {
-                    missed.push(item);
-                    misses += 1;
-                }
-                None => misses = 0,
+        let (last, mut back) = (self.deferred.list.last(), Vec::new());
+        for _ in 0..TURNS_MAX {
+            let Some(item) = self.deferred.list.pop_until(last) else { break };
+            let Some(why) = give_turn(self, &mut plug, &item.value, others) else { continue };
+            back.push(item);
+            if why == Back::Missed {
+                break;
             }
         }
-        missed.into_iter().for_each(|item| self.deferred.list.put_back(item));
+        back.into_iter().for_each(|item| self.deferred.list.put_back(item));
         self.end_run(plug, section);
     }
 
@@ -173,7 +183,7 @@ impl Context {
         let section = Section::enter(self.engine());
         let mut plug = Plug::take(self.engine(), place);
         while let Some(item) = self.deferred.list.pop_until(last) {
-            give_turn(&mut plug, item, Turn::HandOver);
+            let _ = give_turn(self, &mut plug, &item.value, Turn::HandOver);
         }
         self.end_run(plug, section);
     }
@@ -203,9 +213,18 @@ impl Context {
     }
 }
 
-/// Runs a request that was taken off the list; returns it if it is to go back.
-fn give_turn(plug: &mut Plug, item: Deferred, turn: Turn) -> Option<Deferred> {
+/// Runs a request that was taken off the list. Returns why it goes back there, if it does.
+fn give_turn(
+    context: &Arc<Context>,
+    plug: &mut Plug,
+    request: &Arc<Request<FileOperation>>,
+    turn: Turn,
+) -> Option<Back> {
     plug.begin_turn(turn);
-    item.value.run(plug, None);
-    plug.end_turn().then_some(item)
+    request.run(plug, None);
+    let back = plug.end_turn();
+    if back.is_none() {
+        plug.submit_waiting(context);
+    }
+    back
 }

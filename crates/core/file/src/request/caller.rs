@@ -1,7 +1,10 @@
 //! Requests that the thread which waits for them carries out, by the application's number.
 
 use super::{Iteration, kernel::KernelBody};
-use crate::{Command, Kind, deferred::Turn};
+use crate::{
+    Kind,
+    deferred::{Back, Turn},
+};
 use nowait_retry::Step;
 use nowait_sys::{
     Errno,
@@ -12,8 +15,10 @@ use nowait_sys::{
 enum Moved {
     /// The request is over.
     All(Step),
-    /// The rest would block.
-    Part,
+    /// The rest is for another time.
+    Part(Back),
+    /// The context's own queue carries it, as soon as this iteration is over.
+    Queued,
     /// The number may mean another file now: the engine's threads have the right one.
     NotHere,
 }
@@ -32,10 +37,11 @@ impl KernelBody {
                     it.target.context.io().stats().add(|c| &c.by_caller, 1);
                     step
                 }
-                Moved::Part => {
-                    it.plug.goes_back();
+                Moved::Part(why) => {
+                    it.plug.goes_back(why);
                     Step::Queued
                 }
+                Moved::Queued => Step::Queued,
                 Moved::NotHere => self.leave_caller(it),
             },
         }
@@ -48,41 +54,45 @@ impl KernelBody {
         self.dispatch(it)
     }
 
-    /// Makes the system calls of the request, on the application's number.
+    /// Makes the system calls of the request, on the application's number. That may mean another
+    /// file by now, also unseen: by fclose(3), or by a system call that the program makes itself.
     fn move_here(&self, turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
-        let context = it.target.context.clone();
-        let engine = context.engine();
-        let is_read = it.command.kind == Kind::Read;
-        if turn == Turn::Retry && !is_read {
-            return Moved::Part;
-        }
-        let (fd, closes) = (it.command.fd, self.deferred.unwrap_or_default());
-        if engine.config().sees_closes {
-            let Some(_in_use) = engine.closes().begin_use(fd, closes) else {
-                return Moved::NotHere;
-            };
-            return match it.command.kind {
-                Kind::Read => read_here(turn, it),
-                _ if self.acts_for_another(it) => Moved::NotHere,
-                Kind::Write => write_here(it),
-                Kind::Fsync => Moved::All(it.end(file::fsync(fd).map(|()| 0))),
-                _ => Moved::All(it.end(file::fdatasync(fd).map(|()| 0))),
+        if it.command.kind == Kind::Read {
+            let done = it.command.done;
+            let moved = read_here(turn, it);
+            // What a read of another file has left in the buffer is read over.
+            return match moved {
+                Moved::All(_) if !self.carrier.is_still(it.command.fd) => {
+                    it.command.done = done;
+                    Moved::NotHere
+                }
+                moved => moved,
             };
         }
-        // What a read of another file has left in the buffer is read over.
-        let is_here = |command: &Command| {
-            self.carrier.recognize(fd, command, context.files_stay_open).is_ok()
-        };
-        if !is_read || !is_here(it.command) {
-            return Moved::NotHere;
+        if turn == Turn::Retry || turn == Turn::Start && !self.offloads {
+            return Moved::Part(Back::Untried);
         }
-        let done = it.command.done;
-        let moved = read_here(turn, it);
-        if is_here(it.command) {
-            return moved;
+        let context = &it.target.context;
+        let closes = context.engine().closes();
+        let fd = it.command.fd;
+        let in_use = self.deferred.and_then(|count| closes.begin_use(fd, count));
+        let is_here = in_use.is_some()
+            && self.carrier.recognize(fd, it.command, context.files_stay_open).is_ok();
+        match it.command.kind {
+            _ if !is_here || self.acts_for_another(it) => Moved::NotHere,
+            Kind::Write if self.offloads => self.submit_here(it),
+            Kind::Write => write_here(it),
+            Kind::Fsync => Moved::All(it.end(file::fsync(fd).map(|()| 0))),
+            _ => Moved::All(it.end(file::fdatasync(fd).map(|()| 0))),
         }
-        it.command.done = done;
-        Moved::NotHere
+    }
+
+    /// Has the own queue carry a direct write for which io_submit(2) may block.
+    fn submit_here(&self, it: &mut Iteration<'_, '_>) -> Moved {
+        let mut bio = it.command.bio(it.command.fd, it.wait.token());
+        bio.rw_flags = it.target.context.engine().rw_flags(it.command);
+        it.plug.queue_waiting(bio, self.deferred.unwrap_or_default());
+        Moved::Queued
     }
 
     /// Returns `true` if the calling thread has not the rights that the request acts with.
@@ -100,7 +110,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     let flags = if blocks { 0 } else { rwf::NOWAIT };
     loop {
         match it.command.transfer(fd, usize::MAX, flags) {
-            Ok(0) if !blocks && !it.command.seems_over() => return Moved::Part,
+            Ok(0) if !blocks && !it.command.seems_over() => return Moved::Part(Back::Missed),
             Ok(bytes) => {
                 it.command.done += bytes as u64;
                 if bytes == 0 || it.command.is_complete() {
@@ -108,7 +118,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN | Errno::OPNOTSUPP) if !blocks => return Moved::Part,
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) if !blocks => return Moved::Part(Back::Missed),
             Err(errno) => return Moved::All(it.end(Err(errno))),
         }
     }

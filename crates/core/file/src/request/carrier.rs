@@ -121,6 +121,12 @@ impl Carrier {
         held.is_ok()
     }
 
+    /// Returns `true` if `fd` means the file of this request still.
+    pub(super) fn is_still(&self, fd: i32) -> bool {
+        let stat = file::stat(fd);
+        self.file.is_some_and(|file| stat.is_ok_and(|stat| file.key == (stat.dev, stat.ino)))
+    }
+
     /// Looks whether `fd` is the file of this request, opened as it was; `stays`: it means that
     /// file as long as the request is in flight. Returns its state and its status flags.
     ///

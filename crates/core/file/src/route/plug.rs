@@ -1,7 +1,13 @@
 //! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
 use super::Route;
-use crate::{Context, Engine, Target, deferred::Turn, hold, request::FileOperation, route::token};
+use crate::{
+    Context, Engine, Target,
+    deferred::{Back, Turn},
+    hold,
+    request::FileOperation,
+    route::token,
+};
 use core::{cell::Cell, ffi::c_void, mem::ManuallyDrop};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
@@ -41,12 +47,15 @@ pub struct Plug {
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
+    /// The bio of a deferred request for the own queue, where submission may block; and how often
+    /// its number had been closed.
+    waiting: Option<(Bio, u32)>,
     /// Requests that wait for a caller.
     deferred: Vec<Arc<Request<FileOperation>>>,
     /// What the deferred request that runs now is to do.
     turn: Option<Turn>,
     /// It goes back on the list.
-    goes_back: bool,
+    back: Option<Back>,
     /// Requests whose cancellation must be looked at once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
 }
@@ -105,9 +114,10 @@ impl Plug {
             worker_bios: VecDeque::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
+            waiting: None,
             deferred: Vec::new(),
             turn: None,
-            goes_back: false,
+            back: None,
             cancellable: Vec::new(),
         }
     }
@@ -117,15 +127,42 @@ impl Plug {
         self.deferred.push(request);
     }
 
-    /// Says what the deferred request that is about to run is to do.
-    pub(crate) fn begin_turn(&mut self, turn: Turn) {
-        (self.turn, self.goes_back) = (Some(turn), false);
+    /// Adds the bio of the deferred request that runs, for the own queue of its context.
+    pub(crate) fn queue_waiting(&mut self, bio: Bio, closes: u32) {
+        self.waiting = Some((bio, closes));
     }
 
-    /// Ends its turn. Returns `true` if it goes back on the list.
-    pub(crate) fn end_turn(&mut self) -> bool {
+    /// Submits that bio. May block, as io_submit(2) does.
+    pub(crate) fn submit_waiting(&mut self, context: &Arc<Context>) {
+        let Some((bio, closes)) = self.waiting.take() else { return };
+        let in_use = self.engine.closes().begin_use(bio.fd, closes);
+        let left = match context.own().filter(|_| in_use.is_some() && context.submits_by_workers())
+        {
+            Some(own) => own.submit_waiting(bio),
+            None => Err(bio),
+        };
+        drop(in_use);
+        match left {
+            Ok(()) => context.own_started(),
+            Err(bio) => {
+                // SAFETY: as in `complete`; the queue has not taken the bio.
+                let request = unsafe { Request::<FileOperation>::from_token(bio.token) };
+                self.begin_turn(Turn::HandOver);
+                request.run(self, None);
+                self.end_turn();
+            }
+        }
+    }
+
+    /// Says what the deferred request that is about to run is to do.
+    pub(crate) fn begin_turn(&mut self, turn: Turn) {
+        (self.turn, self.back) = (Some(turn), None);
+    }
+
+    /// Ends its turn. Returns why it goes back on the list, if it does.
+    pub(crate) fn end_turn(&mut self) -> Option<Back> {
         self.turn = None;
-        self.goes_back
+        self.back
     }
 
     /// Returns what the deferred request that runs is to do; `None`: no such request runs.
@@ -134,8 +171,8 @@ impl Plug {
     }
 
     /// Has the deferred request that runs go back on the list.
-    pub(crate) fn goes_back(&mut self) {
-        self.goes_back = true;
+    pub(crate) fn goes_back(&mut self, why: Back) {
+        self.back = Some(why);
     }
 
     /// Returns the engine.

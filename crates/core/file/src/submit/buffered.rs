@@ -226,7 +226,7 @@ impl<'a> Submission<'a> {
     }
 
     /// Returns `true` if writes and syncs wait for the thread that waits for them.
-    fn defers_writes(&self, target: &EventTarget) -> bool {
+    pub(super) fn defers_writes(&self, target: &EventTarget) -> bool {
         // On a number that another thread has closed meanwhile it would write to another file.
         self.context.engine().config().sees_closes && self.context.defers(target)
     }

@@ -76,6 +76,9 @@ impl<'a> Submission<'a> {
         body.write = write.map(|write| write.keep(context));
         if offloads {
             body.offload(context);
+            if self.defers_writes(&target) {
+                body.defer(context, command.fd);
+            }
         }
         self.request(command, target, &stat, Body::Kernel(body), reason)
     }
