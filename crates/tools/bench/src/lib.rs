@@ -26,6 +26,7 @@
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 mod args;
+mod busy;
 mod cache;
 mod case;
 mod command;
@@ -46,6 +47,7 @@ mod mixed;
 mod offsets;
 mod pace;
 mod paper;
+mod parity;
 mod pattern;
 mod peers;
 mod programs;
