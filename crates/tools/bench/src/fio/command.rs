@@ -219,11 +219,14 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         flag("invalidate", job.start == Start::Cold),
         // A block that is written twice could be verified between the two.
         flag("norandommap", measures && !job.random_map),
-        format!("--runtime={}ms", run.runtime.as_millis()),
         format!("--randseed={}", run.seed),
     ];
     if job.sync {
         arguments.push("--sync=1".to_owned());
+    }
+    // At its end fio would not verify the rest.
+    if measures {
+        arguments.push(format!("--runtime={}ms", run.runtime.as_millis()));
     }
     if measures && !job.ends_after_one_lap() {
         arguments.push("--time_based".to_owned());
@@ -293,6 +296,31 @@ mod tests {
         let arguments = arguments_of("e-extend");
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         assert!(arguments.iter().any(|argument| argument == "--fallocate=none"));
+    }
+
+    #[test]
+    fn a_verified_job_writes_no_block_twice() {
+        let job = Job { rw: "randwrite", jobs: 2, files: 2, more: &["--sync=dsync"], ..STARTUP };
+        let paths = [PathBuf::from("/x/a"), PathBuf::from("/x/b")];
+        let run = Run {
+            launch: Launch::Nowait,
+            job: &Job { start: Start::Cached, ..job },
+            paths: &paths,
+            size_bytes: 8 << 20,
+            runtime: Duration::from_secs(1),
+            seed: 1,
+            purpose: Purpose::Measure,
+        };
+        let has = |run: &Run<'_>, argument: &str| arguments(run).iter().any(|it| it == argument);
+        for expected in ["--filename=/x/a:/x/b", "--size=4194304", "--offset_increment=4194304"] {
+            assert!(has(&run, expected), "{expected}");
+        }
+        assert!(has(&run, "--norandommap=1") && has(&run, "--time_based"));
+        assert!(has(&run, "--sync=dsync") && !has(&run, "--verify=crc32c"));
+        let verify = Run { purpose: Purpose::Verify, ..run };
+        assert!(has(&verify, "--norandommap=0") && !has(&verify, "--time_based"));
+        assert!(has(&run, "--runtime=1000ms") && !has(&verify, "--runtime=1000ms"));
+        assert!(has(&verify, "--verify=crc32c"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, Color};
 
-use crate::measurement::{CaseResults, Measurement};
+use crate::measurement::{CaseResults, Measurement, Params};
 use crate::metric::Metric;
 use crate::stats::Ratio;
 use crate::table::{figure, new_table, right};
@@ -79,6 +79,18 @@ fn ratio(case: &CaseResults, metric: Metric, engine: &str) -> Option<Ratio> {
 fn verdict(case: &CaseResults, engine: &str, limits: Limits) -> Verdict {
     let median = |metric| ratio(case, metric, engine).map(|ratio| ratio.median);
     limits.judge(median(Metric::Iops), median(Metric::CpuUsPerIo))
+}
+
+/// Adds the verdicts of a case to what the JSON says of it.
+pub(crate) fn record(case: &mut CaseResults, limits: Limits) {
+    let ours = case.runs.names().filter(|name| is_ours(name));
+    let judged = ours.map(|engine| (engine, verdict(case, engine, limits)));
+    let judged = judged.filter(|(_, verdict)| *verdict != Verdict::NotMeasured);
+    let judged: Params =
+        judged.map(|(engine, verdict)| (engine.to_owned(), verdict.name().into())).collect();
+    if !judged.is_empty() {
+        case.params.insert("parity".to_owned(), judged.into());
+    }
 }
 
 /// Returns the engines that are compared with the system's library, in the order of the cells.

@@ -273,6 +273,17 @@ impl Job {
         matches!(self.rw, "read" | "randread")
     }
 
+    /// Returns how many bytes a run moves that writes and verifies `size_bytes`, at least: what it
+    /// writes is read again.
+    pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
+        match self.rw {
+            "read" | "randread" => size_bytes,
+            // About half of it is written.
+            "randrw" => size_bytes + size_bytes / 4,
+            _ => size_bytes * 2,
+        }
+    }
+
     /// Returns how many bytes a run reads from the disk for each byte it moves, at least and at
     /// most; `None` where nothing can be said.
     pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {

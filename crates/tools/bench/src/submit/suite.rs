@@ -78,6 +78,11 @@ struct Suite<'a> {
     startups: BTreeMap<Launch, Startup>,
     notes: Vec<String>,
     failed: Vec<String>,
+    /// Cases whose runs ended early.
+    short: Vec<&'static str>,
+    /// Cases with other work beside them, and the processors it took at most.
+    noisy: Vec<&'static str>,
+    other_cores_max: f64,
     runs_left: usize,
     /// Time spent on runs so far beyond their runtime, and the number of those runs.
     overhead: (f64, usize),
@@ -104,6 +109,9 @@ pub(crate) fn measure(plan: &Plan, mut cases: Vec<Case<Way>>) -> Result<Measurem
         startups,
         notes,
         failed: Vec::new(),
+        short: Vec::new(),
+        noisy: Vec::new(),
+        other_cores_max: 0.0,
         runs_left: cases.iter().map(|case| case.subjects.len() * rounds).sum(),
         overhead: (0.0, 0),
     };
@@ -237,11 +245,15 @@ impl Suite<'_> {
         }
         self.prepare(run, own)?;
         let verified = self.plan.fio.run(&Run { purpose: Purpose::Verify, ..*run }, &startup);
-        if let Err(error) = &verified {
-            interrupt::check()?;
-            self.failed.push(format!("case {case}: {error}"));
-        }
-        let errors = if verified.is_ok() { 0.0 } else { 1.0 };
+        let expected_bytes = run.job.verified_bytes(run.size_bytes) as f64;
+        let error = match verified {
+            Ok(measured) if measured.bytes >= expected_bytes => None,
+            Ok(_) => Some(format!("{}: fio did not verify all of its data", run.launch.name())),
+            Err(error) => Some(error.to_string()),
+        };
+        interrupt::check()?;
+        let errors = if error.is_some() { 1.0 } else { 0.0 };
+        self.failed.extend(error.map(|error| format!("case {case}: {error}")));
         Ok((Sample::from([(Metric::VerifyErrors, errors)]), 0.0))
     }
 
@@ -306,11 +318,7 @@ impl Suite<'_> {
         // fio leaves out what does not fill a block at the end.
         let all = (size_bytes - size_bytes % job(case).block_bytes) as f64;
         if job(case).ends_after_one_lap() && bytes_max >= all {
-            self.notes.push(format!(
-                "case {}: runs ended early, after one visit of every block; a larger --size makes \
-                 them longer",
-                case.name
-            ));
+            self.short.push(case.name);
         }
     }
 
@@ -320,10 +328,8 @@ impl Suite<'_> {
         let worst = worst.fold(0.0, f64::max);
         // What is written goes to the disk in kernel threads, which are other work but not noise.
         if job.reads_only() && self.plan.extra.busy == 0 && worst > OTHER_WORK_CORES {
-            self.notes.push(format!(
-                "case {}: other work took {worst:.1} cores meanwhile; the figures are noisy",
-                results.case.name
-            ));
+            self.noisy.push(results.case.name);
+            self.other_cores_max = self.other_cores_max.max(worst);
         }
     }
 
@@ -345,6 +351,20 @@ impl Suite<'_> {
     }
 
     fn finish(mut self, cases: Vec<CaseResults>) -> Measurement {
+        if !self.short.is_empty() {
+            self.notes.push(format!(
+                "runs ended early, after one visit of every block, in {}; a larger --size makes \
+                 them longer",
+                self.short.join(", ")
+            ));
+        }
+        if !self.noisy.is_empty() {
+            self.notes.push(format!(
+                "other work took up to {:.1} cores beside {}; the figures are noisy",
+                self.other_cores_max,
+                self.noisy.join(", ")
+            ));
+        }
         if !self.plan.drop_caches {
             let why = if cache::can_drop() { "as asked" } else { "dropping all needs root" };
             self.notes.push(format!(
@@ -361,10 +381,11 @@ impl Suite<'_> {
         let plan = self.plan;
         let params = json!({
             "rounds": plan.extent.rounds,
+            "busy_loops": plan.extra.busy,
             "folder": plan.folder.display().to_string(),
             "caches_dropped": plan.drop_caches,
             "page_cache": cache::state(plan.drop_caches),
-            // Already subtracted from `cpu_us_per_io`.
+            // Already subtracted from `cpu_us_per_io`: from each its own, or that of `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });
