@@ -8,6 +8,7 @@
 //!
 //!  the suites, each a table of cases and a way to make one run:
 //!    submit     fio (submit, posix, demo)         fio, launch, seccomp
+//!    parity     fio, every kind of work           submit
 //!    workload   every engine, one process a run   peers
 //!    serve      servers of images, asked by fio   server
 //!    remote     images on an object store         server

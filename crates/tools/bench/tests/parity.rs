@@ -27,6 +27,9 @@ fn small(arguments: &[&str]) -> Option<(Value, Output)> {
     let document = document.unwrap_or_else(|error| panic!("{error}: {text}")).expect("JSON");
     assert!(html.exists(), "{text}");
     assert_eq!(std::fs::read_dir(&files).expect("readable").count(), 0, "test files are removed");
+    let mut compare = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
+    let compared = compare.arg("compare").args([&json, &json]).output().expect("it starts");
+    assert!(compared.status.success(), "{}", text_of(&compared));
     Some((document, output))
 }
 
@@ -69,13 +72,22 @@ fn each_engine_has_figures_of_the_cells_asked_for() {
                 assert!(median.is_some_and(|it| it >= 0.0), "{case}, {engine}, {metric}: {text}");
             }
         }
-        let is = |ratio: &&Value| ratio["case"] == case && ratio["b"] == "nowait";
-        let ratio = document["ratios"].as_array().and_then(|ratios| ratios.iter().find(is));
-        assert_eq!(ratio.map(|ratio| &ratio["a"]), Some(&"system".into()), "{case}");
+        let ratio = |metric: &str| {
+            let is = |one: &&Value| {
+                (&one["case"], &one["metric"], &one["b"])
+                    == (&case.into(), &metric.into(), &"nowait".into())
+            };
+            document["ratios"].as_array().expect("ratios").iter().find(is)
+        };
+        assert_eq!(ratio("iops").map(|ratio| &ratio["a"]), Some(&"system".into()), "{case}");
+        // A run as short as this may need no more processor time than fio does to start: then
+        // there is nothing to divide by, and no verdict.
+        let params = cases.iter().find(|params| params["case"] == case).expect("its parameters");
+        let verdict = &params["verdict"]["nowait"];
+        assert_eq!(verdict.is_string(), ratio("cpu_us_per_io").is_some(), "{case}: {text}");
     }
-    assert!(cases.iter().all(|case| case["parity"]["nowait"].is_string()), "a verdict of each");
     assert!(median(&document, cells[0], "io_uring", "iops").is_some(), "the peer");
-    assert!(text.contains("nowait-no-uring: ") && text.contains(" of 3 cells ok"), "{text}");
+    assert!(text.contains("nowait-no-uring: ") && text.contains(" cells ok"), "{text}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub(crate) fn record(case: &mut CaseResults, limits: Limits) {
     let judged: Params =
         judged.map(|(engine, verdict)| (engine.to_owned(), verdict.name().into())).collect();
     if !judged.is_empty() {
-        case.params.insert("parity".to_owned(), judged.into());
+        case.params.insert("verdict".to_owned(), judged.into());
     }
 }
 
@@ -188,9 +188,13 @@ pub(crate) fn verify_table(measurement: &Measurement) -> String {
         }
         table.add_row(row);
     }
-    let failed: String = measurement.failed.iter().map(|line| format!("{line}\n")).collect();
-    let count = measurement.failed.len();
-    format!("{table}\n{verified} verified, {count} failed.\n{failed}{}", notes(measurement))
+    let failed = measurement.failed.len();
+    let mut text = format!("{table}\n{verified} verified, {failed} failed.\n");
+    for line in &measurement.failed {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    }
+    text + &notes(measurement)
 }
 
 /// Says how to read the table.
@@ -207,7 +211,7 @@ fn words(limits: Limits) -> String {
 }
 
 fn notes(measurement: &Measurement) -> String {
-    measurement.notes.iter().map(|note| format!("Note: {note}.\n")).collect()
+    measurement.notes.iter().fold(String::new(), |text, note| format!("{text}Note: {note}.\n"))
 }
 
 #[cfg(test)]
