@@ -43,7 +43,7 @@ Examples:
 /// What every measurement of cases is asked.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Cases to run, by name; a letter means all that begin with it (default: all)
+    /// Cases to run, by name; a letter means all that begin with it, `*` any text (default: all)
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
     pub cases: Vec<String>,
 
@@ -56,7 +56,7 @@ pub struct MeasureArgs {
     pub rounds: Option<u16>,
 
     /// Time of one run [default: below]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "TIME", value_parser = parse_duration)]
     pub runtime: Option<Duration>,
 
     /// Size of what is worked on [default: below]

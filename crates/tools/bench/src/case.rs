@@ -70,6 +70,13 @@ pub(crate) fn name(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
+/// Returns `true` if `name` matches a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((before, behind)) = pattern.split_once('*') else { return pattern == name };
+    let Some(rest) = name.strip_prefix(before) else { return false };
+    (0..=rest.len()).any(|at| rest.get(at..).is_some_and(|rest| matches(behind, rest)))
+}
+
 impl Comparison {
     /// Returns the mathematical sign.
     pub(crate) fn sign(self) -> &'static str {
@@ -137,9 +144,10 @@ impl Target {
 }
 
 impl<J> Case<J> {
-    /// Tells whether `name` on the command line means this case: its name, or its letter.
+    /// Tells whether `name` on the command line means this case: its name, its letter, or a pattern
+    /// with `*`.
     pub(crate) fn answers_to(&self, name: &str) -> bool {
-        self.name == name || self.name.starts_with(name) && name.len() == 1
+        matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
     }
 
     /// Tells whether there is a subject of a name.
@@ -212,6 +220,16 @@ pub(crate) mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), case.subjects.len(), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for pattern in ["read-4k", "read*", "*4k", "r*-*k", "*"] {
+            assert!(matches(pattern, "read-4k"), "{pattern}");
+        }
+        for pattern in ["read", "read*d", "*4", "", "write*"] {
+            assert!(!matches(pattern, "read-4k"), "{pattern}");
         }
     }
 

@@ -9,6 +9,7 @@ use crate::fairness::{FairnessArgs, run_fairness};
 use crate::futures::{FuturesArgs, run_futures};
 use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
+use crate::parity::{ParityArgs, run_parity};
 use crate::programs::{ProgramsArgs, run_programs};
 use crate::python::{PythonArgs, run_python};
 use crate::remote::{RemoteArgs, run_remote};
@@ -29,6 +30,8 @@ pub enum Bench {
     /// Measure POSIX AIO under fio's posixaio engine, and check it against the targets.
     #[command(after_help = POSIX_EXAMPLES)]
     Posix(SubmitArgs),
+    /// Measure every kind of work of an unmodified libaio program with and without nowait.
+    Parity(ParityArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(CachedArgs),
     /// Measure one request of many segments against many requests, on a direct file.
@@ -80,6 +83,7 @@ impl Bench {
         match self {
             Self::Submit(args) => run_submit(args).map(drop),
             Self::Posix(args) => run_posix(args).map(drop),
+            Self::Parity(args) => run_parity(args).map(drop),
             Self::Cached(args) => run_cached(args).map(drop),
             Self::Vector(args) => run_vector(args).map(drop),
             Self::Fairness(args) => run_fairness(args).map(drop),

@@ -32,6 +32,8 @@ pub(crate) struct Usage {
     pub(crate) other_us: f64,
     /// Memory at its largest; at least that of this program, which started it.
     pub(crate) rss_bytes_max: f64,
+    /// Bytes that it had read from a disk, ahead of its reads or for them.
+    pub(crate) disk_read_bytes: f64,
     /// By how much the page cache of the machine was larger at the end.
     pub(crate) cache_growth_bytes: f64,
 }
@@ -126,6 +128,8 @@ pub(crate) fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> 
                 switches,
                 // In KiB.
                 rss_bytes_max: used.ru_maxrss as f64 * 1024.0,
+                // In sectors, whatever the device has.
+                disk_read_bytes: used.ru_inblock as f64 * 512.0,
                 ..Usage::default()
             };
             Ok(Some((ExitStatus::from_raw(status), usage)))

@@ -8,6 +8,7 @@
 //!
 //!  the suites, each a table of cases and a way to make one run:
 //!    submit     fio (submit, posix, demo)         fio, launch, seccomp
+//!    parity     fio, every kind of work           submit
 //!    workload   every engine, one process a run   peers
 //!    serve      servers of images, asked by fio   server
 //!    remote     images on an object store         server
@@ -26,6 +27,7 @@
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 mod args;
+mod busy;
 mod cache;
 mod case;
 mod command;
@@ -46,6 +48,7 @@ mod mixed;
 mod offsets;
 mod pace;
 mod paper;
+mod parity;
 mod pattern;
 mod peers;
 mod programs;

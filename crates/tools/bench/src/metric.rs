@@ -81,6 +81,10 @@ pub(crate) enum Metric {
     MemoryAddedBytes,
     /// By how much the kernel's page cache was larger after the run than before it.
     PageCacheGrowthBytes,
+    /// Bytes that the process had read from a disk for each byte it moved.
+    DiskReadPerByte,
+    /// Runs whose data were not those expected.
+    VerifyErrors,
     /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
     OtherBusyCores,
 }
@@ -105,7 +109,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 36] = [
+const ROWS: [Row; 38] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -141,6 +145,8 @@ const ROWS: [Row; 36] = [
     (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
     (Metric::MemoryAddedBytes, "memory_added_bytes", "B", "memory added", Less),
     (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
+    (Metric::DiskReadPerByte, "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither),
+    (Metric::VerifyErrors, "verify_errors", "1", "verify errors", Less),
     (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),
 ];
 

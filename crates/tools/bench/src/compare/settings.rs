@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Not settings: what was measured, or when.
-const NOT_SETTINGS: [&str; 4] = ["startup_cpu_us", "library_reports", "state", "unix_time_s"];
+const NOT_SETTINGS: [&str; 5] =
+    ["startup_cpu_us", "library_reports", "state", "unix_time_s", "verdict"];
 
 /// A setting that is not the same in both; `None`: not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

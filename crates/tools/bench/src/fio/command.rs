@@ -26,6 +26,9 @@ const STARTUP: Job = Job {
     direct: false,
     sync: false,
     random_map: false,
+    jobs: 1,
+    files: 1,
+    more: &[],
 };
 
 /// The programs of a measurement.
@@ -55,12 +58,23 @@ pub(crate) struct Startup {
 pub(crate) struct Run<'a> {
     pub(crate) launch: Launch,
     pub(crate) job: &'a Job,
-    pub(crate) path: &'a Path,
-    /// Bytes of the file that are worked on.
+    pub(crate) paths: &'a [PathBuf],
+    /// Bytes of all files that are worked on.
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
     /// The same for all subjects of a round: they visit the same blocks.
     pub(crate) seed: u64,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a run is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Measure,
+    /// Writes data that a later run can verify.
+    WritePattern,
+    /// Verifies what it reads, or reads what it has written and verifies that.
+    Verify,
 }
 
 /// The figures of a run, and how much it moved.
@@ -111,10 +125,11 @@ impl Fio {
         let run = Run {
             launch,
             job: &STARTUP,
-            path: file,
+            paths: &[file.to_owned()],
             size_bytes: STARTUP.block_bytes,
             runtime: Duration::from_secs(10),
             seed: 1,
+            purpose: Purpose::Measure,
         };
         let mut command = self.command(&run)?;
         if launch.preloads() {
@@ -134,6 +149,7 @@ impl Fio {
         let per_io = |total: f64, start: f64| (total - start).max(0.0) / parsed.ios;
         sample.insert(Metric::CpuUsPerIo, per_io(usage.cpu_us, startup.cpu_us));
         sample.insert(Metric::ContextSwitchesPerIo, per_io(usage.switches, startup.switches));
+        sample.insert(Metric::DiskReadPerByte, usage.disk_read_bytes / parsed.bytes);
         sample.insert(Metric::OtherBusyCores, usage.other_us / usage.wall_us);
         usage.memory(&mut sample);
         Ok(Measured { sample, bytes: parsed.bytes })
@@ -183,31 +199,41 @@ fn execute(mut command: Command, run: &Run<'_>) -> Result<(Parsed, Usage)> {
 /// Returns fio's arguments, apart from where its output goes.
 pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
     let job = run.job;
+    // A colon separates two files.
+    let paths = run.paths.iter().map(|path| path.display().to_string().replace(':', "\\:"));
+    let paths: Vec<String> = paths.collect();
+    let part_bytes = run.size_bytes / u64::from(job.jobs);
+    let measures = run.purpose == Purpose::Measure;
     let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
     let mut arguments = vec![
         "--name=job".to_owned(),
-        // A colon would separate two files.
-        format!("--filename={}", run.path.display().to_string().replace(':', "\\:")),
-        format!("--size={}", run.size_bytes),
+        format!("--filename={}", paths.join(":")),
+        format!("--size={part_bytes}"),
+        format!("--offset_increment={part_bytes}"),
+        format!("--numjobs={}", job.jobs),
         format!("--rw={}", job.rw),
         format!("--bs={}", job.block_bytes),
         format!("--ioengine={}", run.launch.engine()),
         format!("--iodepth={}", job.depth),
         flag("direct", job.direct),
         flag("invalidate", job.start == Start::Cold),
-        flag("norandommap", !job.random_map),
-        format!("--runtime={}ms", run.runtime.as_millis()),
+        // A block that is written twice could be verified between the two.
+        flag("norandommap", measures && !job.random_map),
         format!("--randseed={}", run.seed),
     ];
     if job.sync {
         arguments.push("--sync=1".to_owned());
     }
-    if !job.ends_after_one_lap() {
+    // At its end fio would not verify the rest.
+    if measures {
+        arguments.push(format!("--runtime={}ms", run.runtime.as_millis()));
+    }
+    if measures && !job.ends_after_one_lap() {
         arguments.push("--time_based".to_owned());
     }
     let fixed = [
         "--thread",
-        "--numjobs=1",
+        "--group_reporting",
         "--fallocate=none",
         "--slat_percentiles=1",
         "--clat_percentiles=1",
@@ -216,7 +242,13 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         "--output-format=json",
         "--eta=never",
     ];
-    arguments.extend(fixed.map(str::to_owned));
+    arguments.extend(fixed.iter().chain(job.more).map(|&argument| argument.to_owned()));
+    let purpose: &[&str] = match run.purpose {
+        Purpose::Measure => &[],
+        Purpose::WritePattern => &["--verify=crc32c", "--do_verify=0"],
+        Purpose::Verify => &["--verify=crc32c", "--verify_fatal=1"],
+    };
+    arguments.extend(purpose.iter().map(|&argument| argument.to_owned()));
     arguments
 }
 
@@ -232,10 +264,11 @@ mod tests {
         arguments(&Run {
             launch: Launch::IoUring,
             job,
-            path: Path::new("/x/a:b"),
+            paths: &[PathBuf::from("/x/a:b")],
             size_bytes: 1 << 20,
             runtime: Duration::from_millis(1500),
             seed: 7,
+            purpose: Purpose::Measure,
         })
     }
 
@@ -263,6 +296,31 @@ mod tests {
         let arguments = arguments_of("e-extend");
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         assert!(arguments.iter().any(|argument| argument == "--fallocate=none"));
+    }
+
+    #[test]
+    fn a_verified_job_writes_no_block_twice() {
+        let job = Job { rw: "randwrite", jobs: 2, files: 2, more: &["--sync=dsync"], ..STARTUP };
+        let paths = [PathBuf::from("/x/a"), PathBuf::from("/x/b")];
+        let run = Run {
+            launch: Launch::Nowait,
+            job: &Job { start: Start::Cached, ..job },
+            paths: &paths,
+            size_bytes: 8 << 20,
+            runtime: Duration::from_secs(1),
+            seed: 1,
+            purpose: Purpose::Measure,
+        };
+        let has = |run: &Run<'_>, argument: &str| arguments(run).iter().any(|it| it == argument);
+        for expected in ["--filename=/x/a:/x/b", "--size=4194304", "--offset_increment=4194304"] {
+            assert!(has(&run, expected), "{expected}");
+        }
+        assert!(has(&run, "--norandommap=1") && has(&run, "--time_based"));
+        assert!(has(&run, "--sync=dsync") && !has(&run, "--verify=crc32c"));
+        let verify = Run { purpose: Purpose::Verify, ..run };
+        assert!(has(&verify, "--norandommap=0") && !has(&verify, "--time_based"));
+        assert!(has(&run, "--runtime=1000ms") && !has(&verify, "--runtime=1000ms"));
+        assert!(has(&verify, "--verify=crc32c"));
     }
 
     #[test]

@@ -9,6 +9,6 @@ mod command;
 mod launch;
 mod output;
 
-pub(crate) use command::{Fio, Run, Startup};
+pub(crate) use command::{Fio, Purpose, Run, Startup};
 pub(crate) use launch::Launch;
 pub(crate) use output::{PERCENTILES, Parsed, parse, parse_jobs};

@@ -1,5 +1,7 @@
 //! The job table: what is measured, on what, and what it must show.
 
+use std::path::{Path, PathBuf};
+
 use crate::case::{Case, Subject, Target};
 use crate::fio::Launch::{
     self, IoUring, Nowait, NowaitNoUring, NowaitOffload, NowaitPosix, NowaitPosixUser, PosixAio,
@@ -46,6 +48,12 @@ pub(crate) struct Job {
     pub(crate) sync: bool,
     /// Visits each block once before any block again, so that an uncached read stays uncached.
     pub(crate) random_map: bool,
+    /// Threads of fio, each with its own part of the file and its own context.
+    pub(crate) jobs: u32,
+    /// Files of each context; the size is that of all of them.
+    pub(crate) files: u32,
+    /// More of fio's options.
+    pub(crate) more: &'static [&'static str],
 }
 
 /// A row of the job table.
@@ -72,7 +80,7 @@ const fn at_least(
     Target::at_least(metric, subject, ratio, against)
 }
 
-const BUFFERED: Job = Job {
+pub(crate) const BUFFERED: Job = Job {
     place: Place::Disk,
     start: Start::Cold,
     rw: "randread",
@@ -81,6 +89,9 @@ const BUFFERED: Job = Job {
     direct: false,
     sync: false,
     random_map: true,
+    jobs: 1,
+    files: 1,
+    more: &[],
 };
 
 const SYNC_WRITE: Job = Job { block_bytes: 64 << 10, depth: 64, sync: true, ..BUFFERED };
@@ -214,7 +225,7 @@ const POSIX: [Row; 2] = [
 ];
 
 /// The columns of a case.
-const COLUMNS: &[Metric] = &[
+pub(crate) const COLUMNS: &[Metric] = &[
     SubmitUsMean,
     SubmitUsP999,
     SubmitUsP9999,
@@ -249,6 +260,42 @@ pub(crate) fn subject(way: Launch, job: Job) -> Subject<Way> {
 }
 
 impl Job {
+    /// Returns the files of the job, of which `path` is the first or the stem.
+    pub(crate) fn paths(&self, path: &Path) -> Vec<PathBuf> {
+        match self.files {
+            1 => vec![path.to_owned()],
+            files => (0..files).map(|index| path.with_extension(index.to_string())).collect(),
+        }
+    }
+
+    /// Returns `true` if the job never writes.
+    pub(crate) fn reads_only(&self) -> bool {
+        matches!(self.rw, "read" | "randread")
+    }
+
+    /// Returns how many bytes a run moves that writes and verifies `size_bytes`, at least: what it
+    /// writes is read again.
+    pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
+        match self.rw {
+            "read" | "randread" => size_bytes,
+            // About half of it is written.
+            "randrw" => size_bytes + size_bytes / 4,
+            _ => size_bytes * 2,
+        }
+    }
+
+    /// Returns how many bytes a run reads from the disk for each byte it moves, at least and at
+    /// most; `None` where nothing can be said.
+    pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {
+        match self.start {
+            Start::Cached => Some((0.0, 0.02)),
+            Start::Cold if self.direct => None,
+            Start::Cold if self.reads_only() => Some((0.95, f64::INFINITY)),
+            Start::Cold if self.rw == "randrw" => Some((0.45, f64::INFINITY)),
+            Start::Cold | Start::Absent | Start::Holes => None,
+        }
+    }
+
     /// Tells whether runs end when every block has been visited, even before their time.
     ///
     /// A second lap would find uncached pages cached, and would only overwrite what was extended.

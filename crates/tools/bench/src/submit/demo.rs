@@ -7,7 +7,7 @@ use comfy_table::Cell;
 
 use super::SIZE_BYTES_MIN;
 use super::cases::{cases, subject};
-use super::suite::{self, Plan};
+use super::suite::{self, Extra, Plan};
 use crate::args::{DemoArgs, Extent, at_least};
 use crate::error::Result;
 use crate::fio::{Fio, Launch};
@@ -67,6 +67,7 @@ fn plan(args: &DemoArgs) -> Result<Plan> {
         keep: false,
         budget: Some(args.budget),
         fio: Fio::find(&args.places.fio, Some(args.places.preload()?))?,
+        extra: Extra::default(),
     })
 }
 

@@ -14,12 +14,11 @@ mod suite;
 
 #[cfg(test)]
 pub(crate) use cases::cases;
-pub(crate) use cases::{Job, Place, Start};
+pub(crate) use cases::{BUFFERED, COLUMNS, Job, Place, Start, Way, subject};
 pub(crate) use demo::run_demo;
+pub(crate) use suite::{Extra, Plan, measure};
 
-use self::cases::{Way, subject};
-use self::suite::Plan;
-use crate::args::{Defaults, SubmitArgs};
+use crate::args::{Defaults, MeasureArgs, Places, SubmitArgs};
 use crate::case::Case;
 use crate::error::Result;
 use crate::fio::{Fio, Launch};
@@ -56,9 +55,8 @@ pub(crate) fn run_posix(args: &SubmitArgs) -> Result<Option<Measurement>> {
 
 fn run(args: &SubmitArgs, workload: &'static str) -> Result<Option<Measurement>> {
     let extent = args.measure.extent(&DEFAULTS)?;
-    args.measure.run(selection(args, workload)?, |cases| {
-        let mut ways = cases.iter().flat_map(|case| &case.subjects).map(|subject| subject.job.0);
-        let preload = if ways.any(Launch::preloads) { Some(args.places.preload()?) } else { None };
+    let cases = select(&args.measure, cases::cases(workload))?;
+    args.measure.run(cases, |cases| {
         let plan = Plan {
             workload,
             extent,
@@ -69,17 +67,25 @@ fn run(args: &SubmitArgs, workload: &'static str) -> Result<Option<Measurement>>
             drop_caches: args.disk.drops_caches(),
             keep: args.measure.keep,
             budget: None,
-            fio: Fio::find(&args.places.fio, preload)?,
+            fio: find_fio(&args.places, &cases)?,
+            extra: Extra::default(),
         };
-        suite::measure(&plan, cases)
+        measure(&plan, cases)
     })
 }
 
+/// Finds fio, and the library to preload if a case needs it.
+pub(crate) fn find_fio(places: &Places, cases: &[Case<Way>]) -> Result<Fio> {
+    let mut ways = cases.iter().flat_map(|case| &case.subjects).map(|subject| subject.job.0);
+    let preload = if ways.any(Launch::preloads) { Some(places.preload()?) } else { None };
+    Fio::find(&places.fio, preload)
+}
+
 /// Returns the cases asked for, each with the ways asked for, if any were.
-fn selection(args: &SubmitArgs, workload: &str) -> Result<Vec<Case<Way>>> {
-    let ways = args.measure.engines.iter().map(|name| Launch::parse(name));
+pub(crate) fn select(measure: &MeasureArgs, cases: Vec<Case<Way>>) -> Result<Vec<Case<Way>>> {
+    let ways = measure.engines.iter().map(|name| Launch::parse(name));
     let ways = ways.collect::<Result<Vec<Launch>>>()?;
-    let mut cases = args.measure.select(cases::cases(workload))?;
+    let mut cases = measure.select(cases)?;
     if !ways.is_empty() {
         for case in &mut cases {
             let job = case.subjects[0].job.1;
@@ -96,22 +102,26 @@ mod tests {
     use nowait_block::conformance::note_skip_here;
     use std::path::Path;
 
+    fn selected(arguments: &[&str]) -> Result<Vec<Case<Way>>> {
+        select(&parse::<SubmitArgs>(arguments).measure, cases("submit"))
+    }
+
     #[test]
     fn everything_is_the_default() {
-        let selection = selection(&parse(&[]), "submit").expect("valid");
+        let selection = selected(&[]).expect("valid");
         assert_eq!(selection.len(), cases("submit").len());
         assert_eq!(selection[0].subjects.len(), 4);
     }
 
     #[test]
     fn cases_and_engines_can_be_chosen() {
-        let args = parse(&["--case", "b,f", "--engine", "libaio,nowait-threads"]);
-        let chosen = selection(&args, "submit").expect("valid");
+        let chosen = selected(&["--case", "b,f", "--engine", "libaio,nowait-threads"]);
+        let chosen = chosen.expect("valid");
         let names: Vec<&str> = chosen.iter().map(|case| case.name).collect();
         assert_eq!(names, ["b", "b-tmpfs", "f"]);
         let ways: Vec<&str> = chosen[0].subjects.iter().map(|subject| subject.name).collect();
         assert_eq!(ways, ["system", "nowait-threads"]);
-        let unknown = selection(&parse(&["--case", "zz"]), "submit");
+        let unknown = selected(&["--case", "zz"]);
         assert_eq!(unknown.map_err(|error| error.exit_code()).err(), Some(2));
     }
 

@@ -6,6 +6,8 @@ use crate::report::document::Document;
 pub(super) fn title(workload: &str) -> &'static str {
     match workload {
         "submit" | "demo" => "Time inside io_submit, with and without nowait",
+        "parity" => "Every kind of work of a libaio program, by itself and under nowait",
+        "parity-verify" => "Every kind of work of a libaio program under nowait, verified",
         "posix" => "POSIX AIO: the C library’s, and nowait’s",
         "cached" => "Cached files: nowait’s own page cache against every peer",
         "vector" => "One request of many segments against many requests",
@@ -109,7 +111,7 @@ const PAPER: [&str; 5] = [
 /// Returns the lines of the closing section.
 pub(super) fn method(saved: &Document) -> Vec<&'static str> {
     let own: &[&str] = match saved.workload.as_str() {
-        "submit" | "posix" | "demo" => &FIO,
+        "submit" | "posix" | "demo" | "parity" => &FIO,
         "cached" => &CACHED,
         "serve" => &SERVE,
         "programs" => &PROGRAMS,
