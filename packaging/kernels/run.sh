@@ -34,7 +34,7 @@ tests=(
     unmount user                                                # the engine
     advice async_file coherence control file queue several_ways vectored api # Rust and C
     libaio_harness differential posix_aio borders lifecycle fd_lifetime process file_systems
-    fio_verify user_cache setxid                                # libaio, POSIX AIO, processes
+    fio_verify setxid                                           # libaio, POSIX AIO, processes
 )
 
 guest_packages=bash,coreutils,util-linux,mount,dash,sed,grep,findutils,mawk,diffutils,procps,kmod

@@ -31,12 +31,6 @@ impl Report {
         reason.contains("starting it failed") && reason.contains("EMFILE")
     }
 
-    /// Pages that a cache of nowait's own read and wrote.
-    pub fn cached_pages(&self) -> u64 {
-        let count = |name: &str| self.0["cache"][name].as_u64().unwrap_or(0);
-        count("pages_read") + count("pages_written")
-    }
-
     /// How many requests went through nowait, over all contexts.
     pub fn requests(&self) -> u64 {
         self.total("requests")

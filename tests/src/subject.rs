@@ -44,15 +44,6 @@ pub enum Submit {
     Offload,
 }
 
-/// The page cache that serves buffered files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cache {
-    /// The kernel's.
-    Host,
-    /// nowait's own; only the preload library has it.
-    User,
-}
-
 /// One way to launch a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
@@ -62,8 +53,6 @@ pub struct Subject {
     pub backend: Backend,
     /// Which submit mode; likewise.
     pub submit: Submit,
-    /// Which page cache; likewise.
-    pub cache: Cache,
     /// The seed of a thread that disturbs the program, see [`crate::disturber`].
     pub disturb: Option<u64>,
     /// What it is limited to, see [`crate::limiter`].
@@ -110,16 +99,6 @@ impl Backend {
     }
 }
 
-impl Cache {
-    /// Its name in `NOWAIT_CACHE`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::User => "user",
-        }
-    }
-}
-
 impl Submit {
     /// Its name in `NOWAIT_SUBMIT`.
     pub fn name(self) -> &'static str {
@@ -137,7 +116,6 @@ impl Subject {
         library: Library::System,
         backend: Backend::Auto,
         submit: Submit::Auto,
-        cache: Cache::Host,
         disturb: None,
         limit: None,
     };
@@ -160,9 +138,9 @@ impl Subject {
         if backend != Backend::Auto && !backends.contains(&backend) {
             return None;
         }
-        let (submit, cache, disturb) = (Submit::Auto, Cache::Host, disturber::seed());
+        let (submit, disturb) = (Submit::Auto, disturber::seed());
         let limit = Limit::of_this_run();
-        Some(Self { library, backend, submit, cache, disturb, limit })
+        Some(Self { library, backend, submit, disturb, limit })
     }
 
     /// The same, disturbed by this seed; `None`: not at all.
@@ -178,11 +156,6 @@ impl Subject {
     /// The same, with this submit mode.
     pub fn submit(self, submit: Submit) -> Self {
         Self { submit, ..self }
-    }
-
-    /// The same, with this page cache.
-    pub fn cache(self, cache: Cache) -> Self {
-        Self { cache, ..self }
     }
 
     /// Whether this is the system's own library.
@@ -220,8 +193,6 @@ impl Subject {
         program
             .env("NOWAIT_BACKEND", self.backend.name())
             .env("NOWAIT_SUBMIT", self.submit.name())
-            .env("NOWAIT_CACHE", self.cache.name())
-            .env("NOWAIT_CACHE_SIZE", "16M")
             .report_to(report_file())
     }
 
@@ -244,8 +215,6 @@ impl Subject {
         }
         let served: Vec<&Report> = output.reports.iter().filter(|it| it.requests() > 0).collect();
         assert!(!served.is_empty(), "no report with requests > 0 by {self}\n{output}");
-        let cached = served.iter().any(|it| it.cached_pages() > 0);
-        assert!(self.cache == Cache::Host || cached, "nothing was cached by {self}\n{output}");
         for report in served {
             let named = self.backend == Backend::Auto || report.backend() == self.backend.name();
             assert!(named, "served by {} ({})", report.backend(), report.backend_reason());
@@ -258,8 +227,7 @@ impl std::fmt::Display for Subject {
         if self.is_system() {
             return f.write_str("system");
         }
-        let (library, backend) = (self.library.name(), self.backend.name());
-        write!(f, "{library}/{backend}/{}/{}", self.submit.name(), self.cache.name())
+        write!(f, "{}/{}/{}", self.library.name(), self.backend.name(), self.submit.name())
     }
 }
 

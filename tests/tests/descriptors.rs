@@ -7,7 +7,7 @@ use nowait_tests::differences::{differences, with_timers_read};
 use nowait_tests::for_each_subject;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::scratch::Scratch;
-use nowait_tests::subject::{Cache, Library, Subject, Submit};
+use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
 
@@ -23,21 +23,12 @@ const MAY_DIFFER: [(&str, &str); 2] = [
     ),
     ("raw, for an event counter:", "the same"),
 ];
-/// In our page cache also these.
-const CACHED_MAY_DIFFER: [(&str, &str); 3] = [
-    MAY_DIFFER[0],
-    MAY_DIFFER[1],
-    ("F_SETFL sets O_DIRECT:", "what is cached is transferred at any alignment"),
-];
 
 for_each_subject!(nothing_remembered_decides, check, [libaio, preload]);
 
 fn check(subject: Subject) {
     for submit in [Submit::Auto, Submit::Offload] {
         compare(subject.submit(submit));
-    }
-    if subject.library == Library::Preload {
-        compare(subject.cache(Cache::User));
     }
 }
 
@@ -46,11 +37,7 @@ fn compare(subject: Subject) {
         for mode in MODES {
             let reference = reference(kind, mode);
             let ours = table(subject, kind, mode);
-            let allowed: &[_] = match subject.cache {
-                Cache::Host => &MAY_DIFFER,
-                Cache::User => &CACHED_MAY_DIFFER,
-            };
-            let differences = differences(reference, &ours, allowed);
+            let differences = differences(reference, &ours, &MAY_DIFFER);
             let what = format!("{subject}, {}, {mode}", kind.name());
             assert!(differences.is_empty(), "{what}, row: system, ours\n{differences}");
         }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use nowait_tests::differences::differences;
 use nowait_tests::for_each_subject;
 use nowait_tests::scratch::Scratch;
-use nowait_tests::subject::{Cache, Subject, Submit};
+use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
@@ -27,33 +27,11 @@ const MAY_DIFFER_OLD: &[(&str, &str)] = &[
 const PLAIN_CALLS: &str = "ours cannot tell that the driver knows plain calls only";
 const IS_OLD: &str = "RWF_NOAPPEND write: submit EOPNOTSUPP";
 
-/// The last case of a request: the own cache has no page that a plain write has changed.
-const NOT_CACHED: &str = "RWF_NOWAIT read after a plain write:";
-
-/// Cases whose answers may differ besides where files are cached by nowait, and why.
-const MAY_DIFFER_CACHED: &[(&str, &str)] = &[
-    ("direct read of half a sector:", ANY_ALIGNMENT),
-    ("direct read at an odd offset:", ANY_ALIGNMENT),
-    ("direct write of half a sector:", ANY_ALIGNMENT),
-    ("direct read to an odd buffer:", ANY_ALIGNMENT),
-    ("direct vector with an odd part:", ANY_ALIGNMENT),
-    (NOT_CACHED, "the kernel's cache has it"),
-];
-const ANY_ALIGNMENT: &str = "a cached file takes any alignment (docs/borders.md)";
-
 for_each_subject!(answers_are_those_of_the_kernel, check, [libaio, preload]);
-for_each_subject!(answers_with_the_own_cache_are_those_of_the_kernel, check_cached, [preload]);
-
-fn check_cached(subject: Subject) {
-    check(subject.cache(Cache::User));
-}
 
 fn check(subject: Subject) {
     let reference = reference();
-    let mut may_differ = match subject.cache {
-        Cache::User => [MAY_DIFFER, MAY_DIFFER_CACHED].concat(),
-        Cache::Host => MAY_DIFFER.to_vec(),
-    };
+    let mut may_differ = MAY_DIFFER.to_vec();
     if reference.contains(IS_OLD) {
         may_differ.extend(MAY_DIFFER_OLD);
     }
@@ -74,10 +52,6 @@ fn table(subject: Subject) -> String {
     let scratch = Scratch::new("differential");
     let output = subject.launch(PROGRAM).arg(scratch.path()).succeed();
     subject.assert_served(&output);
-    if subject.cache == Cache::User && !subject.is_system() {
-        let last = output.stdout.lines().find(|line| line.starts_with(NOT_CACHED));
-        assert!(last.is_some_and(|it| it.contains("EAGAIN")), "not in the own cache: {last:?}");
-    }
     output.stdout
 }
 

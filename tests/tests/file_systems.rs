@@ -9,7 +9,7 @@ use nowait_tests::fuse::Shown;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
-use nowait_tests::subject::{Backend, Cache, Library, Subject, Submit};
+use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_file-systems");
 const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
@@ -40,16 +40,10 @@ fn overlay(subject: Subject) {
 /// Shared extents, holes, numbers that change: the same as with the system's library.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
-    let cached = (subject.library == Library::Preload).then(|| subject.cache(Cache::User));
-    for subject in [Some(subject), cached].into_iter().flatten() {
-        let run = |subject: Subject, args: &[&str]| {
-            let program = subject.launch(args[0]).arg(args[1]).arg(mount.path());
-            program.args(&args[2..]).succeed().stdout
-        };
-        let rows = |subject: Subject| run(subject, &[PROGRAM, "rows"]);
-        let differences = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
-        assert!(differences.is_empty(), "{subject}, row: system, ours\n{differences}");
-    }
+    let rows =
+        |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
+    let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
+    assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
     // Where no close is watched most is unseen.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
@@ -137,16 +131,6 @@ fn frozen(subject: Subject) {
             subject.assert_served(&output);
         }
     }
-    drop(thawing);
-}
-
-for_each_subject!(a_plain_write_in_flight_keeps_its_file_out_of_the_cache, plain, [preload]);
-
-fn plain(subject: Subject) {
-    let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
-    let thawing = Thawing(mount.path());
-    let program = subject.cache(Cache::User).launch(PROGRAM).arg("plain");
-    subject.assert_served(&program.arg(mount.path()).succeed());
     drop(thawing);
 }
 

@@ -12,15 +12,10 @@ use nowait_tests::limiter::Limit;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::pairwise;
 use nowait_tests::skip;
-use nowait_tests::subject::{Backend, Cache, Library, Subject, Submit};
+use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const KINDS: [Kind; 4] = [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Tmpfs];
-/// Only the preload library has a cache of its own.
-const LIBRARIES: [(Library, Cache); 3] = [
-    (Library::Libaio, Cache::Host),
-    (Library::Preload, Cache::User),
-    (Library::Preload, Cache::Host),
-];
+const LIBRARIES: [Library; 2] = [Library::Libaio, Library::Preload];
 const SUBMITS: [Submit; 3] = [Submit::Auto, Submit::Inline, Submit::Offload];
 const MODES: [Mode; 3] = [Mode::Buffered, Mode::Direct, Mode::Sync];
 const PATTERNS: [&str; 3] = ["randrw", "randwrite", "write"];
@@ -63,10 +58,7 @@ fn verify_on(kind: Kind) {
         assert!(!output.stderr.contains("verify:"), "{what}\n{output}");
         // Jobs that are processes leave by _exit, which only the preload library sees.
         if job.threads || subject.library == Library::Preload {
-            // Nothing is cached of direct files and of what is in memory anyway.
-            let cached = kind != Kind::Tmpfs && job.mode != Mode::Direct;
-            let served = if cached { subject } else { subject.cache(Cache::Host) };
-            served.assert_served(&output);
+            subject.assert_served(&output);
         }
         fs::remove_dir_all(&folder).expect("the job's files");
     }
@@ -110,7 +102,7 @@ fn crossed(what: &[usize], how: &[usize]) -> Vec<Vec<usize>> {
 }
 
 fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
-    let (wanted, cache) = LIBRARIES[row[8]];
+    let wanted = LIBRARIES[row[8]];
     match std::env::var("NOWAIT_TEST_SUBJECT").ok().as_deref().and_then(Library::named) {
         Some(Library::System) => return Some(Subject::SYSTEM),
         Some(only) if only != wanted => return None,
@@ -118,7 +110,7 @@ fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
     }
     let (backend, submit) = (backends[row[2]], SUBMITS[row[7]]);
     let (disturb, limit) = (disturber::seed(), Limit::of_this_run());
-    Some(Subject { library: wanted, backend, submit, cache, disturb, limit })
+    Some(Subject { library: wanted, backend, submit, disturb, limit })
 }
 
 fn job(row: &[usize]) -> Job {

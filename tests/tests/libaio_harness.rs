@@ -5,24 +5,11 @@ use std::sync::OnceLock;
 use nowait_tests::for_each_subject;
 use nowait_tests::harness::{self, Harness, Verdict};
 use nowait_tests::skip;
-use nowait_tests::subject::{Cache, Library, Subject};
+use nowait_tests::subject::{Library, Subject};
 
 for_each_subject!(cases_that_pass_with_the_system_pass, check, [libaio, preload]);
-for_each_subject!(cases_pass_with_a_cache_of_our_own, check_cached, [preload]);
-
-/// Case 10 wants ENOSPC from a write to a full file system. The user-space page cache takes the
-/// write in, and says so at the sync or the close (docs/running.md).
-const NOT_CACHED: &[&str] = &["10"];
-
-fn check_cached(subject: Subject) {
-    check_but(subject.cache(Cache::User), NOT_CACHED);
-}
 
 fn check(subject: Subject) {
-    check_but(subject, &[]);
-}
-
-fn check_but(subject: Subject, excepted: &[&str]) {
     let Some(built) = skip::unless(Harness::ready()) else { return };
     if subject.is_system() {
         let verdicts = built.run(subject, &built.cases(), &[]);
@@ -35,8 +22,7 @@ fn check_but(subject: Subject, excepted: &[&str]) {
     let cases = if thorough { built.cases() } else { built.short_cases() };
     let verdicts = built.run(subject, &cases, &[]);
     let expected = |case: &str| reference.iter().any(|it| it.case == case && it.passed);
-    let excused = |case: &str| excepted.contains(&case);
-    let broken = verdicts.iter().any(|it| !it.passed && expected(&it.case) && !excused(&it.case));
+    let broken = verdicts.iter().any(|it| !it.passed && expected(&it.case));
     assert!(!broken, "\n{}", harness::table(subject, &verdicts));
 }
 

@@ -1,5 +1,5 @@
-//! POSIX AIO: every claim of the standard's pages that can be tested, by every backend, with the
-//! kernel's page cache and with ours; and unmodified programs that use it.
+//! POSIX AIO: every claim of the standard's pages that can be tested, by every backend; and
+//! unmodified programs that use it.
 
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::for_each_subject;
@@ -7,7 +7,7 @@ use nowait_tests::posix::{Conformance, Symbols};
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::{Backend, Cache, Library, Subject};
+use nowait_tests::subject::{Backend, Library, Subject};
 
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
@@ -47,9 +47,7 @@ fn page_holds(subject: Subject, page: &str) {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let mut cases = built.cases(page);
     cases.retain(|case| case.glibc || !subject.is_system());
-    for cache in [Cache::Host, Cache::User] {
-        built.demand(subject.cache(cache), &cases);
-    }
+    built.demand(subject, &cases);
 }
 
 #[test]
@@ -102,20 +100,16 @@ fn few_threads_serve_many_reads() {
 
 for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
 
-/// Buffered, direct and durable; in both caches where that matters.
+/// Buffered, direct and durable.
 fn fio(subject: Subject, profile: Option<&str>) {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for mode in [Mode::Buffered, Mode::Direct, Mode::Sync] {
-        for cache in [Cache::Host, Cache::User] {
-            let scratch = Scratch::new("fio");
-            let job = Job { engine: "posixaio", mode, ..Job::BASIC };
-            let program = launched(subject.cache(cache), profile, "fio");
-            let output = job.arguments(program, scratch.path()).succeed();
-            assert!(!output.stderr.contains("verify:"), "{subject} {job:?}\n{output}");
-            // Direct files are not cached.
-            let cache = if mode == Mode::Direct { Cache::Host } else { cache };
-            subject.cache(cache).assert_served(&output);
-        }
+        let scratch = Scratch::new("fio");
+        let job = Job { engine: "posixaio", mode, ..Job::BASIC };
+        let program = launched(subject, profile, "fio");
+        let output = job.arguments(program, scratch.path()).succeed();
+        assert!(!output.stderr.contains("verify:"), "{subject} {job:?}\n{output}");
+        subject.assert_served(&output);
     }
 }
 

@@ -11,7 +11,7 @@ use nowait_tests::for_each_subject;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::{Cache, Library, Subject, built};
+use nowait_tests::subject::{Library, Subject, built};
 
 /// Compiles a program of `tests/process` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
@@ -104,13 +104,10 @@ for_each_subject!(
 fn ends_with_its_last_thread(subject: Subject, case: &str, says: &str) {
     let scratch = Scratch::new("last-thread");
     let Some(program) = compiled(&scratch, "last_thread", &[]) else { return };
-    let both = subject.library == Library::Preload && case != "told";
-    for cache in [Cache::Host, Cache::User].into_iter().take(1 + usize::from(both)) {
-        let subject = subject.disturb(None).cache(cache);
-        let output = subject.launch(&program).arg(scratch.file("file")).arg(case).succeed();
-        assert_eq!(output.stdout, says, "{case}, {cache:?}");
-        subject.assert_served(&output);
-    }
+    let subject = subject.disturb(None);
+    let output = subject.launch(&program).arg(scratch.file("file")).arg(case).succeed();
+    assert_eq!(output.stdout, says, "{case}");
+    subject.assert_served(&output);
 }
 
 // libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
@@ -122,13 +119,10 @@ for_each_subject!(
 for_each_subject!(
     what_completes_does_not_interrupt_the_waits_of_the_submitter,
     |subject: Subject| {
-        let own = (subject.library == Library::Preload).then(|| subject.cache(Cache::User));
-        for subject in [Some(subject), own].into_iter().flatten() {
-            let scratch = Scratch::new("waits");
-            let file = scratch.file("file");
-            std::fs::write(&file, vec![1; 256 * 4096]).expect("a file");
-            holds(subject, "waits", &[file.to_str().expect("a path")]);
-        }
+        let scratch = Scratch::new("waits");
+        let file = scratch.file("file");
+        std::fs::write(&file, vec![1; 256 * 4096]).expect("a file");
+        holds(subject, "waits", &[file.to_str().expect("a path")]);
     },
     [libaio, preload]
 );
@@ -163,12 +157,9 @@ for_each_subject!(
 for_each_subject!(
     threads_cancelled_in_plain_calls_leave_the_file_to_others,
     |subject: Subject| {
-        for cache in [Cache::Host, Cache::User] {
-            let scratch = Scratch::new("cancel");
-            let file = scratch.file("file");
-            let file = file.to_str().expect("a path");
-            holds(subject.cache(cache), "cancel", &["plain", file]);
-        }
+        let scratch = Scratch::new("cancel");
+        let file = scratch.file("file");
+        holds(subject, "cancel", &["plain", file.to_str().expect("a path")]);
     },
     [preload]
 );

@@ -3,10 +3,10 @@
 //! ```text
 //!   crates/tools/cli ─────────► dist/bin/nowait, dist/lib/debug (debug_file.rs)
 //!   crates/api/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
-//!   crates/api/faces (Rust) ──────────► libnowait_faces.a ─┐
-//!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
-//!   exports.c, preload.c, plain.c, signals.c, posix.c,  │
-//!   preload.map ────────────────────────────────────────┴─► dist/lib/libnowait_preload.so
+//!   crates/api/faces (Rust) ──► libnowait_faces.a ─┐
+//!   exports.c, libaio.map ─────────────────────────┼─► dist/lib/libaio.so.1
+//!   exports.c, preload.c, signals.c, posix.c,      │
+//!   preload.map ───────────────────────────────────┴─► dist/lib/libnowait_preload.so
 //!   contrib/systemd ─────► dist/lib/systemd/system, sysusers.d, tmpfiles.d
 //! ```
 //!
@@ -70,13 +70,7 @@ const LIBRARIES: &[Library] = &[
     },
     Library {
         soname: "libnowait_preload.so",
-        sources: &[
-            "libaio/exports.c",
-            "libaio/preload.c",
-            "libaio/plain.c",
-            "libaio/signals.c",
-            "posix/posix.c",
-        ],
+        sources: &["libaio/exports.c", "libaio/preload.c", "libaio/signals.c", "posix/posix.c"],
         // The others stand before functions of glibc: docs/installing.md.
         sources_with_musl: 2,
         version_script: "libaio/preload.map",

@@ -50,14 +50,6 @@ const PRELOAD: &[&str] = &[
 
 /// And with glibc.
 const PRELOAD_OF_GLIBC: &[&str] = &[
-    "read",
-    "write",
-    "fsync",
-    "ftruncate",
-    "fstat",
-    "mmap",
-    "posix_fadvise",
-    "posix_fadvise64",
     "sigaction",
     "signal",
     "aio_read",

@@ -3,7 +3,7 @@
  * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
  * the application's table survive a program that closes everything. _exit, daemon and exec: what
  * was submitted is in the file first, as if io_submit had written it. syscall: programs that call
- * io_getevents and the like through it. Reads and writes are in plain.c.
+ * io_getevents and the like through it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,8 +23,7 @@
 #include "wait.h"
 #include "watch.h"
 
-extern void nowait_watches(void) HIDDEN;
-/* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
+/* Negative: it is ours, with the errno to answer. */
 extern int nowait_closing(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern unsigned nowait_confines(const void *filter) HIDDEN;
@@ -32,11 +31,7 @@ extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
-__attribute__((constructor)) static void begin(void)
-{
-	nowait_watches();
-	at_quick_exit(leave);
-}
+__attribute__((constructor)) static void begin(void) { at_quick_exit(leave); }
 
 static int closing(int fd) { return is_watched() ? UNCANCELLED(nowait_closing(fd)) : 0; }
 
@@ -56,11 +51,9 @@ static int __close(int fd)
 
 int close(int fd)
 {
-	int lost = closing(fd);
-	int ret = lost < 0 ? (int)checked(lost) : __close(fd);
+	int ours = closing(fd);
 
-	/* As on a network file system: closed, and what was written to it is not in the file. */
-	return ret == 0 && lost > 0 ? (int)checked(-lost) : ret;
+	return ours < 0 ? (int)checked(ours) : __close(fd);
 }
 
 int dup3(int from, int to, int flags)

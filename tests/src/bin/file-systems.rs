@@ -15,7 +15,6 @@ use std::ptr;
 use std::time::Duration;
 
 use nowait_tests::request::{Context, Request};
-use nowait_tests::thread_state::spawn_until_asleep;
 use nowait_tests::{aio, direct};
 
 const BLOCK: usize = 4096;
@@ -34,7 +33,6 @@ fn main() {
         ["full", folder] => full(Path::new(folder)),
         ["quota", folder] => quota(Path::new(folder)),
         ["frozen", folder, mode] => frozen(Path::new(folder), mode_of(mode)),
-        ["plain", folder] => plain_write_in_flight(Path::new(folder)),
         ["replaced", folder, device, kind] => replaced(Path::new(folder), device, kind),
         ["read-only", folder] => read_only(Path::new(folder)),
         _ => panic!("unknown case {args:?}"),
@@ -236,35 +234,6 @@ fn knows_no_append(path: &Path) -> bool {
     let flags = aio::RWF_NOAPPEND as i32;
     // SAFETY: one live byte, which is only read.
     unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, 0, flags) == 1 }
-}
-
-/// A first request reads while a plain write waits in the frozen file system: what that writes is
-/// there when it has returned.
-fn plain_write_in_flight(folder: &Path) {
-    let context = Context::new(16).expect("io_setup");
-    let root = File::open(folder).expect("the folder");
-    let known = open(&folder.join("known"), 0);
-    assert_eq!(result(&context, Request::write(known.as_fd(), &[1; BLOCK], 0)), BLOCK as i64);
-    for round in 0..4 {
-        let path = folder.join(format!("file{round}"));
-        std::fs::write(&path, [b'a'; 2 * BLOCK]).expect("a file");
-        let file = open(&path, 0);
-        file.sync_all().expect("fsync");
-        let other = file.try_clone().expect("dup");
-        control(&root, FIFREEZE);
-        let (writer, _) = spawn_until_asleep(move || other.write_all_at(&[b'b'; BLOCK - 100], 50));
-        let before = context.run(vec![Request::read(file.as_fd(), BLOCK, 0)]);
-        control(&root, FITHAW);
-        writer.join().expect("the writer").expect("a write");
-        assert_eq!(before[0].request.bytes(), [b'a'; BLOCK], "round {round}");
-        let changed = Request::write(file.as_fd(), b"c", BLOCK as u64 - 1);
-        assert_eq!(result(&context, changed), 1);
-        let after = context.run(vec![Request::read(file.as_fd(), BLOCK, 0)]);
-        let expected = [&[b'a'; 50][..], &[b'b'; BLOCK - 100], &[b'a'; 49], b"c"].concat();
-        assert!(after[0].request.bytes() == expected, "round {round}: what was there before");
-        drop(file);
-        assert!(std::fs::read(&path).expect("the file")[..BLOCK] == expected, "round {round}");
-    }
 }
 
 fn set_append(file: &File, set: bool) {

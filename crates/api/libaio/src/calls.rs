@@ -2,10 +2,10 @@
 
 use crate::decode::{self, DecodedIocb, decode};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use nowait::{Context, Kind, Submission};
+use nowait::{Context, Submission};
 use nowait_process::{
     leaving,
-    looks::{Looks, start_cached},
+    looks::Looks,
     memory,
     process::{Process, is_empty_ring, with_context},
 };
@@ -171,17 +171,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
         return Err(Errno::AGAIN);
     }
     let DecodedIocb { command, target } = decode(looks, iocb)?;
-    match command.kind {
-        Kind::Poll(_) => submission.submit(command, target),
-        _ => match looks.file(&command) {
-            Some(file) => {
-                let started = start_cached(submission, &file, command, &target)?;
-                submission.deliver(&target, started);
-                Ok(())
-            }
-            None => submission.submit(command, target),
-        },
-    }
+    submission.submit(command, target)
 }
 
 /// Who asks for events. libaio looks at the ring first, in the program's memory: where nothing is

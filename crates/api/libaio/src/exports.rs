@@ -2,13 +2,10 @@
 
 use crate::{
     calls::{self, Caller, Wanted},
-    watch::{self, CloseOutcome},
+    watch,
 };
-use nowait::Exclusion;
 use nowait_process::{
     guarded, last_thread, leaving,
-    plain_calls::{self, Excluded},
-    plain_changes::{self, Change},
     process::{self, Process},
 };
 use nowait_sys::{
@@ -140,122 +137,15 @@ pub extern "C-unwind" fn nowait_is_watched() -> bool {
     Process::of_caller().is_some()
 }
 
-/// Says that this library watches the C library's close and its kin.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.startup")]
-pub extern "C-unwind" fn nowait_watches() {
-    process::watches_closes();
-}
-
 /// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for
-/// this errno; positive: the errno for close(2) to report when it has closed it.
+/// this errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     let value = guarded(|| match watch::closing(fd) {
-        CloseOutcome::Free => Ok(0),
-        CloseOutcome::Ours => Err(Errno::BADF),
-        CloseOutcome::Lost(errno) => Ok(i64::from(errno.raw())),
+        false => Ok(0),
+        true => Err(Errno::BADF),
     });
     value as i32
-}
-
-/// Tells whether the file behind `fd` may be cached; takes no lock.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_may_be_cached(fd: i32) -> bool {
-    guarded(|| Ok(i64::from(plain_calls::may_be_cached(fd)))) == 1
-}
-
-/// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
-/// errno.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_settle_file(fd: i32) -> i32 {
-    guarded(|| plain_calls::settle(fd).map(|()| 0)) as i32
-}
-
-/// Looks at a descriptor just opened, for a file that is cached.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_opened(fd: i32, is_cut: bool) {
-    guarded(|| {
-        plain_calls::opened(fd, is_cut);
-        Ok(0)
-    });
-}
-
-/// Gives advice to the cache that has the file behind `fd`; false: it is for the kernel.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
-    guarded(|| Ok(i64::from(plain_calls::advise(fd, offset, len, advice)))) == 1
-}
-
-/// Writes what is cached of all files.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_settle_files() {
-    guarded(|| {
-        plain_calls::settle_all();
-        Ok(0)
-    });
-}
-
-/// Tells whether a plain call that changes the file behind `fd` must be looked at; takes no lock.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_may_be_changed(fd: i32) -> bool {
-    guarded(|| Ok(i64::from(plain_calls::may_be_changed(fd)))) == 1
-}
-
-/// Requests to a file that wait for a plain call on it, and handlers, which might make another.
-pub struct HeldExclusion {
-    _exclusion: Exclusion,
-    _inside: Inside,
-}
-
-/// Keeps requests to the file behind `fd` and a plain call that changes it apart, until
-/// [`nowait_readmit`] gets what is left in `exclusion`: null, or the number of a call on a file
-/// that is not cached, or an address above all of these; 0 or negative errno.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
-    *exclusion = core::ptr::null_mut();
-    guarded(|| {
-        *exclusion = match plain_calls::exclude(fd)? {
-            None => core::ptr::null_mut(),
-            // Nothing is allocated: it may be in a signal handler.
-            Some(Excluded::Uncached(change)) => core::ptr::without_provenance_mut(change.number()),
-            Some(Excluded::Cached(made)) => {
-                let made = HeldExclusion { _exclusion: made, _inside: Inside::enter() };
-                Box::into_raw(Box::new(made))
-            }
-        };
-        Ok(0)
-    }) as i32
-}
-
-/// Ends an exclusion, or nothing.
-///
-/// # Safety
-/// `exclusion` is from [`nowait_exclude`] on this thread, and was not given here before.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut HeldExclusion) {
-    guarded(|| {
-        if let Some(change) = Change::of_number(exclusion.addr()) {
-            plain_changes::leave(change);
-        } else if !exclusion.is_null() {
-            // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.
-            drop(unsafe { Box::from_raw(exclusion) });
-        }
-        Ok(0)
-    });
-}
-
-/// Leaves the file behind `fd` to the kernel's cache, and keeps it there until [`nowait_readmit`]
-/// gets what is left in `exclusion`; 0 or negative errno.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_map(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
-    *exclusion = core::ptr::null_mut();
-    guarded(|| {
-        if let Some(change) = plain_calls::map(fd)? {
-            *exclusion = core::ptr::without_provenance_mut(change.number());
-        }
-        Ok(0)
-    }) as i32
 }
 
 /// Decides about a signal in its handler. Negative: it comes again when the call of the library

@@ -8,30 +8,13 @@ use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};
 use nowait_sys::{Errno, fd};
 
-/// What becomes of a descriptor that the application closes or replaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseOutcome {
-    /// Nothing keeps it.
-    Free,
-    /// It is ours, and stays.
-    Ours,
-    /// Nothing keeps it, but what was cached of its file could not be written.
-    Lost(Errno),
-}
-
-/// Forgets what is known of `fd`, which is being closed or replaced, and writes what is cached of
-/// its file.
-pub fn closing(fd: i32) -> CloseOutcome {
-    let Some(process) = Process::existing() else { return CloseOutcome::Free };
+/// Forgets what is known of `fd`, which is being closed or replaced. Returns `true` if it is ours,
+/// and stays.
+pub fn closing(fd: i32) -> bool {
+    let Some(process) = Process::existing() else { return false };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.
-    if fd::may_be_ours(fd) && descriptors().binary_search(&fd).is_ok() {
-        return CloseOutcome::Ours;
-    }
-    match process.close_cached(fd..=fd) {
-        Ok(()) => CloseOutcome::Free,
-        Err(errno) => CloseOutcome::Lost(errno),
-    }
+    fd::may_be_ours(fd) && descriptors().binary_search(&fd).is_ok()
 }
 
 fn descriptors() -> Vec<i32> {
@@ -43,13 +26,8 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
     }
-    const CLOEXEC: u32 = 4; // CLOSE_RANGE_CLOEXEC: nothing is closed now
     if let Some(process) = Process::existing() {
         process.forget_all_descriptors();
-        if flags & CLOEXEC == 0 {
-            let number = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
-            let _ = process.close_cached(number(first)..=number(last));
-        }
     }
     let mut from = first;
     for ours in descriptors().into_iter().map(|fd| fd as u32) {

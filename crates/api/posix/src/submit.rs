@@ -7,11 +7,7 @@ use crate::{
 };
 use core::sync::atomic::Ordering::Relaxed;
 use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
-use nowait_process::{
-    leaving,
-    looks::{Looks, start_cached},
-    memory,
-};
+use nowait_process::{leaving, looks::Looks, memory};
 use nowait_sys::{
     Errno,
     allocator::reserve,
@@ -139,12 +135,7 @@ fn hand_over(
 ) -> Result<(), Errno> {
     let command = command(looks, block, kind)?;
     let directory = |errno| if is_directory(&command, errno) { Errno::ISDIR } else { errno };
-    let Some(file) = looks.file(&command) else {
-        return submission.submit(command.clone(), target).map_err(directory);
-    };
-    let started = start_cached(submission, &file, command, &target)?;
-    submission.deliver(&target, started);
-    Ok(())
+    submission.submit(command.clone(), target).map_err(directory)
 }
 
 /// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.

@@ -16,7 +16,7 @@
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{
-    environment, plain_calls,
+    environment,
     process::{Process, options_at_load},
 };
 use core::{
@@ -244,9 +244,6 @@ pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
         process.settle(is_interrupted);
-        if !is_interrupted {
-            plain_calls::settle_all();
-        }
     }
 }
 
@@ -279,7 +276,6 @@ pub fn at_exit() {
         process.leaving.is_ending.store(true, SeqCst);
         process.leaves();
         process.settle(false);
-        plain_calls::settle_all();
         process.report_once();
         ENDED.store(number, SeqCst);
         process.stays();

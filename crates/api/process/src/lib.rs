@@ -4,22 +4,16 @@
 //! * [`last_thread`]: the end of a process whose last thread ends
 //! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first
 //! * [`looks`]: what one submission has found behind its descriptors
-//! * [`cached`]: descriptors that go through the cache of the engine
-//! * [`plain_calls`]: what a plain call does first, where files are cached
-//! * [`plain_changes`]: plain calls in flight on files that are not cached
 //! * [`memory`]: pointers of the application, which may be anything
 //! * `environment`: the library's own variables
 //! * [`guard`]: panics and `errno` end here
 
-pub mod cached;
 mod environment;
 pub mod guard;
 pub mod last_thread;
 pub mod leaving;
 pub mod looks;
 pub mod memory;
-pub mod plain_calls;
-pub mod plain_changes;
 pub mod process;
 mod stats;
 

@@ -5,14 +5,12 @@
 //! unmaps or protects such a page and then passes it gets SIGSEGV instead of EFAULT.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait::command::LEN_MAX;
 use nowait_sys::{
     Errno,
-    file::IoVec,
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
-/// A program has its buffers in turn, and each has two pages that are looked at.
+/// Iocbs, arrays of segments and arrays of events lie on many pages.
 const SLOTS: usize = 512;
 
 /// Pages found good, by a hash of their number: buffers lie at powers of two.
@@ -83,38 +81,6 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Pages of a part that are looked at one by one: a longer walk would hold submit up.
-const PAGES_MAX: usize = 64;
-
-/// Returns the bytes in `parts` before the first that cannot be read or, if `writable`, written;
-/// `None`: all can. Looks at the first and the last byte of each part, and at the first pages of
-/// one whose last byte is bad: what lies behind these counts as bad, too.
-pub(crate) fn before_bad(parts: &[IoVec], writable: bool) -> Option<usize> {
-    let mut before = 0;
-    for part in parts {
-        // What lies behind the longest transfer is not used.
-        let used = part.len.min(LEN_MAX as usize - before);
-        let good = good_bytes(part.base as usize, used, writable);
-        before += good;
-        if good < used {
-            return Some(before);
-        }
-    }
-    None
-}
-
-/// Returns how many of `len` bytes are good, from the first on.
-fn good_bytes(start: usize, len: usize, writable: bool) -> usize {
-    if len == 0 || require(start, len, writable).is_ok() {
-        return len;
-    }
-    let first = start / PAGE_SIZE;
-    let pages = (first..first + PAGES_MAX).map(|page| start.max(page * PAGE_SIZE));
-    let last = pages.take_while(|address| require_byte(*address, writable).is_ok()).last();
-    let good = last.map_or(0, |address| (address / PAGE_SIZE + 1) * PAGE_SIZE - start);
-    good.min(len - 1)
-}
-
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let last = address.checked_add(len - 1).ok_or(Errno::FAULT)?;
     require_byte(address, writable)?;
@@ -159,31 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_good_up_to_the_first_bad_one() {
-        let mut bytes = [0u8; 64];
-        let base = bytes.as_mut_ptr();
-        let good = |len| IoVec { base, len };
-        let bad = |len| IoVec { base: core::ptr::without_provenance_mut(4096), len };
-        let of = |parts: &[IoVec]| before_bad(parts, true);
-        assert_eq!(of(&[good(64), bad(0), good(8)]), None);
-        assert_eq!(of(&[good(40), good(24), bad(1), good(8)]), Some(64));
-        assert_eq!(of(&[bad(1), good(8)]), Some(0));
-        assert_eq!(of(&[]), None);
-        // Nothing is mapped there: a program's memory begins above.
-        let across = IoVec { base: core::ptr::without_provenance_mut(PAGE_SIZE - 8), len: 16 };
-        assert_eq!(of(&[good(3), across]), Some(3));
-        // Of one that is too long, some pages.
-        let far = of(&[good(isize::MAX as usize)]);
-        assert!(far.is_some_and(|bytes| (64..=PAGES_MAX * PAGE_SIZE).contains(&bytes)), "{far:?}");
-        assert_eq!(of(&[good(64), good(64), good(64)]), None);
-    }
-
-    #[test]
-    fn the_pages_of_large_buffers_have_places_of_their_own() {
-        const BUFFERS: usize = 64;
+    fn pages_at_equal_distances_have_places_of_their_own() {
+        const PLACES: usize = 64;
         let start = 0x7f12_3456_7000 / PAGE_SIZE;
         for pages in [1, 2, 16, 256] {
-            let ends = (0..BUFFERS).flat_map(|at| [at * pages, (at + 1) * pages - 1]);
+            let ends = (0..PLACES).flat_map(|at| [at * pages, (at + 1) * pages - 1]);
             let ends: HashSet<_> = ends.map(|page| Page::new(start + page, true).0).collect();
             let places: HashSet<_> = ends.iter().map(|page| Page(*page).slot()).collect();
             let (ends, places) = (ends.len(), places.len());

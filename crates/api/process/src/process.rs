@@ -1,19 +1,16 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
 use crate::{
-    cached::{self, CachedDescriptors},
     environment, last_thread,
     leaving::{self, ProcessEnd},
-    memory, plain_calls, plain_changes, stats,
+    memory, stats,
 };
 use core::{
     cell::RefCell,
     ffi::c_void,
     mem::ManuallyDrop,
-    ops::RangeInclusive,
     sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-        Ordering::Release,
+        AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
     },
 };
 use nowait::{
@@ -29,7 +26,6 @@ use nowait_sys::{
     allocator::reserve,
     fd,
     fork::{self, ForkMark},
-    inside::Inside,
     lazy::Lazy,
     memory::{PAGE_SIZE, holds},
     own_thread::AtThreadEnd,
@@ -50,8 +46,6 @@ pub struct Process {
     /// Those that are being destroyed: the end of the process waits for what they owe, too.
     going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
-    /// Where the engine's page cache is used.
-    cached: Option<CachedDescriptors>,
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
     /// The state of a face that has one of its own.
@@ -70,19 +64,18 @@ struct Ids {
     free: Vec<u32>,
 }
 
-/// The application's closes are seen: the preload library is in the process.
-static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// The preload library has the plain calls of the C library by names that only glibc has.
-const PLAIN_CALLS_ARE_SEEN: bool = cfg!(target_env = "gnu");
-/// Null before the first use: then plain calls are not looked at.
+/// The answer to `NOWAIT_CACHE=user`, which steers the Python API only.
+const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
+     removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
+     Python API, or nowait serve)";
+
+/// Null before the first use: then calls of the C library are not looked at.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context goes away: what a thread remembered may be wrong.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// The handlers of fork(2) are registered; a child has its parent's.
 static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// This process was forked from one that had an engine, and may use its files with it.
-static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// The context this thread used last, not kept alive by that, and the generation in which it
@@ -144,23 +137,14 @@ impl Process {
 
     fn new() -> Process {
         let mut options = options_at_load().clone();
-        let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.answers_as_aio = true;
         options.config.sees_closes = is_watched;
         // In `inline` the program asks for what its own threads can do.
         options.config.callers_enter_no_ring = options.config.submit != SubmitMode::Inline;
-        let lacking = match (is_watched, PLAIN_CALLS_ARE_SEEN) {
-            (false, _) => Some("the preload library (nowait run)"),
-            (true, false) => Some("glibc"),
-            (true, true) => None,
-        };
-        if let Some(lacking) = lacking.filter(|_| options.user_cache) {
-            let line = format!("NOWAIT_CACHE=user: needs {lacking}: host is used");
-            options.complaints.push(line);
+        if options.user_cache {
+            options.complaints.push(CACHE_WAS_REMOVED.to_owned());
         }
-        let cached = options.user_cache && lacking.is_none() && !IS_FORKED.load(Relaxed);
         Process {
-            cached: cached.then(CachedDescriptors::default),
             options,
             engine: Lazy::default(),
             contexts: RwLock::default(),
@@ -196,16 +180,6 @@ impl Process {
     /// child shares.
     pub fn of_caller() -> Option<&'static Process> {
         Process::existing().filter(|_| fork::is_owner())
-    }
-
-    /// Returns the descriptors that the engine's page cache serves, where it is used.
-    pub fn cached_descriptors(&self) -> Option<&CachedDescriptors> {
-        self.cached.as_ref()
-    }
-
-    /// The same, with the engine, if that was ever needed.
-    pub fn cached_and_engine(&self) -> Option<(&CachedDescriptors, &Arc<Engine>)> {
-        Some((self.cached.as_ref()?, self.engine.get()?))
     }
 
     /// Returns the engine, started at first use.
@@ -327,18 +301,6 @@ impl Process {
         contexts.insert(address, context.clone());
         GENERATION.fetch_add(1, AcqRel);
         Some(context)
-    }
-
-    /// Writes what is cached of the files behind these descriptors, which are being closed.
-    ///
-    /// # Errors
-    /// That of a write to one of the files.
-    pub fn close_cached(&self, range: RangeInclusive<i32>) -> Result<(), Errno> {
-        match self.cached_and_engine() {
-            // The descriptors of a vfork child are its own.
-            Some((files, engine)) if fork::is_owner() => files.close(engine, range),
-            _ => Ok(()),
-        }
     }
 
     /// Says that `fd` is closed or replaced.
@@ -485,21 +447,11 @@ pub fn note_at_load() {
     }
 }
 
-/// Says that the application's closes are seen in this process, and with glibc its plain calls.
-#[unsafe(link_section = ".text.startup")]
-pub fn watches_closes() {
-    CLOSES_ARE_WATCHED.store(true, Relaxed);
-    if PLAIN_CALLS_ARE_SEEN && environment::may_have("NOWAIT_CACHE") && options_at_load().user_cache
-    {
-        plain_changes::begin();
-    }
-}
-
 /// Has forks watched from now on. Two threads that begin at a time may do it twice, which does no
 /// harm; a thread that waited for the other one would wait for ever in a child.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
-        nowait_sys::thread::at_fork(Some(settle_files), Some(forked));
+        nowait_sys::thread::at_fork(forked);
         FORKS_ARE_WATCHED.store(true, Release);
     }
 }
@@ -517,18 +469,10 @@ fn forget_parent() {
         return;
     }
     if CURRENT.compare_exchange(parents, core::ptr::null_mut(), AcqRel, Acquire).is_ok() {
-        IS_FORKED.store(true, Relaxed);
-        cached::forget_all();
         leaving::forget_parent();
         last_thread::forget_parent();
         GENERATION.fetch_add(1, AcqRel);
     }
-}
-
-/// Runs before a fork: the child looks at files without the parent's cache.
-extern "C" fn settle_files() {
-    let _inside = Inside::enter();
-    plain_calls::settle_all();
 }
 
 #[cfg(test)]

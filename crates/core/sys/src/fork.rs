@@ -101,7 +101,7 @@ fn make() -> &'static Page {
     let made = wiped.as_ref().map_or(ptr::from_ref(&UNWIPED), |page| *page as *const Page);
     match PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), AcqRel, Acquire) {
         Ok(_) if wiped.is_err() && !cfg!(any(miri, simulated)) => {
-            thread::at_fork(None, Some(wipe));
+            thread::at_fork(wipe);
         }
         Ok(_) => {}
         // Another thread was first.

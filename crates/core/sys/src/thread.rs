@@ -189,13 +189,13 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
-/// Runs `before` before every fork(2) of the C library from now on, on the thread that forks, and
-/// `child` in every child, also while the process ends: the calling library must never be unmapped.
-/// Children that the C library has not made are not seen (`crate::fork`).
+/// Runs `child` in every child that the C library forks from now on, also while the process ends:
+/// the calling library must never be unmapped. Children that the C library has not made are not
+/// seen (`crate::fork`).
 /// Source: pthread_atfork(3).
-pub fn at_fork(before: Option<extern "C" fn()>, child: Option<extern "C" fn()>) {
-    // SAFETY: the handlers are plain functions that live as long as the library.
-    let _ = unsafe { register_at_fork(before.map(as_unsafe), None, child.map(as_unsafe)) };
+pub fn at_fork(child: extern "C" fn()) {
+    // SAFETY: the handler is a plain function that lives as long as the library.
+    let _ = unsafe { register_at_fork(None, None, Some(child)) };
 }
 
 type AtFork = Option<unsafe extern "C" fn()>;
@@ -216,10 +216,6 @@ unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     // SAFETY: handlers as the caller says.
     unsafe { libc::pthread_atfork(before, parent, child) }
-}
-
-fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
-    f
 }
 
 /// Makes the calling thread one that does not interrupt others when it wakes up: a submitter

@@ -153,8 +153,8 @@ pub(crate) struct Options {
     /// Backend for the requests that would wait [default: auto, the best that works].
     #[arg(long, value_enum)]
     pub(crate) backend: Option<Backend>,
-    /// Page cache that serves buffered files [default: host, the kernel's].
-    #[arg(long, value_enum)]
+    /// The page cache that serves buffered files: the kernel's, the only one.
+    #[arg(long, value_enum, hide = true)]
     pub(crate) cache: Option<Cache>,
     /// Where the first attempt at a request is made [default: auto].
     #[arg(long, value_enum)]
@@ -162,9 +162,9 @@ pub(crate) struct Options {
     /// Most worker threads, for requests that no other backend can carry.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
-    /// Size of nowait's own cache, with K, M or G; at least 8M [default: 256M].
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pub(crate) cache_size: Option<String>,
+    /// The size of the removed page cache: answered as `--cache user` is.
+    #[arg(long, value_name = "BYTES", hide = true)]
+    pub(crate) cache_size: Option<OsString>,
     /// Level of the library's messages on standard error [default: warn].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) log: Option<Level>,
@@ -235,7 +235,8 @@ choice!(
     Cache {
         /// The kernel's page cache.
         Host = "host",
-        /// A cache of nowait's own, in the process: for files that no other program uses meanwhile.
+        /// A page cache in the process, which was removed.
+        #[value(hide = true)]
         User = "user"
     }
 );
@@ -272,16 +273,6 @@ pub(crate) enum Via {
     Preload,
     /// By LD_LIBRARY_PATH: libaio only.
     Libaio,
-}
-
-/// Checks a size in bytes with an optional K, M or G; the library reads the same text.
-fn size(text: &str) -> Result<String, String> {
-    let digits = text.trim_end_matches(['K', 'M', 'G', 'k', 'm', 'g']);
-    let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if whole && text.len() - digits.len() <= 1 && digits.parse::<u32>().is_ok_and(|n| n > 0) {
-        return Ok(text.to_uppercase());
-    }
-    Err("a number of bytes, with K, M or G if wanted, such as 256M".to_owned())
 }
 
 /// Prints help and version as asked, and an error in one line; returns the exit code.
@@ -321,15 +312,6 @@ mod tests {
         }
         for submit in Submit::value_variants() {
             assert_eq!(submit.to_possible_value().unwrap().get_name(), submit.name());
-        }
-    }
-
-    #[test]
-    fn sizes_have_one_unit_at_most() {
-        assert_eq!(size("256m"), Ok("256M".to_owned()));
-        assert_eq!(size("4096"), Ok("4096".to_owned()));
-        for wrong in ["", "M", "1MG", "-1", "1.5G", "0", "9999999999"] {
-            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -117,13 +117,9 @@ struct ProgramReport {
     reason: String,
 }
 
-const NOTES: &[&str] = &[
-    "programs that issue the system calls themselves, inline (some language \
+const NOTES: &[&str] = &["programs that issue the system calls themselves, inline (some language \
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
-     MariaDB) are seen by the preload library only",
-    "--cache user keeps buffered files in the process, for files that no other process uses \
-     meanwhile; it needs O_DIRECT",
-];
+     MariaDB) are seen by the preload library only"];
 
 /// Collects and prints; exit code 1 when something keeps nowait from working.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {

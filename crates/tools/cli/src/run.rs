@@ -1,6 +1,6 @@
 //! `nowait run`: sets the environment and becomes the program.
 
-use crate::args::{Backend, Cache, Options, RunArgs, Via};
+use crate::args::{Backend, Cache, Options, RunArgs};
 use crate::error::{Failure, Result, say};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
@@ -40,12 +40,18 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     Ok(command)
 }
 
-/// Refuses flags that contradict each other.
+/// Refuses flags that were removed, and says what became of them.
 pub(crate) fn check(options: &Options) -> Result<()> {
-    if options.cache == Some(Cache::User) && options.via == Via::Libaio {
-        return Err(Failure::usage("--cache user needs closes to be seen: use --via preload"));
-    }
-    Ok(())
+    let flag = match (options.cache, &options.cache_size) {
+        (Some(Cache::User), _) => "--cache user",
+        (_, Some(_)) => "--cache-size",
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!(
+        "{flag}: the page cache behind libaio and POSIX AIO was removed; without this flag the \
+         kernel's page cache is used (for a cache in user space, use nowait's Rust, C or Python \
+         API, or nowait serve)"
+    )))
 }
 
 /// A backend asked for by name must be usable: the library would quietly take another.
@@ -71,7 +77,6 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
     put("NOWAIT_CACHE", args.cache.map(|it| it.name().into()));
     put("NOWAIT_SUBMIT", args.submit.map(|it| it.name().into()));
     put("NOWAIT_WORKERS", args.workers.map(|it| it.to_string().into()));
-    put("NOWAIT_CACHE_SIZE", args.cache_size.as_ref().map(OsString::from));
     put("NOWAIT_LOG", args.log.map(|it| it.name().into()));
     put(
         "NOWAIT_REPORT",
@@ -113,20 +118,11 @@ mod tests {
     #[test]
     fn only_what_is_said_is_set() {
         assert!(variables(&parsed("nowait run -- true").options).is_empty());
-        let args = parsed("nowait run --backend kaio --workers 3 --cache-size 1g --report -- x -y");
-        let expected = ["kaio", "3", "1G", "1"];
+        let args = parsed("nowait run --backend kaio --workers 3 --report -- x -y");
+        let expected = ["kaio", "3", "1"];
         let values: Vec<_> = variables(&args.options).into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, expected);
         assert_eq!(args.command, ["x", "-y"]);
-    }
-
-    #[test]
-    fn a_cache_of_our_own_needs_the_preload_library() {
-        let args = parsed("nowait run --cache user --cache-size 64M -- x");
-        let values: Vec<_> = variables(&args.options).into_iter().map(|(_, value)| value).collect();
-        assert_eq!(values, ["user", "64M"]);
-        let failure = prepare(&parsed("nowait run --cache user --via libaio -- true")).unwrap_err();
-        assert!(failure.to_string().contains("--via preload"), "{failure}");
     }
 
     #[test]

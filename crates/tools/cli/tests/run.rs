@@ -51,12 +51,12 @@ fn the_program_gets_its_arguments_and_gives_its_exit_code() {
 fn flags_become_the_variables_of_the_contract() {
     let place = Place::new("#!/bin/sh\nenv | grep ^NOWAIT_ | grep -v LIBDIR | sort\n");
     let flags = ["--backend", "threads", "--cache", "host", "--submit", "offload"];
-    let more = ["--workers", "3", "--cache-size", "64m", "--log", "debug", "--report=r.json"];
+    let more = ["--workers", "3", "--log", "debug", "--report=r.json"];
     let (code, out, err) = place.run(&[&flags[..], &more[..]].concat(), &[]);
     assert_eq!((code, err.as_str()), (0, ""));
     let report = std::env::current_dir().unwrap().join("r.json");
     let expected = format!(
-        "NOWAIT_BACKEND=threads\nNOWAIT_CACHE=host\nNOWAIT_CACHE_SIZE=64M\nNOWAIT_LOG=debug\n\
+        "NOWAIT_BACKEND=threads\nNOWAIT_CACHE=host\nNOWAIT_LOG=debug\n\
          NOWAIT_REPORT={}\nNOWAIT_SUBMIT=offload\nNOWAIT_WORKERS=3\n",
         report.display()
     );
@@ -106,8 +106,6 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["run"],
         &["run", "--backend", "fast", "--", "true"],
         &["run", "--cache", "mine", "--", "true"],
-        &["run", "--cache", "user", "--via", "libaio", "--", "true"],
-        &["run", "--cache-size", "lots", "--", "true"],
         &["run", "--workers", "0", "--", "true"],
         &["doctor", "--yaml"],
         &["bench", "submit", "--rounds", "0"],
@@ -118,6 +116,24 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{case:?}: {err}");
         assert!(err.starts_with("nowait: "), "{case:?}: {err}");
     }
+}
+
+#[test]
+fn the_flags_of_the_removed_page_cache_are_answered_in_one_line() {
+    let place = Place::new("#!/bin/sh\necho ran\n");
+    for (flags, named) in [
+        (&["--cache", "user"][..], "--cache user"),
+        (&["--cache", "user", "--cache-size", "1G"], "--cache user"),
+        (&["--cache=user", "--via", "libaio"], "--cache user"),
+        (&["--cache-size", "1G"], "--cache-size"),
+    ] {
+        let (code, out, err) = place.run(flags, &[]);
+        assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{flags:?}: {err}");
+        assert!(err.starts_with(&format!("nowait: {named}: the page cache ")), "{err}");
+        assert!(err.contains("was removed") && err.contains("nowait serve"), "{err}");
+    }
+    let help = outcome(&mut nowait(&["run", "--help"])).1;
+    assert!(!help.contains("--cache"), "{help}");
 }
 
 #[test]

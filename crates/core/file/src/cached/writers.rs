@@ -72,7 +72,7 @@ impl UserFile {
     ///
     /// # Errors
     /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
-    pub fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
+    pub(crate) fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         if self.writers.is_pinned.load(Acquire) {
             return Ok(());
         }

@@ -26,13 +26,11 @@ pub(crate) enum Launch {
     PosixAio,
     /// The same engine with nowait preloaded.
     NowaitPosix,
-    /// The same, with nowait's own page cache.
-    NowaitPosixUser,
 }
 
 impl Launch {
     /// Every one, the reference first.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::System,
         Self::Nowait,
         Self::NowaitNoUring,
@@ -43,7 +41,6 @@ impl Launch {
         Self::IoUring,
         Self::PosixAio,
         Self::NowaitPosix,
-        Self::NowaitPosixUser,
     ];
 
     /// Returns the name used on the command line, in tables and in the JSON.
@@ -59,7 +56,6 @@ impl Launch {
             Self::IoUring => "io_uring",
             Self::PosixAio => "posixaio",
             Self::NowaitPosix => "nowait-posixaio",
-            Self::NowaitPosixUser => "nowait-posixaio-user",
         }
     }
 
@@ -84,7 +80,6 @@ impl Launch {
             Self::NowaitOffload => "nowait, NOWAIT_SUBMIT=offload",
             Self::IoUring => "fio's own io_uring engine",
             Self::PosixAio => "fio's posixaio engine on the C library's POSIX AIO",
-            Self::NowaitPosixUser => "the same with NOWAIT_CACHE=user",
         }
     }
 
@@ -92,7 +87,7 @@ impl Launch {
     pub(crate) fn engine(self) -> &'static str {
         match self {
             Self::IoUring => "io_uring",
-            Self::PosixAio | Self::NowaitPosix | Self::NowaitPosixUser => "posixaio",
+            Self::PosixAio | Self::NowaitPosix => "posixaio",
             _ => "libaio",
         }
     }
@@ -111,7 +106,6 @@ impl Launch {
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::System | Self::IoUring | Self::PosixAio => &[],
-            Self::NowaitPosixUser => &[("NOWAIT_CACHE", "user")],
             Self::Nowait | Self::NowaitNoUring | Self::NowaitPosix => &[("NOWAIT_BACKEND", "auto")],
             Self::NowaitKaio => &[("NOWAIT_BACKEND", "kaio")],
             Self::NowaitThreads => &[("NOWAIT_BACKEND", "threads")],

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::case::{Case, Subject, Target};
 use crate::fio::Launch::{
-    self, IoUring, Nowait, NowaitNoUring, NowaitOffload, NowaitPosix, NowaitPosixUser, PosixAio,
-    System,
+    self, IoUring, Nowait, NowaitNoUring, NowaitOffload, NowaitPosix, PosixAio, System,
 };
 use crate::metric::Metric::{
     self, ContextSwitchesPerIo, CpuUsPerIo, Iops, LatencyUsP99, SubmitUsMax, SubmitUsMean,
@@ -214,13 +213,10 @@ const POSIX: [Row; 2] = [
     Row {
         name: "buffered",
         title: "64 KiB random reads, uncached, 64 in flight on one file",
-        about: "As above, through the kernel's page cache or nowait's own.",
+        about: "As above, through the kernel's page cache.",
         job: Job { block_bytes: 64 << 10, depth: 64, ..BUFFERED },
-        ways: &[PosixAio, NowaitPosix, NowaitPosixUser],
-        targets: &[
-            at_least(Iops, "nowait-posixaio", 1.2, "posixaio"),
-            at_least(Iops, "nowait-posixaio-user", 2.0, "posixaio"),
-        ],
+        ways: &[PosixAio, NowaitPosix],
+        targets: &[at_least(Iops, "nowait-posixaio", 1.2, "posixaio")],
     },
 ];
 

@@ -323,7 +323,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["enable", "a", "--now", "--dry-run"],
         &["enable", "a", "--now", "--root", "/"],
         &["enable", "a", "--user", "--root", "/"],
-        &["enable", "a", "--cache", "user", "--via", "libaio"],
+        &["enable", "a", "--cache", "user"],
         &["disable", "a", "--force"],
         &["enable", "a", "--container"],
         &["enable", "--container", "lxc"],

@@ -149,29 +149,25 @@ pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
 /// What a thread does: with a number of its own.
 type Act = fn(Arc<Setup>, Prng, u64);
 
-/// Sets what the process is started with; `cache_ppm`: how often with the own page cache.
-pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str, cache_ppm: u32) {
-    let caches = prng.chance(cache_ppm);
+/// Sets what the process is started with.
+pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
         ("NOWAIT_SUBMIT", ["auto", "inline", "offload"][prng.index(3)]),
         ("NOWAIT_WORKERS", ["1", "2", "16"][prng.index(3)]),
-        ("NOWAIT_CACHE", if caches { "user" } else { "host" }),
-        ("NOWAIT_CACHE_SIZE", "8M"),
         ("NOWAIT_MAX_REQUESTS", requests_max),
     ];
     for (name, value) in drawn {
         // SAFETY: the process has no other thread that looks.
         unsafe { std::env::set_var(name, value) };
     }
-    exports::nowait_watches();
 }
 
 /// Runs it on the machine that calls this.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
-    set_environment(&mut prng, requests_max, 300_000);
+    set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
     // Drawn apart: all else is as in a run without.
     let mut of_signals = Prng::new(seed ^ 0x519);

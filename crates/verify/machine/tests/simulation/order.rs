@@ -271,7 +271,7 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
 /// Runs it on the machine that calls this.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
-    set_environment(&mut prng, "", 0);
+    set_environment(&mut prng, "");
     // The kernel's AIO says of a transfer that comes short what it has done; ours goes on with it.
     nowait_machine::come_whole();
     let actors = prng.range(1..=2);

@@ -1,0 +1,50 @@
+//! `NOWAIT_CACHE=user`: the page cache behind libaio and POSIX AIO was removed. One line says so,
+//! and the program goes on with the kernel's page cache.
+
+use nowait_tests::fio::Job;
+use nowait_tests::for_each_subject;
+use nowait_tests::program::{Output, Program};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::Subject;
+
+const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const ANSWER: &str = "nowait: NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
+    removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
+    Python API, or nowait serve)";
+
+for_each_subject!(a_program_with_libaio_is_told_once_and_served, by_libaio, [libaio, preload]);
+
+fn by_libaio(subject: Subject) {
+    check(subject, |scratch| subject.launch(LIFECYCLE).arg("eventfd").arg(scratch.file("file")));
+}
+
+for_each_subject!(a_program_with_posix_aio_is_told_once_and_served, by_posix_aio, [preload]);
+
+fn by_posix_aio(subject: Subject) {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    check(subject, |scratch| {
+        let job = Job { engine: "posixaio", threads: true, ..Job::BASIC };
+        job.arguments(subject.launch("fio"), scratch.path())
+    });
+}
+
+/// Runs the program with each value of the variable, and compares the lines that it gets.
+fn check(subject: Subject, program: impl Fn(&Scratch) -> Program) {
+    for (value, expected) in [
+        ("user", Some(ANSWER)),
+        ("host", None),
+        ("none", Some("nowait: NOWAIT_CACHE=none: expected host or user; ignored")),
+    ] {
+        let scratch = Scratch::new("removed-cache");
+        let launched = program(&scratch).env("NOWAIT_CACHE", value);
+        let output = launched.env("NOWAIT_CACHE_SIZE", "16M").succeed();
+        subject.assert_served(&output);
+        let expected = expected.filter(|_| !subject.is_system());
+        assert_eq!(told(&output), Vec::from_iter(expected), "{value}\n{output}");
+    }
+}
+
+fn told(output: &Output) -> Vec<&str> {
+    output.stderr.lines().filter(|line| line.starts_with("nowait: ")).collect()
+}
