@@ -23,6 +23,7 @@
 #include "wait.h"
 #include "watch.h"
 
+extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer. */
 extern int nowait_closing(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
@@ -31,7 +32,11 @@ extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
-__attribute__((constructor)) static void begin(void) { at_quick_exit(leave); }
+__attribute__((constructor)) static void begin(void)
+{
+	nowait_watches();
+	at_quick_exit(leave);
+}
 
 static int closing(int fd) { return is_watched() ? UNCANCELLED(nowait_closing(fd)) : 0; }
 

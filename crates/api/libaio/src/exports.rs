@@ -137,6 +137,13 @@ pub extern "C-unwind" fn nowait_is_watched() -> bool {
     Process::of_caller().is_some()
 }
 
+/// Says that this library watches the C library's close and its kin.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.startup")]
+pub extern "C-unwind" fn nowait_watches() {
+    process::watches_closes();
+}
+
 /// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for
 /// this errno.
 #[unsafe(no_mangle)]

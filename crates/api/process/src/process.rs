@@ -10,7 +10,8 @@ use core::{
     ffi::c_void,
     mem::ManuallyDrop,
     sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+        AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+        Ordering::Release,
     },
 };
 use nowait::{
@@ -69,6 +70,8 @@ const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio
      removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
      Python API, or nowait serve)";
 
+/// The application's closes are seen: the preload library is in the process.
+static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 /// Null before the first use: then calls of the C library are not looked at.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -138,7 +141,7 @@ impl Process {
     fn new() -> Process {
         let mut options = options_at_load().clone();
         options.config.answers_as_aio = true;
-        options.config.sees_closes = is_watched;
+        options.config.sees_closes = CLOSES_ARE_WATCHED.load(Relaxed);
         // In `inline` the program asks for what its own threads can do.
         options.config.callers_enter_no_ring = options.config.submit != SubmitMode::Inline;
         if options.user_cache {
@@ -445,6 +448,12 @@ pub fn note_at_load() {
     if !nowait_sys::environment::keep() {
         options_at_load();
     }
+}
+
+/// Says that the application's closes are seen in this process.
+#[unsafe(link_section = ".text.startup")]
+pub fn watches_closes() {
+    CLOSES_ARE_WATCHED.store(true, Relaxed);
 }
 
 /// Has forks watched from now on. Two threads that begin at a time may do it twice, which does no
