@@ -226,6 +226,9 @@ impl Suite<'_> {
         if run.job.makes_fresh_file() {
             cache::make_cold(&self.plan.folder, self.plan.drop_caches)?;
         }
+        if self.plan.drop_caches && run.job.start != Start::Cached {
+            self.plan.fio.load(run.launch)?;
+        }
         Ok(())
     }
 
