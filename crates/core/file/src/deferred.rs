@@ -149,8 +149,8 @@ impl Context {
         }
     }
 
-    /// Runs the oldest request, if it may block, and retries the others, the oldest first, up to one
-    /// that finds nothing to move.
+    /// Runs the oldest request, if it may block, and retries the others, the oldest first, up to
+    /// one that finds nothing to move.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
         let _running = self.deferred.list.begin();
         let engine = self.engine();

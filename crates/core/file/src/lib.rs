@@ -33,10 +33,10 @@
 //! | [`parts`] | what an engine is made of: backends, clock, executor; [`config`]: how it is set up |
 //! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that fail |
 //!
-//! `submit` is imported by no other module. `context`, `deferred`, `request`, `cached`, `route` and `engine`
-//! import each other: a request holds its context until its event is there, the context finds its
-//! requests to cancel them, and the engine runs requests, which hand their bios to it. That is the
-//! one circle, and `cargo x tidy` keeps it from growing.
+//! `submit` is imported by no other module. `context`, `deferred`, `request`, `cached`, `route` and
+//! `engine` import each other: a request holds its context until its event is there, the context
+//! finds its requests to cancel them, and the engine runs requests, which hand their bios to it.
+//! That is the one circle, and `cargo x tidy` keeps it from growing.
 
 pub mod cached;
 pub mod command;

@@ -1,5 +1,5 @@
-//! Deferred requests: accepted, and in no queue. Whoever comes first runs them: a thread that waits
-//! for completions, or one of the engine's.
+//! Deferred requests: accepted, and in no queue. The first thread that comes runs them: one that
+//! waits for completions, or one of the engine's.
 
 use crate::primitives::{
     AtomicUsize, Mutex,
@@ -23,8 +23,8 @@ pub trait Deferred: Send + Sync {
 /// A list of deferred values in the order of their submission.
 ///
 /// A thread that takes values off the list *runs* it, from [`DeferredList::begin`] on. It looks at
-/// the list once more before it sleeps, so a thread that adds values wakes a sleeping one only if no
-/// thread runs the list.
+/// the list once more before it sleeps, so a thread that adds values wakes a sleeping one only if
+/// no thread runs the list.
 pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
     /// The length of the list, for a look without the lock.
@@ -63,8 +63,8 @@ pub struct Running<'a>(&'a AtomicUsize);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
-        // Pairs with the fence in `push_all`: either the pusher sees no runner, or this thread's next
-        // look at the list finds what was pushed.
+        // Pairs with the fence in `push_all`: either the pusher sees no runner, or this thread's
+        // next look at the list finds what was pushed.
         fence(SeqCst);
     }
 }

@@ -140,8 +140,8 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
 }
 
-/// Takes the first message out of the channel and drops its file, which gets no number: for a thread
-/// of the application, whose locks on the file would go with a number (fcntl(2)).
+/// Takes the first message out of the channel and drops its file, which gets no number: for a
+/// thread of the application, whose locks on the file would go with a number (fcntl(2)).
 ///
 /// # Errors
 /// `EAGAIN`: there is none.

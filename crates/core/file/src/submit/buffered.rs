@@ -85,8 +85,8 @@ impl<'a> Submission<'a> {
         target: EventTarget,
     ) -> Result<Started, Errno> {
         if command.is_hinted() {
-            // In memory, or on a calm device, as far as is known: one system call, which also checks
-            // the descriptor.
+            // In memory, or on a calm device, as far as is known: one system call, which also
+            // checks the descriptor.
             let engine = self.context.engine();
             if engine.orders().is_empty()
                 && let Some(_write) = engine.cached_files().begin_unknown(self.context)

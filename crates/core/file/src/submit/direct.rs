@@ -23,8 +23,7 @@ impl<'a> Submission<'a> {
         if self.is_in_memory(&mut status)? {
             return self.direct_in_memory(command, target);
         }
-        let mut reason: Reason = Reason::Driver;
-        let mut route = self.async_route(&target);
+        let (mut reason, mut route) = (Reason::Driver, self.async_route(&target));
         if self.context.history.always_waits(command.fd) {
             route = self.context.engine().route_past_own();
         }
