@@ -6,7 +6,7 @@
 use super::{
     Answer,
     descriptor::{OpenId, What},
-    device::{Job, Part, Then},
+    device::{Job, Pace, Part, Then},
     event,
 };
 use crate::schedule::{Cpu, Key, World};
@@ -41,6 +41,8 @@ pub(super) struct Inode {
     /// Errors that a flush has met so far.
     errors: u64,
     cached: BTreeSet<u64>,
+    /// Pages whose read has begun, and when they are there.
+    coming: BTreeMap<u64, u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
@@ -65,6 +67,7 @@ impl Inode {
             medium: nowait_sim::File::empty(SECTOR_BYTES as usize),
             errors: 0,
             cached: BTreeSet::new(),
+            coming: BTreeMap::new(),
             allocated: BTreeSet::new(),
             changed_ns: 0,
             in_memory,
@@ -76,6 +79,26 @@ impl Inode {
 
     fn is_cached(&self, page: u64) -> bool {
         self.cached.contains(&page)
+    }
+
+    /// Takes in the pages whose read is over.
+    fn take_in(&mut self, now: u64) {
+        let there = self.coming.extract_if(.., |_, at| *at <= now);
+        self.cached.extend(there.map(|(page, _)| page));
+    }
+
+    /// Takes note of pages that are in the cache now.
+    fn cache(&mut self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
+            self.coming.remove(&page);
+            self.cached.insert(page);
+        }
+    }
+
+    /// Takes a page out of the cache.
+    fn uncache(&mut self, page: u64) {
+        self.coming.remove(&page);
+        self.cached.remove(&page);
     }
 
     fn pages(from: u64, to: u64) -> impl Iterator<Item = u64> {
@@ -107,6 +130,7 @@ impl Inode {
         self.medium.set_len(len);
         let end = len.div_ceil(PAGE_BYTES);
         self.cached.split_off(&end);
+        self.coming.split_off(&end);
         self.allocated.split_off(&end);
         self.changed_ns = now;
     }
@@ -370,6 +394,7 @@ pub(super) unsafe fn lseek(cpu: &mut Cpu<'_>, [number, offset, whence, ..]: [usi
 pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     let (_, ino) = cpu.file(number)?;
     cpu.inode(ino).cached.clear();
+    cpu.inode(ino).coming.clear();
     Ok(0)
 }
 
@@ -435,12 +460,12 @@ impl World {
         medium.read(0, medium.size() as usize)
     }
 
-    /// Draws what is left of a file after a power cut.
     /// Counts the open files of a name.
     pub(crate) fn opens_of(&self, path: &str) -> usize {
         self.kernel.descriptors.count(What::File(self.kernel.files.names[path]))
     }
 
+    /// Draws what is left of a file after a power cut.
     pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let mut prng = self.prng.fork();
@@ -516,11 +541,11 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
     {
         world.unlock_inode(ino, exclusive);
     }
-    let (offset, len, at_once) = decided?;
+    let (offset, len, pace) = decided?;
     let (write, parts, id) = (wanted.write, wanted.parts.clone(), wanted.id);
     let sync = write && (flags & libc::O_DSYNC != 0 || wanted.rw_flags & RWF_SYNCS != 0);
-    let at_once = at_once && !sync;
-    Ok(Some(Job { locked, write, parts, offset, len, at_once, sync, id }))
+    let pace = if sync { Pace::ByDevice } else { pace };
+    Ok(Some(Job { locked, write, parts, offset, len, pace, sync, id }))
 }
 
 impl World {
@@ -537,7 +562,7 @@ fn decide(
     ino: u64,
     wanted: &Wanted,
     (direct, appends, waits, len): (bool, bool, bool, u64),
-) -> Result<(u64, u64, bool), i32> {
+) -> Result<(u64, u64, Pace), i32> {
     let size = world.inode(ino).medium.size();
     let offset = if wanted.write && appends { size } else { wanted.offset };
     let len = if wanted.write { len } else { len.min(size.saturating_sub(offset)) };
@@ -554,42 +579,112 @@ fn decide(
         drop_cached(world.inode(ino), offset..offset + len, wanted.write && !waits)?;
         let goes_on =
             waits || wanted.behind && !world.allocates(ino, wanted.write, offset..offset + len);
-        return if goes_on { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
+        return if goes_on { Ok((offset, len, Pace::ByDevice)) } else { Err(libc::EAGAIN) };
     }
     if wanted.write {
         if !waits && !in_memory {
             return Err(libc::EOPNOTSUPP);
         }
-        let pages = Inode::pages(offset, offset + len);
-        world.inode(ino).cached.extend(pages);
-        return Ok((offset, len, true));
+        let range = offset..offset + len;
+        let pace = if in_memory { Pace::AtOnce } else { world.pace_of_write(ino, &range) };
+        world.inode(ino).cache(Inode::pages(range.start, range.end));
+        return Ok((offset, len, pace));
     }
     let mut first_missing = None;
+    let now = world.now;
+    world.inode(ino).take_in(now);
     for page in Inode::pages(offset, offset + len) {
         // Drawn only on such a kernel: on others a run is what it was.
         if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
-            return Ok((offset, (page * PAGE_BYTES).saturating_sub(offset), true));
+            let len = (page * PAGE_BYTES).saturating_sub(offset);
+            return Ok((offset, len, Pace::AtOnce));
         }
         let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
-        let (now, inode) = (world.now, world.inode(ino));
+        let inode = world.inode(ino);
         // A page that was dropped for a direct write is read once that is over.
-        let comes_later = inode.moved_at(&bytes, false) > now;
+        let comes_later = inode.moved_at(&bytes, false) > now || inode.coming.contains_key(&page);
         let is_cached = inode.is_cached(page) || in_memory;
         if comes_later || !is_cached && !world.prng.chance(cached_rate) {
             first_missing = Some(page);
             break;
         }
     }
+    let pages = |from: u64| Inode::pages(from, offset + len);
     match first_missing {
-        None => Ok((offset, len, true)),
-        Some(page) if !waits => match (page * PAGE_BYTES).saturating_sub(offset) {
-            0 => Err(libc::EAGAIN),
-            len => Ok((offset, len, true)),
-        },
+        None => Ok((offset, len, Pace::AtOnce)),
+        Some(page) if !waits => {
+            world.start_read(ino, pages(page * PAGE_BYTES));
+            match (page * PAGE_BYTES).saturating_sub(offset) {
+                0 => Err(libc::EAGAIN),
+                len => Ok((offset, len, Pace::AtOnce)),
+            }
+        }
         Some(_) => {
-            let pages = Inode::pages(offset, offset + len);
-            world.inode(ino).cached.extend(pages);
-            Ok((offset, len, false))
+            let inode = world.inode(ino);
+            let pace = inode.comes_at(pages(offset)).map_or(Pace::ByDevice, Pace::At);
+            if pace == Pace::ByDevice {
+                inode.cache(pages(offset));
+            }
+            Ok((offset, len, pace))
+        }
+    }
+}
+
+impl Inode {
+    /// Returns when pages are in the cache; `None`: the read of one has not begun.
+    fn comes_at(&self, mut pages: impl Iterator<Item = u64>) -> Option<u64> {
+        pages.try_fold(0, |latest, page| match self.coming.get(&page) {
+            Some(at) => Some(latest.max(*at)),
+            None => self.is_cached(page).then_some(latest),
+        })
+    }
+}
+
+impl World {
+    /// Starts the read of pages that are not in the cache, as an attempt that must not wait does,
+    /// unless this kernel starts none.
+    fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
+        if self.starts_no_read {
+            return;
+        }
+        let (now, time) = (self.now, self.drawn_time());
+        let inode = self.inode(ino);
+        for page in pages {
+            if !inode.is_cached(page) && !inode.coming.contains_key(&page) {
+                let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+                let at = inode.moved_at(&bytes, false).max(now) + time;
+                inode.coming.insert(page, at);
+            }
+        }
+    }
+
+    /// Decides what a buffered write waits for, with its inode locked: for a page that it covers a
+    /// part of, or because the kernel throttles its thread.
+    fn pace_of_write(&mut self, ino: u64, range: &Range<u64>) -> Pace {
+        let (now, cached_rate) = (self.now, self.rates.cached);
+        let inode = self.inode(ino);
+        inode.take_in(now);
+        let size = inode.medium.size();
+        let is_part = |at: u64| !at.is_multiple_of(PAGE_BYTES) && at < size;
+        let edges = [range.start, range.end].into_iter().filter(|at| is_part(*at));
+        let missing: Vec<u64> = edges
+            .map(|at| at / PAGE_BYTES)
+            .filter(|page| inode.allocated.contains(page) && !inode.is_cached(*page))
+            .collect();
+        let mut at = 0;
+        for page in missing {
+            let comes = self.inode(ino).coming.get(&page).copied();
+            if comes.is_some() || !self.prng.chance(cached_rate) {
+                at = at.max(comes.unwrap_or_else(|| now + self.drawn_time()));
+            }
+        }
+        if at > now {
+            return Pace::At(at);
+        }
+        let (rate, longest) = self.throttled;
+        match rate > 0 && self.prng.chance(rate) {
+            true => Pace::HeldUp(self.prng.range(longest / 4..=longest)),
+            false => Pace::AtOnce,
         }
     }
 }
@@ -598,10 +693,11 @@ fn decide(
 /// refused instead.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
-    if refuses && pages.any(|page| inode.is_cached(page)) {
+    let is_there = |page: u64| inode.is_cached(page) || inode.coming.contains_key(&page);
+    if refuses && pages.any(is_there) {
         return Err(libc::EAGAIN);
     }
-    Inode::pages(range.start, range.end).for_each(|page| _ = inode.cached.remove(&page));
+    Inode::pages(range.start, range.end).for_each(|page| inode.uncache(page));
     Ok(())
 }
 
