@@ -61,7 +61,7 @@ impl DeferredRequests {
     }
 
     /// Takes a request off the list.
-    pub(crate) fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
+    fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
         self.list.take(|other| Arc::ptr_eq(other, request)).is_some()
     }
 }
@@ -176,6 +176,19 @@ impl Context {
             give_turn(&mut plug, item, Turn::HandOver);
         }
         self.end_run(plug, section);
+    }
+
+    /// Ends a request that was cancelled, if it is on the list; in a section.
+    pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
+        if !self.deferred.take(request) {
+            return false;
+        }
+        let mut plug = Plug::take(self.engine(), Place::Caller);
+        request.run(&mut plug, None);
+        // Perhaps only a thread of the engine can close its file, and end it.
+        plug.flush(None);
+        Plug::put_back(plug);
+        true
     }
 
     /// Hands over what a run has collected.
