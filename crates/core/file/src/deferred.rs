@@ -13,6 +13,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::{DeferredList, Request, deferred::Item};
+use nowait_sys::mistake::{self, Mistake};
 use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
@@ -134,7 +135,7 @@ impl Context {
     ) {
         let wakes = self.deferred.list.push_all(requests);
         self.look_after();
-        if wakes {
+        if wakes && !mistake::makes(Mistake::DeferInSilence) {
             self.io().deferred_started();
         }
     }
@@ -145,13 +146,14 @@ impl Context {
         let engine = self.engine();
         let section = Section::enter(engine);
         let mut plug = Plug::take(engine, Place::Caller);
+        let mut missed = Vec::new();
         if turn == Turn::Run
             && let Some(item) = self.deferred.list.pop()
         {
             self.deferred.runs.fetch_add(1, Relaxed);
-            give_turn(&mut plug, item, Turn::Run);
+            missed.extend(give_turn(&mut plug, item, Turn::Run));
         }
-        let (last, mut misses, mut missed) = (self.deferred.list.last(), 0, Vec::new());
+        let (last, mut misses) = (self.deferred.list.last(), 0);
         while misses < MISSES_MAX
             && let Some(item) = self.deferred.list.pop_until(last)
         {
@@ -162,6 +164,9 @@ impl Context {
                 }
                 None => misses = 0,
             }
+        }
+        if mistake::makes(Mistake::LoseRetry) {
+            missed.clear();
         }
         missed.into_iter().for_each(|item| self.deferred.list.put_back(item));
         self.end_run(plug, section);
@@ -205,7 +210,7 @@ impl Context {
     pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) -> bool {
         let is_late = look.runs.is_none_or(|runs| runs == self.deferred.runs.load(Relaxed));
         let before = self.deferred.len();
-        if is_late && before > 0 {
+        if is_late && before > 0 && !mistake::makes(Mistake::LeaveLate) {
             self.hand_over_deferred(Place::Worker, look.last);
         }
         let was_late = self.deferred.len() < before;

@@ -1,35 +1,37 @@
-//! How callers come for the events of libaio: a thread that submits and waits, threads that wait for
-//! what another submits, time limits, looks that do not wait, a thread that reads the ring itself,
-//! and one that comes late.
+//! How callers come for the events of libaio: a thread that submits and waits, threads that wait
+//! for what another submits, time limits, looks that do not wait, a thread that reads the ring
+//! itself, and one that comes late.
 //!
 //! Each thread that submits has two files and a context. Judged: each accepted request ends once,
-//! and what it finds and leaves is what the order of submission says, whatever becomes of the number
-//! of its descriptor meanwhile; it ends in time, also if no caller comes; io_submit of reads, a look,
-//! and a wait with a short time limit sleep for no transfer; and when the process ends, what was
-//! accepted is done.
+//! and what it finds and leaves is what the order of submission says, whatever becomes of the
+//! number of its descriptor meanwhile; it ends in time, also if no caller comes; io_submit of
+//! reads, a look, and a wait with a short time limit sleep for no transfer; and when the process
+//! ends, what was accepted is done.
+
+mod model;
+mod ring;
 
 use crate::{
     faces::{leave, waits},
     files::contents,
     signals, spawn, swarm,
 };
-use core::sync::atomic::{
-    AtomicBool, AtomicU32,
-    Ordering::{Acquire, Release, SeqCst},
-};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use model::{Access, Request, State};
 use nowait_libaio::exports as libaio;
 use nowait_machine::{longest_ns, note, process, step, take_signals, transfers_awaited};
 use nowait_sim::Prng;
 use nowait_sys::{
     Errno, Fd,
-    aio::{IoEvent, Iocb, RingHeader, cmd},
+    aio::{IoEvent, Iocb, cmd},
     aligned::AlignedBuffer,
     file::{self, Advice},
     inspect::{self, O_CREAT, O_RDWR},
 };
+use ring::Ring;
 use std::{
     collections::BTreeMap,
-    ffi::{CStr, CString},
+    ffi::CString,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -85,121 +87,6 @@ const KINDS: [(Kind, u32); 12] = [
     (Kind::Pause, 1),
     (Kind::Destroy, 1),
 ];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-    Sync,
-}
-
-/// The stamps that a sector may have: one, unless a write was cancelled.
-type Legal = Vec<u64>;
-
-struct Request {
-    iocb: Box<Iocb>,
-    memory: AlignedBuffer,
-    access: Access,
-    file: usize,
-    /// Its first sector.
-    at: usize,
-    /// The stamps of its sectors as it begins.
-    before: Vec<Legal>,
-    begun: Instant,
-    is_accepted: bool,
-    is_doubtful: bool,
-}
-
-/// What the threads around a context share.
-struct State {
-    paths: [CString; FILES],
-    models: [Vec<Legal>; FILES],
-    in_flight: BTreeMap<u64, Request>,
-    /// Until when each ends that was submitted, by whatever thread; `None`: callers come as they
-    /// like.
-    bound: Option<Duration>,
-}
-
-impl State {
-    /// Takes note of a write that may have been done, or not.
-    fn doubt(&mut self, name: u64) {
-        let Some(request) = self.in_flight.get_mut(&name) else { return };
-        request.is_doubtful = true;
-        if request.access != Access::Write {
-            return;
-        }
-        let (file, at, before) = (request.file, request.at, request.before.clone());
-        let widen = |legal: &mut Legal, sector: usize| {
-            let was = sector.checked_sub(at).and_then(|index| before.get(index));
-            if let Some(was) = was.filter(|_| legal.contains(&name)) {
-                legal.extend(was.iter().filter(|it| **it != name));
-            }
-        };
-        self.models[file].iter_mut().enumerate().for_each(|(sector, it)| widen(it, sector));
-        for other in self.in_flight.values_mut().filter(|other| other.file == file) {
-            let at = other.at;
-            other.before.iter_mut().enumerate().for_each(|(index, it)| widen(it, at + index));
-        }
-    }
-
-    /// Takes note of a request, and has it take effect.
-    fn begin(&mut self, name: u64, mut request: Request) {
-        let len = request.memory.len() / SECTOR;
-        let sectors = &mut self.models[request.file][request.at..][..len];
-        request.before = sectors.to_vec();
-        if request.access == Access::Write {
-            sectors.iter_mut().for_each(|it| *it = vec![name]);
-        }
-        self.in_flight.insert(name, request);
-    }
-
-    fn end(&mut self, event: IoEvent) {
-        let request = self.in_flight.remove(&event.data).expect("an event comes once");
-        let what = format!("{}: {:?}", event.data, request.access);
-        assert_eq!(event.obj, (&raw const *request.iocb) as u64, "{what}");
-        if let Some(bound) = self.bound {
-            let took = request.begun.elapsed();
-            assert!(took < bound, "{what} took {took:?}, although threads wait");
-        }
-        let len = request.memory.len();
-        if request.is_doubtful {
-            let is_cancelled = event.res == -i64::from(Errno::CANCELED.raw());
-            assert!(is_cancelled || (0..=len as i64).contains(&event.res), "{what}: {}", event.res);
-        } else {
-            assert_eq!(event.res, len as i64, "{what}");
-        }
-        request.judge(&what, event.res.max(0) as usize);
-    }
-
-    /// Judges what the files are, when nothing is in flight.
-    fn judge(&mut self, read: impl Fn(&CStr) -> Vec<u8>) {
-        for (path, model) in self.paths.iter().zip(&self.models) {
-            judge(&format!("{path:?} at the end"), model, &read(path));
-        }
-    }
-}
-
-impl Request {
-    /// Judges the bytes that it has found.
-    fn judge(&self, what: &str, len: usize) {
-        if self.access == Access::Read {
-            let sectors = len / SECTOR;
-            judge(what, &self.before[..sectors], &self.memory[..sectors * SECTOR]);
-        }
-    }
-}
-
-fn judge(what: &str, expected: &[Legal], found: &[u8]) {
-    assert_eq!(found.len(), expected.len() * SECTOR, "{what}: bytes");
-    for (index, (legal, sector)) in expected.iter().zip(found.chunks_exact(SECTOR)).enumerate() {
-        let stamp = sector.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let is_whole = sector.chunks_exact(8).all(|word| word == stamp.to_le_bytes());
-        assert!(
-            is_whole && legal.contains(&stamp),
-            "{what}: sector {index} has {stamp}: {legal:?}"
-        );
-    }
-}
 
 type Shared = Arc<Mutex<State>>;
 
@@ -285,43 +172,6 @@ fn wait(setup: &Setup, context: usize, state: &Mutex<State>) {
             Err(errno) if errno == -Errno::INTR.raw() => assert!(setup.signals),
             Err(_) => return,
         }
-    }
-}
-
-/// The completion ring, as programs see it that read it themselves.
-struct Ring(*const RingHeader);
-
-impl Ring {
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: a word of the header of a context that is there.
-        unsafe { &*self.0.byte_add(offset).cast() }
-    }
-
-    fn ends(&self) -> [&AtomicU32; 2] {
-        let [head, tail] =
-            [core::mem::offset_of!(RingHeader, head), core::mem::offset_of!(RingHeader, tail)];
-        [self.word(head), self.word(tail)]
-    }
-
-    fn slots(&self) -> u32 {
-        self.word(core::mem::offset_of!(RingHeader, nr)).load(Acquire)
-    }
-
-    fn len(&self) -> usize {
-        let [head, tail] = self.ends().map(|it| it.load(Acquire));
-        ((tail + self.slots() - head) % self.slots()) as usize
-    }
-
-    fn take(&self) -> Option<IoEvent> {
-        let [head, tail] = self.ends();
-        let at = head.load(Acquire);
-        if at == tail.load(Acquire) {
-            return None;
-        }
-        // SAFETY: an event is in the slot, behind the header.
-        let event = unsafe { self.0.add(1).cast::<IoEvent>().add(at as usize).read() };
-        head.store((at + 1) % self.slots(), Release);
-        Some(event)
     }
 }
 
@@ -536,12 +386,12 @@ impl Actor {
     }
 
     fn read_ring(&self) {
-        let ring = Ring(self.context as *const RingHeader);
+        let ring = Ring::of(self.context);
         self.take_by("the ring", || Ok(ring.take().into_iter().collect()));
     }
 
     fn come_late(&self) {
-        let ring = Ring(self.context as *const RingHeader);
+        let ring = Ring::of(self.context);
         let count = self.in_flight();
         std::thread::park_timeout(bound(count));
         let until = Instant::now() + bound(count);
