@@ -16,7 +16,7 @@ use crate::{
         direct::{BLOCK, DirectRequest, DirectRequests},
         in_flight::InFlight,
     },
-    route::{Place, Plug, own_queue::Submissions},
+    route::own_queue::Submissions,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Notifiers;
@@ -302,8 +302,8 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        if min > 0 && deadline == Deadline::NEVER {
-            self.deferred.has_caller();
+        if min > 0 && sigmask.is_none() {
+            self.deferred.has_caller(deadline);
         }
         let notifier = OnceCell::new();
         let mask = |signals| {
@@ -519,8 +519,8 @@ impl Context {
     fn cancel_request(&self, request: &Arc<Request<FileOperation>>) {
         let _section = Section::enter(&self.engine);
         request.cancel();
-        if self.deferred.take(request) {
-            return request.run(&mut Plug::new(self.engine.clone(), Place::Caller), None);
+        if self.end_deferred(request) {
+            return;
         }
         self.engine.cancel_bio(self.own.as_deref(), Arc::as_ptr(request) as u64);
     }

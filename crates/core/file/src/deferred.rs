@@ -12,7 +12,11 @@ use crate::{
     route::{Place, Plug},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use nowait_retry::{DeferredList, Request};
+use nowait_retry::{DeferredList, Request, deferred::may_block};
+use nowait_sys::{
+    mistake::{self, Mistake},
+    time::Deadline,
+};
 use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
@@ -63,15 +67,15 @@ impl DeferredRequests {
         Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
     }
 
-    /// Says that a thread comes for events, and may block.
-    pub(crate) fn has_caller(&self) {
-        if self.lacks_callers.load(Relaxed) {
+    /// Says that a thread comes for events, and waits until the deadline: it may block.
+    pub(crate) fn has_caller(&self, deadline: Deadline) {
+        if self.lacks_callers.load(Relaxed) && may_block(deadline) {
             self.lacks_callers.store(false, Relaxed);
         }
     }
 
     /// Takes a request off the list.
-    pub(crate) fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
+    fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
         self.list.take(|other| Arc::ptr_eq(other, request)).is_some()
     }
 }
@@ -144,7 +148,7 @@ impl Context {
     ) {
         let wakes = self.deferred.list.push_all(requests);
         self.look_after();
-        if wakes {
+        if wakes && !mistake::makes(Mistake::DeferInSilence) {
             self.io().deferred_started();
         }
     }
@@ -156,15 +160,17 @@ impl Context {
         let engine = self.engine();
         let section = Section::enter(engine);
         let mut plug = Plug::take(engine, Place::Caller);
-        let mut others = turn;
+        let (mut others, mut back) = (turn, Vec::new());
         if turn == Turn::Run
             && let Some(item) = self.deferred.list.pop()
         {
             self.deferred.runs.fetch_add(1, Relaxed);
-            let _ = give_turn(self, &mut plug, &item.value, Turn::Run);
+            if give_turn(self, &mut plug, &item.value, Turn::Run).is_some() {
+                back.push(item);
+            }
             others = Turn::Start;
         }
-        let (last, mut back) = (self.deferred.list.last(), Vec::new());
+        let last = self.deferred.list.last();
         for _ in 0..TURNS_MAX {
             let Some(item) = self.deferred.list.pop_until(last) else { break };
             let Some(why) = give_turn(self, &mut plug, &item.value, others) else { continue };
@@ -172,6 +178,9 @@ impl Context {
             if why == Back::Missed {
                 break;
             }
+        }
+        if mistake::makes(Mistake::LoseRetry) {
+            back.clear();
         }
         back.into_iter().for_each(|item| self.deferred.list.put_back(item));
         self.end_run(plug, section);
@@ -188,6 +197,19 @@ impl Context {
         self.end_run(plug, section);
     }
 
+    /// Ends a request that was cancelled, if it is on the list; in a section.
+    pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
+        if !self.deferred.take(request) {
+            return false;
+        }
+        let mut plug = Plug::take(self.engine(), Place::Caller);
+        request.run(&mut plug, None);
+        // Perhaps only a thread of the engine can close its file, and end it.
+        plug.flush(None);
+        Plug::put_back(plug);
+        true
+    }
+
     /// Hands over what a run has collected.
     fn end_run(self: &Arc<Self>, mut plug: Box<Plug>, section: Section<'_>) {
         let served = (plug.place() == Place::Caller).then_some(self);
@@ -202,7 +224,7 @@ impl Context {
     pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) -> bool {
         let is_late = look.runs.is_none_or(|runs| runs == self.deferred.runs.load(Relaxed));
         let before = self.deferred.len();
-        if is_late && before > 0 {
+        if is_late && before > 0 && !mistake::makes(Mistake::LeaveLate) {
             self.hand_over_deferred(Place::Worker, look.last);
         }
         let was_late = self.deferred.len() < before;

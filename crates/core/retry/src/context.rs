@@ -1,7 +1,7 @@
 //! A context (the kernel's kioctx): slots, completions, waiting, destruction.
 
 use crate::{
-    deferred::Deferred,
+    deferred::{Deferred, may_block},
     event_ring::EventRing,
     hint::Hint,
     primitives::{Arc, AtomicUsize, Ordering::SeqCst},
@@ -25,9 +25,6 @@ pub trait Pump: Send + Sync {
     /// Makes the `wait` that is or will be going on return.
     fn interrupt(&self);
 }
-
-/// A caller that must be back sooner, in nanoseconds, does not block for a deferred request.
-const BLOCKS_NS: u64 = 10_000_000;
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
@@ -454,8 +451,7 @@ impl IoContext {
             if inside::is_handler_due() {
                 return Err(Errno::INTR);
             }
-            let blocks = Deadline::after_ns(BLOCKS_NS);
-            if wanted.mask.is_none() && wanted.deadline > blocks {
+            if wanted.mask.is_none() && may_block(wanted.deadline) {
                 deferred.run();
                 self.poll_pump();
                 return Ok(());

@@ -6,6 +6,7 @@ use crate::primitives::{
     Ordering::{Acquire, Release, SeqCst},
     fence,
 };
+use nowait_sys::time::Deadline;
 use std::collections::VecDeque;
 
 /// The deferred requests of a context, as the threads that wait there see them.
@@ -18,6 +19,13 @@ pub trait Deferred: Send + Sync {
     fn run(&self);
     /// Hands all requests to the engine's threads. Does not block.
     fn hand_over(&self);
+}
+
+/// Returns `true` if a thread that waits until the deadline may block for a deferred request. One
+/// that has to be back sooner may not.
+pub fn may_block(deadline: Deadline) -> bool {
+    const LEAST_NS: u64 = 10_000_000;
+    deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
 }
 
 /// A list of deferred values in the order of their submission.

@@ -86,11 +86,25 @@ pub enum Mistake {
     OvertakeElsewhere,
     /// A read does not wait for a write that moves the end of the file past it.
     ForgetLength,
+    /// What no caller comes for is not handed to the engine's threads.
+    LeaveLate,
+    /// A deferred request that cannot go on yet does not go back on the list.
+    LoseRetry,
+    /// A deferred write that is over goes back on the list.
+    RunTwice,
+    /// No sleeping thread is woken when a request is deferred.
+    DeferInSilence,
+    /// The thread that runs a deferred request uses a number that was closed since.
+    UseClosed,
+    /// A close does not wait for a thread that is about to use its number.
+    CloseBeside,
+    /// A thread that drops its file, which is on its way to the engine, drops that of another.
+    DiscardOthers,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 39] = [
+    pub const ALL: [Mistake; 46] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -130,6 +144,13 @@ impl Mistake {
         Mistake::ForgetLength,
         Mistake::SeenAfterSync,
         Mistake::CloseAtOnce,
+        Mistake::LeaveLate,
+        Mistake::LoseRetry,
+        Mistake::RunTwice,
+        Mistake::DeferInSilence,
+        Mistake::UseClosed,
+        Mistake::CloseBeside,
+        Mistake::DiscardOthers,
     ];
 }
 

@@ -45,6 +45,40 @@ pub fn know_no_nowait() {
     with_machine(|world| world.knows_no_nowait = true);
 }
 
+/// Has attempts with RWF_NOWAIT start no read of what is missing, as on old kernels.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn start_no_read() {
+    with_machine(|world| world.starts_no_read = true);
+}
+
+/// Has so many of a million buffered writes block for up to `ns` nanoseconds while they have their
+/// inode locked, as those of a thread that has made too many pages dirty.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn throttle(ppm: u32, ns: u64) {
+    with_machine(|world| world.throttled = (ppm, ns));
+}
+
+/// Returns the longest time that a transfer takes in this run, and a throttled write, in
+/// nanoseconds.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn longest_ns() -> (u64, u64) {
+    with_machine(|world| (world.rates.transfer_ns, world.throttled.1))
+}
+
+/// Returns how often the calling thread has slept in a system call until a transfer was over.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn transfers_awaited() -> u64 {
+    with_machine(|world| world.transfers_awaited())
+}
+
 /// Has so many of a million direct reads of several pages by native AIO with RWF_NOWAIT end
 /// with EAGAIN after they were accepted, as those for which the device has no room.
 ///

@@ -78,6 +78,7 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
     calls! {
         SYS_futex "futex" => futex::futex,
         SYS_close "close" => descriptor::close,
+        SYS_dup3 "dup3" => descriptor::dup3,
         SYS_close_range "close_range" => descriptor::close_range,
         SYS_unshare "unshare" => descriptor::unshare,
         SYS_fcntl "fcntl" => descriptor::fcntl,

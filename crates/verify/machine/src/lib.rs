@@ -40,8 +40,9 @@ mod signals;
 mod steps;
 
 pub use faults::{
-    come_whole, give_up_with_threads, know_no_nowait, left_after_cut, mark_pages, opens_of,
-    refuse_late, say_tags, set_faults, wait_on_no_words, zero_slowly,
+    come_whole, give_up_with_threads, know_no_nowait, left_after_cut, longest_ns, mark_pages,
+    opens_of, refuse_late, say_tags, set_faults, start_no_read, throttle, transfers_awaited,
+    wait_on_no_words, zero_slowly,
 };
 pub use interpose::note;
 pub use nowait_sim::Failure;

@@ -109,6 +109,8 @@ struct Thread {
     is_interrupted: bool,
     /// How often it has slept.
     sleeps: i64,
+    /// How often of those for a transfer.
+    transfers: u64,
 }
 
 /// Where a thread waits for its turn.
@@ -153,6 +155,10 @@ pub(crate) struct World {
     pub(crate) marks_pages: bool,
     /// Files on a disk know no RWF_NOWAIT.
     pub(crate) knows_no_nowait: bool,
+    /// Attempts with it start no read, as on old kernels.
+    pub(crate) starts_no_read: bool,
+    /// How many of a million buffered writes are throttled, and how long at most, in nanoseconds.
+    pub(crate) throttled: (u32, u64),
     /// How many of a million direct transfers with it are refused after io_submit.
     pub(crate) late_ppm: u32,
     /// How long zeroing takes at least, in nanoseconds.
@@ -228,6 +234,11 @@ impl World {
     pub(crate) fn takes_signals(&mut self) {
         let running = self.running;
         self.threads[running].takes_signals = true;
+    }
+
+    /// Returns how often the running thread has slept for a transfer.
+    pub(crate) fn transfers_awaited(&self) -> u64 {
+        self.threads[self.running].transfers
     }
 
     /// Gives a signal to one of the threads that take them, and wakes it where that may be.
@@ -365,6 +376,7 @@ impl Cpu<'_> {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
         self.threads[me].sleeps += 1;
+        self.threads[me].transfers += u64::from(matches!(key, Key::Transfer(_)));
         self.hand_over();
         if core::mem::take(&mut self.threads[me].is_interrupted) {
             return Slept::Interrupted;
@@ -532,6 +544,8 @@ impl Machine {
             waits_on_words: true,
             marks_pages: false,
             knows_no_nowait: false,
+            starts_no_read: false,
+            throttled: (0, 0),
             late_ppm: 0,
             zeroing_ns: 0,
             tags: None,
@@ -585,6 +599,7 @@ impl Machine {
             signals: VecDeque::new(),
             is_interrupted: false,
             sleeps: 0,
+            transfers: 0,
         });
         (world.threads.len() - 1, baton)
     }

@@ -1,8 +1,19 @@
 //! The machine itself: threads of std on it, and how it makes a run smaller.
 #![cfg(simulated)]
 
-use nowait_machine::{Machine, explain, step};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use nowait_machine::{
+    Machine, explain, longest_ns, start_no_read, step, throttle, transfers_awaited,
+};
+use nowait_sys::{
+    Errno,
+    file::{self, IoVec, rwf},
+    inspect::{self, O_CREAT, O_RDWR},
+    thread::times_slept,
+};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
 
 /// A run may be a process that is forked: what threads of other tests have locked would be locked
 /// in it for ever.
@@ -117,4 +128,87 @@ fn a_run_that_ends_its_process_is_made_smaller_too() {
 fn a_run_in_which_nothing_fails_is_left_alone() {
     let _alone = alone();
     assert!(explain(1, steps(|_| ())).is_ok());
+}
+
+const PAGE: usize = 4096;
+
+/// Reads a page of a file.
+fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
+    let mut memory = [0; PAGE];
+    let part = IoVec { base: memory.as_mut_ptr(), len: PAGE };
+    // SAFETY: room for a page.
+    unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
+}
+
+/// Attempts at pages that are not cached: how many there were, how many find the page after the
+/// longest time of a transfer, and how many blocking reads sleep for the whole of a transfer.
+fn attempts(starts: bool) -> (usize, usize, usize) {
+    if !starts {
+        start_no_read();
+    }
+    let open = inspect::open(c"/file", O_RDWR | O_CREAT, 0o600).unwrap();
+    file::set_len(open.raw(), 64 * PAGE as u64).unwrap();
+    let transfer = Duration::from_nanos(longest_ns().0);
+    let (mut missing, mut there, mut sleeps) = (0, 0, 0);
+    for page in 0..64 {
+        let slept = transfers_awaited();
+        if read(open.raw(), page, rwf::NOWAIT) == Ok(PAGE) {
+            continue;
+        }
+        assert_eq!(transfers_awaited(), slept, "an attempt does not wait");
+        missing += 1;
+        if page % 2 == 0 {
+            let until = Instant::now() + transfer;
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                std::thread::park_timeout(left);
+            }
+            there += usize::from(read(open.raw(), page, rwf::NOWAIT) == Ok(PAGE));
+        }
+        assert_eq!(read(open.raw(), page, 0), Ok(PAGE));
+        sleeps += usize::from(transfers_awaited() > slept);
+    }
+    (missing, there, sleeps)
+}
+
+#[test]
+fn an_attempt_at_a_page_that_is_missing_starts_its_read() {
+    let _alone = alone();
+    let run = |starts| {
+        let runs = (0..40).map(|seed| Machine::run(seed, move || attempts(starts)).unwrap().0);
+        runs.fold((0, 0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1, sum.2 + it.2))
+    };
+    let (missing, there, sleeps) = run(true);
+    assert!(missing > 500 && there * 2 >= missing - 40, "{there} of {missing}");
+    assert!(sleeps < missing, "{sleeps} of {missing}");
+    let (missing, there, sleeps) = run(false);
+    assert!(there * 3 < missing && sleeps * 3 > missing, "{there} and {sleeps} of {missing}");
+}
+
+/// A writer that is throttled has the inode locked meanwhile.
+#[test]
+fn a_throttled_write_keeps_others_waiting() {
+    let _alone = alone();
+    let held_up = |ns| {
+        let run = move || {
+            throttle(if ns > 0 { 1_000_000 } else { 0 }, ns);
+            let open = inspect::open(c"/file", O_RDWR | O_CREAT, 0o600).unwrap().into_raw();
+            let write = move |page: usize| {
+                let mut memory = [1; PAGE];
+                let part = IoVec { base: memory.as_mut_ptr(), len: PAGE };
+                let (begun, slept) = (Instant::now(), times_slept());
+                // SAFETY: a page of bytes.
+                let moved = unsafe { file::pwritev2(open, &[part], (page * PAGE) as i64, 0) };
+                assert_eq!(moved, Ok(PAGE));
+                assert!(ns == 0 || times_slept() > slept);
+                begun.elapsed()
+            };
+            let other = std::thread::spawn(move || write(0));
+            let took = write(1);
+            took.max(other.join().unwrap())
+        };
+        (0..20).map(move |seed| Machine::run(seed, run).unwrap().0)
+    };
+    assert!(held_up(0).all(|took| took < Duration::from_millis(1)));
+    assert!(held_up(8_000_000).all(|took| took >= Duration::from_millis(2)));
+    assert!(held_up(8_000_000).any(|took| took > Duration::from_millis(8)), "one after the other");
 }

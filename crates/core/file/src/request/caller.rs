@@ -9,6 +9,7 @@ use nowait_retry::Step;
 use nowait_sys::{
     Errno,
     file::{self, rwf},
+    mistake::{self, Mistake},
 };
 
 /// How a transfer by the calling thread has ended.
@@ -34,6 +35,9 @@ impl KernelBody {
             Some(Turn::HandOver) => self.leave_caller(it),
             Some(turn) => match self.move_here(turn, it) {
                 Moved::All(step) => {
+                    if it.command.kind == Kind::Write && mistake::makes(Mistake::RunTwice) {
+                        it.plug.goes_back(Back::Missed);
+                    }
                     it.target.context.io().stats().add(|c| &c.by_caller, 1);
                     step
                 }

@@ -177,6 +177,16 @@ pub(super) unsafe fn close(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
+/// Gives an open file another number, which is closed first if it is in use.
+pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) -> Answer {
+    let id = cpu.opened(number)?;
+    cpu.refer(id);
+    if let Some(replaced) = cpu.numbers().insert(other as i32, id) {
+        cpu.unrefer(replaced);
+    }
+    Ok(other)
+}
+
 /// Gives the running thread a table of its own; std's threads have the table of the one that
 /// starts them.
 fn own_table(cpu: &mut Cpu<'_>) {

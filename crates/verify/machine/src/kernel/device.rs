@@ -43,12 +43,24 @@ pub(super) struct Job {
     pub(super) parts: Vec<Part>,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// From or to the cache: no time passes.
-    pub(super) at_once: bool,
+    pub(super) pace: Pace,
     /// It ends when it is durable.
     pub(super) sync: bool,
     /// The open file, which is told of errors.
     pub(super) id: OpenId,
+}
+
+/// What a transfer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Nothing: its pages are in the cache.
+    AtOnce,
+    /// The device.
+    ByDevice,
+    /// The pages, whose read has begun: they are there at this time.
+    At(u64),
+    /// Its bytes are in the cache at once, and the writer is held up for so many nanoseconds.
+    HeldUp(u64),
 }
 
 /// What is done with the result of a transfer.
@@ -70,13 +82,31 @@ impl World {
     pub(super) fn start(&mut self, mut job: Job, then: Then) {
         const PIECES_MAX: u64 = 16;
         let rates = self.rates;
-        if self.prng.chance(rates.short) && job.len >= 2 * PAGE_BYTES && !job.at_once {
+        let by_device = job.pace == Pace::ByDevice;
+        if self.prng.chance(rates.short) && job.len >= 2 * PAGE_BYTES && by_device {
             job.len = self.prng.range(1..=job.len / PAGE_BYTES - 1) * PAGE_BYTES;
         }
-        if job.at_once {
-            self.move_bytes(&job, 0, job.len);
-            let answer = Ok(job.len as usize);
-            return self.end(&job, answer, then);
+        let whole = Ok(job.len as usize);
+        match job.pace {
+            Pace::AtOnce => {
+                self.move_bytes(&job, 0, job.len);
+                return self.end(&job, whole, then);
+            }
+            Pace::HeldUp(ns) => {
+                self.move_bytes(&job, 0, job.len);
+                return self.after(ns, move |world| world.end(&job, whole, then));
+            }
+            Pace::At(ns) => {
+                let fails = !job.write && self.transfer_fails(&job);
+                return self.after(ns.saturating_sub(self.now), move |world| {
+                    if fails {
+                        return world.end(&job, Err(libc::EIO), then);
+                    }
+                    world.move_bytes(&job, 0, job.len);
+                    world.end(&job, whole, then);
+                });
+            }
+            Pace::ByDevice => {}
         }
         let fails = self.transfer_fails(&job);
         let wait = self.wait_behind_others(&job);

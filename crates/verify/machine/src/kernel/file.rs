@@ -3,10 +3,12 @@
 //! As ext4 has them: buffered and extending writes have the inode to themselves, direct transfers
 //! share it, buffered reads take no lock and see pages change one by one.
 
+mod pages;
+
 use super::{
     Answer,
     descriptor::{OpenId, What},
-    device::{Job, Part, Then},
+    device::{Job, Pace, Part, Then},
     event,
 };
 use crate::schedule::{Cpu, Key, World};
@@ -25,9 +27,6 @@ const MOUNT: u64 = 42;
 const EXT4: i64 = 0xef53;
 const TMPFS: i64 = 0x0102_1994;
 const PIPEFS: i64 = 0x5049_5045;
-/// Share of the cached pages at which a read with RWF_NOWAIT ends, if any are marked.
-const MARKED_PPM: u32 = 100_000;
-
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) inodes: BTreeMap<u64, Inode>,
@@ -41,6 +40,8 @@ pub(super) struct Inode {
     /// Errors that a flush has met so far.
     errors: u64,
     cached: BTreeSet<u64>,
+    /// Pages whose read has begun, and when they are there.
+    coming: BTreeMap<u64, u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
@@ -65,6 +66,7 @@ impl Inode {
             medium: nowait_sim::File::empty(SECTOR_BYTES as usize),
             errors: 0,
             cached: BTreeSet::new(),
+            coming: BTreeMap::new(),
             allocated: BTreeSet::new(),
             changed_ns: 0,
             in_memory,
@@ -107,6 +109,7 @@ impl Inode {
         self.medium.set_len(len);
         let end = len.div_ceil(PAGE_BYTES);
         self.cached.split_off(&end);
+        self.coming.split_off(&end);
         self.allocated.split_off(&end);
         self.changed_ns = now;
     }
@@ -370,6 +373,7 @@ pub(super) unsafe fn lseek(cpu: &mut Cpu<'_>, [number, offset, whence, ..]: [usi
 pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     let (_, ino) = cpu.file(number)?;
     cpu.inode(ino).cached.clear();
+    cpu.inode(ino).coming.clear();
     Ok(0)
 }
 
@@ -435,12 +439,12 @@ impl World {
         medium.read(0, medium.size() as usize)
     }
 
-    /// Draws what is left of a file after a power cut.
     /// Counts the open files of a name.
     pub(crate) fn opens_of(&self, path: &str) -> usize {
         self.kernel.descriptors.count(What::File(self.kernel.files.names[path]))
     }
 
+    /// Draws what is left of a file after a power cut.
     pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let mut prng = self.prng.fork();
@@ -516,11 +520,11 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
     {
         world.unlock_inode(ino, exclusive);
     }
-    let (offset, len, at_once) = decided?;
+    let (offset, len, pace) = decided?;
     let (write, parts, id) = (wanted.write, wanted.parts.clone(), wanted.id);
     let sync = write && (flags & libc::O_DSYNC != 0 || wanted.rw_flags & RWF_SYNCS != 0);
-    let at_once = at_once && !sync;
-    Ok(Some(Job { locked, write, parts, offset, len, at_once, sync, id }))
+    let pace = if sync { Pace::ByDevice } else { pace };
+    Ok(Some(Job { locked, write, parts, offset, len, pace, sync, id }))
 }
 
 impl World {
@@ -537,7 +541,7 @@ fn decide(
     ino: u64,
     wanted: &Wanted,
     (direct, appends, waits, len): (bool, bool, bool, u64),
-) -> Result<(u64, u64, bool), i32> {
+) -> Result<(u64, u64, Pace), i32> {
     let size = world.inode(ino).medium.size();
     let offset = if wanted.write && appends { size } else { wanted.offset };
     let len = if wanted.write { len } else { len.min(size.saturating_sub(offset)) };
@@ -548,60 +552,34 @@ fn decide(
     {
         return Err(libc::ENOSPC);
     }
-    let cached_rate = world.rates.cached;
     let in_memory = world.inode(ino).in_memory;
     if direct {
         drop_cached(world.inode(ino), offset..offset + len, wanted.write && !waits)?;
         let goes_on =
             waits || wanted.behind && !world.allocates(ino, wanted.write, offset..offset + len);
-        return if goes_on { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
+        return if goes_on { Ok((offset, len, Pace::ByDevice)) } else { Err(libc::EAGAIN) };
     }
     if wanted.write {
         if !waits && !in_memory {
             return Err(libc::EOPNOTSUPP);
         }
-        let pages = Inode::pages(offset, offset + len);
-        world.inode(ino).cached.extend(pages);
-        return Ok((offset, len, true));
+        let range = offset..offset + len;
+        let pace = if in_memory { Pace::AtOnce } else { world.pace_of_write(ino, &range) };
+        world.inode(ino).cache(Inode::pages(range.start, range.end));
+        return Ok((offset, len, pace));
     }
-    let mut first_missing = None;
-    for page in Inode::pages(offset, offset + len) {
-        // Drawn only on such a kernel: on others a run is what it was.
-        if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
-            return Ok((offset, (page * PAGE_BYTES).saturating_sub(offset), true));
-        }
-        let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
-        let (now, inode) = (world.now, world.inode(ino));
-        // A page that was dropped for a direct write is read once that is over.
-        let comes_later = inode.moved_at(&bytes, false) > now;
-        let is_cached = inode.is_cached(page) || in_memory;
-        if comes_later || !is_cached && !world.prng.chance(cached_rate) {
-            first_missing = Some(page);
-            break;
-        }
-    }
-    match first_missing {
-        None => Ok((offset, len, true)),
-        Some(page) if !waits => match (page * PAGE_BYTES).saturating_sub(offset) {
-            0 => Err(libc::EAGAIN),
-            len => Ok((offset, len, true)),
-        },
-        Some(_) => {
-            let pages = Inode::pages(offset, offset + len);
-            world.inode(ino).cached.extend(pages);
-            Ok((offset, len, false))
-        }
-    }
+    pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
 /// Takes what others have cached out of the way of a direct transfer: a write that must not wait is
 /// refused instead.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
-    if refuses && pages.any(|page| inode.is_cached(page)) {
+    let is_there = |page: u64| inode.is_cached(page) || inode.coming.contains_key(&page);
+    if refuses && pages.any(is_there) {
         return Err(libc::EAGAIN);
     }
-    Inode::pages(range.start, range.end).for_each(|page| _ = inode.cached.remove(&page));
+    Inode::pages(range.start, range.end).for_each(|page| inode.uncache(page));
     Ok(())
 }
 

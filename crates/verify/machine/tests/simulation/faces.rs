@@ -29,6 +29,11 @@ unsafe extern "C" {
     safe fn simulated_stays(was_settled: bool);
 }
 
+/// Waits for what was accepted, as before `_exit`.
+pub(crate) fn leave() {
+    simulated_leave();
+}
+
 /// Pages of each thread.
 pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";

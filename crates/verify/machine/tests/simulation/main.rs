@@ -5,6 +5,7 @@
 
 mod accepted;
 mod beside;
+mod callers;
 mod contexts;
 mod faces;
 mod files;
@@ -41,7 +42,7 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
 
 /// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7, in
 /// some of those with one before 5.11; in some with files or devices that refuse RWF_NOWAIT, or
-/// with a device of few request tags.
+/// with a device of few request tags; in some attempts start no read, or writers are throttled.
 fn begin(program: Program, seed: u64) {
     // Drawn apart: all else is as in a run without.
     if Prng::new(seed ^ 0x67).chance(250_000) {
@@ -59,6 +60,14 @@ fn begin(program: Program, seed: u64) {
     let mut tags = Prng::new(seed ^ 0x7a6);
     if tags.chance(200_000) {
         nowait_machine::say_tags([2, 8, 32][tags.index(3)]);
+    }
+    if Prng::new(seed ^ 0x5a7).chance(125_000) {
+        nowait_machine::start_no_read();
+    }
+    match Prng::new(seed ^ 0xba1).index(8) {
+        0 => nowait_machine::throttle(20_000, 20_000_000),
+        1 => nowait_machine::throttle(300_000, 4_000_000),
+        _ => {}
     }
     program(seed);
 }
@@ -131,19 +140,25 @@ fn requests_take_effect_in_the_order_of_their_submission() {
 }
 
 #[test]
+fn requests_end_however_callers_come_for_them() {
+    runs(callers::program, 1_000);
+}
+
+#[test]
 fn what_another_process_writes_is_seen_by_the_next_open_and_stays() {
     runs(rivals::program, 1_000);
 }
 
 /// What runs of all programs are like, a line each.
 fn all_reports() -> Vec<String> {
-    let programs: [(Program, u64); 6] = [
+    let programs: [(Program, u64); 7] = [
         (files::program, 40),
         (contexts::program, 41),
         (faces::program, 42),
         (nbd::program, 43),
         (order::program, 44),
         (rivals::program, 45),
+        (callers::program, 46),
     ];
     let runs = programs.iter().flat_map(|(program, first)| {
         (*first..first + 30).map(move |seed| (seed, run(*program, seed).unwrap()))

@@ -1,6 +1,8 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, begin, contexts, faces, files, nbd, number, order, rivals, run};
+use crate::{
+    Program, alone, begin, callers, contexts, faces, files, nbd, number, order, rivals, run,
+};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
@@ -65,12 +67,24 @@ const BY_ORDER: [Mistake; 4] = [
 /// Those that the program beside another process finds.
 const BY_RIVALS: [Mistake; 2] = [Mistake::SeenAfterSync, Mistake::CloseAtOnce];
 
+/// Those that the program about callers finds.
+const BY_CALLERS: [Mistake; 7] = [
+    Mistake::LeaveLate,
+    Mistake::LoseRetry,
+    Mistake::RunTwice,
+    Mistake::DeferInSilence,
+    Mistake::UseClosed,
+    Mistake::CloseBeside,
+    Mistake::DiscardOthers,
+];
+
 fn finder(planted: Planted) -> Program {
     match planted {
         Planted::Engine(it) if BY_CONTEXTS.contains(&it) => contexts::program,
         Planted::Engine(it) if BY_FACES.contains(&it) => faces::program,
         Planted::Engine(it) if BY_NBD.contains(&it) => nbd::program,
         Planted::Engine(it) if BY_ORDER.contains(&it) => order::program,
+        Planted::Engine(it) if BY_CALLERS.contains(&it) => callers::program,
         Planted::Engine(it) if BY_RIVALS.contains(&it) => rivals::program,
         Planted::Cache(InCache::DirtyAround) => rivals::program,
         _ => files::program,
