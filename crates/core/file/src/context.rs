@@ -179,7 +179,19 @@ impl Context {
     /// full.
     pub(crate) fn queue_direct(&self, command: &Command, request: DirectRequest) -> bool {
         let what = (command, self.engine.rw_flags(command));
-        self.own.as_ref().is_some_and(|own| self.direct.queue(own.as_ref(), what, request))
+        let start =
+            |own: &Arc<dyn BlockBackend>| self.direct.start(what, request, |bio| own.queue(bio));
+        self.own.as_ref().is_some_and(start)
+    }
+
+    /// Submits it to the own queue. Blocks as io_submit(2) does, for a write that has to find
+    /// blocks.
+    pub(crate) fn submit_direct(&self, command: &Command, request: DirectRequest) -> bool {
+        let what = (command, self.engine.rw_flags(command));
+        let start = |own: &Arc<dyn BlockBackend>| {
+            self.direct.start(what, request, |bio| own.submit_waiting(bio))
+        };
+        self.own.as_ref().is_some_and(start)
     }
 
     /// Returns what the own queue can take.

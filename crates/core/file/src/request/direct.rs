@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{BlockBackend, Completion, Slab};
+use nowait_block::{Bio, Completion, Slab};
 use nowait_retry::{Request, WaitEntry};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file, thread};
@@ -77,19 +77,20 @@ impl DirectRequests {
         &self.submitter
     }
 
-    /// Queues the request of `command`; the caller commits. False: the queue is full.
-    pub(crate) fn queue(
+    /// Starts the request of `command`; `give` gives its bio to the own queue. Returns `false` if
+    /// the queue is full.
+    pub(crate) fn start(
         &self,
-        own: &dyn BlockBackend,
         (command, rw_flags): (&Command, u32),
         request: DirectRequest,
+        give: impl FnOnce(Bio) -> Result<(), Bio>,
     ) -> bool {
         let Some(key) = self.insert(request) else { return false };
-        // Another thread may end the request as soon as its bio is queued.
+        // Another thread may end the request as soon as its bio is given.
         let mut bio = command.bio(command.fd, token::of_direct(key));
         bio.rw_flags = rw_flags;
-        let queued = own.queue(bio).is_ok();
-        queued || self.take(key).is_none()
+        let given = give(bio).is_ok();
+        given || self.take(key).is_none()
     }
 
     fn insert(&self, request: DirectRequest) -> Option<u64> {

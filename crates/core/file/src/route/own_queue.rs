@@ -421,7 +421,7 @@ mod tests {
         };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
-        assert!(context.direct.queue(queue.as_ref(), (&command, 0), request));
+        assert!(context.direct.start((&command, 0), request, |bio| queue.queue(bio)));
         end(&context, queue);
         let result = result_of(&context);
         context.destroy().unwrap();

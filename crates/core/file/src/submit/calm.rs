@@ -50,19 +50,14 @@ impl Submission<'_> {
 
     /// Makes the write by one call, as io_submit(2) does, and notes how long it took.
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
-        let engine = self.context.engine();
-        let slept = engine.calm.is_suspect(device).then(thread::times_slept);
-        let began = engine.clock().now_ns();
-        let result = loop {
-            match command.transfer(command.fd, usize::MAX, 0) {
-                Err(Errno::INTR) => {}
-                result => break result,
+        let result = self.timed(device, || {
+            loop {
+                match command.transfer(command.fd, usize::MAX, 0) {
+                    Err(Errno::INTR) => {}
+                    result => return (result, result.unwrap_or(0)),
+                }
             }
-        };
-        let now = engine.clock().now_ns();
-        let blocked = || slept.map(|before| thread::times_slept() != before);
-        let write = Write { bytes: result.unwrap_or(0), took_ns: now.saturating_sub(began) };
-        engine.calm.took(device, write, blocked, now);
+        });
         match result {
             Ok(bytes) => {
                 command.done += bytes as u64;
@@ -74,6 +69,20 @@ impl Submission<'_> {
             Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => Attempt::Refused(errno),
             Err(errno) => Attempt::Done(Err(errno)),
         }
+    }
+
+    /// Makes a call that may block on a device, and notes how long it took. The call returns its
+    /// result, and how many bytes it has copied.
+    pub(super) fn timed<T>(&self, device: Device, call: impl FnOnce() -> (T, usize)) -> T {
+        let engine = self.context.engine();
+        let slept = engine.calm.is_suspect(device).then(thread::times_slept);
+        let began = engine.clock().now_ns();
+        let (result, bytes) = call();
+        let now = engine.clock().now_ns();
+        let blocked = || slept.map(|before| thread::times_slept() != before);
+        let write = Write { bytes, took_ns: now.saturating_sub(began) };
+        engine.calm.took(device, write, blocked, now);
+        result
     }
 }
 

@@ -2,13 +2,17 @@
 
 use super::{Reason, Started, Submission, inline::LazyStat};
 use crate::{
-    Command, Kind,
+    Command, Kind, SubmitMode,
     cached::kernel_writes::KernelWrite,
+    hints::Device,
     order::FileState,
     request::{Body, direct::DirectRequest, event::EventTarget, kernel::KernelBody},
     route::Route,
 };
-use nowait_sys::{Errno, file};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+};
 
 impl<'a> Submission<'a> {
     pub(super) fn direct(
@@ -55,6 +59,9 @@ impl<'a> Submission<'a> {
                 return self.write_request(command, target, &stat, (true, begun), Reason::Extend);
             }
             let holes = regular && stat.may_have_holes();
+            if holes && alone && self.submits_here(&stat, route) {
+                return self.whole(command, target, Some(FileState::of(&stat)), Some(begun), true);
+            }
             if holes && !(alone && self.attempts_holes(command.fd, route)) {
                 offloads = self.offloads_from(route);
                 route = self.context.engine().route_past_own();
@@ -67,7 +74,7 @@ impl<'a> Submission<'a> {
         }
         if route == Route::Own && alone {
             let file = status.known().map(|stat| FileState::of(&stat));
-            return self.whole(command, target, file, write);
+            return self.whole(command, target, file, write, false);
         }
         let stat = *status.stat()?;
         let mut body = KernelBody::on(route, &stat);
@@ -105,18 +112,29 @@ impl<'a> Submission<'a> {
         attempts
     }
 
+    /// Returns `true` if a write that may have to find blocks is submitted at once, as io_submit(2)
+    /// does: native AIO carries it, and finding blocks has not blocked for long.
+    fn submits_here(&self, stat: &Stat, route: Route) -> bool {
+        let engine = self.context.engine();
+        self.context.mode == SubmitMode::Auto
+            && self.context.answers_as_aio()
+            && self.offloads_from(route)
+            && engine.calm.is_calm(Device::of(stat.dev), || engine.clock().now_ns())
+    }
+
     /// Tells whether a worker submits to the own queue what would wait there.
     fn offloads_from(&self, route: Route) -> bool {
         route == Route::Own && self.context.submits_by_workers()
     }
 
-    /// Queues a direct request that nothing stands in the way of.
-    pub(super) fn whole(
+    /// Queues a direct request that nothing stands in the way of, or submits it if it `may_block`.
+    fn whole(
         &mut self,
         command: &Command,
         target: EventTarget,
         file: Option<FileState>,
         write: Option<KernelWrite<'a>>,
+        may_block: bool,
     ) -> Result<Started, Errno> {
         let (context, len) = (self.context, command.len);
         context.admit(len)?;
@@ -133,9 +151,17 @@ impl<'a> Submission<'a> {
             is_in_order: context.own_keeps_order(command),
             ticket: None,
         };
-        if context.queue_direct(command, request) {
-            self.uncommitted.push(command, file);
+        let is_started = if may_block {
+            let device = Device::of(file.map_or(0, |file| file.key.0));
+            self.timed(device, || (context.submit_direct(command, request), 0))
+        } else {
+            context.queue_direct(command, request)
+        };
+        if is_started {
             self.own_used = true;
+            if !may_block {
+                self.uncommitted.push(command, file);
+            }
             return Ok(Started::Queued);
         }
         let write = write.map(|places| context.engine().cached_files().writes.remember(places));
