@@ -308,12 +308,12 @@ impl Process {
 
     /// Says that `fd` is closed or replaced.
     pub fn forget_descriptor(&self, fd: i32) {
-        self.existing_engine().into_iter().for_each(|engine| engine.closes().closed(fd));
+        self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
     /// Says that many descriptors are closed.
     pub fn forget_all_descriptors(&self) {
-        self.existing_engine().into_iter().for_each(|engine| engine.closes().closed_many());
+        self.existing_engine().into_iter().for_each(|engine| engine.closing(None));
     }
 
     /// Returns the descriptors in the application's table that are ours.

@@ -60,6 +60,19 @@ impl Engine {
         }
     }
 
+    /// Says that the application is about to close or replace `number`; `None`: any. Waits for a
+    /// thread that is about to use it.
+    pub fn closing(&self, number: Option<i32>) {
+        match number {
+            Some(number) => self.closes().closed(number),
+            None => self.closes().closed_many(),
+        }
+        if !self.holds.forget(number) {
+            // A program may unmount when it has closed its files.
+            self.await_receiver();
+        }
+    }
+
     /// Brings a descriptor of the application's table into the engine's, too; `count` counts it in
     /// each of the two.
     pub(crate) fn in_both_tables(

@@ -93,11 +93,22 @@ impl Drop for HeldFd {
     }
 }
 
+/// A file that no request need hold.
+#[derive(Debug)]
+struct LastHeld {
+    number: i32,
+    held: Arc<HeldFd>,
+    /// A request has held it since the last [`Holds::tick`].
+    is_used: bool,
+}
+
 /// The files that requests hold.
 #[derive(Debug)]
 pub struct Holds {
     channel: Arc<FdChannel>,
     by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFd>)>>,
+    /// The file that was sent last, for the next request on it.
+    kept: Mutex<Option<LastHeld>>,
     next_tag: AtomicU64,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
     /// such a duplicate drops the process's POSIX locks on the file.
@@ -110,6 +121,7 @@ impl Holds {
         Holds {
             channel: Arc::new(FdChannel::new(local, remote)),
             by_number: Mutex::default(),
+            kept: Mutex::default(),
             next_tag: AtomicU64::new(0),
             shared_table: false.into(),
         }
@@ -150,6 +162,46 @@ impl Holds {
         let held = Arc::new(self.send(number)?);
         by_number.insert(number, (identity, Arc::downgrade(&held)));
         Ok(held)
+    }
+
+    /// Holds a file as [`Holds::hold`] does, and keeps it for the next request: until `number` is
+    /// closed ([`Holds::forget`]), another file is kept, or no request has held it between two
+    /// ticks. A program that waits for each of its requests has its file sent once.
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub(crate) fn hold_and_keep(
+        &self,
+        number: i32,
+        stat: &Stat,
+        flags: Flags,
+    ) -> Result<Arc<HeldFd>, Errno> {
+        let held = self.hold(number, stat, flags)?;
+        let mut kept = self.kept.lock();
+        if let Some(kept) = kept.as_mut().filter(|kept| Arc::ptr_eq(&kept.held, &held)) {
+            kept.is_used = true;
+            return Ok(held);
+        }
+        let before = kept.replace(LastHeld { number, held: held.clone(), is_used: true });
+        drop(kept);
+        let_go(before);
+        Ok(held)
+    }
+
+    /// Lets go of what is kept of the application's `number`, which is about to be closed; `None`:
+    /// of whatever is kept. Returns `false` if only a thread of the engine can close it.
+    pub(crate) fn forget(&self, number: Option<i32>) -> bool {
+        let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
+        let kept = self.kept.lock().take_if(is_meant);
+        let_go(kept)
+    }
+
+    /// Lets go of what is kept, unless a request has held it since the last call; by the driver,
+    /// now and then.
+    pub(crate) fn tick(&self) {
+        let is_old = |kept: &mut LastHeld| !core::mem::take(&mut kept.is_used);
+        let kept = self.kept.lock().take_if(is_old);
+        drop(kept);
     }
 
     /// Holds the open file behind the application's `number`, shared with no other request: for
@@ -243,9 +295,17 @@ impl Holds {
     }
 }
 
+/// Lets go of a file on a thread of the application, unless a request holds it. Returns `false` if
+/// only a thread of the engine can close it.
+fn let_go(kept: Option<LastHeld>) -> bool {
+    let last = kept.and_then(|kept| Arc::into_inner(kept.held));
+    last.is_none_or(|held| held.let_go_here().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nowait_sys::{file, poll, time::Deadline};
     use std::os::fd::AsRawFd;
 
     /// The engine's threads of this test share the table with it, which changes nothing here.
@@ -296,6 +356,38 @@ mod tests {
         holds.wait_for_room(|| holds.make_room());
         held.push(hold().unwrap());
         assert!(held.iter().all(|one| one.number().is_ok()));
+    }
+
+    /// Lets go of a pipe's only writer by `let_go`, and finds out whether it is closed.
+    fn is_closed_by(let_go: impl FnOnce(&Holds, i32)) -> bool {
+        let (local, remote) = fdtable::channel().unwrap();
+        let holds = Holds::new(local, remote.raw());
+        holds.keep_remote(remote);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let number = writer.as_raw_fd();
+        let (stat, flags) = (file::stat(number).unwrap(), Flags::Read(1));
+        let held = holds.hold_and_keep(number, &stat, flags).unwrap();
+        drop(held);
+        let again = holds.hold_and_keep(number, &stat, flags).unwrap();
+        assert_eq!(holds.next_tag.load(Relaxed), 1, "it was sent once");
+        drop(again);
+        drop(writer);
+        let_go(&holds, number);
+        poll::ppoll(reader.as_raw_fd(), libc::POLLHUP, Deadline::NOW, None).unwrap() != 0
+    }
+
+    #[test]
+    fn a_file_is_kept_until_it_is_closed_or_not_held_for_two_ticks() {
+        assert!(!is_closed_by(|_, _| ()));
+        assert!(!is_closed_by(|holds, number| assert!(holds.forget(Some(number + 1)))));
+        assert!(is_closed_by(|holds, number| assert!(holds.forget(Some(number)))));
+        assert!(is_closed_by(|holds, _| assert!(holds.forget(None))));
+        assert!(!is_closed_by(|holds, _| holds.tick()));
+        let two_ticks = |holds: &Holds, _| {
+            (0..2).for_each(|_| holds.tick());
+            holds.tidy();
+        };
+        assert!(is_closed_by(two_ticks));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) struct Carrier {
     pub(crate) route: Route,
     pub(crate) held: Option<Arc<HeldFd>>,
+    /// The file is kept for the next request on it.
+    pub(crate) keeps_file: bool,
     /// The file as it was submitted, where it was looked up.
     pub(crate) file: Option<FileState>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Carrier {
 impl Carrier {
     /// Takes this route; the file is not held, and its inode is known if it was looked up.
     pub(crate) fn by(route: Route, file: Option<FileState>) -> Carrier {
-        Carrier { route, held: None, file }
+        Carrier { route, held: None, keeps_file: false, file }
     }
 
     /// Holds the file of `command`, which has this `stat` now.
@@ -40,6 +42,9 @@ impl Carrier {
     ) -> Result<(), Errno> {
         let (number, flags) = (command.fd, command.flags);
         let held = match stat.names_one_file() {
+            true if self.keeps_file && engine.config().sees_closes => {
+                engine.holds().hold_and_keep(number, stat, flags)?
+            }
             true => engine.holds().hold(number, stat, flags)?,
             // The inode does not tell whether the number still means the file it meant before.
             false => engine.holds().hold_afresh(number)?,

@@ -65,6 +65,8 @@ impl KernelBody {
     /// Has the thread that waits for it carry it out; `fd` is the application's number.
     pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
         self.deferred = Some(context.engine().closes().count(fd));
+        // The driver looks after the context, and lets go of the file some time.
+        self.carrier.keeps_file = true;
     }
 
     /// Has the driver do this, too.

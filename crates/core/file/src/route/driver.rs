@@ -449,6 +449,7 @@ impl Run {
     }
 
     fn tick(&mut self, driver: &Driver) {
+        self.engine.holds().tick();
         let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
         self.next_tick =
             if driver.tick() { self.engine.clock().after_ns(pause) } else { Deadline::NEVER };

@@ -81,12 +81,17 @@ impl<'a> Submission<'a> {
         body.credentials = rights;
         body.write = write.map(|write| write.keep(context));
         if offloads {
-            body.offload(context);
-            if self.defers_writes(&target) {
-                body.defer(context, command.fd);
-            }
+            self.offload(&mut body, command, &target);
         }
         self.request(command, target, &stat, Body::Kernel(body), reason)
+    }
+
+    /// Has another thread submit a write to the own queue: the one that waits for it, or a worker.
+    fn offload(&self, body: &mut KernelBody, command: &Command, target: &EventTarget) {
+        body.offload(self.context);
+        if self.defers_writes(target) {
+            body.defer(self.context, command.fd);
+        }
     }
 
     /// Direct I/O on a memory file system is the page cache by another name.
