@@ -358,6 +358,9 @@ mod tests {
         assert!(held.iter().all(|one| one.number().is_ok()));
     }
 
+    /// `POLLHUP` of poll(2).
+    const HANGS_UP: i16 = 0x10;
+
     /// Lets go of a pipe's only writer by `let_go`, and finds out whether it is closed.
     fn is_closed_by(let_go: impl FnOnce(&Holds, i32)) -> bool {
         let (local, remote) = fdtable::channel().unwrap();
@@ -373,7 +376,7 @@ mod tests {
         drop(again);
         drop(writer);
         let_go(&holds, number);
-        poll::ppoll(reader.as_raw_fd(), libc::POLLHUP, Deadline::NOW, None).unwrap() != 0
+        poll::ppoll(reader.as_raw_fd(), HANGS_UP, Deadline::NOW, None).unwrap() != 0
     }
 
     #[test]
