@@ -23,6 +23,7 @@ use notifiers::Notifiers;
 use nowait_block::{BlockBackend, Limits, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, WaitOptions,
+    context::BLOCKS_NS,
     waiters::{Mask, Notifier},
     watch::Watch,
 };
@@ -302,7 +303,8 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        if min > 0 && deadline == Deadline::NEVER {
+        let may_block = || deadline > Deadline::after_ns(BLOCKS_NS);
+        if min > 0 && sigmask.is_none() && (deadline == Deadline::NEVER || timed && may_block()) {
             self.deferred.has_caller();
         }
         let notifier = OnceCell::new();

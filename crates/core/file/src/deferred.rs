@@ -168,7 +168,11 @@ impl Context {
         if mistake::makes(Mistake::LoseRetry) {
             missed.clear();
         }
+        let any_missed = !missed.is_empty();
         missed.into_iter().for_each(|item| self.deferred.list.put_back(item));
+        if any_missed {
+            self.look_after(); // the driver may have found nothing meanwhile, and look no more
+        }
         self.end_run(plug, section);
     }
 
@@ -212,6 +216,10 @@ impl Context {
         let before = self.deferred.len();
         if is_late && before > 0 && !mistake::makes(Mistake::LeaveLate) {
             self.hand_over_deferred(Place::Worker, look.last);
+            if self.deferred.len() > 0 {
+                // What came meanwhile has woken no thread.
+                self.io().deferred_started();
+            }
         }
         let was_late = self.deferred.len() < before;
         if was_late {

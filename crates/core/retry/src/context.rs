@@ -27,7 +27,7 @@ pub trait Pump: Send + Sync {
 }
 
 /// A caller that must be back sooner, in nanoseconds, does not block for a deferred request.
-const BLOCKS_NS: u64 = 10_000_000;
+pub const BLOCKS_NS: u64 = 10_000_000;
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
@@ -54,6 +54,18 @@ struct Polling<'a>(&'a IoContext);
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
         self.0.stop_polling();
+    }
+}
+
+/// The calling thread comes for completions until this is dropped: deferred requests that are left
+/// then are for another thread, which was not woken for them while this one ran them.
+struct Leaving<'a>(&'a IoContext);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.0.deferred().is_some() {
+            self.0.deferred_started();
+        }
     }
 }
 
@@ -369,6 +381,7 @@ impl IoContext {
         wanted: &WaitOptions<'_>,
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
+        let _leaving = Leaving(self);
         let mut taken = 0;
         let mut slept = false;
         // Why no more is waited for.
@@ -414,9 +427,6 @@ impl IoContext {
         }
         if self.ring.unread() > 0 {
             self.notify(); // what is left may satisfy another waiter
-        }
-        if self.deferred().is_some() {
-            self.deferred_started(); // what is left is for another thread
         }
         Ok(taken)
     }
