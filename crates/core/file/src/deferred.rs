@@ -182,7 +182,11 @@ impl Context {
         if mistake::makes(Mistake::LoseRetry) {
             back.clear();
         }
+        let goes_on = !back.is_empty();
         back.into_iter().for_each(|item| self.deferred.list.put_back(item));
+        if goes_on {
+            self.look_after(); // the driver may have found nothing meanwhile, and look no more
+        }
         self.end_run(plug, section);
     }
 
@@ -226,6 +230,10 @@ impl Context {
         let before = self.deferred.len();
         if is_late && before > 0 && !mistake::makes(Mistake::LeaveLate) {
             self.hand_over_deferred(Place::Worker, look.last);
+            if self.deferred.len() > 0 {
+                // What came meanwhile has woken no thread.
+                self.io().deferred_started();
+            }
         }
         let was_late = self.deferred.len() < before;
         if was_late {

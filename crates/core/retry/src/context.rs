@@ -54,6 +54,18 @@ impl Drop for Polling<'_> {
     }
 }
 
+/// The calling thread comes for completions until this is dropped: deferred requests that are left
+/// then are for another thread, which was not woken for them while this one ran them.
+struct Leaving<'a>(&'a IoContext);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.0.deferred().is_some() {
+            self.0.deferred_started();
+        }
+    }
+}
+
 /// Accepts requests, takes their completions, lets callers wait for them.
 ///
 /// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
@@ -366,6 +378,7 @@ impl IoContext {
         wanted: &WaitOptions<'_>,
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
+        let _leaving = Leaving(self);
         let mut taken = 0;
         let mut slept = false;
         // Why no more is waited for.
@@ -411,9 +424,6 @@ impl IoContext {
         }
         if self.ring.unread() > 0 {
             self.notify(); // what is left may satisfy another waiter
-        }
-        if self.deferred().is_some() {
-            self.deferred_started(); // what is left is for another thread
         }
         Ok(taken)
     }

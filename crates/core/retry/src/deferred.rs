@@ -1,4 +1,4 @@
-//! Deferred requests: accepted, and in no queue. The first thread that comes runs them: one that
+//! Deferred requests: accepted, and in no queue. The thread that comes first runs them: one that
 //! waits for completions, or one of the engine's.
 
 use crate::primitives::{
@@ -31,8 +31,8 @@ pub fn may_block(deadline: Deadline) -> bool {
 /// A list of deferred values in the order of their submission.
 ///
 /// A thread that takes values off the list *runs* it, from [`DeferredList::begin`] on. It looks at
-/// the list once more before it sleeps, so a thread that adds values wakes a sleeping one only if
-/// no thread runs the list.
+/// the list once more before it sleeps or leaves, so a thread that adds values wakes a sleeping one
+/// only if no thread runs the list.
 pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
     /// The length of the list, for a look without the lock.
@@ -71,8 +71,8 @@ pub struct Running<'a>(&'a AtomicUsize);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
-        // Pairs with the fence in `push_all`: either the pusher sees no runner, or this thread's
-        // next look at the list finds what was pushed.
+        // Pairs with the fence in `push_all`: either the pusher sees no runner, or the next look of
+        // this thread at the list finds what was pushed.
         fence(SeqCst);
     }
 }
@@ -192,5 +192,64 @@ mod tests {
         assert!(!list.push_all(core::iter::once(1)));
         drop(running);
         assert!(list.push_all(core::iter::once(2)));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::primitives::Arc;
+    use loom::thread;
+
+    /// A thread adds a value as another leaves the list, and looks at it.
+    fn one_leaves(leave: fn(&DeferredList<u32>) -> bool) {
+        loom::model(move || {
+            let list = Arc::new(DeferredList::default());
+            let other = list.clone();
+            let pusher = thread::spawn(move || other.push_all(core::iter::once(1)));
+            let is_empty = leave(&list);
+            let wakes = pusher.join().unwrap();
+            assert!(wakes || !is_empty, "no thread runs it");
+        });
+    }
+
+    #[test]
+    fn loom_a_value_wakes_a_thread_or_is_found() {
+        one_leaves(|list| {
+            drop(list.begin());
+            list.is_empty()
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "no thread runs it")]
+    fn loom_canary_a_look_before_leaving() {
+        one_leaves(|list| {
+            let running = list.begin();
+            let is_empty = list.is_empty();
+            drop(running);
+            is_empty
+        });
+    }
+
+    /// Two threads take values off the list, one of which goes back; a third takes a certain one.
+    #[test]
+    fn loom_each_value_is_taken_once() {
+        loom::model(|| {
+            let list = Arc::new(DeferredList::default());
+            let _ = list.push_all(0..2);
+            let (retries, cancels) = (list.clone(), list.clone());
+            let retries = thread::spawn(move || {
+                let missed = retries.pop();
+                missed.into_iter().for_each(|item| retries.put_back(item));
+            });
+            let cancels = thread::spawn(move || cancels.take(|value| *value == 1));
+            let mut taken: Vec<u32> = list.pop().map(|item| item.value).into_iter().collect();
+            retries.join().unwrap();
+            taken.extend(cancels.join().unwrap());
+            taken.extend(core::iter::from_fn(|| list.pop()).map(|item| item.value));
+            taken.sort_unstable();
+            assert_eq!(taken, [0, 1]);
+        });
     }
 }

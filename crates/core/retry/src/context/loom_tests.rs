@@ -2,6 +2,8 @@
 //! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. The
 //! canaries forget one wake-up each.
 
+mod deferred;
+
 use super::*;
 use crate::primitives::{AtomicBool, AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
 use loom::thread;
