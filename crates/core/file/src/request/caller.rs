@@ -64,14 +64,13 @@ impl KernelBody {
         if it.command.kind == Kind::Read {
             let done = it.command.done;
             let moved = read_here(turn, it);
+            let is_untouched = matches!(moved, Moved::Part(_)) && it.command.done == done;
+            if is_untouched || self.carrier.is_still(it.command.fd) {
+                return moved;
+            }
             // What a read of another file has left in the buffer is read over.
-            return match moved {
-                Moved::All(_) if !self.carrier.is_still(it.command.fd) => {
-                    it.command.done = done;
-                    Moved::NotHere
-                }
-                moved => moved,
-            };
+            it.command.done = done;
+            return Moved::NotHere;
         }
         if turn == Turn::Retry || turn == Turn::Start && !self.offloads {
             return Moved::Part(Back::Untried);

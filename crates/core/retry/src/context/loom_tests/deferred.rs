@@ -1,4 +1,5 @@
-//! Deferred requests: a thread that waits runs them, and none is left while a thread sleeps that could.
+//! Deferred requests: a thread that waits runs them, and none is left while a thread sleeps that
+//! could.
 //! No thread of an engine looks around here.
 
 use super::*;
