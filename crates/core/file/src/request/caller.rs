@@ -65,7 +65,7 @@ impl KernelBody {
             let done = it.command.done;
             let moved = read_here(turn, it);
             let is_untouched = matches!(moved, Moved::Part(_)) && it.command.done == done;
-            if is_untouched || self.carrier.is_still(it.command.fd) {
+            if is_untouched || self.is_still_here(it) {
                 return moved;
             }
             // What a read of another file has left in the buffer is read over.
@@ -88,6 +88,15 @@ impl KernelBody {
             Kind::Fsync => Moved::All(it.end(file::fsync(fd).map(|()| 0))),
             _ => Moved::All(it.end(file::fdatasync(fd).map(|()| 0))),
         }
+    }
+
+    /// Returns `true` if the application's number has meant the request's file all the time: it was
+    /// not seen to be closed, and means it now.
+    fn is_still_here(&self, it: &Iteration<'_, '_>) -> bool {
+        let engine = it.target.context.engine();
+        let is_closed = engine.config().sees_closes
+            && self.deferred != Some(engine.closes().count(it.command.fd));
+        !is_closed && self.carrier.is_still(it.command.fd)
     }
 
     /// Has the own queue carry a direct write for which io_submit(2) may block.
@@ -121,6 +130,8 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
                 }
             }
             Err(Errno::INTR) => {}
+            // It was open for reading: closed, and perhaps opened again by now.
+            Err(Errno::BADF) => return Moved::NotHere,
             Err(Errno::AGAIN | Errno::OPNOTSUPP) if !blocks => return Moved::Part(Back::Missed),
             Err(errno) => return Moved::All(it.end(Err(errno))),
         }
