@@ -82,8 +82,8 @@ pub use nowait_block::Segments;
 pub use nowait_cache::{PinnedRange as Lent, cache::IoCounts as CacheCounts};
 pub use nowait_file::command;
 pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Opened, Sink, SubmitMode,
-    Target, UserFile,
+    BackendChoice, Command, Config, Context, Engine, Kind, Opened, Sink, SubmitMode, Target,
+    UserFile,
     limits::Limits,
     outcome,
     submit::{EventTarget, Started, Submission},

@@ -4,7 +4,6 @@
 //!   close the gate ─► what is there at rest ─► (the file is changed) ─► finish: open the gate
 //!                     cut      from the new end on locked; taken out once the file is cut
 //!                     outside  dirty pages written, all pages taken out
-//!                     look     all pages taken out, unless something of it is to be written
 //! ```
 //!
 //! From its preparation on no request brings a page in or changes one, so a fill that has begun
@@ -27,7 +26,6 @@ use crate::primitives::Arc;
 use crate::writeback::SyncOperation;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
-use nowait_sys::Errno;
 
 /// A change in progress. Dropping it before [`Change::finish`] leaves the file as it was.
 #[derive(Debug)]
@@ -47,7 +45,6 @@ pub struct Change {
 enum Kind {
     Cut(u64),
     Outside,
-    Look,
 }
 
 impl Change {
@@ -61,11 +58,6 @@ impl Change {
         Change::new(file, Kind::Outside, 0)
     }
 
-    /// Makes the change that takes the file as others have left it, if nothing is to be written.
-    pub fn look(file: &Arc<CachedFile>) -> Change {
-        Change::new(file, Kind::Look, 0)
-    }
-
     fn new(file: &Arc<CachedFile>, kind: Kind, at: u64) -> Change {
         Change { file: file.clone(), kind, closed: false, locked: Vec::new(), at, sync: None }
     }
@@ -73,8 +65,7 @@ impl Change {
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it is done with 0 the
     /// file can be changed.
     ///
-    /// Errors of the result: that of a page that could not be written; `EBUSY`: of a look, there
-    /// is something to write.
+    /// Error of the result: that of a page that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let file = self.file.clone();
         let mapping = file.mapping();
@@ -131,18 +122,14 @@ impl Change {
                     step => return step,
                 }
             }
-            let busy = match (mapping.invalidate(0, u64::MAX), self.kind) {
-                (Ok(0), _) => return Step::Done(Ok(0)),
-                (Ok(_), Kind::Look) => return Step::Done(Err(Errno::BUSY)),
-                (Ok(_), _) => {
+            let busy = match mapping.invalidate(0, u64::MAX) {
+                Ok(0) => return Step::Done(Ok(0)),
+                Ok(_) => {
                     let file = self.file.clone();
                     self.sync = Some(SyncOperation::whole(file, SyncLevel::WriteOnly));
                     continue;
                 }
-                (Err(busy), Kind::Look) if busy.reason == Reason::Written => {
-                    return Step::Done(Err(Errno::BUSY));
-                }
-                (Err(busy), _) => busy,
+                Err(busy) => busy,
             };
             if mapping.wait(&busy.pin, busy.reason, wait) {
                 return Step::Retry;

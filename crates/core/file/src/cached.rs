@@ -109,7 +109,7 @@ impl CachedFiles {
             return None;
         }
         let stat = stat(fd).ok()?;
-        self.with_key((stat.dev, stat.ino)).filter(|file| !file.is_given_up())
+        self.with_key((stat.dev, stat.ino))
     }
 
     /// Counts a write to the inode that goes to the kernel, until it ends.
@@ -119,7 +119,7 @@ impl CachedFiles {
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
         let open = if self.may_have(key) { self.for_write(key) } else { None };
-        match open.filter(|file| !file.is_given_up()) {
+        match open {
             Some(file) => Err(file),
             None => Ok(write),
         }

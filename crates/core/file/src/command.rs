@@ -161,12 +161,6 @@ impl Command {
         self.done >= self.len
     }
 
-    /// Leaves out what lies behind the first `bytes`: the command comes short.
-    pub fn shorten(&mut self, bytes: usize) {
-        self.segments = self.segments.first(bytes);
-        self.len = self.len.min(bytes as u64);
-    }
-
     /// Returns the memory of what is left, and the offset where that begins.
     pub(crate) fn rest(&self) -> (Segments, u64) {
         (self.segments.after(self.done as usize), self.offset as u64 + self.done)

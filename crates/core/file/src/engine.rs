@@ -39,7 +39,7 @@ use nowait_sys::{
     Errno,
     cred::Credentials,
     fdtable,
-    file::{self, Stat, rwf},
+    file::{self, rwf},
     lazy::Lazy,
     mistake::{self, Mistake},
     own_thread,
@@ -387,12 +387,6 @@ impl Engine {
         &self.cached_files
     }
 
-    /// Returns the user file of the inode behind a `stat`, if one is open; waits for a thread that
-    /// just opens it.
-    pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
-        self.cached_files.when_open((stat.dev, stat.ino))
-    }
-
     /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
     /// submitted: the flags of the open file may have changed when it begins, on a worker or on one
     /// of io_uring. Kernels before 6.9 have no way to say so.
@@ -408,16 +402,6 @@ impl Engine {
     /// Tells whether a write can say that it does not append (RWF_NOAPPEND).
     pub fn chooses_append(&self) -> bool {
         *self.chooses_append.get_or_init(file::can_choose_append)
-    }
-
-    /// Tells, without a lock, whether there is a user file.
-    pub fn has_user_files(&self) -> bool {
-        self.cached_files.have_any()
-    }
-
-    /// Tells, without a lock, whether the inode behind a `stat` may have a user file: no is right.
-    pub fn may_have_user_file(&self, stat: &Stat) -> bool {
-        self.cached_files.may_have((stat.dev, stat.ino))
     }
 
     /// Returns the page cache, made at first use.

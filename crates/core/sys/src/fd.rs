@@ -141,11 +141,6 @@ pub unsafe fn inherited(fd: i32) -> Option<std::os::fd::OwnedFd> {
     Some(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }
 
-/// Tells whether the process may make files of any size (RLIMIT_FSIZE).
-pub fn file_size_is_free() -> bool {
-    rlimit(libc::RLIMIT_FSIZE).0 == u64::MAX
-}
-
 /// The number of a limit, as the C library's header has it.
 #[cfg(target_env = "gnu")]
 pub type Resource = libc::__rlimit_resource_t;

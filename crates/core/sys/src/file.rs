@@ -452,18 +452,6 @@ pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
     Ok(Fd::from_raw(new as i32))
 }
 
-/// Tells whether a process has a POSIX lock on the file, this one included.
-/// Source: fcntl(2), F_OFD_GETLK: an open file is an owner apart from every process.
-pub fn is_locked(fd: i32) -> bool {
-    // SAFETY: a flock is plain data, and all zeroes are the whole file from its beginning.
-    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    // SAFETY: `lock` is a live local of the type the call reads and fills.
-    let asked =
-        unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_GETLK, core::ptr::from_mut(&mut lock)) };
-    asked.is_ok() && lock.l_type != libc::F_UNLCK as libc::c_short
-}
-
 /// Sets the file's size in bytes; may block. Source: ftruncate(2).
 pub fn set_len(fd: i32, len: u64) -> Result<(), Errno> {
     // SAFETY: no memory is involved.

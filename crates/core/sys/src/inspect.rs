@@ -152,21 +152,6 @@ pub fn replace_content(fd: i32, text: &[u8]) -> Result<(), Errno> {
     crate::file::set_len(fd, text.len() as u64)
 }
 
-/// Tells whether this process has a shared mapping of a file whose inode has this number, on
-/// whatever device: some file systems tell mappings and stat(2) different ones.
-///
-/// # Errors
-/// Those of open(2) and read(2): there is no /proc. Source: proc_pid_maps(5).
-pub fn may_be_mapped(inode: u64) -> Result<bool, Errno> {
-    let maps = read_text(c"/proc/thread-self/maps")?;
-    let is_it = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let is_shared = words.next().is_some_and(|rights| rights.ends_with('s'));
-        is_shared && words.nth(2).and_then(|number| number.parse().ok()) == Some(inode)
-    };
-    Ok(maps.lines().any(is_it))
-}
-
 /// Creates a file in memory that holds `bytes`. Source: memfd_create(2).
 ///
 /// # Errors
@@ -257,21 +242,6 @@ mod tests {
         // SAFETY: the segment is a live local.
         let read = unsafe { crate::file::preadv2(file.raw(), &[segment], 0, 0) };
         assert_eq!((read, &bytes[..6]), (Ok(6), &b"nowait"[..]));
-    }
-
-    #[test]
-    fn a_mapping_is_found_by_its_inode() {
-        let file = memory_file(b"nowait").unwrap();
-        let inode = crate::file::stat(file.raw()).unwrap().ino;
-        assert_eq!(may_be_mapped(inode), Ok(false));
-        let (protection, null) = (libc::PROT_READ, 0usize);
-        for (flags, expected) in [(libc::MAP_PRIVATE, false), (libc::MAP_SHARED, true)] {
-            // SAFETY: a new mapping.
-            let mapped = unsafe { sys!(libc::SYS_mmap, null, 6, protection, flags, file.raw(), 0) };
-            assert_eq!(may_be_mapped(inode), Ok(expected));
-            // SAFETY: the mapping just made, which nothing uses.
-            unsafe { sys!(libc::SYS_munmap, mapped.unwrap(), 6) }.unwrap();
-        }
     }
 
     #[test]

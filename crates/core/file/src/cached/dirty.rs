@@ -50,7 +50,7 @@ impl UserFile {
     }
 
     /// Ends the engine's own reference, unless there is something to write.
-    pub fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         if self.is_kept.load(Relaxed) {
             let mut kept = self.dirty_files.0.lock();
             self.is_kept.store(false, Relaxed);
@@ -65,7 +65,7 @@ impl UserFile {
 
     /// Ends the engine's own reference: what is left could not be written, and the closing caller
     /// got the error.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         let mut kept = self.dirty_files.0.lock();
         self.is_kept.store(false, Relaxed);
         let gone = kept.remove(&self.key());

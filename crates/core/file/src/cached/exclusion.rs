@@ -1,11 +1,10 @@
-//! Exclusion of a cached file's requests, for changes past its cache: plain system calls, a close,
-//! a mapping.
+//! Exclusion of a cached file's requests, for changes past its cache: blocks that are allocated or
+//! taken out, and what others have written.
 //!
 //! ```text
 //! settle      what was written is in the file: before it is read elsewhere
 //! exclude     the same, nothing stays cached, and no request runs until the file has been changed
 //!             elsewhere
-//! give_up     the same, and never again: the kernel's cache serves the file from then on
 //! set_len     cuts the file off, or extends it
 //! ```
 //! All of it waits: for calls that wait anyway.
@@ -71,18 +70,6 @@ impl UserFile {
         }
         let (engine, file, change) = (engine.clone(), self.clone(), Some(change));
         Ok(Exclusion { engine, file, ticket, change })
-    }
-
-    /// Writes what is cached and drops it: the file is the kernel's as long as it is open.
-    ///
-    /// # Errors
-    /// That of a write to the file, which then stays cached.
-    pub fn give_up(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        if !self.is_given_up() {
-            let _exclusion = self.exclude(engine)?;
-            self.note_given_up();
-        }
-        Ok(())
     }
 
     /// Cuts the file off at `bytes`, or extends it with zeroes; waits for the requests submitted

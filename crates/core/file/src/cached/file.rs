@@ -6,10 +6,7 @@ use crate::{
     hold::{BothTables, OpenCount},
     order::InodeKey,
 };
-use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
-};
+use core::sync::atomic::AtomicBool;
 use nowait_block::bio::Descriptor;
 use nowait_cache::{CachedFile, OpenFile, readahead::Advice as Pattern};
 use nowait_sys::mutex::Mutex;
@@ -35,8 +32,6 @@ pub struct UserFile {
     pub(super) writers: Writers,
     /// Its blocks go past the kernel's cache.
     pub(super) direct: bool,
-    /// Nothing is cached any more, for as long as it is open.
-    pub(super) given_up: AtomicBool,
     /// The file as it was before any of its pages was read. Never as it was after a write of ours:
     /// that of another process may have come before.
     pub(super) seen: Mutex<Version>,
@@ -47,7 +42,7 @@ pub struct UserFile {
     pub(super) dirty_files: Arc<DirtyFiles>,
     /// It is among them; changed under their lock.
     pub(super) is_kept: AtomicBool,
-    /// Plain calls find it by that.
+    /// Writes past the cache find it by that.
     pub(super) _mark: Mark,
 }
 
@@ -104,21 +99,12 @@ impl UserFile {
     }
 
     /// Tells whether its blocks go past the kernel's cache: the file system has direct I/O.
-    pub fn is_direct(&self) -> bool {
+    pub(super) fn is_direct(&self) -> bool {
         self.direct
-    }
-
-    /// Tells whether [`UserFile::give_up`] was called: requests go to the kernel's cache.
-    pub fn is_given_up(&self) -> bool {
-        self.given_up.load(Acquire)
     }
 
     pub(super) fn version(&self) -> Result<Version, Errno> {
         self.opened.number().and_then(file::version)
-    }
-
-    pub(crate) fn note_given_up(&self) {
-        self.given_up.store(true, Release);
     }
 
     /// Returns its descriptors in the application's table.

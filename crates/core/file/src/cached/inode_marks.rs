@@ -1,7 +1,6 @@
 //! The inodes that may have a user file, looked up without a lock.
 //!
-//! Every plain call of a program asks, also one in a signal handler that has interrupted the
-//! thread which holds the lock of the user files. A yes may be wrong: inodes share places.
+//! Every write past the cache asks. A yes may be wrong: inodes share places.
 
 use crate::order::InodeKey;
 use core::hash::{BuildHasher, BuildHasherDefault};

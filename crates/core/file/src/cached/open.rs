@@ -37,52 +37,19 @@ impl UserFile {
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_for_reading(engine, fd)?.pinned(engine, fd)
-    }
-
-    /// The same; it cannot be written yet.
-    pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, |_| true, true)
-    }
-
-    /// Returns the file, open for writing if `fd` is, and the system allows it.
-    fn pinned(self: Arc<Self>, engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        match status_flags(fd)? & O_ACCMODE {
-            O_RDONLY => Ok(self),
-            _ => self.writable(engine, fd),
+        let file = UserFile::open_for_reading(engine, fd)?;
+        if status_flags(fd)? & O_ACCMODE == O_RDONLY {
+            return Ok(file);
         }
-    }
-
-    /// Returns the file, open for writing if the system allows it.
-    fn writable(self: Arc<Self>, engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        match self.pin_writing(engine, fd) {
-            Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(self),
+        match file.pin_writing(engine, fd) {
+            // The system does not allow it.
+            Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(file),
             Err(errno) => Err(errno),
         }
     }
 
-    /// The same on a thread that submits, and may not wait for what it has submitted. `is_idle`
-    /// tells whether nothing else that the caller knows of changes the inode: it is marked by then.
-    ///
-    /// # Errors
-    /// Those of [`UserFile::open`]. `EBUSY`: a write past the cache is in flight.
-    pub fn open_if_idle(
-        engine: &Arc<Engine>,
-        fd: i32,
-        is_idle: impl FnOnce(InodeKey) -> bool,
-    ) -> Result<Arc<UserFile>, Errno> {
-        // For writing in any case: to do so later, and close what that leaves, would end the POSIX
-        // locks that the program may have by then.
-        UserFile::open_or(engine, fd, is_idle, false)?.writable(engine, fd)
-    }
-
-    /// Opens it; `waits` for writes past the cache that are in flight.
-    fn open_or(
-        engine: &Arc<Engine>,
-        fd: i32,
-        is_idle: impl FnOnce(InodeKey) -> bool,
-        waits: bool,
-    ) -> Result<Arc<UserFile>, Errno> {
+    /// The same; it cannot be written yet.
+    pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
         let stat = file::stat(fd)?;
         if !stat.is_regular() {
@@ -95,18 +62,15 @@ impl UserFile {
             Ok(turn) => turn,
             Err(open) => {
                 open.wait_until_open(engine);
-                open.look_again(engine, waits);
+                open.look_again(engine);
                 return Ok(open);
             }
         };
         engine.start_cleaner()?;
         // From here on a write past the cache finds the mark, or is found in flight.
         let mark = cached.marks.mark(key);
-        let is_idle = cached.writes.none_at_all(key) && is_idle(key);
+        let is_idle = cached.writes.none_at_all(key);
         let at_once = mistake::makes(Mistake::OpenAtOnce);
-        if !(is_idle || waits || at_once) {
-            return Err(Errno::BUSY);
-        }
         let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
         engine.populate_cache();
         let mut files = cached.files.lock();
@@ -114,10 +78,6 @@ impl UserFile {
         if is_idle && !turn.opening.is_passed() || at_once {
             made.publish(engine, &mut files);
             return Ok(made);
-        }
-        if !waits {
-            drop(files);
-            return Err(Errno::BUSY);
         }
         made.is_opening.store(true, Release);
         let ticket = engine.orders().enter_open(key);
@@ -177,7 +137,6 @@ impl UserFile {
             handles,
             writers: Writers::default(),
             direct: is_direct,
-            given_up: AtomicBool::new(false),
             seen: Mutex::new(version),
             is_opening: AtomicBool::new(false),
             opened,
@@ -188,15 +147,11 @@ impl UserFile {
     }
 
     /// Writes and drops what is cached if the file may have changed under it. What cannot be
-    /// written stays, and so does all: the next open looks again. A caller that does not wait drops
-    /// what is cached only if no request is in flight, and nothing is to be written.
-    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>, waits: bool) {
+    /// written stays, and so does all: the next open looks again.
+    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
             return;
-        }
-        if !waits {
-            return self.look_if_idle(engine);
         }
         // First while others go on: that may take long.
         if self.settle(engine).is_err() {
@@ -206,16 +161,6 @@ impl UserFile {
         match (self.exclude(engine), early) {
             (Ok(exclusion), Some(Ok(then))) => exclusion.take_as(then),
             (exclusion, _) => drop(exclusion),
-        }
-    }
-
-    fn look_if_idle(self: &Arc<Self>, engine: &Arc<Engine>) {
-        if let Some(ticket) = engine.orders().enter_if_free(self.key) {
-            let mut look = Change::look(&self.cached);
-            if run_change(engine, &mut look).is_ok() {
-                self.take_as_it_is(look);
-            }
-            leave(engine, &ticket);
         }
     }
 

@@ -35,13 +35,6 @@ impl Engine {
         }
     }
 
-    /// Tells whether a user-space page cache can serve the file behind `fd`, which has this `stat`:
-    /// a regular file that is not in memory already.
-    pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {
-        let on_a_device = || self.filesystem(stat, fd).is_ok_and(|fs| !fs.in_memory);
-        stat.is_regular() && on_a_device()
-    }
-
     /// Looks where files lie that are new; on the driver's thread. Not where what that opens would
     /// be in the application's table.
     pub(crate) fn look_at_devices(&self) {

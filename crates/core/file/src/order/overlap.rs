@@ -18,12 +18,7 @@ use nowait_retry::WaitEntry;
 use nowait_sys::mistake::{self, Mistake};
 use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, hash_map::Entry::Vacant},
-    ops::Range,
-    sync::Arc,
-    task::Waker,
-};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
 /// Which way a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,20 +358,6 @@ impl Orders {
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
         let entry = || WaitEntry::from(Waker::noop().clone());
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
-    }
-
-    /// Registers a change of the whole inode, if nothing at all is in flight on it: then it waits
-    /// for nothing, and what comes later waits for it.
-    pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
-        let mut inodes = self.inodes.lock();
-        let Vacant(free) = inodes.entry(key) else { return None };
-        self.count.fetch_add(1, AcqRel);
-        self.writes.fetch_add(1, AcqRel);
-        let number = self.next_number.fetch_add(1, Relaxed);
-        let whole = Reach::new(0..u64::MAX, Access::Write);
-        let place = Place::of(&whole, number);
-        free.insert(Inode::new()).add(place, Entry::new(whole, Way::Cache));
-        Some(Ticket { key, place, free: None })
     }
 
     /// Ends a request's part in the order and kicks those that waited for it alone.
