@@ -145,7 +145,7 @@ static void *make_calls(void *unused)
 	return unused;
 }
 
-/* A request to the file, so that what is cached of it is dirty, and its end. */
+/* A request to the file, and its end. */
 static void write_by_request(void)
 {
 	struct iocb request = { .opcode = 1, .fildes = fd, .bytes = BLOCK }, *list[] = { &request };

@@ -141,7 +141,7 @@ pub extern "C-unwind" fn nowait_is_watched() -> bool {
 /// this errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
-    let value = guarded(|| match watch::is_ours(fd) {
+    let value = guarded(|| match watch::closing(fd) {
         false => Ok(0),
         true => Err(Errno::BADF),
     });

@@ -10,7 +10,7 @@ use nowait_sys::{Errno, fd};
 
 /// Forgets what is known of `fd`, which is being closed or replaced. Returns `true` if it is ours,
 /// and stays.
-pub fn is_ours(fd: i32) -> bool {
+pub fn closing(fd: i32) -> bool {
     let Some(process) = Process::existing() else { return false };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.

@@ -1,8 +1,8 @@
 //! What one submission has found behind its descriptors.
 //!
 //! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
-//! (by stdio, or the system call itself), and a request must never reach another file. Where files
-//! are not cached, status flags may be remembered longer (`Context::status_flags`).
+//! (by stdio, or the system call itself), and a request must never reach another file. Status
+//! flags of transfers may be remembered longer (`Context::status_flags`).
 
 use nowait::{
     Context, Kind,
