@@ -14,7 +14,7 @@ use nowait_posix as _; // which the C part calls
 use nowait_sim::Prng;
 use nowait_sys::{Fd, aligned::AlignedBuffer, file};
 use std::{
-    ops::Range,
+    ops::{Deref, DerefMut, Range},
     ptr::{null, null_mut},
     sync::{Arc, Condvar, Mutex},
 };
@@ -116,9 +116,44 @@ enum What {
     Stream,
 }
 
+/// How many blocks fit into the memory of one.
+const PLACES: usize = 48;
+
+/// Memory of one block, aligned so that its place alone decides the lower bits of its address.
+#[repr(C, align(8192))]
+struct Places([aiocb; PLACES]);
+
+/// The block of a request. The library tells notices apart by the lower bits of the addresses of
+/// their blocks, which would otherwise depend on what was in the process's memory before.
+struct Block {
+    memory: Box<Places>,
+    place: usize,
+}
+
+impl Block {
+    fn zeroed(place: usize) -> Block {
+        // SAFETY: plain data, for which zeroes are valid.
+        Block { memory: Box::new(unsafe { core::mem::zeroed() }), place: place % PLACES }
+    }
+}
+
+impl Deref for Block {
+    type Target = aiocb;
+
+    fn deref(&self) -> &aiocb {
+        &self.memory.0[self.place]
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut aiocb {
+        &mut self.memory.0[self.place]
+    }
+}
+
 /// A request.
 struct Request {
-    block: Box<aiocb>,
+    block: Block,
     memory: AlignedBuffer,
     what: What,
     pages: Range<u64>,
@@ -297,8 +332,7 @@ impl Actor {
     /// Draws a request, and makes its block.
     fn draw(&mut self, drawn: &[Request], in_list: bool) -> Request {
         let (what, memory, pages) = self.draw_what(drawn, in_list);
-        // SAFETY: plain data, for which zeroes are valid.
-        let mut block: Box<aiocb> = Box::new(unsafe { core::mem::zeroed() });
+        let mut block = Block::zeroed(self.own.start as usize + self.in_flight.len() + drawn.len());
         block.aio_fildes = match what {
             What::Stream => self.pipe.0.raw(),
             _ => self.file.fd.raw(),
