@@ -85,7 +85,7 @@ impl UserFile {
     /// Has the file open for writing until what is returned is ended: for a handle in another mode.
     ///
     /// # Errors
-    /// Those of [`UserFile::pin_writing`].
+    /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn write_through(self: &Arc<Self>, engine: &Engine, fd: i32) -> Result<Writer, Errno> {
         self.begin_writing(engine, fd)?;
         Ok(Writer(Arc::downgrade(self)))
