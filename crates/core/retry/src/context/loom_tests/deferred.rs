@@ -1,4 +1,4 @@
-//! Deferred requests: whoever waits runs them, and none is left while a thread sleeps that could.
+//! Deferred requests: the threads that wait run them, and none is left while one sleeps that could.
 //! No thread of an engine looks around here.
 
 use super::*;
