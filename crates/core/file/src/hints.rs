@@ -28,7 +28,6 @@
 
 mod burst;
 mod calm;
-mod closes;
 mod depth;
 mod descriptor;
 pub mod filesystem;
@@ -36,7 +35,7 @@ mod stream;
 
 pub(crate) use burst::Burst;
 pub(crate) use calm::{Calm, Device, Write};
-pub use closes::Closes;
 pub(crate) use depth::Depth;
 pub(crate) use descriptor::DescriptorHints;
+pub use nowait_retry::Closes;
 pub(crate) use stream::StreamHints;

@@ -16,12 +16,14 @@
 //! * [`waiters`]: threads that wait for completions
 //! * [`watch`]: a periodic look at what no thread waits for, only while there is something
 //! * [`deferred`]: accepted requests that no queue has, for the first thread that comes
+//! * [`closes`]: closes of descriptors, and the threads that are in a system call on one
 //! * [`counter`]: counters of two sides, of which one must see the other
 //! * [`outcome`]: how a request ended, in the application's memory, and the threads that sleep for
 //!   it
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 
+pub mod closes;
 pub mod context;
 pub mod counter;
 pub mod deferred;
@@ -39,6 +41,7 @@ pub mod wait;
 pub mod waiters;
 pub mod watch;
 
+pub use closes::Closes;
 pub use context::{IoContext, Pump, Sink, WaitOptions};
 pub use deferred::{Deferred, DeferredList};
 pub use operation::{Operation, Step};

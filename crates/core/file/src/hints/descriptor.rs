@@ -1,12 +1,10 @@
 //! What a context remembers of its descriptors: whether inline attempts have been worth it lately,
 //! and what they were attempts at. Hints: see [`super`].
 
-use super::{
-    calm::Device,
-    closes::{Closes, SLOTS},
-};
+use super::calm::Device;
 use crate::command::Flags;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use nowait_retry::closes::{Closes, SLOTS};
 use std::sync::Arc;
 
 const SCORE_MAX: u8 = 16;

@@ -28,6 +28,8 @@ impl KernelBody {
     /// Takes the request's turn if it has one, or defers it.
     pub(super) fn run_by_caller(&mut self, turn: Option<Turn>, it: &mut Iteration<'_, '_>) -> Step {
         match turn {
+            // It has waited for others meanwhile, and no caller came for those.
+            None if !it.target.context.has_callers() => self.leave_caller(it),
             None => {
                 it.plug.defer(it.wait.request());
                 Step::Queued

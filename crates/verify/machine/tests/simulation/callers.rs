@@ -105,6 +105,9 @@ struct Setup {
     exits: AtomicBool,
     /// Requests are in the hands of the caller first.
     is_auto: bool,
+    /// Threads wait in the context of another: none is made where one was, in which they would
+    /// wait then.
+    any_waits: AtomicBool,
 }
 
 /// Returns the longest time until the end of so many requests that no caller comes for.
@@ -207,6 +210,7 @@ impl Actor {
             has_moved: false,
         };
         if waiters > 0 {
+            actor.setup.any_waits.store(true, SeqCst);
             actor.begin_waiting(number, waiters);
         }
         actor
@@ -264,6 +268,7 @@ impl Actor {
             Kind::Poll => self.poll(),
             Kind::ReadRing => self.read_ring(),
             Kind::ComeLate => self.come_late(),
+            Kind::Destroy if self.setup.any_waits.load(SeqCst) => {}
             Kind::Destroy => self.destroy(),
         }
     }
@@ -576,6 +581,7 @@ pub(crate) fn program(seed: u64) {
         signals,
         exits: AtomicBool::new(false),
         is_auto,
+        any_waits: AtomicBool::new(false),
     });
     let after_max = [40_000_000, 1_000_000][prng.index(2)];
     let after = Duration::from_nanos(prng.below(after_max));

@@ -1,5 +1,4 @@
-//! Deferred requests: a thread that waits runs them, and none is left while a thread sleeps that
-//! could.
+//! Deferred requests: the threads that wait run them, and none is left while one sleeps that could.
 //! No thread of an engine looks around here.
 
 use super::*;
@@ -117,13 +116,14 @@ fn loom_canary_a_poller_that_is_not_told_of_what_is_deferred() {
 fn loom_two_sleepers_have_what_is_deferred_done() {
     loom::model(|| {
         let (context, list) = deferring(2);
-        let io = context.clone();
-        let other = thread::spawn(move || assert_eq!(take(&io, 1, 1), Ok(1)));
-        let io = context.clone();
-        let submitter = thread::spawn(move || (0..2).for_each(|_| defer(&io, &list)));
-        assert_eq!(take(&context, 1, 1), Ok(1));
-        other.join().unwrap();
-        submitter.join().unwrap();
+        let sleepers = [(); 2].map(|()| {
+            let context = context.clone();
+            thread::spawn(move || assert_eq!(take(&context, 1, 1), Ok(1)))
+        });
+        if list.push_all(0..2) {
+            context.deferred_started();
+        }
+        sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
     });
 }
 

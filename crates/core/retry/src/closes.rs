@@ -1,0 +1,240 @@
+//! The closes of a process: how often each descriptor was closed, and which threads are in a system
+//! call on it.
+
+use crate::primitives::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    fence, futex_wait, futex_wake,
+};
+use core::array;
+use nowait_sys::{
+    mistake::{self, Mistake},
+    time::{self, Deadline},
+};
+
+/// Descriptors that are told apart by their number modulo this.
+pub const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
+/// Threads that may use a number at a time.
+const USERS: usize = if cfg!(loom) { 1 } else { 64 };
+/// How long a close waits for a thread that uses the number: it needs a moment to enter its system
+/// call, and a call that has been entered keeps its file.
+const CLOSE_NS: u64 = 1_000_000_000;
+
+/// Counts the closes of descriptors in a process, so that a close need not look at each context: a
+/// context forgets what it knows of a number when it uses that again.
+#[derive(Debug)]
+pub struct Closes {
+    counts: [AtomicU32; SLOTS],
+    /// The numbers in use, and one more; 0: none.
+    users: [AtomicU32; USERS],
+    /// Closes that wait for a user.
+    waiting: AtomicU32,
+}
+
+impl Default for Closes {
+    fn default() -> Closes {
+        Closes {
+            counts: array::from_fn(|_| AtomicU32::new(0)),
+            users: array::from_fn(|_| AtomicU32::new(0)),
+            waiting: AtomicU32::new(0),
+        }
+    }
+}
+
+/// A number in use: a close of it waits until this is dropped.
+#[must_use]
+pub struct InUse<'a> {
+    closes: &'a Closes,
+    user: &'a AtomicU32,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        // Not a store: loom orders a swap with the waits for it.
+        self.user.swap(0, AcqRel);
+        // Pairs with that of `wait_for_users`: it sees the end of the use, or is seen here.
+        fence(SeqCst);
+        if self.closes.waiting.load(Relaxed) > 0 {
+            futex_wake(self.user, u32::MAX);
+        }
+    }
+}
+
+impl Closes {
+    /// Says that `fd` is about to be closed or replaced. Waits for a thread that uses the number,
+    /// for a second at most.
+    pub fn closed(&self, fd: i32) {
+        self.count_close(fd);
+        self.wait_for_users(|user| user == number(fd));
+    }
+
+    /// Says that any descriptor may be closed. Waits as [`Closes::closed`] does.
+    pub fn closed_many(&self) {
+        self.counts.iter().for_each(|count| _ = count.fetch_add(1, SeqCst));
+        self.wait_for_users(|user| user != 0);
+    }
+
+    /// Returns how often `fd` may have been closed.
+    pub fn count(&self, fd: i32) -> u32 {
+        self.count_of_slot(fd as usize % SLOTS)
+    }
+
+    /// Returns how often a number of this slot has been closed.
+    pub fn count_of_slot(&self, slot: usize) -> u32 {
+        self.counts[slot].load(Relaxed)
+    }
+
+    /// Begins the use of `fd` by the calling thread, if it was not closed since it had been closed
+    /// `count` times. `None`: it may have been, or too many threads use numbers.
+    pub fn begin_use(&self, fd: i32, count: u32) -> Option<InUse<'_>> {
+        let in_use = self.show_use(fd)?;
+        (self.is_open(fd, count) || mistake::makes(Mistake::UseClosed)).then_some(in_use)
+    }
+
+    fn is_open(&self, fd: i32, count: u32) -> bool {
+        self.counts[fd as usize % SLOTS].load(Acquire) == count
+    }
+
+    fn count_close(&self, fd: i32) {
+        self.counts[fd as usize % SLOTS].fetch_add(1, SeqCst);
+    }
+
+    /// Shows closes that the calling thread uses a number.
+    fn show_use(&self, fd: i32) -> Option<InUse<'_>> {
+        let free = |user: &&AtomicU32| {
+            user.load(Relaxed) == 0 && user.compare_exchange(0, number(fd), SeqCst, Relaxed).is_ok()
+        };
+        let user = self.users.iter().find(free)?;
+        // Pairs with that of `wait_for_users`: the user sees the close, or is seen by it.
+        fence(SeqCst);
+        Some(InUse { closes: self, user })
+    }
+
+    fn wait_for_users(&self, is_meant: impl Fn(u32) -> bool) {
+        fence(SeqCst);
+        let is_used = self.users.iter().any(|user| is_meant(user.load(Acquire)));
+        if !is_used || mistake::makes(Mistake::CloseBeside) {
+            return;
+        }
+        self.waiting.fetch_add(1, Relaxed);
+        fence(SeqCst);
+        let until = Deadline::at_ns(time::now_ns() + CLOSE_NS);
+        for user in &self.users {
+            let mut seen = user.load(Acquire);
+            while is_meant(seen) && !until.has_passed() {
+                let _ = futex_wait(user, seen, until);
+                seen = user.load(Acquire);
+            }
+        }
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+fn number(fd: i32) -> u32 {
+    fd as u32 + 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_number_that_was_closed_is_not_used() {
+        let closes = Closes::default();
+        let count = closes.count(3);
+        assert!(closes.begin_use(3, count).is_some());
+        closes.closed(3);
+        assert!(closes.begin_use(3, count).is_none());
+        let count = closes.count(3);
+        closes.closed_many();
+        assert!(closes.begin_use(3, count).is_none());
+        assert!((0..USERS).all(|_| closes.begin_use(4, closes.count(4)).is_some()), "all are free");
+    }
+
+    #[test]
+    fn a_close_waits_for_the_users_of_its_number_only() {
+        let closes = Closes::default();
+        let (three, _four) = (closes.begin_use(3, 0), closes.begin_use(4, 0));
+        closes.closed(3 + SLOTS as i32);
+        thread::scope(|scope| {
+            let closer = scope.spawn(|| closes.closed(3));
+            while closes.waiting.load(SeqCst) == 0 {
+                thread::yield_now();
+            }
+            assert!(!closer.is_finished());
+            drop(three);
+            closer.join().unwrap();
+        });
+        assert_eq!(closes.waiting.load(SeqCst), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::primitives::{Arc, forgetting_wakes};
+    use loom::thread;
+
+    const NUMBER: i32 = 3;
+
+    /// A number is closed, and given to another file, as a thread uses it for the first one.
+    fn one_closes(close: fn(&Closes), use_it: fn(&Closes, &dyn Fn())) {
+        loom::model(move || {
+            let shared = Arc::new((Closes::default(), AtomicU32::new(1)));
+            let other = shared.clone();
+            let closer = thread::spawn(move || {
+                let (closes, file) = &*other;
+                close(closes);
+                file.store(2, SeqCst);
+            });
+            let (closes, file) = &*shared;
+            use_it(closes, &|| assert_eq!(file.load(SeqCst), 1, "the other file"));
+            closer.join().unwrap();
+        });
+    }
+
+    fn use_it(closes: &Closes, call: &dyn Fn()) {
+        if let Some(_in_use) = closes.begin_use(NUMBER, 0) {
+            call();
+        }
+    }
+
+    #[test]
+    fn loom_a_number_in_use_means_its_file() {
+        one_closes(|closes| closes.closed(NUMBER), use_it);
+    }
+
+    #[test]
+    fn loom_a_close_of_many_waits_for_a_user_too() {
+        one_closes(Closes::closed_many, use_it);
+    }
+
+    #[test]
+    #[should_panic(expected = "the other file")]
+    fn loom_canary_a_close_that_does_not_wait() {
+        one_closes(|closes| closes.count_close(NUMBER), use_it);
+    }
+
+    #[test]
+    #[should_panic(expected = "the other file")]
+    fn loom_canary_a_look_before_the_use_is_shown() {
+        one_closes(
+            |closes| closes.closed(NUMBER),
+            |closes, call| {
+                let is_open = closes.is_open(NUMBER, 0);
+                let in_use = closes.show_use(NUMBER).filter(|_| is_open);
+                in_use.iter().for_each(|_| call());
+            },
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_a_use_that_ends_in_silence() {
+        one_closes(
+            |closes| closes.closed(NUMBER),
+            |closes, call| forgetting_wakes(|| use_it(closes, call)),
+        );
+    }
+}
