@@ -87,8 +87,8 @@ impl KernelBody {
             _ if !is_here || self.acts_for_another(it) => Moved::NotHere,
             Kind::Write if self.offloads => self.submit_here(it),
             Kind::Write => write_here(it),
-            Kind::Fsync => Moved::All(it.end(file::fsync(fd).map(|()| 0))),
-            _ => Moved::All(it.end(file::fdatasync(fd).map(|()| 0))),
+            Kind::Fsync => sync_here(it, file::fsync),
+            _ => sync_here(it, file::fdatasync),
         }
     }
 
@@ -151,6 +151,16 @@ fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Moved::All(it.end(Err(errno))),
+        }
+    }
+}
+
+/// Makes the file durable by `sync`. A signal that interrupts it does not end the request.
+fn sync_here(it: &mut Iteration<'_, '_>, sync: fn(i32) -> Result<(), Errno>) -> Moved {
+    loop {
+        match sync(it.command.fd) {
+            Err(Errno::INTR) => {}
+            result => return Moved::All(it.end(result.map(|()| 0))),
         }
     }
 }
