@@ -136,6 +136,8 @@ impl Context {
     pub(crate) fn has_callers(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
+            // Else a number that was given to another file and back would not be noticed.
+            && self.engine().config().sees_closes
             && self.engine().driver().is_some()
             && !self.deferred.lacks_callers.load(Relaxed)
             && self.is_polled_by_calls()

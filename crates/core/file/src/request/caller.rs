@@ -8,7 +8,7 @@ use crate::{
 use nowait_retry::Step;
 use nowait_sys::{
     Errno,
-    file::{self, rwf},
+    file::rwf,
     mistake::{self, Mistake},
 };
 
@@ -83,22 +83,18 @@ impl KernelBody {
         let in_use = self.deferred.and_then(|count| closes.begin_use(fd, count));
         let is_here = in_use.is_some()
             && self.carrier.recognize(fd, it.command, context.files_stay_open).is_ok();
-        match it.command.kind {
-            _ if !is_here || self.acts_for_another(it) => Moved::NotHere,
-            Kind::Write if self.offloads => self.submit_here(it),
-            Kind::Write => write_here(it),
-            Kind::Fsync => sync_here(it, file::fsync),
-            _ => sync_here(it, file::fdatasync),
+        if !is_here || self.acts_for_another(it) {
+            return Moved::NotHere;
         }
+        if self.offloads { self.submit_here(it) } else { write_here(it) }
     }
 
     /// Returns `true` if the application's number has meant the request's file all the time: it was
     /// not seen to be closed, and means it now.
     fn is_still_here(&self, it: &Iteration<'_, '_>) -> bool {
-        let engine = it.target.context.engine();
-        let is_closed = engine.config().sees_closes
-            && self.deferred != Some(engine.closes().count(it.command.fd));
-        !is_closed && self.carrier.is_still(it.command.fd)
+        let closes = it.target.context.engine().closes();
+        let is_unclosed = self.deferred == Some(closes.count(it.command.fd));
+        is_unclosed && self.carrier.is_still(it.command.fd)
     }
 
     /// Has the own queue carry a direct write for which io_submit(2) may block.
@@ -151,16 +147,6 @@ fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Moved::All(it.end(Err(errno))),
-        }
-    }
-}
-
-/// Makes the file durable by `sync`. A signal that interrupts it does not end the request.
-fn sync_here(it: &mut Iteration<'_, '_>, sync: fn(i32) -> Result<(), Errno>) -> Moved {
-    loop {
-        match sync(it.command.fd) {
-            Err(Errno::INTR) => {}
-            result => return Moved::All(it.end(result.map(|()| 0))),
         }
     }
 }

@@ -191,10 +191,7 @@ impl<'a> Submission<'a> {
         }
         let reason: Reason = Reason::Fsync;
         let on_driver = self.on_driver(command, &stat)?;
-        let mut body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
-        if self.defers_alone(&target) {
-            body.defer(self.context, command.fd);
-        }
+        let body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
         self.request(command, target, &stat, Body::Kernel(body), reason)
     }
 
@@ -219,22 +216,16 @@ impl<'a> Submission<'a> {
         body.wants_lane = exclusive && !copies;
         body.write = Some(write.keep(self.context));
         let blocks_long = command.is_synchronous() || command.is_direct();
-        if self.defers_writes(&target) && !blocks_long || self.defers_alone(&target) {
+        if self.context.defers(&target) && !blocks_long || self.defers_alone(&target) {
             body.defer(self.context, command.fd);
         }
         self.request(command, target, stat, Body::Kernel(body), reason)
     }
 
-    /// Returns `true` if writes and syncs wait for the thread that waits for them.
-    pub(super) fn defers_writes(&self, target: &EventTarget) -> bool {
-        // On a number that another thread has closed meanwhile it would write to another file.
-        self.context.engine().config().sees_closes && self.context.defers(target)
-    }
-
-    /// The same for requests that block for long: several of them block side by side on the threads
-    /// of the engine.
+    /// Returns `true` if a write that blocks for long is deferred. Several of them block side by
+    /// side on the threads of the engine.
     fn defers_alone(&self, target: &EventTarget) -> bool {
-        self.context.io().outstanding() == 1 && self.defers_writes(target)
+        self.context.io().outstanding() == 1 && self.context.defers(target)
     }
 
     fn past_own_for_reads(&self) -> Route {

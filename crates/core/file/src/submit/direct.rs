@@ -89,7 +89,7 @@ impl<'a> Submission<'a> {
     /// Has another thread submit a write to the own queue: the one that waits for it, or a worker.
     fn offload(&self, body: &mut KernelBody, command: &Command, target: &EventTarget) {
         body.offload(self.context);
-        if self.defers_writes(target) {
+        if self.context.defers(target) {
             body.defer(self.context, command.fd);
         }
     }
