@@ -16,6 +16,9 @@ use crate::submit::{Job, Place, Start};
 /// What a run may take beyond its runtime: start-up, and draining what is in flight.
 const GRACE: Duration = Duration::from_mins(2);
 
+/// Options that only fio's libaio engine knows.
+const OF_LIBAIO: &[&str] = &["--userspace_reap"];
+
 /// A job that only starts up: one request, nothing to wait for.
 const STARTUP: Job = Job {
     place: Place::Disk,
@@ -258,7 +261,9 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         "--output-format=json",
         "--eta=never",
     ];
-    arguments.extend(fixed.iter().chain(job.more).map(|&argument| argument.to_owned()));
+    let is_libaio = run.launch.engine() == "libaio";
+    let more = job.more.iter().filter(|argument| is_libaio || !OF_LIBAIO.contains(argument));
+    arguments.extend(fixed.iter().chain(more).map(|&argument| argument.to_owned()));
     let purpose: &[&str] = match run.purpose {
         Purpose::Measure => &[],
         Purpose::WritePattern => &["--verify=crc32c", "--do_verify=0"],
@@ -305,6 +310,24 @@ mod tests {
         }
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         assert!(!arguments.iter().any(|argument| argument == "--sync=1"));
+    }
+
+    #[test]
+    fn an_option_of_libaio_is_not_given_to_other_engines() {
+        let job = Job { more: OF_LIBAIO, ..STARTUP };
+        let has_it = |launch| {
+            let run = Run {
+                launch,
+                job: &job,
+                paths: &[PathBuf::from("/x/a")],
+                size_bytes: 1 << 20,
+                runtime: Duration::from_secs(1),
+                seed: 1,
+                purpose: Purpose::Measure,
+            };
+            arguments(&run).iter().any(|it| it == OF_LIBAIO[0])
+        };
+        assert!(has_it(Launch::Nowait) && !has_it(Launch::IoUring));
     }
 
     #[test]
