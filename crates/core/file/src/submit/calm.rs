@@ -23,7 +23,6 @@ impl Submission<'_> {
             && self.context.answers_as_aio()
             && stat.is_regular()
             && command.done == 0
-            && self.has_time(command)
             && !command.wants_nowait()
             && !engine.orders().has_writer((stat.dev, stat.ino))
             && engine.calm.is_calm(Device::of(stat.dev), || engine.clock().now_ns())
@@ -38,14 +37,7 @@ impl Submission<'_> {
         let is_whole = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
         let is_plain = is_whole && !command.is_synchronous() && !command.wants_nowait();
         let is_first = self.uncommitted.is_empty() && self.context.engine().unordered.is_empty();
-        let may_write = is_plain && is_first && self.has_time(command);
-        may_write.then(|| self.write_here(command, device))
-    }
-
-    /// Returns `true` if a write is small enough for a submission, or if no thread would come to
-    /// run it later.
-    fn has_time(&self, command: &Command) -> bool {
-        command.len <= self.inline_left as u64 || !self.context.has_callers()
+        (is_plain && is_first).then(|| self.write_here(command, device))
     }
 
     /// Makes the write by one call, as io_submit(2) does, and notes how long it took.
@@ -61,7 +53,6 @@ impl Submission<'_> {
         match result {
             Ok(bytes) => {
                 command.done += bytes as u64;
-                self.copied(bytes);
                 self.context.history.hit(command.fd);
                 self.context.history.writes_to(command.fd, device);
                 Attempt::Done(Ok(command.transferred()))
