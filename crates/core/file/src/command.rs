@@ -172,7 +172,7 @@ impl Command {
     /// command's file in the table of the calling thread. Blocks unless `flags` say RWF_NOWAIT.
     ///
     /// # Errors
-    /// Those of preadv2(2) and pwritev2(2).
+    /// The errors of preadv2(2) and pwritev2(2).
     pub(crate) fn transfer(&self, fd: i32, limit: usize, flags: u32) -> Result<usize, Errno> {
         let rest;
         let segments = if self.done == 0 && limit as u64 >= self.len {

@@ -21,35 +21,35 @@ use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
 
-/// What a request does in the run that it is taken off the list for.
+/// What a deferred request may do when a thread takes it off the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Moves what can be moved without blocking.
+    /// It moves the bytes that it can move without blocking.
     Retry,
-    /// The same; what the kernel carries out once it was submitted is submitted, which may block.
+    /// As `Retry`; but a direct write is submitted to native AIO, by a call that may block.
     Start,
-    /// Moves everything; it may block.
+    /// It moves all its bytes, by calls that may block.
     Run,
-    /// Goes to the engine's threads.
+    /// It goes to the engine's threads.
     HandOver,
 }
 
 /// The requests of a context that wait for a caller.
 #[derive(Default)]
 pub(crate) struct DeferredRequests {
-    list: Requests,
+    list: Arc<Requests>,
     /// Requests that callers have run by calls that may block.
     runs: AtomicU64,
     /// No caller came in time lately: what would be deferred goes to the engine's threads at once.
     lacks_callers: AtomicBool,
 }
 
-/// What has become of a request that was taken off the list.
+/// Why a request goes back on the list after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Back {
-    /// It goes back: it was not its turn.
+    /// Only a call that may block moves it.
     Untried,
-    /// It goes back: there was nothing to move.
+    /// There was nothing to move.
     Missed,
 }
 
@@ -80,11 +80,11 @@ impl DeferredRequests {
     }
 }
 
-/// What the list looked like at some time.
+/// The state of the list at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,
-    /// `None`: whatever has run since.
+    /// `None`: requests are late even if callers have run some since.
     runs: Option<u64>,
 }
 
@@ -94,31 +94,37 @@ impl Look {
 }
 
 /// The list, for the threads that wait in the context.
-pub(crate) struct Callers(Weak<Context>);
+pub(crate) struct Callers {
+    /// A wait for completions looks several times whether it is empty: without the context, which
+    /// would be counted up and down.
+    list: Arc<Requests>,
+    context: Weak<Context>,
+}
 
 impl Callers {
     pub(crate) fn of(context: &Arc<Context>) -> Callers {
-        Callers(Arc::downgrade(context))
+        let list = context.deferred.list.clone();
+        Callers { list, context: Arc::downgrade(context) }
     }
 }
 
 impl nowait_retry::Deferred for Callers {
     fn is_empty(&self) -> bool {
-        self.0.upgrade().is_none_or(|context| context.deferred.list.is_empty())
+        self.list.is_empty()
     }
 
     fn retry(&self) {
-        let context = self.0.upgrade();
+        let context = self.context.upgrade();
         context.iter().for_each(|context| context.run_deferred(Turn::Retry));
     }
 
     fn run(&self) {
-        let context = self.0.upgrade();
+        let context = self.context.upgrade();
         context.iter().for_each(|context| context.run_deferred(Turn::Run));
     }
 
     fn hand_over(&self) {
-        let context = self.0.upgrade();
+        let context = self.context.upgrade();
         context.iter().for_each(|context| {
             context.deferred.lacks_callers.store(true, Relaxed);
             context.hand_over_deferred(Place::Caller, u64::MAX);
@@ -225,23 +231,23 @@ impl Context {
         drop(section);
     }
 
-    /// Hands over what has been deferred since before the `look`, if no caller has run anything
-    /// meanwhile; on the driver. Returns `true` if there was something.
-    pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) -> bool {
+    /// Hands over the requests that were deferred before the `look`, if no caller has run any since
+    /// then; on the driver.
+    pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) {
         let is_late = look.runs.is_none_or(|runs| runs == self.deferred.runs.load(Relaxed));
         let before = self.deferred.len();
-        if is_late && before > 0 && !mistake::makes(Mistake::LeaveLate) {
-            self.hand_over_deferred(Place::Worker, look.last);
-            if self.deferred.len() > 0 {
-                // What came meanwhile has woken no thread.
-                self.io().deferred_started();
-            }
+        if !is_late || before == 0 || mistake::makes(Mistake::LeaveLate) {
+            return;
         }
-        let was_late = self.deferred.len() < before;
-        if was_late {
+        self.hand_over_deferred(Place::Worker, look.last);
+        let left = self.deferred.len();
+        if left > 0 {
+            // A request that was deferred meanwhile has woken no thread.
+            self.io().deferred_started();
+        }
+        if left < before {
             self.deferred.lacks_callers.store(true, Relaxed);
         }
-        was_late
     }
 }
 

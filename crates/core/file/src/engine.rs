@@ -349,6 +349,11 @@ impl Engine {
         if self.limits.writes { Route::Driver } else { Route::Workers }
     }
 
+    /// Returns where reads of the kernel's page cache go that no caller carries out.
+    pub(crate) fn route_of_reads(&self) -> Route {
+        if self.limits.buffered_reads { Route::Driver } else { Route::Workers }
+    }
+
     /// Tells whether the driver's queue carries reads of the kernel's page cache.
     pub(crate) fn queues_buffered_reads(&self) -> bool {
         self.limits.buffered_reads

@@ -146,8 +146,8 @@ impl UserFile {
         })
     }
 
-    /// Writes and drops what is cached if the file may have changed under it. What cannot be
-    /// written stays, and so does all: the next open looks again.
+    /// Writes and drops the cached pages if the file may have changed under them. If a page cannot
+    /// be written, all of them stay, and the next open looks again.
     fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {

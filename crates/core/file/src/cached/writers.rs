@@ -40,7 +40,7 @@ impl UserFile {
     /// Counts a writer, whose file `fd` is, and opens that for writing if it is the first.
     ///
     /// # Errors
-    /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub(super) fn begin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         // From here on what is open stays open.
         self.writers.count.enter();
@@ -71,7 +71,7 @@ impl UserFile {
     /// Has the file open for writing until it is closed: for writers that say no end.
     ///
     /// # Errors
-    /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub(crate) fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         if self.writers.is_pinned.load(Acquire) {
             return Ok(());
@@ -85,7 +85,7 @@ impl UserFile {
     /// Has the file open for writing until what is returned is ended: for a handle in another mode.
     ///
     /// # Errors
-    /// Those of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn write_through(self: &Arc<Self>, engine: &Engine, fd: i32) -> Result<Writer, Errno> {
         self.begin_writing(engine, fd)?;
         Ok(Writer(Arc::downgrade(self)))

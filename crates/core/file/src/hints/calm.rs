@@ -52,7 +52,7 @@ impl Device {
 /// A write inside submit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
-    /// What it has written.
+    /// Bytes that were written.
     pub(crate) bytes: usize,
     /// How long it took.
     pub(crate) took_ns: u64,

@@ -62,16 +62,15 @@ impl<'a> Submission<'a> {
                     return Err(Errno::INVAL);
                 }
                 let on_driver = self.on_driver(command, &stat)?;
+                // An attempt that the file system cannot make has started no read.
+                let defers = reason != Reason::Unsupported && self.context.defers(&target);
                 let route = match on_driver {
                     OnDriver::Copies => Route::Driver,
+                    _ if defers => self.context.engine().route_of_reads(),
                     _ => self.read_route(&target),
                 };
                 let mut body = KernelBody::on(route, &stat).with_driver(on_driver);
-                if on_driver == OnDriver::Nothing
-                    && self.context.defers(&target)
-                    && reason != Reason::Unsupported
-                {
-                    body.carrier.route = self.past_own_for_reads();
+                if defers {
                     body.defer(self.context, command.fd);
                 }
                 self.request(command, target, &stat, Body::Kernel(body), reason)
@@ -189,10 +188,9 @@ impl<'a> Submission<'a> {
         if mistake::makes(Mistake::SyncAtOnce) {
             return Ok(Started::Completed(Ok(0)));
         }
-        let reason: Reason = Reason::Fsync;
         let on_driver = self.on_driver(command, &stat)?;
         let body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
-        self.request(command, target, &stat, Body::Kernel(body), reason)
+        self.request(command, target, &stat, Body::Kernel(body), Reason::Fsync)
     }
 
     /// Makes the request of a write that was counted; `exclusive`: it runs after one another with
@@ -226,11 +224,6 @@ impl<'a> Submission<'a> {
     /// side on the threads of the engine.
     fn defers_alone(&self, target: &EventTarget) -> bool {
         self.context.io().outstanding() == 1 && self.context.defers(target)
-    }
-
-    fn past_own_for_reads(&self) -> Route {
-        let engine = self.context.engine();
-        if engine.queues_buffered_reads() { Route::Driver } else { Route::Workers }
     }
 
     /// Chooses the way of a read of the page cache that found something to wait for.
