@@ -266,3 +266,123 @@ fn give_turn(
     }
     back
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        BackendChoice, Command, Config, Engine, Kind,
+        command::open_for,
+        submit::{EventTarget, Submission},
+    };
+    use nowait_block::{Segments, conformance::note_skip_here};
+    use nowait_sys::file::{self, Advice, IoVec};
+    use std::{fs::File, io::Write, os::fd::AsRawFd};
+
+    /// The configuration of the preload library, on native AIO.
+    fn config() -> Config {
+        let backend = BackendChoice::Kaio;
+        let answers = Config { backend, answers_as_aio: true, stats: true, ..Config::default() };
+        Config { sees_closes: true, callers_enter_no_ring: true, ..answers }
+    }
+
+    fn context(config: Config) -> Option<Arc<Context>> {
+        let engine = Engine::on_machine(config, "test".to_owned()).ok()?;
+        Context::new(&engine, 0, 8).ok()
+    }
+
+    fn end(context: &Arc<Context>) {
+        context.destroy().unwrap();
+        context.engine().shutdown();
+    }
+
+    #[test]
+    fn requests_wait_for_callers_of_libaio_only_and_where_closes_are_seen() {
+        let table = [
+            (config(), true),
+            (Config { sees_closes: false, ..config() }, false),
+            (Config { answers_as_aio: false, ..config() }, false),
+            (Config { submit: SubmitMode::Offload, ..config() }, false),
+            (Config { submit: SubmitMode::Inline, ..config() }, false),
+            // No thread of the engine would look for what no caller comes for.
+            (Config { backend: BackendChoice::Threads, ..config() }, false),
+        ];
+        for (config, expected) in table {
+            let Some(context) = context(config.clone()) else {
+                note_skip_here("native AIO is refused");
+                continue;
+            };
+            assert_eq!(context.has_callers(), expected, "{config:?}");
+            let signals = EventTarget { data: 0, obj: 0, eventfd: Some(1) };
+            assert!(
+                !context.defers(&signals),
+                "a thread that waits for an eventfd comes when that is signalled"
+            );
+            end(&context);
+        }
+    }
+
+    /// Has a read deferred, and `wait` wait for it. Returns how many requests callers have carried
+    /// out, and the engine's threads instead of them. `None`: no read has to wait here.
+    fn carried_by(wait: impl Fn(&Arc<Context>)) -> Option<(u64, u64)> {
+        let context = context(config())?;
+        let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.write_all(&[7; 4096]).unwrap();
+        let mut memory = [0u8; 4096];
+        let is_deferred = (0..100).any(|_| {
+            read_uncached(&context, &file, &mut memory);
+            let is_deferred = context.deferred.len() == 1;
+            wait(&context);
+            is_deferred
+        });
+        assert_eq!(memory, [7; 4096]);
+        let counters = context.io().stats().counters().unwrap();
+        let carried = (counters.by_caller.get(), counters.taken_over.get());
+        end(&context);
+        is_deferred.then_some(carried)
+    }
+
+    fn read_uncached(context: &Arc<Context>, file: &File, memory: &mut [u8]) {
+        file.sync_data().unwrap();
+        let fd = file.as_raw_fd();
+        file::advise(fd, 0, 0, Advice::DontNeed).unwrap();
+        let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+        // SAFETY: the caller takes the event before the memory goes.
+        let read = unsafe {
+            Command::new(Kind::Read, (fd, open_for(fd).unwrap()), Segments::One(segment), 0)
+        };
+        context.io().reserve(1).unwrap();
+        let mut submission = Submission::new(context);
+        submission.submit(read, EventTarget { data: 1, obj: 1, eventfd: None }).unwrap();
+        submission.finish();
+    }
+
+    fn take_one(context: &Arc<Context>, deadline: Deadline) -> usize {
+        let take = |_, event: nowait_sys::aio::IoEvent| {
+            assert_eq!(event.res, 4096);
+            Ok(())
+        };
+        context.wait_events(1, 1, deadline, None, take).unwrap()
+    }
+
+    #[test]
+    fn who_carries_a_deferred_read_out() {
+        let waits = |context: &Arc<Context>| assert_eq!(take_one(context, Deadline::NEVER), 1);
+        let is_in_a_hurry = |context: &Arc<Context>| {
+            while take_one(context, Deadline::after_ns(1_000_000)) == 0 {}
+        };
+        let reads_the_ring = |context: &Arc<Context>| {
+            while context.io().ring().unread() == 0 {
+                std::thread::yield_now();
+            }
+            waits(context);
+        };
+        if carried_by(waits).is_none() {
+            return note_skip_here("no read of /var/tmp has to wait");
+        }
+        // Once more if this thread loses its processor for as long as the driver waits for it.
+        assert!((0..20).any(|_| carried_by(waits) == Some((1, 0))), "the thread that waits");
+        assert_eq!(carried_by(is_in_a_hurry), Some((0, 1)), "one that must be back soon");
+        assert_eq!(carried_by(reads_the_ring), Some((0, 1)), "none that makes a call");
+    }
+}
