@@ -465,6 +465,8 @@ impl Cpu<'_> {
         self.report.calls += 1;
         let cost = self.prng.range(50..=1_000);
         self.now += cost;
+        // What has ended meanwhile has ended before this call.
+        self.catch_up();
         (self.threads[id].call, self.threads[id].locks) = (name, 0);
         if self.report.calls > CALLS_MAX {
             let sleepers = self.sleepers();
