@@ -38,8 +38,6 @@ pub enum Backend {
 pub enum Submit {
     /// nowait decides.
     Auto,
-    /// In the caller.
-    Inline,
     /// Elsewhere.
     Offload,
 }
@@ -104,7 +102,6 @@ impl Submit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
-            Self::Inline => "inline",
             Self::Offload => "offload",
         }
     }

@@ -35,7 +35,7 @@ fn check(subject: Subject) {
     if reference.contains(IS_OLD) {
         may_differ.extend(MAY_DIFFER_OLD);
     }
-    for submit in [Submit::Inline, Submit::Offload] {
+    for submit in [Submit::Auto, Submit::Offload] {
         let subject = subject.submit(submit);
         let differences = differences(reference, &table(subject), &may_differ);
         assert!(differences.is_empty(), "{subject}, case: system, ours\n{differences}");

@@ -64,7 +64,7 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// In memory the modes differ most: inline there is never a request, and offload copies on the
+/// In memory the modes differ most: in auto there is never a request, and offload copies on the
 /// engine's thread.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
@@ -113,7 +113,7 @@ fn umount(subject: Subject) {
 
 /// The system's library has no modes: once is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
-    let all = &[Submit::Auto, Submit::Inline, Submit::Offload];
+    let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }
 }
 

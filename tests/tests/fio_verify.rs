@@ -16,7 +16,7 @@ use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const KINDS: [Kind; 4] = [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Tmpfs];
 const LIBRARIES: [Library; 2] = [Library::Libaio, Library::Preload];
-const SUBMITS: [Submit; 3] = [Submit::Auto, Submit::Inline, Submit::Offload];
+const SUBMITS: [Submit; 2] = [Submit::Auto, Submit::Offload];
 const MODES: [Mode; 3] = [Mode::Buffered, Mode::Direct, Mode::Sync];
 const PATTERNS: [&str; 3] = ["randrw", "randwrite", "write"];
 const BLOCKS: [&str; 2] = ["4k", "64k"];

@@ -34,6 +34,8 @@ claims! {
     requests_outlive_the_submitting_thread = "thread-exit" with "file";
     fork_leaves_the_context_to_the_parent = "fork" with "file";
     eventfd_counts_completions = "eventfd" with "file";
+    each_direct_request_is_counted_once = "eventfd-direct" with "file";
+    one_that_looks_at_the_ring_first_is_told = "eventfd-peek" with "file";
     all_is_counted_when_io_destroy_returns = "eventfd-destroy" with "file";
     an_idle_wait_is_one_sleep = "idle";
     the_descriptors_of_a_thread_end_with_it = "own-table" with "file";

@@ -36,6 +36,6 @@ fn rights(subject: Subject) {
 
 /// The system's library has no modes: once is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
-    let all = &[Submit::Auto, Submit::Inline, Submit::Offload];
+    let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }
 }

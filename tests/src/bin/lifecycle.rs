@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +34,8 @@ fn main() {
         ["exec", file] => exec_right_after_submit(Path::new(file)),
         ["executed", file] => executed(Path::new(file)),
         ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
+        ["eventfd-direct", file] => each_direct_request_is_counted_once(Path::new(file)),
+        ["eventfd-peek", file] => one_that_looks_at_the_ring_first_is_told(Path::new(file)),
         ["eventfd-destroy", file] => all_is_counted_when_the_context_is_destroyed(Path::new(file)),
         ["idle"] => an_idle_wait_is_one_sleep(),
         ["own-table", file] => a_table_of_descriptors_ends_with_its_thread(Path::new(file)),
@@ -277,6 +279,81 @@ fn eventfd_counts_completions(path: &Path) {
     // Announced means there: no waiting allowed.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
+}
+
+/// A program that sleeps on its event counter and fetches events by calls, one for each count:
+/// direct requests whose counter the kernel may signal, among others.
+fn each_direct_request_is_counted_once(path: &Path) {
+    const ROUNDS: usize = 2_000;
+    let buffered = uncached(path, 64);
+    let mut options = OpenOptions::new();
+    let direct = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    // SAFETY: plain numbers; the new descriptor is owned here alone.
+    let mut counter = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    let context = Context::new(64).expect("io_setup");
+    let (mut in_flight, mut end, mut events) = (0, 64, 0);
+    for round in 0..ROUNDS {
+        let (at, bytes) = ((round * 7 % 64 * BLOCK) as u64, [round as u8; BLOCK]);
+        let request = match round % 11 {
+            // The last ones lie behind the end: of some file systems the kernel waits for blocks.
+            0 if round < ROUNDS / 2 => {
+                end += 1;
+                Request::write(direct.as_fd(), &bytes, end * BLOCK as u64)
+            }
+            1 => Request::read(buffered.as_fd(), BLOCK, at),
+            2 | 3 => Request::write(direct.as_fd(), &bytes, at),
+            // Beyond the end of the file there is nothing.
+            4 => Request::read(direct.as_fd(), BLOCK, 1 << 40),
+            _ => Request::read(direct.as_fd(), BLOCK, at),
+        };
+        assert_eq!(context.submit(vec![request.eventfd(counter.as_fd())]), 1);
+        in_flight += 1;
+        while in_flight > round % 5 {
+            let mut count = [0; 8];
+            counter.read_exact(&mut count).unwrap();
+            let count = u64::from_ne_bytes(count) as usize;
+            assert!((1..=in_flight).contains(&count), "{count} of {in_flight} are counted");
+            // Announced means there.
+            let done = context.reap(count as i64, count, Some(Duration::ZERO)).unwrap();
+            assert_eq!(done.len(), count, "round {round}");
+            in_flight -= count;
+            events += count;
+        }
+    }
+    while in_flight > 0 {
+        in_flight -= context.reap(1, 64, None).unwrap().len();
+        events += 1;
+    }
+    assert!(events >= ROUNDS - 5);
+}
+
+/// A program that makes a call only if there are events in the ring.
+fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
+    drop(uncached(path, 64));
+    let mut options = OpenOptions::new();
+    let direct = options.read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    // SAFETY: plain numbers; the new descriptor is owned here alone.
+    let mut counter = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    let context = Context::new(64).expect("io_setup");
+    for block in 0..32 {
+        let request = read_block(&direct, block).eventfd(counter.as_fd());
+        assert_eq!(context.submit(vec![request]), 1);
+        loop {
+            let mut poll = libc::pollfd {
+                fd: std::os::fd::AsRawFd::as_raw_fd(&counter),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one entry.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, 5_000) };
+            assert_eq!(ready, 1, "block {block}: it is never told");
+            counter.read_exact(&mut [0; 8]).unwrap();
+            if context.unread() > 0 {
+                break;
+            }
+        }
+        assert_eq!(context.reap(1, 1, Some(Duration::ZERO)).unwrap().len(), 1);
+    }
 }
 
 /// `io_destroy` waits for the counts, too.

@@ -112,9 +112,7 @@ enum {
 enum {
 	/** In nowait_submit() while that is short, else on the engine's threads. */
 	NOWAIT_SUBMIT_AUTO = 0,
-	/** In nowait_submit(). */
-	NOWAIT_SUBMIT_INLINE = 1,
-	/** On the engine's threads: nowait_submit() only hands the batch over. */
+	/** On the engine's threads: nowait_submit() only hands the batch over. (1 was removed.) */
 	NOWAIT_SUBMIT_OFFLOAD = 2
 };
 

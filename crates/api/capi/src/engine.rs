@@ -148,7 +148,7 @@ impl Options {
         }
         match self.submit {
             0 => {}
-            1 => config.submit = SubmitMode::Inline,
+            1 => return Err(refused(INLINE_WAS_REMOVED)),
             2 => config.submit = SubmitMode::Offload,
             _ => return Err(refused("submit is none of NOWAIT_SUBMIT_*")),
         }
@@ -167,6 +167,10 @@ impl Options {
         Ok(Builder::from(config))
     }
 }
+
+/// The answer to what was `NOWAIT_SUBMIT_INLINE`.
+const INLINE_WAS_REMOVED: &str =
+    "submit is 1 (inline), a mode that was removed: use NOWAIT_SUBMIT_AUTO";
 
 /// No version of the options will be larger.
 const SIZE_MAX: usize = 4096;

@@ -462,6 +462,10 @@ fn options_of_older_and_newer_programs_are_understood() {
     ] {
         assert_eq!(start(&raw const wrong), negative(Errno::INVAL), "{wrong:?}");
     }
+    let inline = Options { submit: 1, ..options() };
+    assert_eq!(start(&raw const inline), negative(Errno::INVAL));
+    let text = error_text();
+    assert!(text.contains("submit is 1 (inline), a mode that was removed"), "{text}");
     let engine = Owned::new(Options { backend: 3, ..options() });
     let mut text = [0; 8];
     // SAFETY: an engine, and memory of the size given.

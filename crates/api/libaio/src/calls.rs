@@ -133,8 +133,8 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
         Errno::AGAIN => refusal_of_full(iocbs),
         errno => errno,
     })?;
-    let mut submission = Submission::new(context);
-    let mut looks = Looks::new(context);
+    let mut submission = Submission::of(context, granted);
+    let mut looks = Looks::new(context, granted);
     let mut started = 0;
     let mut refused = None;
     while started < granted {
@@ -169,6 +169,12 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     let iocb: usize = unsafe { memory::read(slot) }?;
     if !reserve::is_there() {
         return Err(Errno::AGAIN);
+    }
+    if looks.counts_by_kernel()
+        && let Some(DecodedIocb { mut command, target }) = decode::decode_counted(looks, iocb)
+        && submission.start_counted(&mut command, target)?
+    {
+        return Ok(());
     }
     let DecodedIocb { command, target } = decode(looks, iocb)?;
     submission.submit(command, target)
@@ -359,7 +365,7 @@ mod tests {
         };
         with_context(address, |context| {
             assert_eq!(leaving::reserve(context, 1), Ok(1));
-            let mut looks = Looks::new(context);
+            let mut looks = Looks::new(context, 1);
             let mut submission = Submission::new(context);
             let found = decode(&mut looks, ptr::from_mut(&mut iocb).addr()).unwrap();
             drop(counter);

@@ -53,6 +53,27 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     Ok(DecodedIocb { command, target })
 }
 
+/// Decodes a direct transfer whose event counter the kernel may signal. `None`: it is none, or
+/// something is wrong with it.
+pub fn decode_counted(looks: &mut Looks<'_>, address: usize) -> Option<DecodedIocb> {
+    let iocb = read(address).ok().filter(|iocb| iocb.flags & FLAG_RESFD != 0)?;
+    let fd = iocb.fildes as i32;
+    let kind = match iocb.opcode {
+        cmd::PREAD | cmd::PREADV => Kind::Read,
+        cmd::PWRITE | cmd::PWRITEV => Kind::Write,
+        _ => return None,
+    };
+    let file = (fd, looks.status_flags(kind, fd).ok()?);
+    let command = command(&iocb, file).ok()?;
+    // SAFETY: as in `decode`.
+    unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }.ok()?;
+    let eventfd = Some(iocb.resfd as i32);
+    Some(DecodedIocb {
+        command,
+        target: EventTarget { data: iocb.data, obj: address as u64, eventfd },
+    })
+}
+
 fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errno> {
     if iocb.flags & FLAG_RESFD == 0 {
         return Ok(None);

@@ -63,7 +63,7 @@ impl Options {
             if let Some(value) = get(name).filter(|value| !value.is_empty())
                 && let Err(expected) = take(&value)
             {
-                complaints.push(format!("{name}={value}: expected {expected}; ignored"));
+                complaints.push(complaint(name, &value, expected));
             }
         };
         let config = &mut options.config;
@@ -72,7 +72,7 @@ impl Options {
             Ok(())
         });
         read("NOWAIT_SUBMIT", &mut |value| {
-            config.submit = submit_mode(value).ok_or("auto, inline or offload")?;
+            config.submit = submit_mode(value).ok_or("auto or offload")?;
             Ok(())
         });
         read("NOWAIT_WORKERS", &mut |value| {
@@ -128,6 +128,17 @@ impl Options {
     }
 }
 
+/// The answer to `NOWAIT_SUBMIT=inline`.
+const INLINE_WAS_REMOVED: &str = "NOWAIT_SUBMIT=inline: the submit mode inline was removed; auto \
+     is used (it makes the first attempt inside submit where that is faster)";
+
+fn complaint(name: &str, value: &str, expected: &str) -> String {
+    match (name, value) {
+        ("NOWAIT_SUBMIT", "inline") => INLINE_WAS_REMOVED.to_owned(),
+        _ => format!("{name}={value}: expected {expected}; ignored"),
+    }
+}
+
 /// What a page cache may take: room for the requests of one context at least; below the cache's own
 /// limit of 16 TiB.
 const CACHE_BYTES: core::ops::RangeInclusive<u64> = 8 << 20..=8 << 40;
@@ -172,7 +183,6 @@ fn folder(value: &str) -> Result<Option<PathBuf>, &'static str> {
 fn submit_mode(name: &str) -> Option<SubmitMode> {
     Some(match name {
         "auto" => SubmitMode::Auto,
-        "inline" => SubmitMode::Inline,
         "offload" => SubmitMode::Offload,
         _ => return None,
     })
@@ -273,6 +283,13 @@ mod tests {
                 assert!(options.complaints[0].starts_with(&expected), "{:?}", options.complaints);
             }
         }
+    }
+
+    #[test]
+    fn the_removed_submit_mode_is_answered_in_one_line() {
+        let options = parse(&[("NOWAIT_SUBMIT", "inline")]);
+        assert_eq!(options.config, Config::default());
+        assert_eq!(options.complaints, [INLINE_WAS_REMOVED]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Summary {
     face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,
+    /// Kinds of requests, and by whom how many were carried out.
+    served: Vec<(&'static str, Vec<(&'static str, u64)>)>,
     submit_ns: Vec<(&'static str, f64)>,
 }
 
@@ -33,6 +35,7 @@ impl Summary {
             face: context.io().face().unwrap_or("libaio"),
             slots: context.io().capacity(),
             counters: stats.counters()?.all(),
+            served: stats.served()?.all(),
             submit_ns: vec![
                 ("count", submit.len() as f64),
                 ("mean", submit.mean()),
@@ -58,6 +61,12 @@ impl Summary {
         }
         let submit: Map<_, _> =
             self.submit_ns.iter().map(|(name, value)| ((*name).into(), json!(value))).collect();
+        let served = self.served.iter().map(|(kind, by)| {
+            let by: Map<_, _> =
+                by.iter().map(|(who, count)| ((*who).into(), json!(count))).collect();
+            ((*kind).to_owned(), Value::from(by))
+        });
+        object.insert("served".into(), served.collect::<Map<_, _>>().into());
         object.insert("punts".into(), punts.into());
         object.insert("submit_ns".into(), submit.into());
         object.into()
@@ -151,6 +160,13 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         let _ = writeln!(text, "nowait: context {index} ({face}), {slots} slots");
         for (name, value) in context.counters.iter().filter(|(_, value)| *value != 0) {
             let _ = writeln!(text, "nowait:   {:<20} {value:>12}", name.replace('_', " "));
+        }
+        for (kind, by) in &context.served {
+            let _ = write!(text, "nowait:   {:<20}", kind.replace('_', " "));
+            for (who, count) in by.iter().filter(|(_, count)| *count != 0) {
+                let _ = write!(text, "  {who} {count}");
+            }
+            text.push('\n');
         }
         let _ = write!(text, "nowait:   inside submit, µs:");
         for (name, value) in &context.submit_ns[1..] {

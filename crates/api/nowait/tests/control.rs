@@ -225,8 +225,7 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
     });
 }
 
-/// On files in memory the driver copies what is handed over; what has links is not copied, and
-/// keeps its order with what is.
+/// Requests on files in memory are over inside submit; those with links keep their order with them.
 #[test]
 fn links_between_requests_in_memory_keep_their_order_with_copies() {
     everywhere(|nowait, mode| {

@@ -60,7 +60,7 @@ pub(crate) fn submit(
         posix.context.looked_for_events();
     }
     let mut submission = Submission::new(&posix.context);
-    let mut looks = Looks::new(&posix.context);
+    let mut looks = Looks::new(&posix.context, usize::MAX);
     let mut started = 0;
     for (index, order) in orders.enumerate() {
         let block = order.block;

@@ -139,9 +139,7 @@ impl Process {
     }
 
     fn hurry(&self, hurries: bool) {
-        if let Some(engine) = self.existing_engine()
-            && !mistake::makes(Mistake::LeaveToSleepers)
-        {
+        if let Some(engine) = self.existing_engine() {
             engine.hurry(hurries);
         }
     }

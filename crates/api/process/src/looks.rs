@@ -18,6 +18,7 @@ const READ: usize = 8;
 /// What one call of submit has found behind its descriptors.
 pub struct Looks<'a> {
     context: &'a Context,
+    is_lone: bool,
     /// Descriptors whose status flags were read, by their numbers.
     read: [Option<(i32, Flags)>; READ],
     /// Event counters by the application's numbers, which may mean other files by the time that a
@@ -26,9 +27,14 @@ pub struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    /// Begins a submission to `context`.
-    pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
-        Looks { context, read: [None; READ], counters: Vec::new() }
+    /// Begins a submission to `context` of so many requests.
+    pub fn new(context: &'a Arc<Context>, count: usize) -> Looks<'a> {
+        Looks { context, is_lone: count == 1, read: [None; READ], counters: Vec::new() }
+    }
+
+    /// Returns `true` if the kernel may signal the event counter of the only request.
+    pub fn counts_by_kernel(&self) -> bool {
+        self.is_lone && self.context.counts_by_kernel()
     }
 
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
@@ -42,7 +48,7 @@ impl<'a> Looks<'a> {
             return Ok(flags);
         }
         let flags = match kind {
-            Kind::Read | Kind::Write => self.context.status_flags(kind, fd)?,
+            Kind::Read | Kind::Write => self.context.status_flags(kind, fd, self.is_lone)?,
             _ => open_for(fd)?,
         };
         if matches!(flags, Flags::Read(_)) {

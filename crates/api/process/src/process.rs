@@ -15,7 +15,7 @@ use core::{
     },
 };
 use nowait::{
-    Context, Engine, Options, Sink, SubmitMode,
+    Context, Engine, Options, Sink,
     options::LogLevel,
     report::{self, Summary},
     start_engine,
@@ -142,8 +142,7 @@ impl Process {
         let mut options = options_at_load().clone();
         options.config.answers_as_aio = true;
         options.config.sees_closes = CLOSES_ARE_WATCHED.load(Relaxed);
-        // In `inline` the program asks for what its own threads can do.
-        options.config.callers_enter_no_ring = options.config.submit != SubmitMode::Inline;
+        options.config.callers_enter_no_ring = true;
         if options.user_cache {
             options.complaints.push(CACHE_WAS_REMOVED.to_owned());
         }

@@ -11,7 +11,7 @@ pub struct Limits {
     /// Whether reads of the kernel's page cache wait without a thread.
     pub buffered_reads: bool,
     /// Whether writes and syncs of any file wait without a thread. Where not, `commit` may wait
-    /// until blocks are allocated, or `submit_waiting` does in its place, and some file systems
+    /// until blocks are allocated, or `submit_now` does in its place, and some file systems
     /// refuse syncs.
     pub writes: bool,
     /// Whether many bios may wait for readiness ([`Bio::is_endless`]), without a thread each, or
@@ -38,7 +38,7 @@ pub struct Refused {
 
 /// Carries bios to the operating system.
 ///
-/// Every bio accepted by `queue` or `submit_waiting` comes back exactly once from `reap`, failed or
+/// Every bio accepted by `queue` or `submit_now` comes back exactly once from `reap`, failed or
 /// not, cancelled or not; also when the system refuses it at `commit`. Or from `commit_or_refuse`.
 ///
 /// All verbs may be called from several threads at once; one thread at a time should `reap`.
@@ -59,7 +59,7 @@ pub trait BlockBackend: Send + Sync {
 
     /// Adds completions to `done`: waits until at least `min` were added, the deadline passed or
     /// [`BlockBackend::wake`] was called; with `min` = 0 takes only what is there. The only verb
-    /// that may wait, besides `submit_waiting`.
+    /// that may wait, besides `submit_now`.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while nothing was there.
@@ -99,10 +99,11 @@ pub trait BlockBackend: Send + Sync {
         Refused::default()
     }
 
-    /// Takes a bio in and submits it on a thread that may wait for the system to take it in: its
-    /// number is that of the calling thread's descriptor table. Gives it back if there is no room,
-    /// and always where `commit` does not wait either.
-    fn submit_waiting(&self, bio: Bio) -> Result<(), Bio> {
+    /// Takes one bio in and submits it, as `queue` and `commit_or_refuse` do for several;
+    /// `may_wait`: the system may have the thread wait until it takes the bio in. What the system
+    /// says of it at once is a refusal, too. Gives the bio back if there is no room, and always
+    /// where the backend has no cheaper way than these two.
+    fn submit_now(&self, bio: Bio, _may_wait: bool) -> Result<Refused, Bio> {
         Err(bio)
     }
 

@@ -142,6 +142,9 @@ pub struct Bio {
     pub token: u64,
     /// Whose it is: where bios wait for a worker, those of one flow do not delay those of others.
     pub flow: u64,
+    /// An event counter that the system signals at its end, by its number in the table of the
+    /// thread that submits it. Native AIO alone looks at it.
+    pub counter: Option<i32>,
     /// What only workers look at.
     pub hints: WorkerHints,
 }
@@ -159,17 +162,6 @@ pub struct WorkerHints {
     /// A write that may be carried out as one with the next in its lane, where they adjoin. What
     /// the system does not write of the whole is asked for once more, alone; so no append.
     pub joins: bool,
-    /// The worker submits the bio there, instead of carrying it out: its completion comes from
-    /// there.
-    pub submit_to: Option<Arc<dyn SubmitQueue>>,
-}
-
-/// A queue to which workers submit in place of the threads that must not wait: native AIO waits in
-/// io_submit until blocks are allocated (the submit offload of 2012, in the kernel's place).
-pub trait SubmitQueue: Send + Sync + core::fmt::Debug {
-    /// Submits a bio on the file that it has in the calling thread's descriptor table; may wait.
-    /// Gives it back if there is no room for it.
-    fn submit(self: Arc<Self>, bio: Bio) -> Result<(), Bio>;
 }
 
 impl Bio {
@@ -189,22 +181,14 @@ impl Bio {
             priority: 0,
             token,
             flow: 0,
+            counter: None,
             hints: WorkerHints::default(),
         }
     }
 
-    /// Tells whether a worker takes this and `next`, which is behind it in its lane, together: it
-    /// submits both, or carries them out as one write.
+    /// Returns `true` if a worker carries this and `next`, which is behind it in its lane, out as
+    /// one write.
     pub(crate) fn goes_with(&self, next: &Bio) -> bool {
-        let same_rights = self.hints.credentials == next.hints.credentials;
-        match (&self.hints.submit_to, &next.hints.submit_to) {
-            (Some(queue), Some(its)) => same_rights && Arc::ptr_eq(queue, its),
-            (None, None) => same_rights && self.joins(next),
-            _ => false,
-        }
-    }
-
-    fn joins(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),
             (None, None) => self.fd == next.fd,
@@ -215,6 +199,7 @@ impl Bio {
         may(self)
             && may(next)
             && same_file
+            && self.hints.credentials == next.hints.credentials
             && end == Some(next.offset)
             && self.rw_flags == next.rw_flags
             && self.priority == next.priority

@@ -3,7 +3,7 @@
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Lane, Segments,
     backends::threads::{Deliver, Threads, ThreadsConfig, system_calls},
-    bio::{Descriptor, SubmitQueue},
+    bio::Descriptor,
     conformance::note_skip,
 };
 use nowait_sys::{
@@ -560,50 +560,6 @@ proptest! {
         let ((together, fewer), (alone, calls)) = (ends(true), ends(false));
         prop_assert_eq!(together, alone);
         prop_assert!(calls == writes.len() && fewer <= 2 * calls);
-    }
-}
-
-/// Takes a few bios, and notes their tokens.
-#[derive(Debug)]
-struct Elsewhere(usize, Mutex<Vec<u64>>);
-
-impl SubmitQueue for Elsewhere {
-    fn submit(self: Arc<Self>, bio: Bio) -> Result<(), Bio> {
-        let mut taken = self.1.lock().unwrap();
-        if taken.len() == self.0 {
-            return Err(bio);
-        }
-        taken.push(bio.token);
-        Ok(())
-    }
-}
-
-#[test]
-fn a_worker_submits_what_goes_elsewhere_and_carries_out_what_has_no_room_there() {
-    for room in [3, 0] {
-        let (backend, calls) = pool_of_a_small_file(1 << 30);
-        let elsewhere = Arc::new(Elsewhere(room, Mutex::default()));
-        let (mut memory, mut buffer, lane) = ([0; 512], [0; 8], Lane::new());
-        let (_reader, writer) = block_a_worker(&backend, &mut buffer, u64::MAX);
-        for token in 0..5 {
-            let mut write = joining(&mut memory, 512 * token as i64);
-            write.token = token;
-            write.hints.lane = Some(lane.clone());
-            write.hints.submit_to = Some(elsewhere.clone());
-            assert!(backend.queue(write).is_ok());
-        }
-        backend.commit();
-        drop(writer);
-        let done = reap(&backend, 6 - room);
-        let tokens: Vec<u64> = done.iter().skip(1).map(|completion| completion.token).collect();
-        let all: Vec<u64> = (0..5).collect();
-        assert_eq!(tokens, all[room..]);
-        assert_eq!(*elsewhere.1.lock().unwrap(), all[..room]);
-        let wanted: Vec<_> = all[room..].iter().map(|token| (512 * *token as i64, 512)).collect();
-        assert_eq!(*calls.lock().unwrap(), wanted, "none with another");
-        while backend.in_flight() > 0 {
-            std::thread::yield_now();
-        }
     }
 }
 

@@ -24,7 +24,7 @@ mod opening;
 mod operation;
 mod writers;
 
-use crate::{Context, order::InodeKey};
+use crate::{Context, Engine, engine::devices::in_flight_max, order::InodeKey};
 use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 pub(crate) use dirty::DirtyFiles;
 pub use exclusion::Exclusion;
@@ -32,8 +32,14 @@ pub use file::{Opened, UserFile};
 pub use handle::UserHandle;
 use inode_marks::InodeMarks;
 use kernel_writes::{KernelWrite, KernelWrites, UnknownWrite};
-use nowait_sys::file::stat;
-use nowait_sys::mutex::{Mutex, MutexGuard};
+use nowait_block::Bio;
+use nowait_cache::{Cache, cache::IoCounts};
+use nowait_sys::{
+    Errno,
+    file::stat,
+    lazy::Lazy,
+    mutex::{Mutex, MutexGuard},
+};
 use opening::Opening;
 pub use operation::UserOperation;
 use rustc_hash::FxHashMap;
@@ -61,9 +67,11 @@ impl Entry {
     }
 }
 
-/// The user files of an engine.
+/// The page cache of an engine, and the user files in it.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFiles {
+    /// The page cache, made at first use.
+    cache: Lazy<Arc<Cache>>,
     /// Submitters take this lock: it is held across no call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
     /// Whether there ever was one: most programs never look further.
@@ -76,40 +84,18 @@ pub(crate) struct CachedFiles {
 }
 
 impl CachedFiles {
-    /// Counts an open of the inode, in whatever mode.
-    pub(crate) fn count_open(&self, key: InodeKey) {
-        *self.opens.lock().entry(key).or_default() += 1;
+    /// Returns the page cache if a user file was ever opened.
+    pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
+        self.cache.get()
     }
 
-    /// Ends what was counted; true: it was the last one of the inode.
-    pub(crate) fn count_close(&self, key: InodeKey) -> bool {
-        let mut opens = self.opens.lock();
-        let Some(count) = opens.get_mut(&key) else { return true };
-        *count -= 1;
-        let is_last = *count == 0;
-        if is_last {
-            opens.remove(&key);
+    /// Puts the writeback of all user files on `bios`, and releases those that have nothing to
+    /// write; returns `true` if some are left.
+    pub(crate) fn clean(&self, bios: &mut Vec<Bio>) -> bool {
+        if let Some(cache) = self.cache() {
+            cache.clean(u64::MAX, bios);
         }
-        is_last
-    }
-
-    /// Tells, without a lock, whether an inode may have a user file.
-    pub(crate) fn may_have(&self, key: InodeKey) -> bool {
-        self.marks.may_have(key)
-    }
-
-    /// Tells, without a lock, whether there is a user file.
-    pub(crate) fn have_any(&self) -> bool {
-        self.marks.have_any()
-    }
-
-    /// Returns the user file of the inode behind `fd`, if it is open here.
-    pub(crate) fn find(&self, fd: i32) -> Option<Arc<UserFile>> {
-        if !self.any.load(Acquire) {
-            return None;
-        }
-        let stat = stat(fd).ok()?;
-        self.with_key((stat.dev, stat.ino))
+        self.dirty.tidy()
     }
 
     /// Counts a write to the inode that goes to the kernel, until it ends.
@@ -118,7 +104,7 @@ impl CachedFiles {
     /// The user file of the inode, which has the write instead.
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
-        let open = if self.may_have(key) { self.for_write(key) } else { None };
+        let open = if self.marks.may_have(key) { self.for_write(key) } else { None };
         match open {
             Some(file) => Err(file),
             None => Ok(write),
@@ -129,7 +115,7 @@ impl CachedFiles {
     /// are user files, and it may be one of theirs.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
         let write = self.writes.enter_unknown(context);
-        (!self.have_any()).then_some(write)
+        (!self.marks.have_any()).then_some(write)
     }
 
     /// Returns all that are open.
@@ -150,6 +136,71 @@ impl CachedFiles {
                 opening.pass();
                 None
             }
+        }
+    }
+}
+
+impl Engine {
+    /// Returns the page cache, made at first use.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory for it now.
+    pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
+        let make = || {
+            let cache = Cache::new(self.config().cache_bytes)?;
+            cache.limit_in_flight(in_flight_max(self.queues.limits, self.config().workers_max));
+            Ok(cache)
+        };
+        self.user_files.cache.get_or_make(make).cloned()
+    }
+
+    /// Counts an open of the inode `key` in whatever mode, for [`Engine::count_close`].
+    pub fn count_open(&self, key: InodeKey) {
+        *self.user_files.opens.lock().entry(key).or_default() += 1;
+    }
+
+    /// Ends what was counted; true: it was the last one of the inode. What could not be written
+    /// stays in the page cache until then, because another open may ask for a sync.
+    pub fn count_close(&self, key: InodeKey) -> bool {
+        let mut opens = self.user_files.opens.lock();
+        let Some(count) = opens.get_mut(&key) else { return true };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            opens.remove(&key);
+        }
+        is_last
+    }
+
+    /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
+    /// is cached here, every request of the engine on it goes through the cache (M6). Does not
+    /// wait: there is none for a file that another thread just opens.
+    pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
+        if !self.user_files.any.load(Acquire) {
+            return None;
+        }
+        let stat = stat(fd).ok()?;
+        self.user_files.with_key((stat.dev, stat.ino))
+    }
+
+    /// Runs `change`, which changes the inode `key` past the page cache and waits for nothing of
+    /// the engine: until it returns, an open of the file in the page cache waits. `None`: it is
+    /// there already, and must be changed through it.
+    pub fn past_cache<T>(&self, key: InodeKey, change: impl FnOnce() -> T) -> Option<T> {
+        let _write = self.user_files.begin_write(key).ok()?;
+        Some(change())
+    }
+
+    /// Returns what the page cache was asked, and what it asked of the devices, if a user file was
+    /// ever opened.
+    pub fn cache_counts(&self) -> Option<IoCounts> {
+        self.user_files.cache().map(|cache| cache.io_counts())
+    }
+
+    /// Writes what user files have to write, and waits for it; errors stay with the files.
+    pub fn write_back(self: &Arc<Self>) {
+        for file in self.user_files.all() {
+            let _ = file.settle(self);
         }
     }
 }

@@ -3,6 +3,7 @@
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::SyncLevel;
+use nowait_retry::stats::Work;
 use nowait_sys::{
     Errno,
     file::{
@@ -276,6 +277,18 @@ impl Command {
     /// Tells whether a write changes the bytes at its offset, and may be asked for once more.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
+    }
+
+    /// Returns what a report calls it, if its file has offsets.
+    pub(crate) fn work(&self) -> Work {
+        match (self.kind, self.is_direct()) {
+            (Kind::Read, false) => Work::Read,
+            (Kind::Read, true) => Work::DirectRead,
+            (Kind::Write, false) => Work::Write,
+            (Kind::Write, true) => Work::DirectWrite,
+            (Kind::Fsync | Kind::Fdatasync, _) => Work::Sync,
+            (Kind::Poll(_), _) => Work::Stream,
+        }
     }
 
     /// Tells whether the file is open for direct I/O.

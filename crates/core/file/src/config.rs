@@ -26,8 +26,6 @@ pub enum SubmitMode {
     /// Inline while that is short, else handed over.
     #[default]
     Auto,
-    /// In submit.
-    Inline,
     /// On the engine's threads: submit only hands the batch over.
     Offload,
 }

@@ -26,8 +26,6 @@ type Requests = DeferredList<Arc<Request<FileOperation>>>;
 pub(crate) enum Turn {
     /// It moves the bytes that it can move without blocking.
     Retry,
-    /// As `Retry`; but a direct write is submitted to native AIO, by a call that may block.
-    Start,
     /// It moves all its bytes, by calls that may block.
     Run,
     /// It goes to the engine's threads.
@@ -144,9 +142,9 @@ impl Context {
             && self.answers_as_aio()
             // Else a number that was given to another file and back would not be noticed.
             && self.engine().config().sees_closes
-            && self.engine().driver().is_some()
+            && self.engine().threads.driver().is_some()
             && !self.deferred.lacks_callers.load(Relaxed)
-            && self.is_polled_by_calls()
+            && self.looks.are_by_calls()
     }
 
     /// Defers requests, and wakes a thread that waits, unless one runs the list.
@@ -168,20 +166,19 @@ impl Context {
         let engine = self.engine();
         let section = Section::enter(engine);
         let mut plug = Plug::take(engine, Place::Caller);
-        let (mut others, mut back) = (turn, Vec::new());
+        let mut back = Vec::new();
         if turn == Turn::Run
             && let Some(item) = self.deferred.list.pop()
         {
             self.deferred.runs.fetch_add(1, Relaxed);
-            if give_turn(self, &mut plug, &item.value, Turn::Run).is_some() {
+            if give_turn(&mut plug, &item.value, Turn::Run).is_some() {
                 back.push(item);
             }
-            others = Turn::Start;
         }
         let last = self.deferred.list.last();
         for _ in 0..TURNS_MAX {
             let Some(item) = self.deferred.list.pop_until(last) else { break };
-            let Some(why) = give_turn(self, &mut plug, &item.value, others) else { continue };
+            let Some(why) = give_turn(&mut plug, &item.value, Turn::Retry) else { continue };
             back.push(item);
             if why == Back::Missed {
                 break;
@@ -204,7 +201,7 @@ impl Context {
         let section = Section::enter(self.engine());
         let mut plug = Plug::take(self.engine(), place);
         while let Some(item) = self.deferred.list.pop_until(last) {
-            let _ = give_turn(self, &mut plug, &item.value, Turn::HandOver);
+            let _ = give_turn(&mut plug, &item.value, Turn::HandOver);
         }
         self.end_run(plug, section);
     }
@@ -224,7 +221,7 @@ impl Context {
 
     /// Hands over what a run has collected.
     fn end_run(self: &Arc<Self>, mut plug: Box<Plug>, section: Section<'_>) {
-        let served = (plug.place() == Place::Caller).then_some(self);
+        let served = (plug.place == Place::Caller).then_some(self);
         plug.flush(served);
         plug.run_kicked(served);
         Plug::put_back(plug);
@@ -252,19 +249,10 @@ impl Context {
 }
 
 /// Runs a request that was taken off the list. Returns why it goes back there, if it does.
-fn give_turn(
-    context: &Arc<Context>,
-    plug: &mut Plug,
-    request: &Arc<Request<FileOperation>>,
-    turn: Turn,
-) -> Option<Back> {
+fn give_turn(plug: &mut Plug, request: &Arc<Request<FileOperation>>, turn: Turn) -> Option<Back> {
     plug.begin_turn(turn);
     request.run(plug, None);
-    let back = plug.end_turn();
-    if back.is_none() {
-        plug.submit_waiting(context);
-    }
-    back
+    plug.end_turn()
 }
 
 #[cfg(test)]
@@ -303,7 +291,6 @@ mod tests {
             (Config { sees_closes: false, ..config() }, false),
             (Config { answers_as_aio: false, ..config() }, false),
             (Config { submit: SubmitMode::Offload, ..config() }, false),
-            (Config { submit: SubmitMode::Inline, ..config() }, false),
             // No thread of the engine would look for what no caller comes for.
             (Config { backend: BackendChoice::Threads, ..config() }, false),
         ];

@@ -14,17 +14,13 @@ use std::{
 /// another descriptor table, and so no standard error: a thread of the application says it.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    count: AtomicU64,
+    pub(crate) count: AtomicU64,
     line: Mutex<Option<String>>,
     /// There is a line.
     is_untold: AtomicBool,
 }
 
 impl Failures {
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-
     /// Takes out what is to be said. `None`: nothing, or another thread has it.
     pub(crate) fn untold(&self) -> Option<String> {
         if !self.is_untold.load(Relaxed) {
@@ -201,7 +197,7 @@ mod tests {
                 assert_eq!(engine.failures(), 12, "{backend:?}");
                 if backend != BackendChoice::Threads {
                     WANTED.store((At::Round as i64) << 32, SeqCst);
-                    engine.driver().unwrap().wake();
+                    engine.threads.driver().unwrap().wake();
                     write(&context, &file, &mut memory, 0..3);
                     while engine.failures() == 12 {
                         std::thread::yield_now();

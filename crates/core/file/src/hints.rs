@@ -14,28 +14,38 @@
 //!
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|
-//! | status flags, not O_DIRECT | an attempt without fcntl(2) before it | preadv2, pwrite |
+//! | status flags | an attempt without fcntl(2) before it, or io_submit | preadv2, pwrite, io_submit |
+//! | the blocks of the file (`Blocks`) | a direct write by io_submit, without fstat(2) before it | io_submit |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
 //! | the device that a buffered write went to | a write in submit | the write: it may block |
 //! | that RWF_NOWAIT was refused as such | the driver, not native AIO | |
 //! | that it is an event counter | whether to read its name in /proc | a write that cannot be |
 //! | how long buffered writes took (`Calm`) | submit, or the thread that waits | the write itself |
 //! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
-//! | a stream, silent lately (`StreamHints`) | statx(2), then an attempt, or the ring | statx, the attempt |
 //!
 //! A wrong hint costs time: of a number that has come to mean another file, at most `BELIEVED`
 //! requests wait for a device inside submit.
 
 mod burst;
 mod calm;
-mod depth;
 mod descriptor;
 pub mod filesystem;
-mod stream;
 
 pub(crate) use burst::Burst;
 pub(crate) use calm::{Calm, Device, Write};
-pub(crate) use depth::Depth;
-pub(crate) use descriptor::DescriptorHints;
+pub(crate) use descriptor::{Blocks, DescriptorHints};
 pub use nowait_retry::Closes;
-pub(crate) use stream::StreamHints;
+
+use std::sync::Arc;
+
+/// The hints of a context.
+pub(crate) struct Hints {
+    pub(crate) descriptors: DescriptorHints,
+    pub(crate) burst: Burst,
+}
+
+impl Hints {
+    pub(crate) fn new(closes: Arc<Closes>) -> Hints {
+        Hints { descriptors: DescriptorHints::new(closes), burst: Burst::default() }
+    }
+}

@@ -8,7 +8,7 @@
 //!
 //! What every request has is in [`FileOperation`]; what its iterations do is its body's:
 //!
-//! * `kernel`: a file with offsets, through the kernel, carried by bios; `copy`: or by the driver
+//! * `kernel`: a file with offsets, through the kernel, carried by bios
 //! * `stream`: a file without offsets, or a poll: waits for readiness
 //! * [`UserOperation`]: a file in the engine's own page cache
 //!
@@ -18,7 +18,6 @@
 
 mod caller;
 mod carrier;
-pub(crate) mod copy;
 pub(crate) mod direct;
 pub mod event;
 pub(crate) mod in_flight;
@@ -28,16 +27,19 @@ pub(crate) mod unordered;
 
 use crate::{
     Command, Context, Engine, Kind, Target, UserOperation, hold,
-    order::{self, Access, FileState, InodeKey, Links, Reach, StreamTicket, Ticket},
-    route::{Place, Plug},
+    order::{self, Access, FileState, Links, Reach, StreamTicket, Ticket},
+    route::Plug,
 };
 pub(crate) use carrier::Carrier;
-use copy::OnDriver;
 use event::EventTarget;
 use in_flight::Key as InFlightKey;
 use kernel::KernelBody;
 use nowait_block::bio::Descriptor;
-use nowait_retry::{Operation, Step, wait::Wait};
+use nowait_retry::{
+    Operation, Step,
+    stats::{Work, Server},
+    wait::Wait,
+};
 use nowait_sys::{
     Errno,
     mistake::{self, Mistake},
@@ -131,29 +133,6 @@ impl Body {
         }
     }
 
-    /// Tells whether the driver has yet to give it its place in the order.
-    pub(crate) fn enters_on_driver(&self) -> bool {
-        matches!(self, Body::Kernel(kernel) if kernel.enters)
-    }
-
-    /// Returns the inode in whose order the driver has yet to give it a place.
-    pub(crate) fn inode_on_driver(&self) -> Option<InodeKey> {
-        match self {
-            Body::Kernel(kernel) if kernel.enters => kernel.carrier.file.map(|file| file.key),
-            _ => None,
-        }
-    }
-
-    /// Tells whether the driver copies its bytes itself.
-    pub(crate) fn is_copied(&self) -> bool {
-        matches!(self, Body::Kernel(kernel) if kernel.on_driver == OnDriver::Copies)
-    }
-
-    /// Tells whether a worker submits it to the own queue.
-    pub(crate) fn is_offloaded(&self) -> bool {
-        matches!(self, Body::Kernel(kernel) if kernel.offloads)
-    }
-
     fn holds_file(&mut self) -> bool {
         self.carrier().is_some_and(|carrier| carrier.held.is_some())
     }
@@ -198,7 +177,7 @@ impl FileOperation {
     /// Registers a cached request in the order of its inode.
     pub(crate) fn take_cached_place(&mut self, file: FileState, wait: &Wait<'_, Self>) {
         let reach = Reach::of(&self.command, file.end);
-        let orders = self.target.context.engine().orders();
+        let orders = &self.target.context.engine().orders;
         let (ticket, _) = orders.enter(file.key, reach, || wait.entry());
         self.place = OrderPlace::Overlap(ticket);
         self.note_synchronous();
@@ -209,14 +188,14 @@ impl FileOperation {
         let engine = self.target.context.engine();
         match &mut self.body {
             Body::Stream(StreamBody { queue: Some(stream), .. }) => {
-                let ticket = engine.stream_queues().enter(*stream, || wait.entry());
+                let ticket = engine.stream_queues.enter(*stream, || wait.entry());
                 self.place = OrderPlace::Stream(ticket);
             }
             Body::Kernel(kernel) => {
                 let Some(file) = kernel.carrier.file else { return };
                 let (way, reach) = (order::Way::Kernel, Reach::of(&self.command, file.end));
                 let entry = || wait.entry();
-                let (ticket, lane) = engine.orders().enter_by(way, file.key, reach, entry);
+                let (ticket, lane) = engine.orders.enter_by(way, file.key, reach, entry);
                 if kernel.wants_lane {
                     kernel.lane = Some(lane);
                 }
@@ -250,9 +229,9 @@ impl FileOperation {
         match core::mem::replace(&mut self.place, OrderPlace::None) {
             OrderPlace::None => {}
             OrderPlace::Overlap(ticket) | OrderPlace::Begun(ticket) => {
-                engine.orders().leave(&ticket);
+                engine.orders.leave(&ticket);
             }
-            OrderPlace::Stream(ticket) => engine.stream_queues().leave(&ticket),
+            OrderPlace::Stream(ticket) => engine.stream_queues.leave(&ticket),
         }
     }
 
@@ -276,7 +255,7 @@ impl FileOperation {
             Body::Kernel(kernel) => kernel.dispatch(&mut it),
             Body::Stream(stream) => stream.dispatch(&mut it),
             Body::Cached(cached) => {
-                let step = cached.iterate(it.plug.cache_bios(), &|| wait.entry());
+                let step = cached.iterate(&mut it.plug.cache_bios, &|| wait.entry());
                 if step == Step::Retry {
                     target.context.io().stats().add(|c| &c.retries, 1);
                 }
@@ -290,13 +269,6 @@ impl FileOperation {
     fn iterate_now(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Iterate);
-        if self.body.enters_on_driver() {
-            if plug.place() != Place::Driver {
-                plug.hand_to_driver(wait.request());
-                return Step::Queued;
-            }
-            self.enter_on_driver(plug, wait);
-        }
         self.stats().add(|c| &c.iterations, 1);
         if let Some(links) = &mut self.links
             && let Some(after) = &links.after
@@ -341,7 +313,7 @@ impl FileOperation {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Complete);
         self.stats().add(|c| &c.iterations, 1);
-        if !wait.is_cancelled() && self.resumes_elsewhere(result, plug.engine()) {
+        if !wait.is_cancelled() && self.resumes_elsewhere(result, &plug.engine) {
             return self.iterate_in_turn(plug, wait);
         }
         let FileOperation { command, target, body, .. } = self;
@@ -360,9 +332,9 @@ impl FileOperation {
         let Some(carrier) = self.body.carrier() else { return false };
         let refused = !endless && carrier.was_refused(result, &self.command);
         let route = if carrier.was_given_up(result) {
-            engine.route_off_own_queue(endless)
+            engine.queues.route_off_own_queue(endless)
         } else if refused {
-            engine.route_of_refused()
+            engine.queues.route_of_refused()
         } else {
             return false;
         };
@@ -371,13 +343,6 @@ impl FileOperation {
             return false;
         }
         carrier.route = route;
-        if let Body::Kernel(kernel) = &mut self.body
-            && (refused, result) == (true, Err(Errno::AGAIN))
-            && self.command.kind == Kind::Write
-            && context.submits_by_workers()
-        {
-            kernel.offload(context);
-        }
         true
     }
 
@@ -392,6 +357,15 @@ impl FileOperation {
             carrier.give_up();
         }
         self.body.holds_file()
+    }
+
+    /// Returns what it has asked for, and who has carried it out.
+    fn served(&self) -> Option<(Work, Server)> {
+        Some(match &self.body {
+            Body::Kernel(kernel) => (self.command.work(), kernel.server()),
+            Body::Stream(stream) => (Work::Stream, stream.carrier.route.server()),
+            Body::Cached(_) | Body::Ended => return None,
+        })
     }
 
     /// Returns the result of a cancelled request.
@@ -422,24 +396,14 @@ impl FileOperation {
             Body::Kernel(kernel) => kernel.lane = None,
             Body::Cached(cached) if cached.is_write() => {
                 self.body = Body::Ended;
-                engine.dirtied();
+                engine.threads.dirtied();
             }
             _ => {}
         }
     }
 
     /// Delivers the event, and tells those that are linked to this request.
-    fn deliver(
-        &mut self,
-        plug: &mut Plug,
-        engine: &Engine,
-        copied: bool,
-        result: Result<u32, Errno>,
-    ) {
-        let alone = self.target.eventfd.is_some() || !self.is_synchronous;
-        if copied && !alone && plug.place() == Place::Driver {
-            return plug.end_copy(&self.target, result);
-        }
+    fn deliver(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         let deliver = || {
             self.target.deliver(result);
             #[cfg(test)]
@@ -459,7 +423,7 @@ impl Operation for FileOperation {
     type Plug = Plug;
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
-        let engine = plug.engine().clone();
+        let engine = plug.engine.clone();
         engine.failures.iteration(|| self.iterate_now(plug, wait))
     }
 
@@ -472,7 +436,7 @@ impl Operation for FileOperation {
         if self.over {
             return Step::Done(result);
         }
-        let engine = plug.engine().clone();
+        let engine = plug.engine.clone();
         engine.failures.iteration(|| self.complete_now(plug, wait, result))
     }
 
@@ -481,12 +445,14 @@ impl Operation for FileOperation {
             self.over = true;
             return plug.end_on_worker(wait.token(), result);
         }
-        let engine = plug.engine().clone();
+        let engine = plug.engine.clone();
         let result = match result {
             Err(Errno::CANCELED) => self.cancelled(&engine),
             result => result,
         };
-        let copied = self.body.is_copied();
+        if let Some((work, by)) = self.served() {
+            self.stats().serve(work, by, 1);
+        }
         // Whatever fails here, the event comes, and others get their turn.
         engine.failures.caught("at the end of a request", || self.let_go(&engine, result));
         // Before the event is visible: a program that sees it may close the file and unmount.
@@ -495,6 +461,6 @@ impl Operation for FileOperation {
         }
         engine.failures.caught("as others got their turn", || self.leave_place(&engine));
         self.body = Body::Ended;
-        self.deliver(plug, &engine, copied, result);
+        self.deliver(&engine, result);
     }
 }

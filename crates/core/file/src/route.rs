@@ -13,6 +13,9 @@ pub(crate) mod token;
 
 pub use plug::{Place, Plug};
 
+use nowait_block::Limits;
+use nowait_retry::stats::Server;
+
 /// Which backend carries the bios of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -22,4 +25,37 @@ pub enum Route {
     Driver,
     /// The workers, on the held file.
     Workers,
+}
+
+/// What a queue carries by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// There is none, or it is full.
+    #[default]
+    None,
+    /// Native AIO: direct transfers for which no blocks have to be found.
+    Aio,
+    /// io_uring: everything.
+    Ring,
+}
+
+impl Queue {
+    /// Returns what a queue with these limits carries.
+    pub(crate) fn of(limits: Limits) -> Queue {
+        match limits.buffered_reads && limits.writes {
+            true => Queue::Ring,
+            false => Queue::Aio,
+        }
+    }
+}
+
+impl Route {
+    /// Returns who carries what takes this route.
+    pub(crate) fn server(self) -> Server {
+        match self {
+            Route::Own => Server::Kernel,
+            Route::Driver => Server::Driver,
+            Route::Workers => Server::Worker,
+        }
+    }
 }

@@ -4,30 +4,32 @@
 //! same). A request is either refused with an errno, ended on the spot, or made
 //! into a `FileOperation` that an own queue, the driver or a worker carries on.
 
-mod buffered;
+mod attempt;
+mod batch;
 pub mod cached;
 mod calm;
+mod descriptor;
 mod direct;
-mod inline;
+mod event_counter;
 mod kept;
 mod linked;
-mod offload;
+mod plan;
 mod queue;
 mod reason;
 mod rights;
 mod stream;
+mod transfer;
 mod uncommitted;
 
 use crate::{
-    Command, Context, Kind, Opened, Target,
-    engine::section::Section,
-    hold::BothTables,
-    hold::HeldFd,
+    Command, Context, Kind, Target,
     order::{FileState, Links},
-    route::{Place, Plug, own_queue},
+    route::own_queue,
 };
-use core::mem::take;
-use inline::{Attempt, LazyStat};
+use batch::Batch;
+use event_counter::EventCounter;
+use nowait_block::Refused;
+use nowait_retry::stats::{Work, Server};
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use reason::Reason;
 use std::sync::Arc;
@@ -58,55 +60,47 @@ impl Started {
 
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
-    pub(crate) context: &'a Arc<Context>,
-    pub(crate) plug: Option<Box<Plug>>,
-    /// Since there is a plug.
-    pub(crate) section: Option<Section<'a>>,
+    context: &'a Arc<Context>,
+    /// It has one request only.
+    is_lone: bool,
+    /// The event counter that the kernel signals at the end of the request that is being started.
+    kernel_counter: Option<i32>,
+    batch: Batch<'a>,
     /// Bytes that may still be copied inside submit.
-    pub(crate) inline_left: usize,
-    /// What the requests to user files on the plug move.
-    pub(crate) plugged_bytes: usize,
-    /// The last of them writes by the bio of the one before: a bio that is full ends that.
-    pub(crate) joined: bool,
-    /// The event counter of this submission's requests, as the engine's threads will know it.
-    event_counter: Option<(i32, Arc<HeldFd>)>,
+    inline_left: usize,
+    /// As the engine's threads will know it.
+    event_counter: EventCounter,
     /// The same for requests that end on any thread.
-    pub(crate) counter_everywhere: Option<(i32, Arc<BothTables>)>,
-    own_used: bool,
-    /// One of them has a place in the order.
-    own_ordered: bool,
-    /// Contexts in which others have taken one.
-    ordered: Vec<Arc<Context>>,
+    counter_everywhere: EventCounter,
     /// Direct requests that were queued and wait for the commit.
     uncommitted: Uncommitted,
-    has_delivered: bool,
     /// Those of the request that is being started.
     links: Option<Box<Links>>,
     /// Requests that ended in their first iteration, and are not counted yet.
-    pub(crate) inline: u64,
+    inline: u64,
     /// Reads of user files that found all, and that did not, not counted yet.
-    pub(crate) user_reads: (u64, u64),
+    user_reads: (u64, u64),
     /// The submitter's, once one of the requests needed them.
-    pub(crate) rights: Option<Arc<Credentials>>,
+    rights: Option<Arc<Credentials>>,
 }
 
 impl<'a> Submission<'a> {
     /// Begins a submission to `context`.
     pub fn new(context: &'a Arc<Context>) -> Submission<'a> {
+        Submission::of(context, usize::MAX)
+    }
+
+    /// Begins a submission of so many requests: one alone goes to the kernel at once.
+    pub fn of(context: &'a Arc<Context>, count: usize) -> Submission<'a> {
         Submission {
             context,
-            plug: None,
-            section: None,
+            is_lone: count == 1,
+            kernel_counter: None,
+            batch: Batch::default(),
             inline_left: context.inline_left(),
-            plugged_bytes: 0,
-            joined: false,
-            event_counter: None,
-            counter_everywhere: None,
-            own_used: false,
-            own_ordered: false,
-            ordered: Vec::new(),
+            event_counter: EventCounter::default(),
+            counter_everywhere: EventCounter::default(),
             uncommitted: Uncommitted::default(),
-            has_delivered: false,
             links: None,
             inline: 0,
             user_reads: (0, 0),
@@ -130,41 +124,15 @@ impl<'a> Submission<'a> {
         }
         if self.begins_later() {
             command.refresh()?;
-            return self.start_later(&command, target);
         }
         match self.decide(&mut command, target) {
             // A caller that gets EAGAIN asks for the same bytes again; but an append is done.
             Err(Errno::AGAIN) if !command.is_append() => Err(Errno::AGAIN),
             // Bytes already transferred win over a later error, as in read(2).
-            Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
+            Err(_) if command.done > 0 => {
+                Ok(self.completed(command.work(), Ok(command.transferred())))
+            }
             decided => decided,
-        }
-    }
-
-    /// Makes the attempt at a read of a file, as [`Submission::start`] and [`Submission::start_on`]
-    /// do first, and nothing else. `None`: there is something to wait for, or to look at first; it
-    /// is to be started.
-    pub fn read_at_once(
-        &mut self,
-        opened: Option<Opened<'_>>,
-        command: &mut Command,
-    ) -> Option<Result<u32, Errno>> {
-        if command.len > self.inline_left as u64 {
-            return None;
-        }
-        self.commit_before(command, u64::MAX);
-        if let Some(opened) = opened {
-            return self.read_cached_at_once(opened, command);
-        }
-        let mut status = LazyStat::new(command.fd);
-        let is_plain = !command.is_direct()
-            && self.context.engine().cached(command.fd).is_none()
-            && self.tries_inline(command).is_ok()
-            && self.is_stream_still(&mut status) == Ok(false)
-            && self.must_wait(command, &mut status) == Ok(false);
-        match is_plain.then(|| self.attempt_read(command, &mut status))? {
-            Ok(Attempt::Done(result)) => Started::result(Ok(self.completed(result))),
-            _ => None,
         }
     }
 
@@ -181,7 +149,7 @@ impl<'a> Submission<'a> {
     pub fn deliver(&mut self, target: &EventTarget, started: Started) {
         if let Started::Completed(result) = started {
             Target::deliver_inline(self.context, target, result);
-            self.has_delivered = true;
+            self.batch.has_delivered = true;
         }
     }
 
@@ -194,35 +162,25 @@ impl<'a> Submission<'a> {
             stats.add(|c| &c.completed_inline, self.inline);
         }
         let (cached, missed) = self.user_reads;
-        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().cache_in_use()) {
+        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().user_files.cache())
+        {
             cache.count_reads(cached, missed);
         }
     }
 
-    /// Chooses the way by the kind and the flags, for what is left of the command.
+    /// Chooses the way by the kind, for what is left of the command.
     fn decide(&mut self, command: &mut Command, target: EventTarget) -> Result<Started, Errno> {
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, target),
             Kind::Fsync | Kind::Fdatasync => self.sync(command, target),
-            Kind::Read if !command.is_direct() => self.buffered_read(command, target),
-            Kind::Write if !command.is_direct() => self.buffered_write(command, target),
-            _ => self.direct(command, target),
+            Kind::Read | Kind::Write => self.transfer(command, target)?.ok_or(Errno::INVAL),
         }
     }
 
-    /// Decides by flags just read, where what followed from remembered ones is not all.
-    fn decide_again(
-        &mut self,
-        command: &mut Command,
-        target: EventTarget,
-    ) -> Result<Started, Errno> {
-        command.refresh()?;
-        self.decide(command, target)
-    }
-
     /// Counts a command that is over at once.
-    fn completed(&self, result: Result<u32, Errno>) -> Started {
+    fn completed(&self, work: Work, result: Result<u32, Errno>) -> Started {
         let stats = self.context.io().stats();
+        stats.serve(work, Server::Submit, 1);
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
         Started::Completed(result)
@@ -231,7 +189,7 @@ impl<'a> Submission<'a> {
     /// Counts bytes that were copied inside submit.
     pub(crate) fn copied(&mut self, bytes: usize) {
         self.inline_left = self.inline_left.saturating_sub(bytes);
-        self.context.burst.copied(bytes);
+        self.context.hints.burst.copied(bytes);
     }
 
     /// Hands over what was started since the last time.
@@ -239,21 +197,7 @@ impl<'a> Submission<'a> {
         if !self.uncommitted.is_empty() {
             self.commit_own();
         }
-        if let Some(mut plug) = self.plug.take() {
-            plug.flush(Some(self.context));
-            plug.run_kicked(Some(self.context));
-            Plug::put_back(plug);
-        }
-        if take(&mut self.own_used) {
-            self.context.own_started();
-        }
-        if take(&mut self.own_ordered) {
-            self.context.own_ordered();
-        }
-        take(&mut self.ordered).iter().for_each(|context| context.own_ordered());
-        if take(&mut self.has_delivered) {
-            self.context.io().notify();
-        }
+        self.batch.hand_over(self.context);
     }
 }
 
@@ -265,8 +209,7 @@ impl Submission<'_> {
         if self.uncommitted.precede(command, end) {
             self.commit_own();
         }
-        let unordered = &self.context.engine().unordered;
-        unordered.take_places_before((command, end), self.context, &mut self.ordered);
+        self.batch.take_places_before((command, end), self.context);
     }
 
     /// Does the same once more for a write that moves the end of the file: what requests find there
@@ -282,15 +225,16 @@ impl Submission<'_> {
     /// submit has returned the application may close the files.
     fn commit_own(&mut self) {
         self.uncommitted.clear();
-        let Some(own) = self.context.own() else { return };
-        let refused = own.commit_or_refuse();
+        self.carry_elsewhere(self.context.own.commit());
+    }
+
+    /// Has others carry what the own queue has refused.
+    fn carry_elsewhere(&mut self, refused: Refused) {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;
         }
         let rights = self.rights();
-        self.section.get_or_insert_with(|| Section::enter(self.context.engine()));
-        let plug =
-            self.plug.get_or_insert_with(|| Plug::take(self.context.engine(), Place::Caller));
+        let plug = self.batch.plug(self.context.engine());
         own_queue::carry_elsewhere(self.context, refused, &rights, plug);
     }
 }

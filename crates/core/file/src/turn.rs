@@ -15,8 +15,6 @@ const FAILED_PAUSE: Duration = Duration::from_millis(1);
 pub enum Next {
     /// The next turn: there was something to do.
     Turn,
-    /// The same, although there was nothing: more will come before a sleeper could be woken.
-    Linger,
     /// It sleeps until there is news, or until then.
     Sleep(Deadline),
     /// It failed, and may fail again: it rests first.
@@ -39,7 +37,6 @@ pub trait Loop {
         loop {
             match self.turn() {
                 Next::Turn => {}
-                Next::Linger => (0..16).for_each(|_| core::hint::spin_loop()),
                 Next::Sleep(deadline) => self.sleep(deadline),
                 Next::Rest => std::thread::sleep(FAILED_PAUSE),
                 Next::End => return,

@@ -26,7 +26,7 @@ const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 /// Runs a claim on every backend and submit mode.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
-        for submit in [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload] {
+        for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
             match Engine::on_machine(config, "test".to_owned()) {
                 Ok(engine) => {
@@ -136,6 +136,46 @@ fn cached_reads_that_one_submit_does_not_copy_are_counted_as_large() {
 }
 
 #[test]
+fn a_report_says_who_has_carried_out_what() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = uncached(&folder, 4);
+        let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+        let (file, direct) = (open(0), open(O_DIRECT));
+        let context = Context::new(engine, 0, 8).unwrap();
+        std::fs::read(&path).unwrap();
+        for command in [
+            command(Kind::Read, &file, buffer(BLOCK, 0), 0),
+            command(Kind::Read, &direct, buffer(BLOCK, 0), 0),
+            command(Kind::Fdatasync, &file, &mut [], 0),
+        ] {
+            submit(&context, vec![command]);
+            reap(&context, 1);
+        }
+        let served = context.io().stats().served().unwrap().all();
+        let by = |kind| {
+            let (_, row) = served.iter().find(|(other, _)| *other == kind).unwrap();
+            let counted: Vec<_> = row.iter().filter(|(_, count)| *count > 0).collect();
+            assert!(matches!(counted[..], [(_, 1)]), "{kind}: {row:?}");
+            counted[0].0
+        };
+        let offloads = engine.config().submit == SubmitMode::Offload;
+        let is_ring = engine.backend() == "uring";
+        let elsewhere = if is_ring { "driver" } else { "worker" };
+        assert_eq!(by("read"), if offloads { elsewhere } else { "submit" });
+        assert_eq!(by("sync"), "worker");
+        assert_eq!(served.len(), 3, "{served:?}");
+        let threads = engine.backend() == "threads";
+        match by("direct_read") {
+            by if threads => assert_eq!(by, "worker"),
+            by if offloads => assert_eq!(by, "driver"),
+            by => assert_eq!(by, "kernel"),
+        }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
 fn more_buffered_reads_than_a_ring_takes_all_complete() {
     everywhere(|engine| reads_every_block(engine, 0));
 }
@@ -179,8 +219,8 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
-/// What the kernel would allocate blocks for inside the submitter's system call is handed on (M4);
-/// what is on the disk already goes the direct way.
+/// What the kernel would allocate blocks for inside the submitter's system call is handed on (M4),
+/// by the kernel's own ring where that carries it; what is on the disk already goes the direct way.
 #[test]
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
@@ -204,7 +244,7 @@ fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
         };
         write(&file, BLOCK as u64, 0);
         write(&file, 4 * BLOCK as u64, 1);
-        write(&holes, 64 << 10, 1);
+        write(&holes, 64 << 10, u64::from(backend != BackendChoice::Uring));
         context.destroy().unwrap();
         engine.shutdown();
     }

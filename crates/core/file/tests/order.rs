@@ -27,7 +27,7 @@ const ROUNDS: u64 = 40;
 
 fn everywhere(claim: impl Fn(&Arc<Context>)) {
     for backend in BACKENDS {
-        for submit in [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload] {
+        for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let config = Config { backend, submit, ..Config::default() };
             match Engine::on_machine(config, "test".to_owned()) {
                 Ok(engine) => {

@@ -4,7 +4,7 @@ use crate::{
     deferred::{Deferred, may_block},
     event_ring::EventRing,
     hint::Hint,
-    primitives::{Arc, AtomicUsize, Ordering::SeqCst},
+    primitives::{Arc, AtomicBool, AtomicUsize, Ordering::SeqCst},
     stats::Stats,
     waiters::{Mask, Notifier, Waiters},
 };
@@ -54,6 +54,22 @@ impl Drop for Polling<'_> {
     }
 }
 
+/// The calling thread collects completions for others until this is dropped.
+struct Passing<'a>(&'a AtomicBool);
+
+impl Passing<'_> {
+    fn new(passes: &AtomicBool) -> Passing<'_> {
+        passes.store(true, SeqCst);
+        Passing(passes)
+    }
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
 /// The calling thread comes for completions until this is dropped: deferred requests that are left
 /// then are for another thread, which was not woken for them while this one ran them.
 struct Leaving<'a>(&'a IoContext);
@@ -84,6 +100,8 @@ pub struct IoContext {
     /// The poller stays in the own queue when nothing is in flight there: the last request that was
     /// started there had to wake a thread to poll.
     lingers: Hint,
+    /// A thread that does not come for events collects them.
+    passes: AtomicBool,
     /// Called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
@@ -140,6 +158,7 @@ impl IoContext {
             pump: OnceLock::new(),
             deferred: OnceLock::new(),
             lingers: Hint::default(),
+            passes: AtomicBool::new(false),
             on_event: OnceLock::new(),
             stats,
         })
@@ -339,10 +358,24 @@ impl IoContext {
         self.interrupt_pump();
     }
 
-    /// Collects what the own queue has completed, unless a thread is doing that; never waits.
+    /// Collects what the own queue has completed, unless a thread is doing that. Waits for a moment
+    /// if that does not come for events: the kernel may have told this one of them.
     pub fn poll_pump(&self) {
-        let Some(pump) = self.pump.get() else { return };
-        if pump.is_busy() && self.waiters.try_become_poller() {
+        self.collect();
+        while self.passes.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Collects it on a thread that does not come for events.
+    pub fn pass_by(&self) {
+        let _passes = Passing::new(&self.passes);
+        self.collect();
+    }
+
+    fn collect(&self) {
+        let Some(pump) = self.pump.get().filter(|pump| pump.is_busy()) else { return };
+        if self.waiters.try_become_poller() {
             let _polls = Polling(self);
             let _ = pump.wait(0, Deadline::NOW);
             pump.run();

@@ -4,7 +4,7 @@
 //! the ring itself and advances `head`, as fio, QEMU and libaio do with the kernel's.
 
 use crate::{
-    primitives::{Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+    primitives::{AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
     ring_memory::RingMemory,
 };
 use nowait_sys::{Errno, aio::IoEvent};
@@ -14,7 +14,12 @@ pub struct EventRing {
     memory: RingMemory,
     tail: Mutex<u32>,
     consumers: Mutex<()>,
+    /// Where the reader's position was left by [`EventRing::consume`], which has taken events.
+    taken_to: AtomicU32,
 }
+
+/// No event was taken yet.
+const NONE_TAKEN: u32 = u32::MAX;
 
 impl EventRing {
     /// Makes a ring for at least `nr_min` events; `id` is what the header shows.
@@ -23,7 +28,8 @@ impl EventRing {
     /// `ENOMEM`: no memory or too many mappings.
     pub fn new(id: u32, nr_min: u32) -> Result<EventRing, Errno> {
         let memory = RingMemory::new(id, nr_min)?;
-        Ok(EventRing { memory, tail: Mutex::new(0), consumers: Mutex::new(()) })
+        let (tail, taken_to) = (Mutex::new(0), AtomicU32::new(NONE_TAKEN));
+        Ok(EventRing { memory, tail, consumers: Mutex::new(()), taken_to })
     }
 
     /// Returns the memory, for its address.
@@ -51,6 +57,12 @@ impl EventRing {
             }
             head = now;
         }
+    }
+
+    /// Returns `true` if the last events were taken by [`EventRing::consume`]: the application does
+    /// not read the ring itself.
+    pub fn is_read_by_calls(&self) -> bool {
+        self.taken_to.load(Relaxed) == self.memory.head().load(Relaxed)
     }
 
     /// Adds events and publishes them at once. The caller holds a reserved slot for each.
@@ -92,6 +104,7 @@ impl EventRing {
         }
         // Release: a producer that sees the slot free sees that we are done reading it.
         self.memory.head().store(head, Release);
+        self.taken_to.store(head, Relaxed);
         if taken == 0 { outcome.map(|()| 0) } else { Ok(taken) }
     }
 }

@@ -80,10 +80,69 @@ counters! {
     punt_driver,
 }
 
+/// What a request asks for, as reports tell requests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A read through a page cache.
+    Read,
+    /// A write through a page cache.
+    Write,
+    /// A read past it.
+    DirectRead,
+    /// A write past it.
+    DirectWrite,
+    /// fsync or fdatasync.
+    Sync,
+    /// A poll, or a transfer of a stream.
+    Stream,
+}
+
+/// Who has carried a request to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// The thread that submitted it, inside submit.
+    Submit,
+    /// The context's own queue, whose completions the program fetches.
+    Kernel,
+    /// A thread that waited for events.
+    Caller,
+    /// The engine's driver.
+    Driver,
+    /// A worker of the engine.
+    Worker,
+}
+
+/// Requests by what they ask for and by who has carried them to their end.
+#[derive(Debug, Default)]
+pub struct Served([[Counter; Served::BY.len()]; Served::WORK.len()]);
+
+impl Served {
+    /// The names of what is asked for.
+    const WORK: [&'static str; 6] =
+        ["read", "write", "direct_read", "direct_write", "sync", "stream"];
+    /// The names of who carries it.
+    const BY: [&'static str; 5] = ["submit", "kernel", "caller", "driver", "worker"];
+
+    /// Returns the names of all kinds, and of all who carry requests out.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Served::WORK.into_iter().chain(Served::BY)
+    }
+
+    /// Returns each kind of which there were requests, and by whom how many, none left out.
+    pub fn all(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
+        let row = |counters: &[Counter]| {
+            Served::BY.into_iter().zip(counters.iter().map(Counter::get)).collect::<Vec<_>>()
+        };
+        let rows = Served::WORK.into_iter().zip(self.0.iter().map(|counters| row(counters)));
+        rows.filter(|(_, row)| row.iter().any(|(_, count)| *count > 0)).collect()
+    }
+}
+
 /// Counters and histogram, off or on for the life of a context.
 #[derive(Debug)]
 pub struct Stats {
     counters: Option<Counters>,
+    served: Option<Served>,
     submit_ns: Option<Mutex<Histogram<u64>>>,
 }
 
@@ -94,6 +153,7 @@ impl Stats {
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
         Stats {
             counters: enabled.then(Counters::default),
+            served: enabled.then(Served::default),
             submit_ns: if enabled { histogram().map(Mutex::new) } else { None },
         }
     }
@@ -109,6 +169,19 @@ impl Stats {
         if let Some(counters) = &self.counters {
             which(counters).add(count);
         }
+    }
+
+    /// Counts requests that were carried to their end, if counting.
+    #[inline]
+    pub fn serve(&self, work: Work, by: Server, count: u64) {
+        if let Some(Served(counters)) = &self.served {
+            counters[work as usize][by as usize].add(count);
+        }
+    }
+
+    /// Returns who has carried out what, if counting.
+    pub fn served(&self) -> Option<&Served> {
+        self.served.as_ref()
     }
 
     /// Records the time one submit took, in nanoseconds.

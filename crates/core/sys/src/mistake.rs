@@ -30,13 +30,9 @@ pub enum Mistake {
     LeaveAtOnce,
     /// Threads go on submitting while the process ends.
     SubmitToTheEnd,
-    /// The end of the process leaves completions to a thread that sleeps in io_getevents.
-    LeaveToSleepers,
     /// What native AIO refuses, because it would have waited in submit, is left to the thread that
     /// takes the events.
     RefuseLate,
-    /// A worker does not say what it has submitted in the place of a thread that must not wait.
-    SubmitInSilence,
     /// A refusal is not waited for that another thread has taken out of the ring.
     MissRefusal,
     /// A request that its ring gives up, because the thread that entered it has ended, is not
@@ -104,7 +100,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 46] = [
+    pub const ALL: [Mistake; 44] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -117,9 +113,7 @@ impl Mistake {
         Mistake::CancelDone,
         Mistake::LeaveAtOnce,
         Mistake::SubmitToTheEnd,
-        Mistake::LeaveToSleepers,
         Mistake::RefuseLate,
-        Mistake::SubmitInSilence,
         Mistake::MissRefusal,
         Mistake::LeaveGivenUp,
         Mistake::TruncateBehind,

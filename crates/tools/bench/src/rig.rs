@@ -8,7 +8,7 @@ use nowait::{
     AlignedBuffer, Command, Context, Engine, EventTarget, Kind, Segments, Submission,
     command::open_for,
 };
-use nowait_file::{BackendChoice, Config, SubmitMode};
+use nowait_file::{BackendChoice, Config};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
@@ -17,12 +17,7 @@ use crate::pattern;
 
 /// Starts an engine with `backend`.
 pub(crate) fn engine(backend: BackendChoice) -> Result<Arc<Engine>> {
-    engine_with(backend, Config::default().submit)
-}
-
-/// Starts an engine with `backend` that submits so.
-pub(crate) fn engine_with(backend: BackendChoice, submit: SubmitMode) -> Result<Arc<Engine>> {
-    let config = Config { backend, submit, ..Config::default() };
+    let config = Config { backend, ..Config::default() };
     Engine::on_machine(config, "named by the benchmark".to_owned())
         .map_err(failed("start an engine"))
 }

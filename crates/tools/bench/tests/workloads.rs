@@ -94,7 +94,7 @@ fn rawio_runs_in_every_mode() {
 
 #[test]
 fn randrw_runs_in_every_mode_of_submit() {
-    let wanted = ["libaio", "nowait-inline", "nowait-offload", "nowait-host", "nowait-user"];
+    let wanted = ["libaio", "nowait-offload", "nowait-host", "nowait-user"];
     runs(&["randrw"], &wanted, 1);
 }
 

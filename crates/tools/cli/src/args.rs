@@ -243,9 +243,10 @@ choice!(
 choice!(
     /// NOWAIT_SUBMIT.
     Submit {
-        /// Inline while that is short.
+        /// In the caller while that is short.
         Auto = "auto",
-        /// In the caller.
+        /// Always in the caller, which was removed.
+        #[value(hide = true)]
         Inline = "inline",
         /// On another thread.
         Offload = "offload"

@@ -1,6 +1,6 @@
 //! `nowait run`: sets the environment and becomes the program.
 
-use crate::args::{Backend, Cache, Options, RunArgs};
+use crate::args::{Backend, Cache, Options, RunArgs, Submit};
 use crate::error::{Failure, Result, say};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
@@ -42,6 +42,12 @@ fn prepare(args: &RunArgs) -> Result<Command> {
 
 /// Refuses flags that were removed, and says what became of them.
 pub(crate) fn check(options: &Options) -> Result<()> {
+    if options.submit == Some(Submit::Inline) {
+        return Err(Failure::usage(
+            "--submit inline: the submit mode inline was removed; without this flag auto is used \
+             (it makes the first attempt inside submit where that is faster)",
+        ));
+    }
     let flag = match (options.cache, &options.cache_size) {
         (Some(Cache::User), _) => "--cache user",
         (_, Some(_)) => "--cache-size",

@@ -137,6 +137,16 @@ fn the_flags_of_the_removed_page_cache_are_answered_in_one_line() {
 }
 
 #[test]
+fn the_removed_submit_mode_is_answered_in_one_line() {
+    let place = Place::new("#!/bin/sh\necho ran\n");
+    let (code, out, err) = place.run(&["--submit", "inline"], &[]);
+    assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{err}");
+    assert!(err.starts_with("nowait: --submit inline: the submit mode "), "{err}");
+    let help = outcome(&mut nowait(&["run", "--help"])).1;
+    assert!(help.contains("--submit") && !help.contains("inline"), "{help}");
+}
+
+#[test]
 fn a_missing_library_is_one_line_and_exit_code_1() {
     let empty = tempfile::tempdir().unwrap();
     let mut command = nowait(&["run", "--", "true"]);

@@ -13,8 +13,8 @@ use crate::slab::Slab;
 use crate::{BioOp, BlockBackend, Completion, Limits, Refused, Share, bio::Bio, gate::Gate};
 use book::{ANY_THREAD, Before, Book, Claim, Request, claimable, finish, outcome};
 use core::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
@@ -48,6 +48,8 @@ pub struct Kaio {
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
+    /// How many requests the book has. Written under its lock.
+    count: AtomicUsize,
     /// What io_submit refused; to be reaped.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
@@ -101,6 +103,7 @@ impl Kaio {
                 events_total: 0,
                 waits_in_vain: 0,
             }),
+            count: AtomicUsize::new(0),
             failed: Mutex::default(),
             any_failed: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -135,6 +138,7 @@ impl Kaio {
 
     /// Says how many requests it has, under the lock of the book.
     fn publish(&self, book: &Book) {
+        self.count.store(book.requests.len(), Release);
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
     }
 
@@ -412,6 +416,8 @@ impl Kaio {
         let block = aio_blocks::of_bio(bio, key, rw_flags);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
+        // Before the look for a thread that reaps, which looks for requests before it sleeps.
+        self.count.store(book.requests.len(), SeqCst);
         Some(key)
     }
 
@@ -549,23 +555,45 @@ impl BlockBackend for Kaio {
     /// Not by way of what others have queued: their numbers may be those of another table. And one
     /// at a time: of several in one call the kernel holds back all from the device until it has
     /// blocks for the last, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD, fs/aio.c).
-    fn submit_waiting(&self, bio: Bio) -> Result<(), Bio> {
+    fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
+        let rw_flags = if may_wait { 0 } else { self.rw_flags };
         let mut book = self.book.lock();
-        let Some(key) = self.enter(&mut book, &bio, 0) else { return Err(bio) };
+        let Some(key) = self.enter(&mut book, &bio, rw_flags) else { return Err(bio) };
+        let request = book.requests.get_mut(key);
+        request.into_iter().filter(|it| it.claimable.is_some()).for_each(Request::is_committed);
         self.publish(&book);
+        let before = Before { tail: self.context.tail(), events_total: book.events_total };
         drop(book);
         // SAFETY: the block's memory lives until its event, as in `submit`.
-        match unsafe { self.context.submit(&mut [self.block(key)]) } {
-            Ok(0) | Err(Errno::AGAIN) => {
-                let mut book = self.book.lock();
-                book.requests.remove(key);
-                self.publish(&book);
-                return Err(bio);
+        let submitted = unsafe { self.context.submit(&mut [self.block(key)]) };
+        if let Ok(1..) = submitted {
+            self.call_dozing();
+            if may_wait {
+                return Ok(Refused::default());
             }
-            Ok(_) => self.call_dozing(),
-            Err(errno) => self.fail(key, errno),
+            if self.context.tail() != before.tail {
+                return Ok(self.refused(&[key], before));
+            }
+            // No event had come. If another thread has dealt with one since, it says so.
+            let mut book = self.book.lock();
+            let mut refused = Refused::default();
+            if let Some(request) = book.requests.get_mut(key) {
+                let claim = core::mem::replace(&mut request.claim, Claim::Reaper);
+                if let Claim::Refused(result) = claim {
+                    refused.bios.push((request.token, outcome(result)));
+                    book.requests.remove(key);
+                    self.publish(&book);
+                }
+            }
+            return Ok(refused);
         }
-        Ok(())
+        let mut book = self.book.lock();
+        book.requests.remove(key);
+        self.publish(&book);
+        match submitted {
+            Ok(_) | Err(Errno::AGAIN) => Err(bio),
+            Err(errno) => Ok(Refused { bios: vec![(bio.token, Err(errno))], undecided: vec![] }),
+        }
     }
 
     fn reap(
@@ -631,7 +659,8 @@ impl BlockBackend for Kaio {
     }
 
     fn in_flight(&self) -> usize {
-        self.book.lock().requests.len() + self.failed.lock().len()
+        let failed = if self.any_failed.load(Acquire) { self.failed.lock().len() } else { 0 };
+        self.count.load(SeqCst) + failed
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bio::{Bio, BioOp, Segments};
 use core::cell::UnsafeCell;
-use nowait_sys::aio::{FLAG_IOPRIO, Iocb, cmd};
+use nowait_sys::aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd};
 
 /// One block per slot, at an address that never changes: io_cancel knows them by it.
 pub(super) struct Blocks(Box<[UnsafeCell<Iocb>]>);
@@ -58,7 +58,11 @@ fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2], rw_flags: u32) -> Ioc
     block.rw_flags = bio.rw_flags | rw_flags;
     if bio.priority != 0 {
         block.reqprio = bio.priority as i16;
-        block.flags = FLAG_IOPRIO;
+        block.flags |= FLAG_IOPRIO;
+    }
+    if let Some(counter) = bio.counter {
+        block.resfd = counter as u32;
+        block.flags |= FLAG_RESFD;
     }
     block
 }

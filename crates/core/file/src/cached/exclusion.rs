@@ -43,8 +43,7 @@ impl UserFile {
     /// # Errors
     /// That of a write to the file: what it could not take stays cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        if engine.orders().conflicts(self.key(), &Reach::new(WHOLE, Access::Sync))
-            || self.is_dirty()
+        if engine.orders.conflicts(self.key(), &Reach::new(WHOLE, Access::Sync)) || self.is_dirty()
         {
             let ticket = wait_for_turn(engine, self, WHOLE, Access::Sync);
             let written = UserOperation::sync(self, SyncLevel::WriteOnly).run(engine);
@@ -146,7 +145,7 @@ pub(crate) fn wait_for_turn(
     let parker = Parker::new();
     let waker = Waker::from(parker.clone());
     let entry = || WaitEntry::from(waker.clone());
-    let (ticket, _) = engine.orders().enter(file.key(), Reach::new(range, access), entry);
+    let (ticket, _) = engine.orders.enter(file.key(), Reach::new(range, access), entry);
     while ticket.is_blocked() {
         parker.sleep(engine);
     }
@@ -155,5 +154,5 @@ pub(crate) fn wait_for_turn(
 
 pub(crate) fn leave(engine: &Arc<Engine>, ticket: &Ticket) {
     let _section = Section::enter(engine);
-    engine.orders().leave(ticket);
+    engine.orders.leave(ticket);
 }

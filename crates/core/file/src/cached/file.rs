@@ -98,11 +98,6 @@ impl UserFile {
         self.key
     }
 
-    /// Tells whether its blocks go past the kernel's cache: the file system has direct I/O.
-    pub(super) fn is_direct(&self) -> bool {
-        self.direct
-    }
-
     pub(super) fn version(&self) -> Result<Version, Errno> {
         self.opened.number().and_then(file::version)
     }

@@ -55,14 +55,14 @@ impl UserHandle {
         let closed = file.write_back_at_close(engine, was_last && is_last);
         // Also where it was the last of all: another may be opened by now.
         let closes_writes = was_last_writer && file.close_writes();
-        let (handles, writers) = (file.handles.clone(), file.writers.count().clone());
+        let (handles, writers) = (file.handles.clone(), file.writers.count.clone());
         let mut counts: Vec<&Arc<OpenCount>> = Vec::new();
         counts.extend((was_last || closes_writes).then_some(&writers));
         counts.extend(was_last.then_some(&handles));
         let key = file.key();
         drop(file);
         // What an open in another mode writes meanwhile keeps the file, until it is on the disk.
-        let is_kept = || was_last && engine.cached_files().dirty.keeps(key);
+        let is_kept = || was_last && engine.user_files.dirty.keeps(key);
         if !mistake::makes(Mistake::CloseAtOnce) {
             engine.wait_until_closed(&counts, is_kept);
         }

@@ -36,9 +36,11 @@ pub(crate) struct KernelWrites {
 #[repr(align(64))]
 struct Unknown(Counter);
 
-/// Where the writes of an inode are counted.
+/// Where the writes of an inode are counted; or [`ANY_INODE`], and the counter of unknown ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places(u16, u16);
+
+const ANY_INODE: u16 = PLACES as u16;
 
 impl Places {
     fn of(key: InodeKey) -> Places {
@@ -70,14 +72,14 @@ impl KernelWrites {
         KernelWrite { writes: self, places }
     }
 
-    /// Counts a short write by `context` to a file whose inode is not known; the caller looks for
+    /// Counts a write by `context` to a file whose inode is not known; the caller looks for
     /// marks of any inode after that.
     pub(crate) fn enter_unknown(&self, context: &Context) -> UnknownWrite<'_> {
         let address = core::ptr::from_ref(context) as usize;
         let hash = BuildHasherDefault::<FxHasher>::default().hash_one(address);
-        let counter = &self.unknown[(hash >> (u64::BITS - UNKNOWN.ilog2())) as usize].0;
-        counter.enter();
-        UnknownWrite { writes: self, counter }
+        let index = (hash >> (u64::BITS - UNKNOWN.ilog2())) as u16;
+        self.unknown[usize::from(index)].0.enter();
+        UnknownWrite { writes: self, index }
     }
 
     /// Takes back what [`KernelWrite::forget`] has left.
@@ -85,8 +87,14 @@ impl KernelWrites {
         KernelWrite { writes: self, places }
     }
 
-    /// Ends what [`KernelWrite::forget`] has left.
+    /// Ends what [`KernelWrite::forget`] or [`UnknownWrite::forget`] has left.
     pub(crate) fn leave(&self, places: Places) {
+        if places.0 == ANY_INODE {
+            if self.unknown[usize::from(places.1)].0.leave() {
+                self.opens.wake();
+            }
+            return;
+        }
         let first = self.first[usize::from(places.0)].leave();
         let second = self.second[usize::from(places.1)].leave();
         if first || second {
@@ -161,7 +169,7 @@ impl KeptWrite {
 
 impl Drop for KeptWrite {
     fn drop(&mut self) {
-        self.context.engine().cached_files().writes.leave(self.places);
+        self.context.engine().user_files.writes.leave(self.places);
     }
 }
 
@@ -169,14 +177,25 @@ impl Drop for KeptWrite {
 #[derive(Debug)]
 pub(crate) struct UnknownWrite<'a> {
     writes: &'a KernelWrites,
-    counter: &'a Counter,
+    index: u16,
+}
+
+impl UnknownWrite<'_> {
+    fn places(&self) -> Places {
+        Places(ANY_INODE, self.index)
+    }
+
+    /// Leaves the write counted, for a request that ends it by [`KernelWrites::leave`].
+    pub(crate) fn forget(self) -> Places {
+        let places = self.places();
+        core::mem::forget(self);
+        places
+    }
 }
 
 impl Drop for UnknownWrite<'_> {
     fn drop(&mut self) {
-        if self.counter.leave() {
-            self.writes.opens.wake();
-        }
+        self.writes.leave(self.places());
     }
 }
 

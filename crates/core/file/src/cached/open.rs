@@ -56,7 +56,7 @@ impl UserFile {
             return Err(Errno::INVAL);
         }
         let key = (stat.dev, stat.ino);
-        let cached = engine.cached_files();
+        let cached = &engine.user_files;
         // Two opens at once must not make two caches of one file.
         let turn = match cached.begin_open(key) {
             Ok(turn) => turn,
@@ -80,7 +80,7 @@ impl UserFile {
             return Ok(made);
         }
         made.is_opening.store(true, Release);
-        let ticket = engine.orders().enter_open(key);
+        let ticket = engine.orders.enter_open(key);
         made.publish(engine, &mut files);
         drop((files, turn));
         made.wait_for_writes(engine, &ticket)
@@ -94,7 +94,7 @@ impl UserFile {
     ) -> Result<Arc<UserFile>, Errno> {
         let parker = Parker::new();
         let waker = Waker::from(parker.clone());
-        engine.cached_files().writes.wait_for_none(self.key, &waker, || parker.sleep(engine));
+        engine.user_files.writes.wait_for_none(self.key, &waker, || parker.sleep(engine));
         let mut look = Change::outside(&self.cached);
         let looked = run_change(engine, &mut look).map(|()| self.take_as_it_is(look));
         self.is_opening.store(false, Release);
@@ -109,7 +109,7 @@ impl UserFile {
             Entry::Opening(_) => true,
         });
         files.insert(self.key, Entry::Open(Arc::downgrade(self)));
-        engine.cached_files().any.store(true, Release);
+        engine.user_files.any.store(true, Release);
     }
 
     /// Waits for the end of the open, if that waits for writes.
@@ -140,7 +140,7 @@ impl UserFile {
             seen: Mutex::new(version),
             is_opening: AtomicBool::new(false),
             opened,
-            dirty_files: engine.cached_files().dirty.clone(),
+            dirty_files: engine.user_files.dirty.clone(),
             is_kept: AtomicBool::new(false),
             _mark: mark,
         })

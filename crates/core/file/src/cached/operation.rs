@@ -181,7 +181,7 @@ impl UserOperation {
         let is_write = self.is_write();
         drop(self);
         if is_write {
-            engine.dirtied();
+            engine.threads.dirtied();
         }
         result
     }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 /// The writers of a user file, and what the engine has open for them.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
-    count: Arc<OpenCount>,
+    pub(super) count: Arc<OpenCount>,
     open: Mutex<Option<Open>>,
     is_open: AtomicBool,
     /// A writer that is not counted has come: until the end of the file.
@@ -54,7 +54,7 @@ impl UserFile {
             return Ok(());
         }
         // Without the lock: it may wait for the disk. Of two that come at once, one is dropped.
-        let made = Open::of(engine, fd, self.is_direct(), &writers.count)?;
+        let made = Open::of(engine, fd, self.direct, &writers.count)?;
         let mut open = writers.open.lock();
         if open.is_none() {
             let (direct, tail) = (target(&made.direct), target(&made.tail));
@@ -145,7 +145,7 @@ impl Writer {
         let Some(file) = self.0.upgrade().filter(|file| file.end_writing()) else { return Ok(()) };
         let written = file.write_back_at_close(engine, false);
         if file.close_writes() {
-            engine.wait_until_closed(&[file.writers.count()], || false);
+            engine.wait_until_closed(&[&file.writers.count], || false);
         }
         written
     }
@@ -168,11 +168,6 @@ impl Open {
 }
 
 impl Writers {
-    /// Returns their count.
-    pub(super) fn count(&self) -> &Arc<OpenCount> {
-        &self.count
-    }
-
     /// Returns their descriptors in the application's table.
     pub(super) fn descriptors(&self) -> Vec<i32> {
         let open = self.open.lock();

@@ -1,19 +1,18 @@
 //! The ways to make a context: what its own queue is, and which threads come for its events.
 
-use super::{Context, Notifiers};
+use super::{Context, Looks, OwnQueue};
 use crate::{
     Engine,
     deferred::{Callers, DeferredRequests},
-    hints::{Burst, Depth, DescriptorHints},
+    hints::Hints,
     limits::Throttle,
     request::{direct::DirectRequests, in_flight::InFlight},
-    route::own_queue::{OwnPump, Submissions},
+    route::own_queue::OwnPump,
 };
-use core::sync::atomic::{AtomicBool, AtomicU64};
 use nowait_block::BlockBackend;
 use nowait_retry::{IoContext, Sink, stats::Stats, watch::Watch};
 use nowait_sys::{Errno, uring::Issuer};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 impl Context {
     /// Makes a context for `nr` requests; `id` is shown in the ring's header.
@@ -52,10 +51,10 @@ impl Context {
     ) -> Result<Arc<Context>, Errno> {
         engine.drop_deferred();
         let stats = Stats::new(engine.config().stats);
-        let io = IoContext::new(id, super::slots(nr, engine.cpus()), stats)?;
+        let io = IoContext::new(id, super::slots(nr, engine.threads.cpus), stats)?;
         let context = Context::make(engine, io, engine.own_queue(issuer), files_stay_open);
         context.io.set_deferred(Box::new(Callers::of(&context)));
-        if let Some(queue) = &context.own {
+        if let Some(queue) = &context.own.queue {
             context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
             engine.unordered.add(&context);
         }
@@ -75,32 +74,22 @@ impl Context {
     fn make(
         engine: &Arc<Engine>,
         io: IoContext,
-        own: Option<Arc<dyn BlockBackend>>,
+        queue: Option<Arc<dyn BlockBackend>>,
         files_stay_open: bool,
     ) -> Arc<Context> {
-        Arc::new_cyclic(|context| Context {
+        let direct = DirectRequests::new(&engine.unordered);
+        Arc::new(Context {
             io,
             engine: engine.clone(),
-            own,
-            unrun: Arc::default(),
-            submissions: Submissions::new(context),
-            direct: DirectRequests::new(&engine.unordered),
-            history: DescriptorHints::new(engine.closes().clone()),
-            depth: Depth::default(),
-            burst: Burst::default(),
+            own: OwnQueue { queue, unrun: Arc::default(), direct },
+            hints: Hints::new(engine.closes().clone()),
             mode: engine.config().submit,
             files_stay_open,
             in_flight: InFlight::default(),
             deferred: DeferredRequests::default(),
             throttle: Throttle::new(engine.config().context_limits),
-            engine_driven: AtomicBool::new(false),
             watch: Watch::default(),
-            waits: AtomicU64::new(0),
-            copying: AtomicBool::new(false),
-            counter: OnceLock::new(),
-            loop_notifier: OnceLock::new(),
-            masked: Notifiers::default(),
-            own_is_silent: AtomicBool::new(false),
+            looks: Looks::default(),
         })
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Cleaner {
     knows_dirt: AtomicBool,
     has_kicked: AtomicBool,
-    helper: Helper,
+    pub(super) helper: Helper,
 }
 
 impl Engine {
@@ -26,9 +26,9 @@ impl Engine {
     /// # Errors
     /// `EAGAIN`: no thread can be had.
     pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
-        match &self.cleaner {
-            Some(cleaner) if self.executor == Executor::Threads => cleaner.start(self),
-            _ => Ok(()),
+        match self.parts.executor == Executor::Threads && self.threads.driver().is_none() {
+            true => self.threads.cleaner.start(self),
+            false => Ok(()),
         }
     }
 }
@@ -57,11 +57,6 @@ impl Cleaner {
         if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
             self.helper.tell();
         }
-    }
-
-    /// Ends the thread and waits for its end.
-    pub(crate) fn stop(&self) {
-        self.helper.stop();
     }
 }
 
@@ -106,7 +101,7 @@ impl Run {
             // Before the look: a thread that dirties a page after it says so again.
             self.cleaner.knows_dirt.store(false, SeqCst);
             let mut bios = Vec::new();
-            if engine.clean(&mut bios) {
+            if engine.user_files.clean(&mut bios) {
                 self.cleaner.knows_dirt.store(true, SeqCst);
             }
             engine.carry(&mut bios);

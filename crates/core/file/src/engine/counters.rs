@@ -18,7 +18,7 @@ impl Engine {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
     pub(super) fn new_counter(&self) -> Result<Option<Arc<BothTables>>, Errno> {
-        self.backends.need_counters().then(|| self.make_counter()).transpose()
+        self.parts.backends.need_counters().then(|| self.make_counter()).transpose()
     }
 
     fn make_counter(&self) -> Result<Arc<BothTables>, Errno> {
@@ -26,14 +26,17 @@ impl Engine {
         self.in_both_tables(Fd::from_raw(counter.into_raw()), None)
     }
 
-    /// Makes a queue for a context, which the engine's threads can rouse when this returns.
-    pub(super) fn new_own_queue(&self, issuer: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
-        let needed = self.backends.own_need_counters();
-        let counter = needed.then(|| self.make_counter()).transpose()?;
-        if let Some(counter) = &counter {
-            self.await_arrival(counter.there())?;
-        }
-        self.backends.own_queue(counter.map(|it| it as Counter), issuer)
+    /// Makes a queue for a context, which the engine's threads can rouse, if there may be another.
+    pub(crate) fn own_queue(&self, issuer: Issuer) -> Option<Arc<dyn BlockBackend>> {
+        let backends = &self.parts.backends;
+        self.queues.own_queue(|| {
+            let needed = backends.own_need_counters();
+            let counter = needed.then(|| self.make_counter()).transpose()?;
+            if let Some(counter) = &counter {
+                self.await_arrival(&counter.there)?;
+            }
+            backends.own_queue(counter.map(|it| it as Counter), issuer)
+        })
     }
 
     /// Waits until a file is in the engine's table, a second at most.

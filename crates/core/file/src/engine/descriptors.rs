@@ -49,15 +49,7 @@ impl Engine {
 
     /// Waits for a moment until the engine's threads have taken in files in flight.
     pub(crate) fn await_receiver(&self) {
-        self.holds.wait_for_room(|| self.rouse());
-    }
-
-    /// Wakes a thread of the engine that takes in files in flight, and closes those given up.
-    fn rouse(&self) {
-        match &self.driver {
-            Some(driver) => driver.wake(),
-            None => self.workers().wake(),
-        }
+        self.holds.wait_for_room(|| self.threads.rouse());
     }
 
     /// Says that the application is about to close or replace `number`; `None`: any. Waits for a
@@ -82,18 +74,18 @@ impl Engine {
     ) -> Result<Arc<BothTables>, Errno> {
         let there = self.hold_for_good(here.raw(), count)?;
         let counted = count.map(OpenCount::count);
-        Ok(Arc::new(BothTables::new(here, counted, there, self.deferred.clone())))
+        Ok(Arc::new(BothTables::new(here, counted, there, self.holds.deferred.clone())))
     }
 
     /// Leaves something to be dropped on a thread of the application: its descriptors are in the
     /// application's table.
     pub(crate) fn defer_drop(&self, value: impl Send + 'static) {
-        self.deferred.put(Box::new(value));
+        self.holds.deferred.put(Box::new(value));
     }
 
     /// Drops what was deferred; on a thread of the application.
     pub fn drop_deferred(&self) {
-        drop(self.deferred.take());
+        drop(self.holds.deferred.take());
     }
 
     /// Waits until the descriptors are closed in both tables, or used again: by a handle, or as
@@ -113,7 +105,7 @@ impl Engine {
             if is_used() || until.has_passed() {
                 return;
             }
-            self.holds.close_soon(|| self.rouse());
+            self.holds.close_soon(|| self.threads.rouse());
             if !self.turn_for_sleeper() {
                 count.wait(seen, until.min(Deadline::after_ns(MOMENT_NS)));
             }

@@ -16,10 +16,10 @@ impl Engine {
     ///
     /// [`FileSystems::of`]: crate::hints::filesystem::FileSystems::of
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
-        let found = self.filesystems.of(stat, fd)?;
+        let found = self.known.filesystems.of(stat, fd)?;
         if !found.in_memory
             && stat.has_offsets()
-            && let Some(tags) = self.backends.tags()
+            && let Some(tags) = self.parts.backends.tags()
         {
             // The driver looks at it in its next turn: what goes beyond the guess goes by it.
             tags.note_device(stat.device());
@@ -29,7 +29,8 @@ impl Engine {
 
     /// Notes what a file lies on for which a request is made.
     pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
-        let is_new = self.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));
+        let is_new =
+            self.parts.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));
         if is_new && stat.has_offsets() {
             let _ = self.filesystem(stat, fd); // where nothing is known of it, nothing is noted
         }
@@ -38,7 +39,7 @@ impl Engine {
     /// Looks where files lie that are new; on the driver's thread. Not where what that opens would
     /// be in the application's table.
     pub(crate) fn look_at_devices(&self) {
-        let Some(tags) = self.backends.tags() else { return };
+        let Some(tags) = self.parts.backends.tags() else { return };
         tags.look(|dev| {
             let is_private = !self.holds.is_table_shared();
             let (dev, tags) = is_private.then(|| inspect::disk_of(dev)).flatten()?;
@@ -48,14 +49,14 @@ impl Engine {
 
     /// Says whether the driver has requests, and its queue no room for them.
     pub(crate) fn driver_waits(&self, waits: bool) {
-        self.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
+        self.parts.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
     }
 }
 
 /// Returns how many bios of the page cache may be in flight on one device, by the driver's queue
 /// and so many workers. If it hangs, it leaves some of the places and threads to others: the kernel
 /// has 128 threads for a ring, and what native AIO would have waited for is the workers'.
-pub(super) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
+pub(crate) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
     let workers = |eighths: usize| (workers * eighths / 8).max(1) as u32;
     match queue {
         Limits { depth: 0, .. } => InFlightMax { reads: workers(5), writes: workers(2) },
@@ -67,7 +68,7 @@ pub(super) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::NO_QUEUES;
+    use crate::engine::queues::NO_QUEUES;
 
     #[test]
     fn a_device_leaves_some_workers_to_others() {

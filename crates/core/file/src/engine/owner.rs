@@ -39,9 +39,9 @@ impl Engine {
     pub fn turn(self: &Arc<Self>, role: Role) -> Next {
         let _role = AsEngine::begin();
         let _section = Section::enter(self);
-        match (role, &mut *self.owned.lock()) {
+        match (role, &mut *self.threads.owned.lock()) {
             (_, None) => Next::End,
-            (Role::Workers, _) => self.workers().turn(),
+            (Role::Workers, _) => self.threads.workers().turn(),
             (Role::Driver, Some(OwnedLoop::Driver(driver))) => driver.turn(),
             (Role::Driver, Some(OwnedLoop::Cleaner(cleaner))) => cleaner.turn(),
         }
@@ -50,7 +50,7 @@ impl Engine {
     /// Makes turns while the caller would sleep; if there is nothing to do a virtual clock moves.
     /// False: threads make them.
     pub(crate) fn turn_for_sleeper(self: &Arc<Self>) -> bool {
-        if self.executor() == Executor::Threads {
+        if self.parts.executor == Executor::Threads {
             return false;
         }
         let slept = [Role::Driver, Role::Workers].map(|role| self.turn(role) != Next::Turn);
@@ -62,26 +62,25 @@ impl Engine {
 
     /// Makes the loops whose turns the owner will make.
     pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
-        self.holds().share_table();
-        let owned = match (self.driver(), &self.cleaner) {
-            (Some(driver), _) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver, None)?)),
-            (None, Some(cleaner)) => OwnedLoop::Cleaner(cleaner.new_loop(self)),
-            (None, None) => return Ok(()),
+        self.holds.share_table();
+        let owned = match self.threads.driver() {
+            Some(driver) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver, None)?)),
+            None => OwnedLoop::Cleaner(self.threads.cleaner.new_loop(self)),
         };
-        *self.owned.lock() = Some(owned);
+        *self.threads.owned.lock() = Some(owned);
         Ok(())
     }
 
     /// Makes the last turns; driver and cleaner have been told to stop.
     pub(crate) fn end_owned(self: &Arc<Self>) {
-        if self.executor() == Executor::Threads {
+        if self.parts.executor == Executor::Threads {
             return;
         }
         while self.turn(Role::Driver) != Next::End || self.turn(Role::Workers) == Next::Turn {}
-        let owned = self.owned.lock().take();
-        if let (Some(OwnedLoop::Driver(run)), Some(driver)) = (owned, self.driver()) {
+        let owned = self.threads.owned.lock().take();
+        if let (Some(OwnedLoop::Driver(run)), Some(driver)) = (owned, self.threads.driver()) {
             driver.give_up(*run);
         }
-        self.holds().tidy();
+        self.holds.tidy();
     }
 }

@@ -48,7 +48,7 @@ impl Parker {
 
     pub(crate) fn sleep(&self, engine: &Arc<Engine>) {
         while self.0.swap(IDLE, Acquire) != KICKED {
-            engine.look_after_loops();
+            engine.threads.look_after_loops();
             let sleeps = !engine.turn_for_sleeper()
                 && self.0.compare_exchange(IDLE, SLEEPS, Relaxed, Relaxed).is_ok();
             if sleeps {

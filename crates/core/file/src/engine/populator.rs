@@ -17,7 +17,8 @@ const CACHE_BYTES_MIN: u64 = 64 << 20;
 #[derive(Default)]
 pub(crate) struct Populator {
     is_asked: AtomicBool,
-    helper: Helper,
+    /// Its end waits for the system to clear a huge page at most.
+    pub(super) helper: Helper,
 }
 
 impl Engine {
@@ -26,10 +27,10 @@ impl Engine {
     pub(crate) fn populate_cache(self: &Arc<Self>) {
         let is_large = self.config.cache_bytes >= CACHE_BYTES_MIN;
         if is_large
-            && self.executor == Executor::Threads
-            && let Some(cache) = self.cache_in_use()
+            && self.parts.executor == Executor::Threads
+            && let Some(cache) = self.user_files.cache()
         {
-            self.populator.start(cache, self);
+            self.threads.populator.start(cache, self);
         }
     }
 }
@@ -53,7 +54,7 @@ impl Populator {
     }
 
     fn populate(&self, engine: &Engine) {
-        let Some(cache) = engine.cache_in_use() else { return };
+        let Some(cache) = engine.user_files.cache() else { return };
         while cache.frames().populate_next() && !self.helper.stops() {}
     }
 
@@ -67,11 +68,6 @@ impl Populator {
     fn wait(&self) -> bool {
         self.helper.sleep(Deadline::NEVER, || self.is_asked.swap(false, SeqCst));
         !self.helper.stops()
-    }
-
-    /// Ends the thread and waits for its end: for the system to clear a huge page at most.
-    pub(crate) fn stop(&self) {
-        self.helper.stop();
     }
 }
 
@@ -104,30 +100,30 @@ mod tests {
     fn the_first_page_of_a_large_cache_has_others_touched() {
         let engine = with_a_page(CACHE_BYTES_MIN);
         let limit = Deadline::after_ns(60_000_000_000);
-        let touched = || engine.cache_in_use().unwrap().frames().free_touched();
+        let touched = || engine.user_files.cache().unwrap().frames().free_touched();
         while touched() < 1024 {
             assert!(!limit.has_passed(), "{} frames", touched());
             std::thread::yield_now();
         }
         engine.shutdown();
-        assert!(!engine.populator.helper.runs(), "it has ended");
+        assert!(!engine.threads.populator.helper.runs(), "it has ended");
         assert_eq!(engine.failures(), 0);
     }
 
     #[test]
     fn a_small_cache_has_no_such_thread() {
         let engine = with_a_page(CACHE_BYTES_MIN - 1);
-        assert!(!engine.populator.helper.runs());
+        assert!(!engine.threads.populator.helper.runs());
         engine.shutdown();
     }
 
     #[test]
     fn what_asks_after_the_end_starts_nothing() {
         let engine = with_a_page(CACHE_BYTES_MIN);
-        engine.populator.stop();
+        engine.threads.populator.helper.stop();
         engine.populate_cache();
-        engine.populator.ask();
-        assert!(!engine.populator.helper.runs());
+        engine.threads.populator.ask();
+        assert!(!engine.threads.populator.helper.runs());
         engine.shutdown();
     }
 }

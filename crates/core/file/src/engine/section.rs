@@ -48,7 +48,7 @@ pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
         if serves != engine.as_ptr()
             && let Some(engine) = engine.upgrade()
         {
-            engine.has_kicked();
+            engine.threads.has_kicked();
         }
     })
 }

@@ -5,14 +5,17 @@
 //! writes stay out of submit, for a time that doubles with each that blocks again.
 //!
 //! A write may take long because another program had the processor. So one that took long makes the
-//! next ones *suspect*: the writer counts how often it sleeps.
+//! next ones *suspect*: the writer counts how often it sleeps. Writers of one file wait for each
+//! other: where several write at once, only what takes much longer has blocked.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Devices that are told apart by a hash of their number.
 const SLOTS: usize = 64;
 /// A write that takes longer has blocked, besides what its bytes take.
 const LONG_NS: u64 = 1_000_000;
+/// The same if others write to the device, which may have lost their processors meanwhile.
+const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The slowest rate at which a processor copies, in nanoseconds a KiB.
 const COPY_NS_PER_KIB: u64 = 1_000;
 /// How long writes stay out of submit after the first that took long.
@@ -25,7 +28,11 @@ const SUSPECTS: u64 = 63;
 
 /// Which devices are calm. A hint: a wrong one costs a write that blocks, or one that is deferred.
 #[derive(Debug)]
-pub(crate) struct Calm([AtomicU64; SLOTS]);
+pub(crate) struct Calm {
+    pauses: [AtomicU64; SLOTS],
+    /// Writes in submit now.
+    writes: [AtomicU32; SLOTS],
+}
 
 /// A device, not told from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,8 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
     /// How long it took.
     pub(crate) took_ns: u64,
+    /// Others went to the device when it began.
+    pub(crate) others: bool,
 }
 
 /// When writes may enter submit again, how often that time has doubled, and how many writes are
@@ -86,7 +95,8 @@ impl Pause {
         let copy_ns = write.bytes as u64 / 1024 * COPY_NS_PER_KIB;
         let length_ns = PAUSE_NS << self.doublings;
         let suspects = self.suspects.saturating_sub(1);
-        if write.took_ns <= LONG_NS + copy_ns {
+        let long_ns = if write.others { LONG_BESIDE_OTHERS_NS } else { LONG_NS };
+        if write.took_ns <= long_ns + copy_ns {
             // Calm for as long as it was not.
             let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
             return match recovers {
@@ -106,7 +116,10 @@ impl Pause {
 
 impl Default for Calm {
     fn default() -> Calm {
-        Calm([const { AtomicU64::new(0) }; SLOTS])
+        Calm {
+            pauses: [const { AtomicU64::new(0) }; SLOTS],
+            writes: [const { AtomicU32::new(0) }; SLOTS],
+        }
     }
 }
 
@@ -122,6 +135,11 @@ impl Calm {
         Pause::of(self.slot(device).load(Relaxed)).suspects > 0
     }
 
+    /// Says that a write to the device begins. Returns `true` if others go on.
+    pub(crate) fn begins(&self, device: Device) -> bool {
+        self.writes[usize::from(device.0)].fetch_add(1, Relaxed) > 0
+    }
+
     /// Notes a write to the device that has ended at `now_ns`; `blocked`: whether the thread
     /// slept in it, if it has counted.
     pub(crate) fn took(
@@ -131,6 +149,7 @@ impl Calm {
         blocked: impl FnOnce() -> Option<bool>,
         now_ns: u64,
     ) {
+        self.writes[usize::from(device.0)].fetch_sub(1, Relaxed);
         let slot = self.slot(device);
         let before = Pause::of(slot.load(Relaxed));
         let after = before.after(write, blocked, now_ns);
@@ -140,7 +159,7 @@ impl Calm {
     }
 
     fn slot(&self, device: Device) -> &AtomicU64 {
-        &self.0[usize::from(device.0)]
+        &self.pauses[usize::from(device.0)]
     }
 }
 
@@ -148,8 +167,8 @@ impl Calm {
 mod tests {
     use super::*;
 
-    const SHORT: Write = Write { bytes: 4096, took_ns: 3_000 };
-    const LONG: Write = Write { bytes: 4096, took_ns: 20_000_000 };
+    const SHORT: Write = Write { bytes: 4096, took_ns: 3_000, others: false };
+    const LONG: Write = Write { bytes: 4096, took_ns: 20_000_000, others: false };
 
     #[test]
     fn the_pause_doubles_with_each_write_that_blocks_and_shrinks_while_it_is_calm() {
@@ -184,14 +203,29 @@ mod tests {
 
     #[test]
     fn a_long_copy_is_not_a_write_that_blocked() {
-        let (pause, copy) = (Pause::default(), Write { bytes: 4 << 20, took_ns: 4_000_000 });
+        let (pause, copy) =
+            (Pause::default(), Write { bytes: 4 << 20, took_ns: 4_000_000, others: false });
         assert_eq!(pause.after(copy, || Some(true), 1 << 30), pause);
+    }
+
+    #[test]
+    fn a_writer_that_waits_for_others_is_not_taken_for_one_that_blocks() {
+        let pause = Pause::default();
+        let beside = |took_ns| Write { took_ns, others: true, ..LONG };
+        assert_eq!(pause.after(beside(19_000_000), || Some(true), 1 << 40), pause);
+        assert_ne!(pause.after(beside(21_000_000), || Some(true), 1 << 40), pause);
+        let calm = Calm::default();
+        let (one, other) = (Device::of(1), Device::of(2));
+        assert_eq!([one, one, other].map(|it| calm.begins(it)), [false, true, false]);
+        (0..2).for_each(|_| calm.took(one, SHORT, || None, 1));
+        assert!(!calm.begins(one));
     }
 
     #[test]
     fn a_device_that_blocks_is_not_calm_and_others_are() {
         let calm = Calm::default();
         let (one, other, now) = (Device::of(1), Device::of(2), 1 << 40);
+        let _ = (calm.begins(one), calm.begins(one));
         calm.took(one, LONG, || None, now);
         assert!(calm.is_calm(one, || now) && calm.is_suspect(one) && !calm.is_suspect(other));
         calm.took(one, LONG, || Some(true), now);

@@ -1,4 +1,4 @@
-//! What a context remembers of its descriptors: whether inline attempts have been worth it lately,
+//! What a context remembers of its descriptors: whether attempts have been worth it lately,
 //! and what they were attempts at. Hints: see [`super`].
 
 use super::calm::Device;
@@ -8,7 +8,7 @@ use nowait_retry::closes::{Closes, SLOTS};
 use std::sync::Arc;
 
 const SCORE_MAX: u8 = 16;
-const INLINE_FROM: u8 = 8;
+const ATTEMPT_FROM: u8 = 8;
 /// One attempt in so many is made although the file looks uncached, to notice when it is not.
 const PROBE_EVERY: u8 = 32;
 
@@ -26,9 +26,15 @@ pub(crate) struct DescriptorHints {
     flags: [AtomicU64; SLOTS],
     /// Descriptor, and one more; and the device of its file, to which writes inside submit go.
     written: [AtomicU64; SLOTS],
+    /// Descriptor, and one more; whether its file has holes; and how many blocks it has.
+    blocks: [AtomicU64; SLOTS],
     /// The last number found to be an event counter, and one more.
     counter: AtomicU32,
 }
+
+/// The bits of a block's number in a word with a descriptor.
+const BLOCK_BITS: u32 = 43;
+const BLOCK: u64 = 4096;
 
 /// Uses of remembered status flags before they are read again.
 pub(crate) const BELIEVED: u64 = 63;
@@ -39,8 +45,17 @@ const IN_MEMORY: u32 = 2;
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
+/// The blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// The offset where they end.
+    pub(crate) end: u64,
+    /// Some before it may be missing.
+    pub(crate) has_holes: bool,
+}
+
 impl DescriptorHints {
-    /// Starts optimistic: the first attempts are inline.
+    /// Starts with attempts.
     pub(crate) fn new(closes: Arc<Closes>) -> DescriptorHints {
         DescriptorHints {
             seen: core::array::from_fn(|slot| AtomicU32::new(closes.count_of_slot(slot))),
@@ -50,6 +65,7 @@ impl DescriptorHints {
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
             flags: [const { AtomicU64::new(0) }; SLOTS],
             written: [const { AtomicU64::new(0) }; SLOTS],
+            blocks: [const { AtomicU64::new(0) }; SLOTS],
             counter: AtomicU32::new(0),
         }
     }
@@ -64,19 +80,16 @@ impl DescriptorHints {
             self.flags[slot].store(0, Relaxed);
             self.in_memory[slot].store(0, Relaxed);
             self.written[slot].store(0, Relaxed);
+            self.blocks[slot].store(0, Relaxed);
         }
         slot
     }
 
-    /// Tells whether to try inline: lately that was short, or (with `probe`) it is time to look
-    /// again.
-    pub(crate) fn favours_inline(&self, fd: i32, probe: bool) -> bool {
+    /// Returns `true` if attempts have finished requests lately, or it is time to look again.
+    pub(crate) fn favours_attempt(&self, fd: i32) -> bool {
         let slot = fd as usize % SLOTS;
-        if self.score[slot].load(Relaxed) >= INLINE_FROM {
+        if self.score[slot].load(Relaxed) >= ATTEMPT_FROM {
             return true;
-        }
-        if !probe {
-            return false;
         }
         let skipped = self.skipped[slot].load(Relaxed).wrapping_add(1);
         self.skipped[slot].store(skipped % PROBE_EVERY, Relaxed);
@@ -128,6 +141,23 @@ impl DescriptorHints {
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
+    /// Returns the blocks that the file had when this was noted.
+    pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
+        let known = self.blocks[self.slot(fd)].load(Relaxed);
+        let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
+        let is_of_fd = known >> (BLOCK_BITS + 1) == fd as u64 + 1;
+        is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
+    }
+
+    /// Notes the blocks that the file has.
+    pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
+        let file = (fd as u64 + 1) << 1 | u64::from(blocks.has_holes);
+        let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
+        if fd < 1 << 19 {
+            self.blocks[self.slot(fd)].store(known, Relaxed);
+        }
+    }
+
     /// Tells whether transfers that must not wait were refused as such (`EOPNOTSUPP`).
     pub(crate) fn always_waits(&self, fd: i32) -> bool {
         self.in_memory[self.slot(fd)].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
@@ -157,16 +187,6 @@ impl DescriptorHints {
         }
     }
 
-    /// Notes that a request that was not attempted had to wait. It speaks against an attempt as a
-    /// hit speaks for it: a fast device ends some reads before the driver looks whether they wait.
-    pub(crate) fn waited(&self, fd: i32) {
-        let score = &self.score[fd as usize % SLOTS];
-        let now = score.load(Relaxed);
-        if now > 0 {
-            score.store(now.saturating_sub(2), Relaxed);
-        }
-    }
-
     /// Notes that an attempt found something to wait for.
     pub(crate) fn miss(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
@@ -184,30 +204,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misses_turn_inline_off_and_hits_on_again() {
+    fn misses_end_attempts_and_hits_begin_them_again() {
         let history = DescriptorHints::new(Arc::default());
-        assert!(history.favours_inline(3, false));
+        assert!(history.favours_attempt(3));
         (0..3).for_each(|_| history.miss(3));
-        let tried = (0..320).filter(|_| history.favours_inline(3, true)).count();
+        let tried = (0..320).filter(|_| history.favours_attempt(3)).count();
         assert_eq!(tried, 10, "still looks once in a while");
         (0..2).for_each(|_| history.hit(3));
-        assert!(history.favours_inline(3, false));
-        assert!(history.favours_inline(4, false), "another file is not affected");
-    }
-
-    #[test]
-    fn a_fast_device_does_not_look_like_a_cache() {
-        let history = DescriptorHints::new(Arc::default());
-        (0..4).for_each(|_| history.miss(3));
-        for read in 0..1000 {
-            match read % 3 {
-                0 => history.hit(3),
-                _ => history.waited(3),
-            }
-            assert!(!history.favours_inline(3, false));
-        }
-        (0..8).for_each(|_| history.hit(3));
-        assert!(history.favours_inline(3, false), "it has become cached");
+        assert!(history.favours_attempt(3));
+        assert!(history.favours_attempt(4), "another file is not affected");
     }
 
     #[test]
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mostly_cached_file_stays_inline() {
+    fn a_mostly_cached_file_is_always_attempted() {
         let history = DescriptorHints::new(Arc::default());
         for i in 0..1000 {
             if i % 5 == 0 {
@@ -281,7 +286,7 @@ mod tests {
             } else {
                 history.hit(3);
             }
-            assert!(history.favours_inline(3, false));
+            assert!(history.favours_attempt(3));
         }
     }
 }

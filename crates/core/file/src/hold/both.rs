@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct BothTables {
     /// With its count, which goes after it.
     here: Option<(Fd, Option<Counted>)>,
-    there: Arc<HeldFd>,
+    pub(crate) there: Arc<HeldFd>,
     deferred: Arc<Deferred<Box<dyn Send>>>,
 }
 
@@ -42,11 +42,6 @@ impl BothTables {
         deferred: Arc<Deferred<Box<dyn Send>>>,
     ) -> BothTables {
         BothTables { here: Some((here, count)), there, deferred }
-    }
-
-    /// Returns what the engine's table has of it.
-    pub(crate) fn there(&self) -> &HeldFd {
-        &self.there
     }
 
     /// Returns its number in the application's table.

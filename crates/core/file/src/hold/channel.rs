@@ -18,7 +18,7 @@ use std::{collections::VecDeque, sync::OnceLock};
 #[derive(Debug)]
 pub(super) struct FdChannel {
     /// The end in the application's table.
-    local: Fd,
+    pub(super) local: Fd,
     /// The number of the other end, in the engine's table.
     remote: i32,
     /// That end in the application's table.
@@ -71,11 +71,6 @@ impl FdChannel {
     /// Returns the numbers of both ends in the application's table.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
         core::iter::once(self.local.raw()).chain(self.remote_here.get().map(Fd::raw))
-    }
-
-    /// Returns the number of the local end.
-    pub(super) fn local_fd(&self) -> i32 {
-        self.local.raw()
     }
 
     /// Keeps the remote end in the application's table.

@@ -1,6 +1,6 @@
 //! The files that requests hold, each by its number in the engine's descriptor table.
 
-use super::{Counted, channel::FdChannel, in_engine_table};
+use super::{Counted, Deferred, channel::FdChannel, in_engine_table};
 use crate::command::Flags;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
@@ -110,6 +110,9 @@ pub struct Holds {
     /// The file that was sent last, for the next request on it.
     kept: Mutex<Option<LastHeld>>,
     next_tag: AtomicU64,
+    /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
+    /// another.
+    pub(crate) deferred: Arc<Deferred<Box<dyn Send>>>,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
     /// such a duplicate drops the process's POSIX locks on the file.
     shared_table: AtomicBool,
@@ -123,6 +126,7 @@ impl Holds {
             by_number: Mutex::default(),
             kept: Mutex::default(),
             next_tag: AtomicU64::new(0),
+            deferred: Arc::default(),
             shared_table: false.into(),
         }
     }
@@ -277,7 +281,7 @@ impl Holds {
 
     /// Returns the channel's local end, a descriptor in the application's table.
     pub fn local_fd(&self) -> i32 {
-        self.channel.local_fd()
+        self.channel.local.raw()
     }
 
     /// Takes in the files that are in flight, and closes those given up, if that was asked for; by

@@ -18,8 +18,6 @@ enum Moved {
     All(Step),
     /// The rest is for another time.
     Part(Back),
-    /// The context's own queue carries it, as soon as this iteration is over.
-    Queued,
     /// The number may mean another file now: the engine's threads have the right one.
     NotHere,
 }
@@ -47,7 +45,6 @@ impl KernelBody {
                     it.plug.goes_back(why);
                     Step::Queued
                 }
-                Moved::Queued => Step::Queued,
                 Moved::NotHere => self.leave_caller(it),
             },
         }
@@ -74,7 +71,7 @@ impl KernelBody {
             it.command.done = done;
             return Moved::NotHere;
         }
-        if turn == Turn::Retry || turn == Turn::Start && !self.offloads {
+        if turn == Turn::Retry {
             return Moved::Part(Back::Untried);
         }
         let context = &it.target.context;
@@ -86,7 +83,7 @@ impl KernelBody {
         if !is_here || self.acts_for_another(it) {
             return Moved::NotHere;
         }
-        if self.offloads { self.submit_here(it) } else { write_here(it) }
+        write_here(it)
     }
 
     /// Returns `true` if the application's number has meant the request's file all the time: it was
@@ -97,19 +94,11 @@ impl KernelBody {
         is_unclosed && self.carrier.is_still(it.command.fd)
     }
 
-    /// Has the own queue carry a direct write for which io_submit(2) may block.
-    fn submit_here(&self, it: &mut Iteration<'_, '_>) -> Moved {
-        let mut bio = it.command.bio(it.command.fd, it.wait.token());
-        bio.rw_flags = it.target.context.engine().rw_flags(it.command);
-        it.plug.queue_waiting(bio, self.deferred.unwrap_or_default());
-        Moved::Queued
-    }
-
     /// Returns `true` if the calling thread has not the rights that the request acts with.
     fn acts_for_another(&self, it: &Iteration<'_, '_>) -> bool {
         let engine = it.target.context.engine();
         self.credentials.as_deref().is_some_and(|wanted| {
-            engine.rights_of_this_thread().ok().flatten().as_deref() != Some(wanted)
+            engine.known.rights_of_this_thread().ok().flatten().as_deref() != Some(wanted)
         })
     }
 }
@@ -138,7 +127,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
 
 /// Writes what is left, by one call: one that comes short is over, as in io_submit(2).
 fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
-    let flags = it.target.context.engine().rw_flags(it.command);
+    let flags = it.target.context.engine().known.rw_flags(it.command);
     loop {
         match it.command.transfer(it.command.fd, usize::MAX, flags) {
             Ok(bytes) => {

@@ -43,11 +43,11 @@ impl Carrier {
         let (number, flags) = (command.fd, command.flags);
         let held = match stat.names_one_file() {
             true if self.keeps_file && engine.config().sees_closes => {
-                engine.holds().hold_and_keep(number, stat, flags)?
+                engine.holds.hold_and_keep(number, stat, flags)?
             }
-            true => engine.holds().hold(number, stat, flags)?,
+            true => engine.holds.hold(number, stat, flags)?,
             // The inode does not tell whether the number still means the file it meant before.
-            false => engine.holds().hold_afresh(number)?,
+            false => engine.holds.hold_afresh(number)?,
         };
         self.held = Some(held);
         Ok(())
@@ -59,7 +59,7 @@ impl Carrier {
         if it.wait.is_cancelled() {
             return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // no more than a part
         }
-        if route == Route::Driver && it.plug.place() != Place::Driver {
+        if route == Route::Driver && it.plug.place != Place::Driver {
             it.plug.hand_to_driver(it.wait.request());
             return ControlFlow::Break(Step::Queued);
         }
@@ -110,9 +110,9 @@ impl Carrier {
     /// and the result so far is the result.
     pub(super) fn hold_late(&mut self, command: &mut Command, context: &Context) -> bool {
         let (engine, stays) = (context.engine(), context.files_stay_open);
-        let held = if engine.holds().is_elsewhere() {
+        let held = if engine.holds.is_elsewhere() {
             // A thread of the engine has brought the completion: its table has other numbers.
-            engine.holds().fetch(command.fd).and_then(|held| {
+            engine.holds.fetch(command.fd).and_then(|held| {
                 command.flags = self.recognize(held.number()?, command, stays)?.1;
                 self.held = Some(held);
                 Ok(())

@@ -18,7 +18,10 @@ use crate::{
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{Bio, Completion, Slab};
-use nowait_retry::{Request, WaitEntry};
+use nowait_retry::{
+    Request, WaitEntry,
+    stats::{Server, Stats},
+};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file, thread};
 use std::{sync::Arc, task::Waker};
@@ -37,6 +40,8 @@ pub(crate) struct DirectRequest {
     /// The file as it was submitted, where it was looked up: needed to go on with a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
+    /// The kernel signals this event counter at its end: what it comes to is its result.
+    pub(crate) counter: Option<i32>,
     /// Where it is counted as a write past the page cache.
     pub(crate) write: Option<Places>,
     /// The kernel carries it out before what is committed later.
@@ -54,7 +59,7 @@ pub(crate) struct DirectRequests {
     /// Those in it that are not in order; changed under its lock.
     unordered: AtomicUsize,
     /// The mark of the thread that has added the last of them ([`thread::mark`]).
-    submitter: Arc<AtomicUsize>,
+    pub(super) submitter: Arc<AtomicUsize>,
     /// Those of all contexts.
     all: Arc<Unordered>,
 }
@@ -71,26 +76,24 @@ impl DirectRequests {
         }
     }
 
-    /// Returns where the mark of the thread stands that has submitted the last request which is not
-    /// in order.
-    pub(super) fn submitter(&self) -> &Arc<AtomicUsize> {
-        &self.submitter
-    }
-
-    /// Starts the request of `command`; `give` gives its bio to the own queue. Returns `false` if
-    /// the queue is full.
-    pub(crate) fn start(
+    /// Starts the request of `command`; `give` gives its bio to the own queue. Returns what that
+    /// says; `None`: the queue is full.
+    pub(crate) fn start<T>(
         &self,
         (command, rw_flags): (&Command, u32),
         request: DirectRequest,
-        give: impl FnOnce(Bio) -> Result<(), Bio>,
-    ) -> bool {
-        let Some(key) = self.insert(request) else { return false };
+        give: impl FnOnce(Bio) -> Result<T, Bio>,
+    ) -> Option<T> {
+        let counter = request.counter;
+        let key = self.insert(request)?;
         // Another thread may end the request as soon as its bio is given.
         let mut bio = command.bio(command.fd, token::of_direct(key));
-        bio.rw_flags = rw_flags;
-        let given = give(bio).is_ok();
-        given || self.take(key).is_none()
+        (bio.rw_flags, bio.counter) = (rw_flags, counter);
+        let given = give(bio).ok();
+        if given.is_none() {
+            self.take(key);
+        }
+        given
     }
 
     fn insert(&self, request: DirectRequest) -> Option<u64> {
@@ -161,6 +164,13 @@ impl DirectRequests {
         self.remove(&mut self.table.lock(), key)
     }
 
+    /// Takes out a request whose bio, with this token, its queue has refused.
+    pub(crate) fn take_back(&self, token: u64) {
+        if let Owner::Direct(key) = Owner::of(token) {
+            self.take(key);
+        }
+    }
+
     /// Takes its own out of `completions`: those that are over into `events` and the places they
     /// had into `tickets`, the others into `unfinished`. Returns the bytes of memory of those that
     /// are over.
@@ -169,32 +179,22 @@ impl DirectRequests {
         completions: &mut Vec<Completion>,
         (events, tickets): (&mut Vec<IoEvent>, &mut Vec<Ticket>),
         unfinished: &mut Vec<Unfinished>,
-        writes: &KernelWrites,
+        (writes, stats): (&KernelWrites, &Stats),
     ) -> u64 {
         let mut table = self.table.lock();
         let mut bytes_over = 0;
         completions.retain(|completion| {
             let Owner::Direct(key) = Owner::of(completion.token) else { return true };
-            if let Some(request) = self.remove(&mut table, key) {
-                let (data, obj) = (request.data, request.obj);
-                let event = |res| IoEvent { data, obj, res, res2: 0 };
-                match completion.result {
-                    Ok(bytes) if u64::from(bytes) == request.command.len - request.command.done => {
-                        events.push(event(request.command.len as i64));
-                        bytes_over += request.command.len;
-                    }
-                    Err(Errno::CANCELED) if request.cancelled => {
-                        events.push(event(-i64::from(Errno::CANCELED.raw())));
-                        bytes_over += request.command.len;
-                    }
-                    result => {
-                        unfinished.push((request, result));
-                        return false;
-                    }
-                }
-                request.write.into_iter().for_each(|places| writes.leave(places));
-                tickets.extend(request.ticket);
-            }
+            let Some(request) = self.remove(&mut table, key) else { return false };
+            let Some(res) = request.end_of(completion.result) else {
+                unfinished.push((request, completion.result));
+                return false;
+            };
+            stats.serve(request.command.work(), Server::Kernel, 1);
+            events.push(IoEvent { data: request.data, obj: request.obj, res, res2: 0 });
+            bytes_over += request.command.len;
+            request.write.into_iter().for_each(|places| writes.leave(places));
+            tickets.extend(request.ticket);
             false
         });
         bytes_over
@@ -202,6 +202,19 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
+    /// Returns what its event says if its bio has ended so; `None`: it goes on.
+    fn end_of(&self, result: Result<u32, Errno>) -> Option<i64> {
+        // What the kernel has signalled is over.
+        let is_over = match result {
+            Ok(bytes) => u64::from(bytes) == self.command.len - self.command.done,
+            Err(errno) => errno == Errno::CANCELED && self.cancelled,
+        };
+        (is_over || self.counter.is_some()).then(|| match result {
+            Ok(bytes) => (self.command.done + u64::from(bytes)) as i64,
+            Err(errno) => -i64::from(errno.raw()),
+        })
+    }
+
     /// Returns the inode of its file, looked up by its number, which cannot mean another yet.
     fn key(&mut self) -> Option<InodeKey> {
         if self.file.is_none() {
@@ -238,9 +251,10 @@ impl DirectRequest {
         let bytes = self.command.done + u64::from(result.unwrap_or(0));
         let event = IoEvent { data: self.data, obj: self.obj, res: bytes as i64, res2: 0 };
         let engine = context.engine();
-        self.write.into_iter().for_each(|places| engine.cached_files().writes.leave(places));
-        self.ticket.iter().for_each(|ticket| engine.orders().leave(ticket));
+        self.write.into_iter().for_each(|places| engine.user_files.writes.leave(places));
+        self.ticket.iter().for_each(|ticket| engine.orders.leave(ticket));
         context.dismiss(1, self.command.len);
+        context.io().stats().serve(self.command.work(), Server::Kernel, 1);
         context.io().complete_batch(&[event]);
     }
 
@@ -269,7 +283,7 @@ impl DirectRequest {
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
         let body = Body::Kernel(kernel);
         let operation = FileOperation::new(self.command, context, &target, None, body);
-        let request = Request::new(operation, context.engine().kicked().clone());
+        let request = Request::new(operation, context.engine().threads.kicked.clone());
         request.prepare(|operation, wait| operation.take_place_late(self.ticket, wait));
         (request, result)
     }

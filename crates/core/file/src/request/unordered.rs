@@ -28,7 +28,7 @@ impl Unordered {
     pub(crate) fn add(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock();
         contexts.retain(|(_, context)| context.strong_count() > 0);
-        contexts.push((context.direct.submitter().clone(), Arc::downgrade(context)));
+        contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
     /// Returns `true` if there is none.
@@ -59,11 +59,11 @@ impl Unordered {
         if count == 0 || matches!(later.kind, Kind::Poll(_)) {
             return;
         }
-        let orders = own.engine().orders();
+        let orders = &own.engine().orders;
         // What is dropped here may be the last of a context: not under the lock.
         let contexts = self.of_this_thread(own);
         for context in core::iter::once(own).chain(&contexts) {
-            if context.direct.take_places_before(later, end, orders) {
+            if context.own.direct.take_places_before(later, end, orders) {
                 ordered.push(context.clone());
             }
         }
@@ -78,7 +78,7 @@ impl Unordered {
         let contexts = self.contexts.lock();
         let is_other = |(submitter, _): &&(Arc<AtomicUsize>, _)| {
             submitter.load(Relaxed) == this_thread
-                && !Arc::ptr_eq(submitter, own.direct.submitter())
+                && !Arc::ptr_eq(submitter, &own.own.direct.submitter)
         };
         contexts.iter().filter(is_other).filter_map(|(_, context)| context.upgrade()).collect()
     }

@@ -10,6 +10,7 @@ use crate::{
     context::LastTick,
     engine::{section::Section, starter::Starter},
     hold::{self, BothTables},
+    parts::Counter,
     request::FileOperation,
     turn::{Loop, Next},
 };
@@ -28,18 +29,12 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
 /// the throughput of whole batches for buffered reads).
 const CHUNK: usize = 2;
-/// The same while requests are copied.
-const COPIES: usize = 16;
 /// The same while each writes by the bio of the one before.
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 /// The same while the process waits for all that is in flight.
 const HURRIED_TICK_NS: u64 = 200_000;
-
-/// How long the driver stays awake after it has copied requests itself: they come every other
-/// microsecond, and to wake it takes the submitter longer than all else it does.
-const LINGER_NS: u64 = 50_000;
 
 /// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
 /// process may be killed at any time.
@@ -61,7 +56,7 @@ pub struct Driver {
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the event counter that rouses the queue's thread.
-    counter: OnceLock<i32>,
+    pub(crate) counter: OnceLock<i32>,
     watched: Mutex<Vec<(Weak<Context>, LastTick)>>,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
@@ -72,16 +67,6 @@ pub struct Driver {
 impl Driver {
     pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
         self.queue.lock().clone()
-    }
-
-    /// Notes the number of the queue's event counter in the application's table.
-    pub(crate) fn note_counter(&self, number: i32) {
-        let _ = self.counter.set(number);
-    }
-
-    /// Returns that number, if the queue has a counter.
-    pub(crate) fn counter(&self) -> Option<i32> {
-        self.counter.get().copied()
     }
 
     /// Hands a batch over in one step and wakes the driver if it sleeps.
@@ -98,37 +83,6 @@ impl Driver {
         if self.inbox.news() {
             self.wake();
         }
-    }
-
-    /// Finds a copy that the driver has not begun, by its context and what its cancellation names
-    /// it with: copies are in no other table.
-    pub(crate) fn find_copy(
-        &self,
-        context: &Context,
-        obj: u64,
-    ) -> Option<Arc<Request<FileOperation>>> {
-        let waiting = self.waiting.lock();
-        self.find_in(&waiting, context, obj)
-    }
-
-    /// The same while nothing moves from the inbox to what waits, or from there to the driver.
-    fn find_in(
-        &self,
-        waiting: &Waiting,
-        context: &Context,
-        obj: u64,
-    ) -> Option<Arc<Request<FileOperation>>> {
-        let is_it = |request: &Arc<Request<FileOperation>>| {
-            // What is on a locked list is not run.
-            let named = request.prepare(|operation, _| {
-                let target = &operation.target;
-                operation.body.is_copied()
-                    && target.obj == obj
-                    && core::ptr::eq(Arc::as_ptr(&target.context), context)
-            });
-            named && !request.is_cancelled()
-        };
-        waiting.iter().find(|request| is_it(request)).cloned().or_else(|| self.inbox.find(is_it))
     }
 
     /// Moves what was handed over to what waits, that of different flows in turn.
@@ -234,7 +188,7 @@ pub(crate) fn new_loop(
     driver: &Driver,
     counter: Option<Arc<BothTables>>,
 ) -> Result<Run, Errno> {
-    let queue = engine.new_driver_queue(counter)?;
+    let queue = engine.parts.backends.driver_queue(counter.map(|it| it as Counter))?;
     *driver.queue.lock() = Some(queue.clone());
     Ok(Run::new(engine.clone(), queue))
 }
@@ -242,13 +196,13 @@ pub(crate) fn new_loop(
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
 pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, starter: Starter) {
     let owner = engine.clone();
-    let Some(driver) = owner.driver() else { return };
+    let Some(driver) = owner.threads.driver() else { return };
     // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
     let mut handle = driver.handle.lock();
     let spawned = OwnThread::spawn("nowait-driver", STACK_BYTES, move || {
         thread::never_preempt_on_wakeup();
         hold::enter_engine_table();
-        let Some(driver) = engine.driver() else { return };
+        let Some(driver) = engine.threads.driver() else { return };
         match new_loop(&engine, driver, counter) {
             Ok(mut run) => {
                 starter.ended(Ok(()));
@@ -267,14 +221,9 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
 /// Requests that wait for the driver.
 type Waiting = Fair<Arc<Request<FileOperation>>>;
 
-/// Tells requests of different contexts apart; those that take their places in the order when they
-/// are started, by their inode: they must be started in the order of submission, by any thread. The
-/// driver has the right to run what it was handed.
+/// Tells requests of different contexts apart. The driver has the right to run what it was handed.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
-    request.prepare(|operation, _| match operation.body.inode_on_driver() {
-        Some((dev, ino)) => dev.rotate_left(32) ^ ino,
-        _ => Arc::as_ptr(&operation.target.context) as u64,
-    })
+    request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
 }
 
 /// The driver's loop.
@@ -286,8 +235,6 @@ pub(crate) struct Run {
     done: Vec<Completion>,
     next_tick: Deadline,
     next_clean: Deadline,
-    /// Awake until then, whatever comes.
-    lingers: Deadline,
     /// Requests wait for room in the queue.
     waits: bool,
     /// Some have ended since requests were started.
@@ -298,7 +245,7 @@ impl Loop for Run {
     /// In a section.
     fn turn(&mut self) -> Next {
         let engine = self.engine.clone();
-        let Some(driver) = engine.driver() else { return Next::End };
+        let Some(driver) = engine.threads.driver() else { return Next::End };
         let round = || match driver.stop.load(Relaxed) {
             false => self.round(&engine, driver),
             true => self.drain(&engine, driver),
@@ -309,14 +256,13 @@ impl Loop for Run {
 
     fn sleep(&mut self, deadline: Deadline) {
         let engine = self.engine.clone();
-        let Some(driver) = engine.driver() else { return };
+        let Some(driver) = engine.threads.driver() else { return };
         let news = || {
             driver.has_bios.load(SeqCst)
                 || driver.has_cancelled.load(SeqCst)
-                || !engine.kicked().is_empty()
+                || !engine.threads.kicked.is_empty()
         };
         if driver.inbox.may_sleep() && !news() {
-            self.plug.next_pass();
             let reap = || self.queue.reap(&mut self.done, 1, deadline);
             let _ = engine.failures.caught("as the driver", reap);
         }
@@ -337,7 +283,6 @@ impl Run {
             done: Vec::new(),
             next_tick: Deadline::NEVER,
             next_clean: Deadline::NEVER,
-            lingers: Deadline::NOW,
         }
     }
 
@@ -347,11 +292,9 @@ impl Run {
         crate::failure::inject(0, crate::failure::At::Round);
         engine.look_at_devices();
         self.ended |= self.complete();
-        let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
-        self.plug.next_pass();
-        engine.holds().make_room();
+        engine.holds.make_room();
         driver.sort_in(&mut self.batch);
-        let started = self.start_some(driver, batch_max);
+        let started = self.start_some(driver);
         let started = self.take_bios(driver) || started;
         if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
             self.plug.end_cancelled();
@@ -367,16 +310,10 @@ impl Run {
             self.tick(driver);
         }
         self.clean(driver);
-        if self.plug.copied_now() && engine.cpus() > 1 {
-            self.lingers = engine.clock().after_ns(LINGER_NS);
-        }
         if started || reaped {
             return Next::Turn;
         }
-        if !engine.clock().has_passed(self.lingers) {
-            return Next::Linger;
-        }
-        engine.holds().tidy();
+        engine.holds.tidy();
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
@@ -388,7 +325,7 @@ impl Run {
     /// Completes what the page cache has in flight, and no request waits for: pages read ahead.
     /// Each bio keeps its file and the whole cache.
     fn drain(&mut self, engine: &Engine, driver: &Driver) -> Next {
-        let Some(cache) = engine.cache_in_use() else { return Next::End };
+        let Some(cache) = engine.user_files.cache() else { return Next::End };
         self.take_bios(driver);
         driver.has_cancelled.store(false, SeqCst);
         self.plug.flush(None);
@@ -404,11 +341,11 @@ impl Run {
     /// has room for them: one that is in the queue cannot be overtaken any more. Durable writes
     /// that adjoin are one bio, and one flush, if they are started together. Where one has ended
     /// another one is started, so that bios of the page cache, which do not wait, leave room.
-    fn start_some(&mut self, driver: &Driver, count: usize) -> bool {
+    fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;
         let ended = core::mem::take(&mut self.ended);
-        while started < count || joined && started < JOINED {
+        while started < CHUNK || joined && started < JOINED {
             let in_turn = ended && started == 0;
             if self.plug.is_backed_up() || !in_turn && !self.queue.has_room(CHUNK) {
                 self.waits = !driver.waiting.lock().is_empty();
@@ -425,7 +362,7 @@ impl Run {
     fn take_bios(&mut self, driver: &Driver) -> bool {
         let any = driver.has_bios.load(Relaxed) && driver.has_bios.swap(false, SeqCst);
         if any {
-            self.plug.cache_bios().append(&mut driver.bios.lock());
+            self.plug.cache_bios.append(&mut driver.bios.lock());
         }
         any
     }
@@ -440,7 +377,7 @@ impl Run {
             // Before the look: a thread that dirties a page after it says so again.
             driver.knows_dirt.store(false, SeqCst);
             // Also if nothing more is said: what is written now is released then.
-            self.next_clean = match self.engine.clean(self.plug.cache_bios()) {
+            self.next_clean = match self.engine.user_files.clean(&mut self.plug.cache_bios) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,
             };
@@ -449,7 +386,7 @@ impl Run {
     }
 
     fn tick(&mut self, driver: &Driver) {
-        self.engine.holds().tick();
+        self.engine.holds.tick();
         let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
         self.next_tick =
             if driver.tick() { self.engine.clock().after_ns(pause) } else { Deadline::NEVER };
@@ -473,71 +410,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        BackendChoice, Command, Config, Kind, SubmitMode,
-        command::open_for,
-        submit::{EventTarget, Submission},
-    };
-    use nowait_block::Segments;
-    use nowait_sys::file::IoVec;
-    use std::os::fd::AsRawFd;
-
-    const DEPTH: u64 = 8;
-
-    /// Reads a file in memory; the event is named `name`.
-    fn start_copy(context: &Arc<Context>, file: &std::fs::File, memory: &mut [u8], name: u64) {
-        let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
-        let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
-        // SAFETY: the test takes the event before the memory goes.
-        let read = unsafe { Command::new(Kind::Read, (fd, open_for(fd).unwrap()), segments, 0) };
-        context.io().reserve(1).unwrap();
-        let mut submission = Submission::new(context);
-        submission.submit(read, EventTarget { data: name, obj: name, eventfd: None }).unwrap();
-        submission.finish();
-    }
-
-    #[test]
-    fn a_copy_that_the_driver_has_not_begun_can_be_cancelled() {
-        for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
-            let config = Config { backend, submit: SubmitMode::Offload, ..Config::default() };
-            let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
-                println!("skipped: copies: {backend:?} cannot start");
-                continue;
-            };
-            let file = tempfile::tempfile_in("/dev/shm").unwrap();
-            file.set_len(4096).unwrap();
-            let context = Context::new(&engine, 0, 64).unwrap();
-            let other = Context::new(&engine, 1, 64).unwrap();
-            let mut memory = vec![[7; 16]; DEPTH as usize];
-            // The driver cannot take anything while this is held.
-            let waiting = engine.driver().unwrap().waiting.lock();
-            for (name, memory) in memory.iter_mut().enumerate() {
-                start_copy(&context, &file, memory, name as u64);
-            }
-            let find = |context, name| engine.driver().unwrap().find_in(&waiting, context, name);
-            assert!(find(&other, 3).is_none() && find(&context, DEPTH).is_none());
-            find(&context, 3).unwrap().cancel();
-            assert!(find(&context, 3).is_none(), "only once");
-            drop(waiting);
-            let mut events = Vec::new();
-            while events.len() < DEPTH as usize {
-                let left = DEPTH as usize - events.len();
-                let taken = context.wait_events(left, left, Deadline::NEVER, None, |_, event| {
-                    events.push((event.data, event.res));
-                    Ok(())
-                });
-                assert!(matches!(taken, Ok(_) | Err(Errno::INTR)), "{taken:?}");
-            }
-            events.sort_unstable();
-            let result = |name| if name == 3 { -i64::from(Errno::CANCELED.raw()) } else { 16 };
-            assert_eq!(events, (0..DEPTH).map(|name| (name, result(name))).collect::<Vec<_>>());
-            assert_eq!(memory[3], [7; 16], "nothing was copied");
-            assert_eq!(memory[4], [0; 16]);
-            context.destroy().unwrap();
-            other.destroy().unwrap();
-            engine.shutdown();
-        }
-    }
+    use crate::{BackendChoice, Config};
 
     /// Else the submitter of a next request that comes soon would have to wake the driver.
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     request::direct::Unfinished,
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{Bio, BlockBackend, Completion, Lane, Refused, bio::SubmitQueue};
+use nowait_block::{BlockBackend, Completion, Refused};
 use nowait_retry::Pump;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
@@ -40,7 +40,7 @@ impl OwnPump {
             engine: context.engine().clone(),
             context: Arc::downgrade(context),
             collected: Mutex::default(),
-            unrun: context.unrun.clone(),
+            unrun: context.own.unrun.clone(),
         }
     }
 }
@@ -81,9 +81,9 @@ impl Pump for OwnPump {
         // The end of a bio of the page cache, or of a request that others wait for in the order,
         // may start what comes next: it must not lie in the queue until `need` have ended.
         let engine = &self.engine;
-        let starts_others = engine.cache_in_use().is_some()
-            || engine.orders().has_writes()
-            || !engine.stream_queues().is_empty();
+        let starts_others = engine.user_files.cache().is_some()
+            || engine.orders.has_writes()
+            || !engine.stream_queues.is_empty();
         let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
@@ -95,8 +95,8 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        let writes = &context.engine().cached_files().writes;
-        let bytes = context.direct.end(completions, (events, tickets), unfinished, writes);
+        let counts = (&context.engine().user_files.writes, context.io().stats());
+        let bytes = context.own.direct.end(completions, (events, tickets), unfinished, counts);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);
         if completions.is_empty() && unfinished.is_empty() && tickets.is_empty() {
@@ -107,7 +107,7 @@ impl Pump for OwnPump {
         // the page cache goes on in this queue.
         let section = Section::enter(context.engine());
         // Before the events are visible, as with all others.
-        tickets.drain(..).for_each(|ticket| context.engine().orders().leave(&ticket));
+        tickets.drain(..).for_each(|ticket| context.engine().orders.leave(&ticket));
         context.io().complete_batch(events);
         events.clear();
         let mut plug = Plug::take(context.engine(), Place::Caller);
@@ -119,7 +119,7 @@ impl Pump for OwnPump {
             // The submitter's are not known any more.
             let rights = match request.command.kind {
                 Kind::Write if goes_on(&request.command, result) => {
-                    context.engine().rights_of_this_thread()
+                    context.engine().known.rights_of_this_thread()
                 }
                 _ => Ok(None),
             };
@@ -152,64 +152,12 @@ impl Pump for OwnPump {
     }
 }
 
-/// How many lanes a context has for what workers submit.
-const LANES: usize = 4;
-
-/// The own queue of a context, as workers submit to it what would wait there in submission.
-#[derive(Debug)]
-pub(crate) struct Submissions {
-    context: Weak<Context>,
-    lanes: [Arc<Lane>; LANES],
-}
-
-impl Submissions {
-    /// Makes those of `context`, which may be still in the making.
-    pub(crate) fn new(context: &Weak<Context>) -> Arc<Submissions> {
-        let lanes = core::array::from_fn(|_| Lane::new());
-        Arc::new(Submissions { context: context.clone(), lanes })
-    }
-
-    /// Returns the lane of a device: what is on others is, mostly, not behind one that stands
-    /// still.
-    pub(crate) fn lane(&self, dev: u64) -> &Arc<Lane> {
-        &self.lanes[(dev ^ dev >> 8) as usize % LANES]
-    }
-}
-
-impl SubmitQueue for Submissions {
-    fn submit(self: Arc<Self>, mut bio: Bio) -> Result<(), Bio> {
-        // Each request has its context.
-        let Some(context) = self.context.upgrade() else { return Err(bio) };
-        let own = match (context.own(), bio.number()) {
-            (Some(own), Ok(number)) if context.submits_by_workers() => {
-                bio.fd = number;
-                own
-            }
-            // Carried out by the worker, it says what is wrong.
-            _ => return Err(bio),
-        };
-        // The request holds the file, and lets go of it before its event is visible: that may be
-        // before this returns.
-        bio.file = None;
-        own.submit_waiting(bio)?;
-        if !mistake::makes(Mistake::SubmitInSilence) {
-            context.own_started();
-        }
-        Ok(())
-    }
-}
-
 impl Context {
-    /// Tells whether workers submit to the own queue what would wait there.
-    pub(crate) fn submits_by_workers(&self) -> bool {
-        self.is_caller_driven() && !self.own_limits().writes && !self.io().is_dead()
-    }
-
     /// Returns the rights of the calling thread for writes that were refused on it.
     fn rights_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
         match refused.bios.is_empty() {
             true => Ok(None),
-            false => self.engine().rights_of_this_thread(),
+            false => self.engine().known.rights_of_this_thread(),
         }
     }
 
@@ -225,8 +173,7 @@ impl Context {
 
     /// Commits the own queue; what it refuses goes on elsewhere, with the rights of this thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
-        let Some(own) = self.own() else { return };
-        let refused = own.commit_or_refuse();
+        let refused = self.own.commit();
         let rights = self.rights_for(&refused);
         carry_elsewhere(self, refused, &rights, plug);
     }
@@ -246,8 +193,8 @@ pub(crate) fn carry_elsewhere(
             plug.carry_elsewhere(token, zero_is_refusal(result));
             continue;
         };
-        context.direct.identify(key);
-        let Some(request) = context.direct.take(key) else { continue };
+        context.own.direct.identify(key);
+        let Some(request) = context.own.direct.take(key) else { continue };
         if request.reaches_end(result) {
             request.end_short(context, result);
             continue;
@@ -255,8 +202,10 @@ pub(crate) fn carry_elsewhere(
         let result = zero_is_refusal(result);
         context.count_refusal(request.command.kind, result);
         match (result, request.command.kind) {
-            (Err(Errno::OPNOTSUPP), _) => context.history.refused_as_such(request.command.fd),
-            (Err(Errno::AGAIN), Kind::Write) => context.history.miss(request.command.fd),
+            (Err(Errno::OPNOTSUPP), _) => {
+                context.hints.descriptors.refused_as_such(request.command.fd);
+            }
+            (Err(Errno::AGAIN), Kind::Write) => context.hints.descriptors.miss(request.command.fd),
             _ => {}
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
@@ -272,7 +221,7 @@ pub(crate) fn carry_elsewhere(
     }
     for token in refused.undecided {
         if let Owner::Direct(key) = Owner::of(token) {
-            context.direct.identify(key);
+            context.own.direct.identify(key);
         }
     }
 }
@@ -323,7 +272,7 @@ mod tests {
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
-    use nowait_block::{Segments, backends::null::Null};
+    use nowait_block::{Bio, Segments, backends::null::Null};
     use nowait_cache::SyncLevel;
     use nowait_retry::{Step, WaitEntry, WaitOptions};
     use nowait_sys::{
@@ -356,7 +305,7 @@ mod tests {
     /// Sends so many files to the engine that there is no room for another.
     fn fill_the_way(engine: &Arc<Engine>) {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let send = || engine.holds().hold_afresh(file.as_raw_fd()).ok();
+        let send = || engine.holds.hold_afresh(file.as_raw_fd()).ok();
         assert!(core::iter::from_fn(send).count() > 1);
     }
 
@@ -415,13 +364,15 @@ mod tests {
             obj: 7,
             file,
             cancelled: false,
+            counter: None,
             write,
             is_in_order,
             ticket: None,
         };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
-        assert!(context.direct.start((&command, 0), request, |bio| queue.queue(bio)));
+        let given = context.own.direct.start((&command, 0), request, |bio| queue.queue(bio));
+        assert!(given.is_some());
         end(&context, queue);
         let result = result_of(&context);
         context.destroy().unwrap();
@@ -617,7 +568,7 @@ mod tests {
         pump.collected.lock().completions = completions(1, 1 << 20);
         assert!(!context.watch.is_on());
         pump.run();
-        assert_eq!(context.unrun.load(Relaxed), 99);
+        assert_eq!(context.own.unrun.load(Relaxed), 99);
         assert!(context.watch.is_on(), "no thread comes for the rest");
         engine.shutdown();
     }

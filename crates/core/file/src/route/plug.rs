@@ -1,8 +1,8 @@
 //! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use super::Route;
+use super::{Queue, Route, driver::Driver};
 use crate::{
-    Context, Engine, Target,
+    Context, Engine,
     deferred::{Back, Turn},
     hold,
     request::FileOperation,
@@ -11,7 +11,7 @@ use crate::{
 use core::{cell::Cell, ffi::c_void, mem::ManuallyDrop};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, own_thread::AtThreadEnd, thread};
+use nowait_sys::{Errno, cred::Credentials, own_thread::AtThreadEnd, thread};
 use std::{collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
@@ -30,30 +30,22 @@ pub enum Place {
 /// An operation that queued a bio may be continued by another thread at once, so bios reach
 /// their backend only when the operations that made them have returned.
 pub struct Plug {
-    engine: Arc<Engine>,
-    place: Place,
-    /// Counts the driver's rounds.
-    pass: u64,
-    /// The last round in which the driver copied a request itself.
-    copied_in: u64,
-    /// Events of copies of one context, delivered together.
-    copies: Option<Copies>,
+    pub(crate) engine: Arc<Engine>,
+    /// Where this runs.
+    pub(crate) place: Place,
     /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
-    cache_bios: Vec<Bio>,
+    pub(crate) cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
-    /// The bio of a deferred request for the own queue, where submission may block; and how often
-    /// its number had been closed.
-    waiting: Option<(Bio, u32)>,
     /// Requests that wait for a caller.
     deferred: Vec<Arc<Request<FileOperation>>>,
-    /// What the deferred request that runs now is to do.
-    turn: Option<Turn>,
+    /// What the deferred request that runs now is to do; `None`: no such request runs.
+    pub(crate) turn: Option<Turn>,
     /// It goes back on the list.
     back: Option<Back>,
     /// Requests whose cancellation must be looked at once their bio is queued.
@@ -105,16 +97,12 @@ impl Plug {
         Plug {
             engine,
             place,
-            pass: 1,
-            copied_in: 0,
-            copies: None,
             own_bios: VecDeque::new(),
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
-            waiting: None,
             deferred: Vec::new(),
             turn: None,
             back: None,
@@ -125,33 +113,6 @@ impl Plug {
     /// Has a request wait for a thread that waits in its context.
     pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
         self.deferred.push(request);
-    }
-
-    /// Adds the bio of the deferred request that runs, for the own queue of its context.
-    pub(crate) fn queue_waiting(&mut self, bio: Bio, closes: u32) {
-        self.waiting = Some((bio, closes));
-    }
-
-    /// Submits that bio. May block, as io_submit(2) does.
-    pub(crate) fn submit_waiting(&mut self, context: &Arc<Context>) {
-        let Some((bio, closes)) = self.waiting.take() else { return };
-        let in_use = self.engine.closes().begin_use(bio.fd, closes);
-        let left = match context.own().filter(|_| in_use.is_some() && context.submits_by_workers())
-        {
-            Some(own) => own.submit_waiting(bio),
-            None => Err(bio),
-        };
-        drop(in_use);
-        match left {
-            Ok(()) => context.own_started(),
-            Err(bio) => {
-                // SAFETY: as in `complete`; the queue has not taken the bio.
-                let request = unsafe { Request::<FileOperation>::from_token(bio.token) };
-                self.begin_turn(Turn::HandOver);
-                request.run(self, None);
-                self.end_turn();
-            }
-        }
     }
 
     /// Says what the deferred request that is about to run is to do.
@@ -165,77 +126,19 @@ impl Plug {
         self.back
     }
 
-    /// Returns what the deferred request that runs is to do; `None`: no such request runs.
-    pub(crate) fn turn(&self) -> Option<Turn> {
-        self.turn
-    }
-
     /// Has the deferred request that runs go back on the list.
     pub(crate) fn goes_back(&mut self, why: Back) {
         self.back = Some(why);
     }
 
-    /// Returns the engine.
-    pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    /// Returns where this runs.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
-    /// Returns the number of the driver's round.
-    pub fn pass(&self) -> u64 {
-        self.pass
-    }
-
-    /// Begins another round of the driver.
-    pub fn next_pass(&mut self) {
-        self.pass += 1;
-    }
-
-    /// Delivers the event of a request that was copied in this round of the driver, together with
-    /// others: submitter and driver would take the same lines of memory from each other for each.
-    pub(crate) fn end_copy(&mut self, target: &Target, result: Result<u32, Errno>) {
-        self.copied_in = self.pass;
-        if self.copies.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &target.context)) {
-            self.deliver_copies();
-        }
-        let context = || target.context.clone();
-        let copies = self.copies.get_or_insert_with(|| Copies::new(context()));
-        copies.events.push(target.event(result));
-        copies.bytes += u64::from(result.unwrap_or(0));
-        if copies.bytes >= COPIED_BYTES_MAX {
-            self.deliver_copies();
-        }
-    }
-
-    /// Tells whether a request was copied in this round.
-    pub fn copied_now(&self) -> bool {
-        self.copied_in == self.pass
-    }
-
-    fn deliver_copies(&mut self) {
-        let Some(Copies { context, events, .. }) = self.copies.take() else { return };
-        context.io().complete_batch(&events);
-        events.iter().for_each(|_| context.io().synchronous_ends());
-    }
-
-    /// Tells whether the own queue of `context` takes another bio.
+    /// Returns `true` if the own queue of `context` takes another bio.
     pub fn own_has_room(&self, context: &Context) -> bool {
-        let own = context.own();
-        own.is_some_and(|own| own.has_room(self.own_bios.len() + 1))
+        context.own.has_room(self.own_bios.len() + 1)
     }
 
     /// Adds a bio for the own queue of the context being served.
     pub fn queue_own(&mut self, bio: Bio) {
         self.own_bios.push_back(bio);
-    }
-
-    /// Returns where operations on user files put their bios.
-    pub fn cache_bios(&mut self) -> &mut Vec<Bio> {
-        &mut self.cache_bios
     }
 
     /// Runs a request for the first time. True: what it writes goes by a bio of the page cache that
@@ -298,36 +201,35 @@ impl Plug {
     /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
     /// one step. `served` is the context for whose queue the own bios are.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
-        self.deliver_copies();
         self.route_cache_bios(served);
         // Before the driver's batch, because what is refused joins that.
         if let Some(context) = served {
             self.flush_own(context);
         }
         if !self.handed_over.is_empty() {
-            self.engine.hand_to_driver(&mut self.handed_over);
+            self.engine.threads.hand_to_driver(&mut self.handed_over);
         }
         self.flush_deferred();
         debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
         if !self.driver_bios.is_empty()
-            && let Some(queue) = self.engine.driver_queue()
+            && let Some(queue) = self.engine.threads.driver().and_then(Driver::queue)
         {
             // What does not fit stays here: the driver comes back when it has reaped.
             self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
             // Takes 65,536; workers make room by themselves.
-            queue_until_full(self.engine.workers(), &mut self.worker_bios);
+            queue_until_full(self.engine.threads.workers(), &mut self.worker_bios);
         }
         if !self.over.is_empty() {
-            self.engine.workers().deliver(&mut self.over);
+            self.engine.threads.workers().deliver(&mut self.over);
         }
         // Looked at when the bios are in their queues: an earlier cancellation found them in none.
         let looked_at = if self.driver_bios.is_empty() { self.cancellable.len() } else { 0 };
         for (request, token) in self.cancellable.drain(..looked_at) {
             if request.is_cancelled() {
-                let own = served.and_then(|context| context.own());
-                self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
+                served.iter().for_each(|context| context.own.cancel_bio(token));
+                self.engine.threads.cancel_bio(token);
             }
         }
     }
@@ -389,11 +291,11 @@ impl Plug {
                 match (route, served) {
                     (Route::Workers, _) => self.worker_bios.push_back(bio),
                     (Route::Driver, _) if self.place != Place::Driver => for_driver.push(bio),
-                    _ => match (bio.number(), served.and_then(|context| context.own())) {
+                    _ => match (bio.number(), served) {
                         (Err(errno), _) => self.complete_cache_bio(bio.token, Err(errno)),
-                        (Ok(number), Some(own)) if route == Route::Own => {
+                        (Ok(number), Some(context)) if route == Route::Own => {
                             bio.fd = number;
-                            match own.queue(bio) {
+                            match context.own.queue(bio) {
                                 Ok(()) => own_used = true,
                                 Err(bio) => for_driver.push(bio),
                             }
@@ -407,7 +309,7 @@ impl Plug {
             }
         }
         if !for_driver.is_empty() {
-            self.engine.hand_bios_to_driver(&mut for_driver);
+            self.engine.threads.hand_bios_to_driver(&mut for_driver);
         }
         if let Some(context) = served.filter(|_| own_used) {
             context.commit_own(self);
@@ -421,29 +323,29 @@ impl Plug {
         if !token::is_of_cache(token) {
             return self.complete(token, result);
         }
-        let Some(cache) = self.engine.cache_in_use() else { return };
+        let Some(cache) = self.engine.user_files.cache() else { return };
         let bio = cache.bio_again(token);
-        match self.engine.route_of_refused() {
+        match self.engine.queues.route_of_refused() {
             Route::Workers => self.worker_bios.push_back(bio),
-            _ => self.engine.hand_bios_to_driver(&mut vec![bio]),
+            _ => self.engine.threads.hand_bios_to_driver(&mut vec![bio]),
         }
     }
 
     fn route_of_cache_bio(&self, bio: &Bio, served: Option<&Arc<Context>>) -> Route {
-        let blocks = bio.op != BioOp::Read && !self.engine.queues_writes();
-        if self.engine.driver().is_none() || blocks {
+        let queues = &self.engine.queues;
+        if queues.driver_kind() == Queue::None || bio.op != BioOp::Read && !queues.limits.writes {
             return Route::Workers;
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();
         // Native AIO waits in submit for the ends of files, which are written past their pages.
-        let carries = |context: &Context| bio.op == BioOp::Read || context.own_limits().writes;
+        let carries = |context: &Context| bio.op == BioOp::Read || context.own.limits().writes;
         match served {
             // One that is being destroyed waits until its queue is empty.
             Some(context)
                 if caller
                     && carries(context)
                     && context.is_caller_driven()
-                    && context.own_has_room()
+                    && context.own.has_room(1)
                     && !context.io().is_dead() =>
             {
                 Route::Own
@@ -453,7 +355,7 @@ impl Plug {
     }
 
     fn complete_cache_bio(&mut self, token: u64, result: Result<u32, Errno>) {
-        if let Some(cache) = self.engine.cache_in_use() {
+        if let Some(cache) = self.engine.user_files.cache() {
             let complete = || cache.complete(token, result, &mut self.cache_bios);
             self.engine.failures.caught("at the end of an I/O of the page cache", complete);
         }
@@ -462,9 +364,8 @@ impl Plug {
     /// Submission looks for room first, so this loops only when several threads submit to a full
     /// queue at once: then each makes room by reaping, unless a caller does that already.
     fn flush_own(&mut self, context: &Arc<Context>) {
-        let Some(own) = context.own() else { return };
         while !self.own_bios.is_empty() {
-            fill_queue(own.as_ref(), &mut self.own_bios);
+            fill_queue(&mut self.own_bios, |bio| context.own.queue(bio));
             context.commit_own(self);
             if !self.own_bios.is_empty() {
                 context.io().poll_pump();
@@ -477,7 +378,7 @@ impl Plug {
     pub fn run_kicked(&mut self, served: Option<&Arc<Context>>) {
         let mut batch = Vec::new();
         loop {
-            self.engine.kicked().take(&mut batch, usize::MAX);
+            self.engine.threads.kicked.take(&mut batch, usize::MAX);
             if batch.is_empty() {
                 return;
             }
@@ -505,32 +406,16 @@ fn context_of(request: &Arc<Request<FileOperation>>) -> Arc<Context> {
     request.prepare(|operation, _| operation.target.context.clone())
 }
 
-/// Ended requests whose events wait for each other, all of them promised.
-struct Copies {
-    context: Arc<Context>,
-    events: Vec<IoEvent>,
-    bytes: u64,
-}
-
-impl Copies {
-    fn new(context: Arc<Context>) -> Copies {
-        Copies { context, events: Vec::with_capacity(16), bytes: 0 }
-    }
-}
-
-/// So many bytes are copied before the events are delivered.
-const COPIED_BYTES_MAX: u64 = 64 << 10;
-
 /// Queues bios and commits; those that found no room stay.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
-    fill_queue(backend, bios);
+    fill_queue(bios, |bio| backend.queue(bio));
     backend.commit();
 }
 
 /// Queues bios; those that found no room stay.
-fn fill_queue(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
+fn fill_queue(bios: &mut VecDeque<Bio>, queue: impl Fn(Bio) -> Result<(), Bio>) {
     while let Some(bio) = bios.pop_front() {
-        if let Err(bio) = backend.queue(bio) {
+        if let Err(bio) = queue(bio) {
             bios.push_front(bio);
             break;
         }

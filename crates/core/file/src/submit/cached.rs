@@ -5,15 +5,10 @@ use crate::{
     Command, Kind, UserFile,
     cached::{Opened, UserOperation},
     engine::section::Section,
-    hold::BothTables,
     order::{Access, FileState, Reach},
     request::{Body, FileOperation, event::EventTarget},
-    route::{
-        Place, Plug,
-        own_queue::{REQUEST_BYTES, RUN_BYTES_MAX},
-    },
+    route::own_queue::REQUEST_BYTES,
 };
-use nowait_block::bio::Descriptor;
 use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{
@@ -25,10 +20,6 @@ use std::{ops::ControlFlow, sync::Arc};
 
 /// How many requests before its own the bytes of a request are asked for.
 const AHEAD: usize = 2;
-
-/// What one submission copies of durable writes that go by one bio, in bytes: more than of others,
-/// since in halves they would be two bios and two flushes. Eight of 64 KiB and a bit.
-const JOINED_BYTES_MAX: usize = 640 << 10;
 
 /// What the first attempt came to: over, with so many bytes, or what is left to do.
 type Start = ControlFlow<u32, UserOperation>;
@@ -77,7 +68,7 @@ impl Submission<'_> {
         self.commit_before(command, u64::MAX);
         let opened = opened.into();
         let file = opened.file;
-        let orders = self.context.engine().orders();
+        let orders = &self.context.engine().orders;
         if command.kind == Kind::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
@@ -110,7 +101,7 @@ impl Submission<'_> {
         opened: Opened<'_>,
         command: &Command,
     ) -> Option<Result<u32, Errno>> {
-        let orders = self.context.engine().orders();
+        let orders = &self.context.engine().orders;
         let file = opened.file;
         if !orders.is_free_for(Access::of(command.kind))
             && orders.conflicts(file.key(), &reach_in(file, command))
@@ -152,32 +143,13 @@ impl Submission<'_> {
         drop(section);
         if begun.bytes > 0 {
             file.keep();
-            self.context.engine().dirtied();
+            self.context.engine().threads.dirtied();
         }
         if begun.bytes < len {
             return Start::Continue(UserOperation::rest_of_write(file, offset, begun, user));
         }
         self.inline += 1;
         Start::Break(begun.bytes as u32)
-    }
-
-    /// Holds the event counter for the engine's threads, and keeps a number of it in the
-    /// application's table for the requests that end in one of its calls.
-    fn event_counter_everywhere(
-        &mut self,
-        target: &EventTarget,
-    ) -> Result<Option<Arc<BothTables>>, Errno> {
-        let Some(number) = target.eventfd else { return Ok(None) };
-        if let Some((known, both)) = &self.counter_everywhere
-            && *known == number
-        {
-            return Ok(Some(both.clone()));
-        }
-        let engine = self.context.engine();
-        engine.drop_deferred();
-        let both = engine.in_both_tables(fd::duplicate_high(number)?, None)?;
-        self.counter_everywhere = Some((number, both.clone()));
-        Ok(Some(both))
     }
 
     fn user_request(
@@ -187,40 +159,35 @@ impl Submission<'_> {
         user: UserOperation,
         target: &EventTarget,
     ) -> Result<(), Errno> {
-        let eventfd = self.event_counter_everywhere(target)?;
-        self.context.admit(command.len)?;
+        let context = self.context;
+        let engine = context.engine();
+        // A request that ends in a call of the application signals it by a number in its table.
+        let hold = |number| {
+            engine.drop_deferred();
+            engine.in_both_tables(fd::duplicate_high(number)?, None)
+        };
+        let eventfd = self.counter_everywhere.held(target.eventfd, hold)?;
+        context.admit(command.len)?;
         let cost = command.len as usize + REQUEST_BYTES;
         // A plain write is over when it is copied: no other thread would be quicker.
         let waits = command.kind == Kind::Read || command.durable().is_some();
-        let context = self.context;
-        let engine = context.engine();
         if command.kind == Kind::Write {
-            engine.dirtied();
+            engine.threads.dirtied();
         }
         let state = FileState { key: file.key(), end: file.cached().size() };
-        let eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         let body = Body::Cached(Box::new(user));
         let operation = FileOperation::new(command, context, target, eventfd, body);
         let operation = operation.with_links(self.links.take());
-        let request = Request::new(operation, engine.kicked().clone());
+        let request = Request::new(operation, engine.threads.kicked.clone());
         request.prepare(|operation, wait| operation.take_cached_place(state, wait));
         context.register(&request, target.obj, false);
-        self.section.get_or_insert_with(|| Section::enter(engine));
-        let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
-        let joins = self.joined && self.plugged_bytes < JOINED_BYTES_MAX;
-        let enough = self.inline_left == 0 && !joins;
-        if waits && enough && engine.driver().is_some() {
+        let enough = self.inline_left == 0 && !self.batch.joins();
+        if waits && enough && engine.threads.driver().is_some() {
             context.io().stats().add(|c| &c.punt_large, 1);
-            plug.hand_to_driver(request);
+            self.batch.plug(engine).hand_to_driver(request);
             return Ok(());
         }
-        self.joined = plug.run_joining(&request);
-        // The device works while the next ones are made; but those that adjoin are one bio.
-        self.plugged_bytes += cost;
-        if self.plugged_bytes >= RUN_BYTES_MAX && !self.joined {
-            self.plugged_bytes = 0;
-            plug.flush(Some(context));
-        }
+        self.batch.run_joining(&request, cost, context);
         self.copied(cost);
         Ok(())
     }

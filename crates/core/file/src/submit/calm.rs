@@ -1,8 +1,8 @@
 //! Buffered writes inside submit: a copy into the page cache, while the device is calm.
 
-use super::{Submission, inline::Attempt};
+use super::{Reason, Submission, attempt::Attempt};
 use crate::{
-    Command, SubmitMode,
+    Command,
     hints::{Device, Write},
 };
 use nowait_sys::{
@@ -15,65 +15,65 @@ use nowait_sys::{
 const PAGE: u64 = 4096;
 
 impl Submission<'_> {
-    /// Returns `true` if a write that cannot be tried without blocking is made inside submit: it
-    /// copies into pages that are there or are covered whole, and such writes have been short.
-    pub(super) fn writes_here(&self, command: &Command, stat: &Stat) -> bool {
+    /// Returns `true` if buffered writes to the device have been short, and this one copies into
+    /// pages that are there or are covered whole.
+    pub(super) fn is_calm(&self, command: &Command, stat: &Stat) -> bool {
         let engine = self.context.engine();
-        self.context.mode == SubmitMode::Auto
-            && self.context.answers_as_aio()
-            && stat.is_regular()
-            && command.done == 0
-            && !command.wants_nowait()
-            && !engine.orders().has_writer((stat.dev, stat.ino))
-            && engine.calm.is_calm(Device::of(stat.dev), || engine.clock().now_ns())
-            && has_pages(command, stat)
+        // First: it begins the read of a page that is missing.
+        has_pages(command, stat)
+            && !engine.orders.has_writer((stat.dev, stat.ino))
+            && engine.known.calm.is_calm(Device::of(stat.dev), || engine.parts.clock.now_ns())
     }
 
-    /// Makes a write whose flags are only remembered, if its file is one of a calm device as far as
-    /// is known. `None`: more has to be known.
-    pub(super) fn write_unseen(&mut self, command: &mut Command) -> Option<Attempt> {
-        let device = self.context.history.written(command.fd)?;
+    /// Makes a write whose flags are only remembered, by one call which also checks the descriptor,
+    /// if its file is in memory, or one of a calm device, as far as is known.
+    pub(super) fn write_unseen(&mut self, command: &mut Command) -> Attempt {
+        let more = Attempt::Rest(Reason::Write);
+        let engine = self.context.engine();
+        if !engine.orders.is_empty() {
+            return more;
+        }
+        let Some(_write) = engine.user_files.begin_unknown(self.context) else { return more };
+        let hints = &self.context.hints.descriptors;
+        if hints.may_be_in_memory(command.fd) == Some(true) {
+            return if self.inline_left > 0 { self.move_now(command, 0) } else { more };
+        }
+        let Some(device) = hints.written(command.fd) else { return more };
         let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
         let is_whole = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
         let is_plain = is_whole && !command.is_synchronous() && !command.wants_nowait();
-        let is_first = self.uncommitted.is_empty() && self.context.engine().unordered.is_empty();
-        (is_plain && is_first).then(|| self.write_here(command, device))
+        let is_first = self.uncommitted.is_empty() && engine.unordered.is_empty();
+        if is_plain && is_first { self.write_here(command, device) } else { more }
     }
 
     /// Makes the write by one call, as io_submit(2) does, and notes how long it took.
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
-        let result = self.timed(device, || {
-            loop {
-                match command.transfer(command.fd, usize::MAX, 0) {
-                    Err(Errno::INTR) => {}
-                    result => return (result, result.unwrap_or(0)),
-                }
+        let engine = self.context.engine();
+        let (calm, clock) = (&engine.known.calm, &engine.parts.clock);
+        let slept = calm.is_suspect(device).then(thread::times_slept);
+        let others = calm.begins(device);
+        let began = clock.now_ns();
+        let result = loop {
+            match command.transfer(command.fd, usize::MAX, 0) {
+                Err(Errno::INTR) => {}
+                result => break result,
             }
-        });
+        };
+        let now = clock.now_ns();
+        let blocked = || slept.map(|before| thread::times_slept() != before);
+        let bytes = result.unwrap_or(0);
+        let write = Write { bytes, took_ns: now.saturating_sub(began), others };
+        calm.took(device, write, blocked, now);
         match result {
             Ok(bytes) => {
                 command.done += bytes as u64;
-                self.context.history.hit(command.fd);
-                self.context.history.writes_to(command.fd, device);
+                self.context.hints.descriptors.hit(command.fd);
+                self.context.hints.descriptors.writes_to(command.fd, device);
                 Attempt::Done(Ok(command.transferred()))
             }
             Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => Attempt::Refused(errno),
             Err(errno) => Attempt::Done(Err(errno)),
         }
-    }
-
-    /// Makes a call that may block on a device, and notes how long it took. The call returns its
-    /// result, and how many bytes it has copied.
-    pub(super) fn timed<T>(&self, device: Device, call: impl FnOnce() -> (T, usize)) -> T {
-        let engine = self.context.engine();
-        let slept = engine.calm.is_suspect(device).then(thread::times_slept);
-        let began = engine.clock().now_ns();
-        let (result, bytes) = call();
-        let now = engine.clock().now_ns();
-        let blocked = || slept.map(|before| thread::times_slept() != before);
-        let write = Write { bytes, took_ns: now.saturating_sub(began) };
-        engine.calm.took(device, write, blocked, now);
-        result
     }
 }
 
@@ -88,7 +88,7 @@ fn has_pages(command: &Command, stat: &Stat) -> bool {
         at.is_multiple_of(PAGE) || page >= size || is_cached(command.fd, page)
     };
     // A last page that is covered up to the end of the file is covered whole.
-    is_there(start) && (end >= size || is_there(end))
+    is_there(start) & (end >= size || is_there(end))
 }
 
 /// Returns `false` if the page at `offset` would have to be read. Of a file that is not open for

@@ -1,182 +1,201 @@
-//! Direct requests: one bio on the context's own queue, where nothing stands in the way.
+//! Direct transfers as one bio each, on the context's own queue.
 
-use super::{Reason, Started, Submission, inline::LazyStat};
+use super::Submission;
 use crate::{
-    Command, Kind, SubmitMode,
-    cached::kernel_writes::KernelWrite,
-    hints::Device,
+    Command, Kind,
+    cached::kernel_writes::{KernelWrite, Places, UnknownWrite},
+    context::Give,
+    hints::Blocks,
     order::FileState,
-    request::{Body, direct::DirectRequest, event::EventTarget, kernel::KernelBody},
-    route::Route,
+    request::{
+        direct::{BLOCK, DirectRequest},
+        event::EventTarget,
+    },
+    route::{Queue, Route},
 };
-use nowait_sys::{
-    Errno,
-    file::{self, Stat},
-};
+use core::ops::ControlFlow;
+use nowait_block::Refused;
+use nowait_sys::{Errno, file::Stat};
 
 impl<'a> Submission<'a> {
-    pub(super) fn direct(
-        &mut self,
-        command: &mut Command,
-        target: EventTarget,
-    ) -> Result<Started, Errno> {
-        if command.is_hinted() {
-            return self.decide_again(command, target);
-        }
-        let mut status = LazyStat::new(command.fd);
-        if self.is_in_memory(&mut status)? {
-            return self.direct_in_memory(command, target);
-        }
-        let (mut reason, mut route) = (Reason::Driver, self.async_route(&target));
-        if self.context.history.always_waits(command.fd) {
-            route = self.context.engine().route_past_own();
-        }
-        let (context, mut rights, mut write, mut offloads) = (self.context, None, None, false);
-        let ordered = self.must_wait(command, &mut status)?;
-        // A read that the kernel refuses late looks for its file by the inode.
-        let refused_late = context.may_refuse_late(command);
-        if command.kind == Kind::Write || route != Route::Own || refused_late {
-            status.stat()?; // that the number meant a file lately says nothing
-        }
-        if let Some(stat) = status.known().filter(|stat| !stat.has_offsets()) {
-            return self.stream(command, target, &stat); // a pipe in packet mode
-        }
-        let alone = !ordered && self.links.is_none();
-        if ordered {
-            route = self.context.engine().route_past_own();
-            reason = Reason::Order;
-        }
-        if command.kind == Kind::Write {
-            let stat = *status.stat()?;
-            let begun = match self.begin_write(command, &stat, &target)? {
-                Ok(begun) => begun,
-                Err(started) => return Ok(started),
-            };
-            let regular = stat.is_regular();
-            let end = command.offset.saturating_add(command.len as i64);
-            if regular && (end > stat.size || command.is_append()) {
-                // Serial in the kernel too: one after another, to the end.
-                return self.write_request(command, target, &stat, (true, begun), Reason::Extend);
-            }
-            let holes = regular && stat.may_have_holes();
-            if holes && alone && self.submits_here(&stat, route) {
-                return self.whole(command, target, Some(FileState::of(&stat)), Some(begun), true);
-            }
-            if holes && !(alone && self.attempts_holes(command.fd, route)) {
-                offloads = self.offloads_from(route);
-                route = self.context.engine().route_past_own();
-                reason = Reason::Extend;
-                rights = self.rights()?;
-            } else if route == Route::Own && !alone {
-                rights = self.rights()?; // if it is refused
-            }
-            write = Some(begun);
-        }
-        if route == Route::Own && alone {
-            let file = status.known().map(|stat| FileState::of(&stat));
-            return self.whole(command, target, file, write, false);
-        }
-        let stat = *status.stat()?;
-        let mut body = KernelBody::on(route, &stat);
-        body.credentials = rights;
-        body.write = write.map(|write| write.keep(context));
-        if offloads {
-            self.offload(&mut body, command, &target);
-        }
-        self.request(command, target, &stat, Body::Kernel(body), reason)
-    }
-
-    /// Has another thread submit a write to the own queue: the one that waits for it, or a worker.
-    fn offload(&self, body: &mut KernelBody, command: &Command, target: &EventTarget) {
-        body.offload(self.context);
-        if self.context.defers(target) {
-            body.defer(self.context, command.fd);
+    /// Returns what the context's own queue carries of a direct transfer, or of a read.
+    pub(super) fn own_queue(&self, command: &Command, target: &EventTarget) -> Queue {
+        // Its kernel refuses all that goes by native AIO.
+        let is_refused =
+            command.is_direct() && self.context.hints.descriptors.always_waits(command.fd);
+        match self.async_route(target) {
+            Route::Own if !is_refused => Queue::of(self.context.own.limits()),
+            _ => Queue::None,
         }
     }
 
-    /// Direct I/O on a memory file system is the page cache by another name.
-    fn direct_in_memory(
-        &mut self,
-        command: &mut Command,
-        target: EventTarget,
-    ) -> Result<Started, Errno> {
-        match command.kind {
-            Kind::Read => self.buffered_read(command, target),
-            _ => self.buffered_write(command, target),
+    /// Returns how a direct transfer is given to the context's own queue, which is of this kind.
+    pub(super) fn way_to(&self, own: Option<Queue>, may_block: bool) -> Give {
+        match may_block {
+            true => Give::Waiting,
+            false if self.is_lone && own == Some(Queue::Aio) => Give::Now,
+            false => Give::Queue,
         }
     }
 
-    /// Tells whether the own queue is asked first for a write that may have to find blocks: it
-    /// refuses one that has to. Counts the attempt.
-    fn attempts_holes(&self, fd: i32, route: Route) -> bool {
-        let history = &self.context.history;
-        let attempts = self.offloads_from(route) && history.favours_inline(fd, true);
-        if attempts {
-            history.hit(fd);
-        }
-        attempts
-    }
-
-    /// Returns `true` if a write that may have to find blocks is submitted at once, as io_submit(2)
-    /// does: native AIO carries it, and finding blocks has not blocked for long.
-    fn submits_here(&self, stat: &Stat, route: Route) -> bool {
+    /// Returns whether the kernel can judge a direct transfer by its number, and whether it may
+    /// have to find blocks for it.
+    pub(super) fn familiarity(&self, command: &Command) -> (bool, bool) {
         let engine = self.context.engine();
-        self.context.mode == SubmitMode::Auto
-            && self.context.answers_as_aio()
-            && self.offloads_from(route)
-            && engine.calm.is_calm(Device::of(stat.dev), || engine.clock().now_ns())
+        if !self.is_lone || !command.is_direct() || command.done > 0 || command.is_append() {
+            return (false, false);
+        }
+        let is_write = command.kind == Kind::Write;
+        let end = (command.offset as u64).saturating_add(command.len);
+        let known = self.context.hints.descriptors.blocks(command.fd);
+        let has_holes = match known.filter(|blocks| end <= blocks.end) {
+            Some(blocks) => is_write && blocks.has_holes,
+            None if is_write || self.kernel_counter.is_some() => return (false, false),
+            None => false,
+        };
+        let may_block = has_holes || self.kernel_counter.is_some();
+        let is_familiar = match is_write || may_block {
+            // What its flags are now may decide on its order, and what it is on how long it blocks.
+            true => {
+                engine.config().sees_closes
+                    && engine.orders.is_empty()
+                    && engine.unordered.is_empty()
+            }
+            false => command.len <= BLOCK,
+        };
+        (is_familiar, has_holes)
     }
 
-    /// Tells whether a worker submits to the own queue what would wait there.
-    fn offloads_from(&self, route: Route) -> bool {
-        route == Route::Own && self.context.submits_by_workers()
+    /// Notes up to where a file has its blocks, for its next direct transfers.
+    pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
+        if command.is_direct() && stat.is_regular() {
+            let blocks = Blocks { end: stat.size as u64, has_holes: stat.may_have_holes() };
+            self.context.hints.descriptors.has_blocks(command.fd, blocks);
+        }
     }
 
-    /// Queues a direct request that nothing stands in the way of, or submits it if it `may_block`.
-    fn whole(
+    /// Starts the only transfer of a submission, if the kernel can signal its event counter, which
+    /// need not be one. Returns `false` if it cannot; nothing was started.
+    ///
+    /// # Errors
+    /// As [`Submission::start`].
+    pub fn start_counted(
+        &mut self,
+        command: &mut Command,
+        target: EventTarget,
+    ) -> Result<bool, Errno> {
+        let is_plain = self.is_lone && command.is_direct() && command.rw_flags == 0;
+        if !is_plain || self.context.engine().cached(command.fd).is_some() {
+            return Ok(false);
+        }
+        let (engine, number) = (self.context.engine(), target.eventfd.unwrap_or(-1));
+        self.context.looks.kernel_counter.hold(engine, number)?;
+        self.commit_before(command, u64::MAX);
+        self.kernel_counter = target.eventfd;
+        let started = self.transfer(command, EventTarget { eventfd: None, ..target });
+        self.kernel_counter = None;
+        Ok(started?.is_some())
+    }
+
+    /// Gives a direct transfer to the context's own queue as one bio. Gives `write`, by which it is
+    /// counted, back if that has no room.
+    ///
+    /// # Errors
+    /// `EAGAIN`: so much may not be in flight.
+    pub(super) fn give_counted(
         &mut self,
         command: &Command,
         target: EventTarget,
-        file: Option<FileState>,
-        write: Option<KernelWrite<'a>>,
+        (file, write): (Option<FileState>, Option<KernelWrite<'a>>),
+        give: Give,
+    ) -> Result<ControlFlow<(), Option<KernelWrite<'a>>>, Errno> {
+        let context = self.context;
+        context.admit(command.len)?;
+        let places = write.map(KernelWrite::forget);
+        let given = self.give(command, target, (file, places), give);
+        let refused = match given {
+            // The kernel has not signalled its event counter.
+            Some(refused) if self.kernel_counter.is_some() => refused.bios.first().copied(),
+            Some(refused) => {
+                self.carry_elsewhere(refused);
+                None
+            }
+            None => {
+                context.dismiss(1, command.len);
+                let writes = &context.engine().user_files.writes;
+                return Ok(ControlFlow::Continue(places.map(|places| writes.remember(places))));
+            }
+        };
+        let Some((token, said)) = refused else { return Ok(ControlFlow::Break(())) };
+        context.own.direct.take_back(token);
+        context.dismiss(1, command.len);
+        places.into_iter().for_each(|it| context.engine().user_files.writes.leave(it));
+        Err(said.err().unwrap_or(Errno::AGAIN))
+    }
+
+    /// Gives a direct transfer to native AIO by its number. Returns `false` if more has to be
+    /// known: there was no room, or the kernel has refused it, and it is not in flight.
+    ///
+    /// # Errors
+    /// `EAGAIN`: so much may not be in flight.
+    pub(super) fn give_unseen(
+        &mut self,
+        command: &mut Command,
+        target: EventTarget,
         may_block: bool,
-    ) -> Result<Started, Errno> {
-        let (context, len) = (self.context, command.len);
-        context.admit(len)?;
-        let write = write.map(KernelWrite::forget);
-        context.io().stats().add(|c| &c.iterations, 1);
-        let (data, obj) = (target.data, target.obj);
+    ) -> Result<bool, Errno> {
+        let (context, is_write) = (self.context, command.kind == Kind::Write);
+        let files = &context.engine().user_files;
+        let begun = if is_write { files.begin_unknown(context) } else { None };
+        if is_write && begun.is_none() {
+            return Ok(false);
+        }
+        context.admit(command.len)?;
+        let places = begun.map(UnknownWrite::forget);
+        let mut result = Ok(0);
+        let give = if may_block { Give::Waiting } else { Give::Now };
+        if let Some(refused) = self.give(command, target, (None, places), give) {
+            let Some((token, said)) = refused.bios.first().copied() else {
+                self.carry_elsewhere(refused);
+                return Ok(true);
+            };
+            context.own.direct.take_back(token);
+            result = said;
+        }
+        context.dismiss(1, command.len);
+        places.into_iter().for_each(|places| files.writes.leave(places));
+        // The kernel may have moved a part; of a stream it cannot be asked again.
+        command.done += u64::from(result.unwrap_or(0));
+        Ok(false)
+    }
+
+    /// Gives a transfer that was admitted to the own queue. Returns what that refuses; `None`: it
+    /// has no room. `places`: where the transfer is counted as a write.
+    fn give(
+        &mut self,
+        command: &Command,
+        target: EventTarget,
+        (file, places): (Option<FileState>, Option<Places>),
+        give: Give,
+    ) -> Option<Refused> {
+        let context = self.context;
         let request = DirectRequest {
             command: command.clone(),
-            data,
-            obj,
+            data: target.data,
+            obj: target.obj,
             file,
             cancelled: false,
-            write,
-            is_in_order: context.own_keeps_order(command),
+            counter: self.kernel_counter,
+            write: places,
+            is_in_order: context.own.keeps_order(command),
             ticket: None,
         };
-        let is_started = if may_block {
-            let device = Device::of(file.map_or(0, |file| file.key.0));
-            self.timed(device, || (context.submit_direct(command, request), 0))
-        } else {
-            context.queue_direct(command, request)
-        };
-        if is_started {
-            self.own_used = true;
-            if !may_block {
-                self.uncommitted.push(command, file);
-            }
-            return Ok(Started::Queued);
+        let refused = context.own.give(context.engine(), command, request, give)?;
+        context.io().stats().add(|c| &c.iterations, 1);
+        self.batch.own_used = true;
+        if give == Give::Queue {
+            self.uncommitted.push(command, file);
         }
-        let write = write.map(|places| context.engine().cached_files().writes.remember(places));
-        context.dismiss(1, len);
-        // Another thread took the last place.
-        let route = context.engine().route_past_own();
-        let stat = file::stat(command.fd)?;
-        let mut body = KernelBody::on(route, &stat);
-        body.credentials = if command.kind == Kind::Write { self.rights()? } else { None };
-        body.write = write.map(|write| write.keep(context));
-        self.request(command, target, &stat, Body::Kernel(body), Reason::Driver)
+        Some(refused)
     }
 }

@@ -1,13 +1,8 @@
 //! Requests with links, which the native faces have beyond the kernel's interface.
 
-use super::{Reason, Started, Submission};
-use crate::{
-    Command, Kind, Opened,
-    order::Links,
-    request::{Body, event::EventTarget, kernel::KernelBody, stream::StreamBody},
-    route::Route,
-};
-use nowait_sys::{Errno, file};
+use super::{Started, Submission};
+use crate::{Command, Opened, order::Links, request::event::EventTarget};
+use nowait_sys::Errno;
 
 impl Submission<'_> {
     /// Tells whether the request that is being started must wait for another.
@@ -39,45 +34,5 @@ impl Submission<'_> {
             end.end(result); // else its event says it
         }
         started
-    }
-
-    /// Makes the request of a command that begins later, of which nothing may be tried now.
-    pub(crate) fn start_later(
-        &mut self,
-        command: &Command,
-        target: EventTarget,
-    ) -> Result<Started, Errno> {
-        let stat = file::stat(command.fd)?;
-        let engine = self.context.engine();
-        let route = engine.route_past_own();
-        match command.kind {
-            Kind::Poll(_) => {
-                self.request(command, target, &stat, StreamBody::poll(route, &stat), Reason::Driver)
-            }
-            Kind::Fsync | Kind::Fdatasync => self.sync(command, target),
-            Kind::Read | Kind::Write if !stat.has_offsets() => Err(Errno::OPNOTSUPP),
-            Kind::Read => {
-                let route = self.later_read_route(command);
-                let on_driver = self.on_driver(command, &stat)?;
-                let body = KernelBody::on(route, &stat).with_driver(on_driver);
-                self.request(command, target, &stat, Body::Kernel(body), Reason::Order)
-            }
-            Kind::Write => {
-                let write = match self.begin_write(command, &stat, &target)? {
-                    Ok(write) => write,
-                    Err(started) => return Ok(started),
-                };
-                let exclusive = !command.is_synchronous();
-                self.write_request(command, target, &stat, (exclusive, write), Reason::Order)
-            }
-        }
-    }
-
-    fn later_read_route(&self, command: &Command) -> Route {
-        let engine = self.context.engine();
-        match command.is_direct() || engine.queues_buffered_reads() {
-            true => engine.route_past_own(),
-            false => Route::Workers,
-        }
     }
 }

@@ -26,7 +26,7 @@ impl Submission<'_> {
     /// `EPERM`: a filter keeps this thread from asking, and not those of the engine.
     pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
         if self.rights.is_none() {
-            self.rights = self.context.engine().rights_of_this_thread()?;
+            self.rights = self.context.engine().known.rights_of_this_thread()?;
         }
         Ok(self.rights.clone())
     }

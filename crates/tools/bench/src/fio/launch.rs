@@ -16,8 +16,6 @@ pub(crate) enum Launch {
     NowaitKaio,
     /// Backend `threads`: a pool of threads underneath.
     NowaitThreads,
-    /// Submit mode `inline`: the first iteration always runs inside `io_submit`.
-    NowaitInline,
     /// Submit mode `offload`: nothing ever runs inside `io_submit`.
     NowaitOffload,
     /// fio's own `io_uring` engine, nothing preloaded: the peer that a rewrite would reach.
@@ -30,13 +28,12 @@ pub(crate) enum Launch {
 
 impl Launch {
     /// Every one, the reference first.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::System,
         Self::Nowait,
         Self::NowaitNoUring,
         Self::NowaitKaio,
         Self::NowaitThreads,
-        Self::NowaitInline,
         Self::NowaitOffload,
         Self::IoUring,
         Self::PosixAio,
@@ -51,7 +48,6 @@ impl Launch {
             Self::NowaitNoUring => "nowait-no-uring",
             Self::NowaitKaio => "nowait-kaio",
             Self::NowaitThreads => "nowait-threads",
-            Self::NowaitInline => "nowait-inline",
             Self::NowaitOffload => "nowait-offload",
             Self::IoUring => "io_uring",
             Self::PosixAio => "posixaio",
@@ -76,7 +72,6 @@ impl Launch {
             Self::NowaitNoUring => "nowait while a seccomp filter refuses io_uring (EPERM)",
             Self::NowaitKaio => "nowait, NOWAIT_BACKEND=kaio",
             Self::NowaitThreads => "nowait, NOWAIT_BACKEND=threads",
-            Self::NowaitInline => "nowait, NOWAIT_SUBMIT=inline",
             Self::NowaitOffload => "nowait, NOWAIT_SUBMIT=offload",
             Self::IoUring => "fio's own io_uring engine",
             Self::PosixAio => "fio's posixaio engine on the C library's POSIX AIO",
@@ -109,7 +104,6 @@ impl Launch {
             Self::Nowait | Self::NowaitNoUring | Self::NowaitPosix => &[("NOWAIT_BACKEND", "auto")],
             Self::NowaitKaio => &[("NOWAIT_BACKEND", "kaio")],
             Self::NowaitThreads => &[("NOWAIT_BACKEND", "threads")],
-            Self::NowaitInline => &[("NOWAIT_SUBMIT", "inline")],
             Self::NowaitOffload => &[("NOWAIT_SUBMIT", "offload")],
         }
     }

@@ -1,9 +1,6 @@
 //! `bench mixed`: one thread that serves a thousand sockets, a file and a timer from one context,
 //! against epoll with a pool of threads.
 //!
-//! The thread submits in two modes. In `auto` its submits are short, and the engine's own thread
-//! reads the file; in `inline` it begins the reads itself, as many as its own queue takes.
-//!
 //! A request is the number of a block, sixteen bytes; the answer is the block. The client is a
 //! thread of this process, the same in all cases; what it uses is not counted.
 
@@ -21,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use clap::Args;
-use nowait_file::SubmitMode;
 use nowait_sys::file::{Advice, advise};
 use serde_json::{Value, json};
 
@@ -79,15 +75,11 @@ const BLOCK: usize = 4096;
 const ASK: usize = 16;
 const TICK_NS: u64 = 10_000_000;
 
-/// How a server of nowait submits; `None`: epoll with threads.
-type Job = Option<SubmitMode>;
+/// Whether nowait serves; else epoll with threads.
+type Job = bool;
 
 /// Servers.
-const SERVERS: [(&str, Job); 3] = [
-    ("epoll + threads", None),
-    ("nowait, one thread", Some(SubmitMode::Auto)),
-    ("nowait, inline", Some(SubmitMode::Inline)),
-];
+const SERVERS: [(&str, Job); 2] = [("epoll + threads", false), ("nowait, one thread", true)];
 
 fn case(sockets: u16) -> Case<Job> {
     let subject = |(name, job)| Subject { name, engine: (name, ""), job };
@@ -163,8 +155,8 @@ fn one_run(
     let (ticks, used) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| client.run(&clients));
         let ticks = match by_nowait {
-            Some(submit) => nowait::serve(&servers, file, submit),
-            None => epoll::serve(&servers, file, usize::from(args.threads)),
+            true => nowait::serve(&servers, file),
+            false => epoll::serve(&servers, file, usize::from(args.threads)),
         };
         // A server that failed has clients that wait.
         hang_up(&servers);
@@ -229,7 +221,7 @@ mod tests {
         let args = tiny(folder.path(), sockets, 1);
         let (rounds, runtime) = (1, Duration::from_millis(30));
         let extent = Extent { rounds, runtime, size_bytes: blocks * BLOCK as u64 };
-        let run = |(_, submit)| match one_run(&args, &extent, &file, submit, 1) {
+        let run = |(_, by_nowait)| match one_run(&args, &extent, &file, by_nowait, 1) {
             Err(error) if error.to_string().contains("start an engine") => {
                 note_skip_here(&error.to_string());
                 None

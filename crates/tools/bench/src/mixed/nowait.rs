@@ -6,14 +6,14 @@ use std::os::unix::net::UnixStream;
 
 use nowait::command::Flags;
 use nowait::{Command, EventTarget, Kind, Segments, Submission};
-use nowait_file::{BackendChoice, SubmitMode};
+use nowait_file::BackendChoice;
 use nowait_sys::file::IoVec;
 use nowait_sys::timer::Timer;
 
 use super::{ASK, BLOCK, TICK_NS, block_of};
 use crate::error::{Result, failed};
 use crate::interrupt;
-use crate::rig::{Rig, engine_with, expect_whole};
+use crate::rig::{Rig, engine, expect_whole};
 
 const O_RDWR: i32 = 2;
 /// What a read of the timer gives, in bytes.
@@ -145,8 +145,8 @@ impl Server<'_> {
 ///
 /// # Errors
 /// No io_uring here, or a request failed.
-pub(super) fn serve(sockets: &[UnixStream], file: &File, submit: SubmitMode) -> Result<u64> {
-    let engine = engine_with(BackendChoice::Uring, submit)?;
+pub(super) fn serve(sockets: &[UnixStream], file: &File) -> Result<u64> {
+    let engine = engine(BackendChoice::Uring)?;
     let rig = Rig::new(&engine, sockets.len() + 1, (sockets.len() + 1) * BLOCK)?;
     let timer = Timer::every_ns(TICK_NS).map_err(failed("a timer"))?;
     let ticks = Server { rig: &rig, sockets, file, timer: &timer }.run();

@@ -71,10 +71,9 @@ const LENT_BYTES: usize = 4096;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
 /// Every engine.
-pub(crate) const ENGINES: [EngineDef; 31] = [
+pub(crate) const ENGINES: [EngineDef; 30] = [
     def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
-    def("nowait-inline", host(SubmitMode::Inline), false, "the same, first attempts in submit"),
     def("nowait-offload", host(SubmitMode::Offload), false, "the same, nothing done in submit"),
     def("nowait-direct", Kind::Native(CacheMode::Direct, AUTO), true, "nowait, O_DIRECT"),
     def("libaio-nowait", DROP_IN, false, "a program of libaio, nowait's libaio.so.1 in its place"),

@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   nowait bench randrw                                 uncached, on a disk
   nowait bench randrw --device ram                    in memory
-  nowait bench randrw --engine nowait-inline,nowait-offload,libaio --rounds 9";
+  nowait bench randrw --engine nowait-host,nowait-offload,libaio --rounds 9";
 
 /// Measures the time inside submit of random reads and writes, by mode of submit.
 #[derive(Debug, Clone, Args)]
@@ -28,7 +28,6 @@ pub struct RandrwArgs {
 
 pub(crate) const DEFAULT: &[&str] = &[
     "libaio",
-    "nowait-inline",
     "nowait-offload",
     "nowait-host",
     "libaio-nowait",

@@ -324,6 +324,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["enable", "a", "--now", "--root", "/"],
         &["enable", "a", "--user", "--root", "/"],
         &["enable", "a", "--cache", "user"],
+        &["enable", "a", "--submit", "inline"],
         &["disable", "a", "--force"],
         &["enable", "a", "--container"],
         &["enable", "--container", "lxc"],

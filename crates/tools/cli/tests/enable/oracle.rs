@@ -95,7 +95,7 @@ fn the_environment_is_systemd_s_with_ours_in_front() {
         return note_skip_here("needs systemd");
     };
     for unit in &units {
-        let (code, _, err) = system.nowait(&["enable", unit, "--submit", "inline"]);
+        let (code, _, err) = system.nowait(&["enable", unit, "--submit", "offload"]);
         assert_eq!((code, err.as_str()), (0, ""), "{unit}");
     }
     let after = system.environments(&units).expect("systemd");
@@ -110,7 +110,7 @@ fn the_environment_is_systemd_s_with_ours_in_front() {
         let value: Vec<_> = std::iter::once(LIBRARY).chain(theirs).collect();
         kept += usize::from(value.len() > 1);
         expected.insert("LD_PRELOAD".to_owned(), value.join(":"));
-        expected.insert("NOWAIT_SUBMIT".to_owned(), "inline".to_owned());
+        expected.insert("NOWAIT_SUBMIT".to_owned(), "offload".to_owned());
         assert_eq!(of(&after), expected, "{unit}");
     }
     assert!((10..UNITS - 10).contains(&kept), "{kept} of {UNITS} had one of their own");

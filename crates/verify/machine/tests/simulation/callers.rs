@@ -548,10 +548,9 @@ fn end_process(setup: &Setup, states: &[Shared], by_exit: bool) -> ! {
 
 fn set_environment(prng: &mut Prng) -> bool {
     let is_auto = prng.chance(850_000);
-    let submit = if is_auto { "auto" } else { ["inline", "offload"][prng.index(2)] };
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.weighted(&[3, 2, 1])]),
-        ("NOWAIT_SUBMIT", submit),
+        ("NOWAIT_SUBMIT", if is_auto { "auto" } else { "offload" }),
         ("NOWAIT_WORKERS", ["1", "2", "16"][prng.index(3)]),
         ("NOWAIT_CACHE", "host"),
     ];

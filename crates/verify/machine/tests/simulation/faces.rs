@@ -158,7 +158,7 @@ type Act = fn(Arc<Setup>, Prng, u64);
 pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
-        ("NOWAIT_SUBMIT", ["auto", "inline", "offload"][prng.index(3)]),
+        ("NOWAIT_SUBMIT", ["auto", "offload"][prng.index(2)]),
         ("NOWAIT_WORKERS", ["1", "2", "16"][prng.index(3)]),
         ("NOWAIT_MAX_REQUESTS", requests_max),
     ];

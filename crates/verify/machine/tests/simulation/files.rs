@@ -52,7 +52,7 @@ pub(crate) struct Setup {
 impl Setup {
     fn draw(prng: &mut Prng) -> Setup {
         let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
-        let submits = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload];
+        let submits = [SubmitMode::Auto, SubmitMode::Offload];
         let limits = prng.chance(250_000).then(|| Limits {
             requests: 1 + prng.index(4),
             bytes: [PAGE, 3 * PAGE, u64::MAX][prng.index(3)],
@@ -63,7 +63,7 @@ impl Setup {
             .limits(if of_queue { Limits::NONE } else { limit })
             .queue_limits(if of_queue { limit } else { Limits::NONE })
             .backend(backends[prng.index(3)])
-            .submit(submits[prng.index(3)])
+            .submit(submits[prng.index(2)])
             .cache_bytes([256 << 10, 4 << 20][prng.index(2)])
             .build()
             .unwrap();

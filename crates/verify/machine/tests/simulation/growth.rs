@@ -97,8 +97,9 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
         let [one, some, tags, beyond] = [1, 16, 64, 256].map(|it| calls_a_read(backend, it));
         println!("{backend:?}: {one:.2} {some:.2} {tags:.2} {beyond:.2} calls a read");
-        // As many as the disk has tags are in flight of 64 threads.
-        assert!(some <= one && tags <= 1.1 * some, "{backend:?}: {one}, {some}, {tags}");
+        // As many as the disk has tags are in flight of 64 threads: a few find none, and go by the
+        // driver.
+        assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
         // What has none goes by the driver, and wakes the thread that asked.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }

@@ -40,14 +40,12 @@ const BY_CONTEXTS: [Mistake; 5] = [
 ];
 
 /// Those that the program with C calls finds.
-const BY_FACES: [Mistake; 10] = [
+const BY_FACES: [Mistake; 8] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
     Mistake::CancelDone,
     Mistake::LeaveAtOnce,
     Mistake::SubmitToTheEnd,
-    Mistake::LeaveToSleepers,
-    Mistake::SubmitInSilence,
     Mistake::SyncAtOnce,
     Mistake::SyncPasses,
     Mistake::HandleAtOnce,

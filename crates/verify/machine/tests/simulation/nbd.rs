@@ -253,10 +253,10 @@ fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
 
 fn open(prng: &mut Prng) -> (Nowait, Image<Source>) {
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
-    let submits = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload];
+    let submits = [SubmitMode::Auto, SubmitMode::Offload];
     let nowait = Nowait::builder()
         .backend(backends[prng.index(3)])
-        .submit(submits[prng.index(3)])
+        .submit(submits[prng.index(2)])
         .cache_bytes([256 << 10, 4 << 20][prng.index(2)])
         .build()
         .unwrap();

@@ -57,6 +57,11 @@ pub(super) enum Claim {
 }
 
 impl Request {
+    /// Says that the committing thread waits for what the kernel says of it.
+    pub(super) fn is_committed(&mut self) {
+        self.claim = Claim::Committer;
+    }
+
     /// Takes note of a result that the committing thread is to have; false: the reaper is.
     pub(super) fn claims(&mut self, result: i64) -> bool {
         let claims = self.is_unfinished(result);

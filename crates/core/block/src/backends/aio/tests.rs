@@ -125,7 +125,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         buffered_write(file.as_raw_fd(), memory, index as i64, 10 + index as u64)
     };
     let bios: Vec<Bio> = memory.iter_mut().enumerate().map(write).collect();
-    let left = bios.into_iter().filter_map(|bio| kaio.submit_waiting(bio).err());
+    let left = bios.into_iter().filter_map(|bio| kaio.submit_now(bio, true).err());
     let left: Vec<u64> = left.map(|bio| bio.token).collect();
     assert_eq!(left, [13, 14], "there was room for three");
     let mut done = Vec::new();
@@ -138,12 +138,17 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         "what another thread queued waits for its commit"
     );
 
-    // What the kernel does not take in ends with what it says of it.
-    assert!(kaio.submit_waiting(buffered_write(-1, &mut memory, 0, 20)).is_ok());
-    done.clear();
-    kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
-    assert_eq!(done, [Completion { token: 20, result: Err(Errno::BADF) }]);
+    // What the kernel refuses at once is not in flight.
+    let nothing = buffered_write(-1, &mut memory, 0, 20);
+    assert_eq!(kaio.submit_now(nothing, true).unwrap().bios, [(20, Err(Errno::BADF))]);
     assert_eq!(kaio.in_flight(), 1);
+    // Without waiting, what would have to wait is; the file was written, and has room in memory.
+    let end = buffered_write(file.as_raw_fd(), &mut memory, 1 << 20, 21);
+    let refused = kaio.submit_now(end, false).unwrap();
+    let waits = refused.bios.iter().all(|(token, result)| {
+        *token == 21 && matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
+    });
+    assert!(waits && kaio.in_flight() + refused.bios.len() == 2, "{refused:?}");
     kaio.cancel(1);
     kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
 }

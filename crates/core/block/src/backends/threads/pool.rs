@@ -353,9 +353,6 @@ impl Pool {
 
     fn attend(self: &Arc<Pool>, work: Work, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match work {
-            Work::Bio(bio) if bio.hints.submit_to.is_some() => {
-                return self.submit(VecDeque::from([bio]), runner, batch);
-            }
             Work::Bio(bio) => batch.push(runner.run(&bio)),
             Work::Lane(lane) => self.drain(&lane, runner, batch),
             Work::Poll(bio, id) => self.watch(bio, id, batch),
@@ -378,11 +375,8 @@ impl Pool {
             again = lane.pop_run(&mut run, LANE_TURN - had.len());
             had.extend(run.iter().map(|(bio, number)| (bio.token, *number)));
             let mut bios: VecDeque<Bio> = run.drain(..).map(|(bio, _)| bio).collect();
-            let submits = bios.front().is_some_and(|bio| bio.hints.submit_to.is_some());
-            if bios.len() > 1 && !submits {
+            if bios.len() > 1 {
                 self.run_joined(bios, runner, batch);
-            } else if submits {
-                self.submit(bios, runner, batch);
             } else if let Some(bio) = bios.pop_front() {
                 self.run(bio, runner, batch);
                 self.deliver(batch);
@@ -400,21 +394,6 @@ impl Pool {
                 self.watch(bio, id, batch);
             }
             _ => batch.push(runner.run(&bio)),
-        }
-    }
-
-    /// Submits bios where they go; one for which there is no room is carried out.
-    fn submit(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
-        let mut bios = bios;
-        while !bios.is_empty() {
-            let before = bios.len();
-            runner.submit(&mut bios);
-            self.in_flight.fetch_sub(before - bios.len(), AcqRel);
-            if let Some(bio) = bios.pop_front() {
-                batch.push(runner.run(&bio));
-                drop(bio);
-                self.deliver(batch);
-            }
         }
     }
 

@@ -32,30 +32,6 @@ impl BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Submits bios that go to one queue, and leaves those from the first on for which it has no
-    /// room; all, where their rights cannot be taken on: an attempt to carry one out says so.
-    pub(super) fn submit(&self, bios: &mut VecDeque<Bio>) {
-        let Some(first) = bios.front() else { return };
-        let Some(queue) = first.hints.submit_to.clone() else { return };
-        let rights = first.hints.credentials.clone();
-        let mut submit = || {
-            while let Some(bio) = bios.pop_front() {
-                // What has panicked may be in flight: it is not ended here.
-                let submit = AssertUnwindSafe(|| queue.clone().submit(bio));
-                match catch_unwind(submit) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(bio)) => return bios.push_front(bio),
-                    Err(cause) => (self.failed)(cause.as_ref()),
-                }
-            }
-        };
-        match rights {
-            // Once for all: it takes several system calls.
-            Some(rights) => drop(rights.run(submit)),
-            None => submit(),
-        }
-    }
-
     /// Carries out writes that adjoin ([`Bio::goes_with`]) as one; returns how many bytes were
     /// written.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {

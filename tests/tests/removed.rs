@@ -1,5 +1,5 @@
-//! `NOWAIT_CACHE=user`: the page cache behind libaio and POSIX AIO was removed. One line says so,
-//! and the program goes on with the kernel's page cache.
+//! `NOWAIT_CACHE=user` and `NOWAIT_SUBMIT=inline`: the page cache behind libaio and POSIX AIO and a
+//! submit mode were removed. One line says so, and the program goes on with what there is.
 
 use nowait_tests::fio::Job;
 use nowait_tests::for_each_subject;
@@ -9,9 +9,11 @@ use nowait_tests::skip;
 use nowait_tests::subject::Subject;
 
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
-const ANSWER: &str = "nowait: NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
+const CACHE: &str = "nowait: NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
     removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
     Python API, or nowait serve)";
+const INLINE: &str = "nowait: NOWAIT_SUBMIT=inline: the submit mode inline was removed; auto is \
+    used (it makes the first attempt inside submit where that is faster)";
 
 for_each_subject!(a_program_with_libaio_is_told_once_and_served, by_libaio, [libaio, preload]);
 
@@ -29,19 +31,20 @@ fn by_posix_aio(subject: Subject) {
     });
 }
 
-/// Runs the program with each value of the variable, and compares the lines that it gets.
+/// Runs the program with each value of a variable, and compares the lines that it gets.
 fn check(subject: Subject, program: impl Fn(&Scratch) -> Program) {
-    for (value, expected) in [
-        ("user", Some(ANSWER)),
-        ("host", None),
-        ("none", Some("nowait: NOWAIT_CACHE=none: expected host or user; ignored")),
+    for (name, value, expected) in [
+        ("NOWAIT_CACHE", "user", Some(CACHE)),
+        ("NOWAIT_CACHE", "host", None),
+        ("NOWAIT_CACHE", "none", Some("nowait: NOWAIT_CACHE=none: expected host or user; ignored")),
+        ("NOWAIT_SUBMIT", "inline", Some(INLINE)),
     ] {
-        let scratch = Scratch::new("removed-cache");
-        let launched = program(&scratch).env("NOWAIT_CACHE", value);
+        let scratch = Scratch::new("removed");
+        let launched = program(&scratch).env(name, value);
         let output = launched.env("NOWAIT_CACHE_SIZE", "16M").succeed();
         subject.assert_served(&output);
         let expected = expected.filter(|_| !subject.is_system());
-        assert_eq!(told(&output), Vec::from_iter(expected), "{value}\n{output}");
+        assert_eq!(told(&output), Vec::from_iter(expected), "{name}={value}\n{output}");
     }
 }
 

@@ -1,0 +1,333 @@
+//! How the program comes for the events of a context: by calls, by event loops of its own, by one
+//! descriptor, or not at all.
+
+use super::{Context, counted::KernelCounter};
+use crate::hold;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use nowait_block::bio::Descriptor;
+use nowait_retry::{
+    WaitOptions,
+    waiters::{Mask, Notifier},
+};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    eventfd::{self, EventFd},
+    mutex::Mutex,
+    time::Deadline,
+};
+use std::{
+    cell::OnceCell,
+    sync::{Arc, OnceLock},
+};
+
+/// How the program looks for events, and what tells it of them elsewhere.
+#[derive(Default)]
+pub(crate) struct Looks {
+    /// No caller takes the events (the ring is read directly): the driver must bring them.
+    engine_driven: AtomicBool,
+    /// How often the program has looked for events.
+    count: AtomicU64,
+    /// Signals a thread that polls one descriptor, whenever there are events.
+    counter: OnceLock<Arc<Notifier>>,
+    /// Rings for a caller that sleeps in an event loop of its own.
+    loop_notifier: OnceLock<Arc<Notifier>>,
+    /// Such a caller cannot see the completions of the own queue.
+    own_is_silent: AtomicBool,
+    /// Ring for callers that sleep with a signal mask.
+    masked: Notifiers,
+    pub(crate) kernel_counter: KernelCounter,
+}
+
+impl Looks {
+    /// Returns how often the program has looked for events.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// Says that the engine must bring the events; `false`: a caller takes them.
+    pub(super) fn set_engine_driven(&self, is_driven: bool) {
+        if self.engine_driven.load(Relaxed) != is_driven {
+            self.engine_driven.store(is_driven, Relaxed);
+        }
+    }
+
+    /// Returns `true` if callers fetch the events by calls, and sleep in them.
+    pub(crate) fn are_by_calls(&self) -> bool {
+        let elsewhere = self.counter.get().is_some() || self.loop_notifier.get().is_some();
+        !elsewhere && !self.engine_driven.load(Relaxed)
+    }
+}
+
+impl Context {
+    /// Returns the descriptors this context has in the application's table.
+    pub fn descriptors(&self) -> Vec<i32> {
+        let own = self.own.queue.as_ref().map(|own| own.descriptors()).unwrap_or_default();
+        let counter = self.looks.counter.get().map(|notifier| notifier.raw());
+        own.into_iter().chain(counter).chain(self.looks.masked.descriptors()).collect()
+    }
+
+    /// Says that the program looks for the ends of its requests; where they have a sink, the face
+    /// says so.
+    pub fn looked_for_events(&self) {
+        self.looks.count.store(self.looks.count().wrapping_add(1), Relaxed);
+    }
+
+    /// Returns `true` if the own queue should be used: some caller will come for its completions.
+    pub(crate) fn is_caller_driven(&self) -> bool {
+        let looks = &self.looks;
+        let leads = !looks.engine_driven.load(Relaxed) && !looks.own_is_silent.load(Relaxed);
+        self.own.queue.is_some() && leads && looks.counter.get().is_none()
+    }
+
+    /// Asks the driver to look after what is in flight, which must be visible.
+    pub(crate) fn look_after(self: &Arc<Self>) {
+        // An event loop comes for what its own queue completes, however long that takes it.
+        if self.looks.loop_notifier.get().is_none() {
+            self.have_watched();
+        }
+    }
+
+    /// The same for one whose caller may be asleep elsewhere than in its event loop.
+    pub(crate) fn look_after_loop(self: &Arc<Self>) {
+        if self.own.in_flight() > 0 {
+            self.have_watched();
+        }
+    }
+
+    /// Has the driver bring what the own queue completes, if no caller does.
+    fn have_watched(self: &Arc<Self>) {
+        if self.watch.started() {
+            self.engine.threads.watch(self);
+        }
+    }
+
+    /// Takes events, see [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
+    ///
+    /// With `min` = 0 and a timeout it waits for one event if requests are in flight that the
+    /// kernel would have completed inside io_submit: programs that give a timeout but no minimum
+    /// (libaio's own tests) rely on it.
+    ///
+    /// # Errors
+    /// Those of that.
+    pub fn wait_events(
+        &self,
+        min: usize,
+        max: usize,
+        deadline: Deadline,
+        sigmask: Option<u64>,
+        sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.looked_for_events();
+        self.looks.kernel_counter.is_looked_for();
+        // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
+        self.looks.set_engine_driven(sigmask.is_some());
+        let timed = !deadline.is_now() && deadline != Deadline::NEVER;
+        if min > 0 && sigmask.is_none() {
+            self.deferred.has_caller(deadline);
+        }
+        let (masked, notifier) = (&self.looks.masked, OnceCell::new());
+        let mask = |signals| {
+            let notifier: &Option<_> =
+                notifier.get_or_init(|| masked.take(|| self.new_notifier()).ok());
+            // Before the waiter is registered: what rings from then on is for it.
+            notifier.iter().for_each(|notifier| notifier.drain());
+            Mask { signals, notifier: notifier.clone() }
+        };
+        let make = sigmask.map(|signals| move || mask(signals));
+        let wanted = WaitOptions {
+            min,
+            max,
+            deadline,
+            patient: min == 0 && max > 0 && timed,
+            mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
+            dedicated: false,
+        };
+        let taken = self.io.wait_events(&wanted, sink);
+        notifier.into_inner().flatten().iter().for_each(|notifier| masked.give_back(notifier));
+        taken
+    }
+
+    /// Returns the number of an event counter in the application's table that becomes readable when
+    /// events are there: for epoll, poll or select. Made by the first call; from then on requests
+    /// do not wait for a caller to bring them on.
+    ///
+    /// The counter belongs to the context. Reset it first ([`Context::reset_event_counter`]), take
+    /// all events then without waiting, and none is missed.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
+    pub fn event_counter(self: &Arc<Self>) -> Result<i32, Errno> {
+        if let Some(notifier) = self.looks.counter.get() {
+            return Ok(notifier.raw());
+        }
+        let notifier = Arc::new(self.new_notifier()?);
+        let number = self.looks.counter.get_or_init(|| {
+            // The signalling thread has the context; the last reference is the one that is
+            // deferred.
+            let rings = Arc::downgrade(&notifier);
+            self.io.set_on_event(Box::new(move || {
+                rings.upgrade().iter().for_each(|notifier| notifier.notify());
+            }));
+            notifier
+        });
+        // What is there already, and what a poller had to bring so far.
+        self.io.notify();
+        if self.own.queue.as_ref().is_some_and(|own| own.in_flight() > 0) {
+            self.have_watched();
+        }
+        Ok(number.raw())
+    }
+
+    /// Makes the counter unreadable until the next event; no system call if it was not readable.
+    /// One thread at a time.
+    pub fn reset_event_counter(&self) {
+        self.looks.counter.get().iter().for_each(|notifier| notifier.drain());
+    }
+
+    /// Makes the counter readable: the caller knows of an end that has no event.
+    pub fn ring_event_counter(&self) {
+        self.looks.counter.get().iter().for_each(|notifier| notifier.notify());
+    }
+
+    /// Takes events, and waits for one until the deadline, as [`Context::wait_events`] does; for a
+    /// thread that does nothing else, and need not be woken when a request starts.
+    ///
+    /// # Errors
+    /// Those of [`Context::wait_events`].
+    pub fn serve(
+        &self,
+        deadline: Deadline,
+        sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.looked_for_events();
+        self.looks.set_engine_driven(false);
+        let wanted = WaitOptions { dedicated: true, ..WaitOptions::new(1, usize::MAX, deadline) };
+        self.io.wait_events(&wanted, sink)
+    }
+
+    /// Prepares the context for a caller that waits in an event loop of its own. Returns the
+    /// descriptors that become readable when it must come back, see [`Context::sleep_outside`].
+    ///
+    /// An own queue without such a descriptor is not used from then on.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn loop_descriptors(self: &Arc<Self>) -> Result<Vec<i32>, Errno> {
+        let notifier = if let Some(notifier) = self.looks.loop_notifier.get() {
+            notifier
+        } else {
+            let notifier = Arc::new(self.new_notifier()?);
+            self.engine.threads.add_loop(self);
+            self.looks.loop_notifier.get_or_init(|| notifier)
+        };
+        let readable = self.own.queue.as_ref().and_then(|own| own.readable());
+        self.looks.own_is_silent.store(self.own.queue.is_some() && readable.is_none(), Relaxed);
+        Ok(core::iter::once(notifier.raw()).chain(readable).collect())
+    }
+
+    /// Calls `sleep`, unless an event is there; it must return when one of
+    /// [`Context::loop_descriptors`] is readable.
+    pub fn sleep_outside(&self, sleep: impl FnOnce()) {
+        let Some(notifier) = self.looks.loop_notifier.get() else { return sleep() };
+        if self.own.has_unrun() {
+            return; // taken from the own queue, which is not readable for them any more
+        }
+        self.looked_for_events();
+        self.io.sleep_outside(notifier, sleep);
+        notifier.drain();
+    }
+
+    /// Runs what the own queue has brought, for a caller that has nothing in flight itself: pages
+    /// read ahead, which requests of others may wait for. Does not wait.
+    pub fn serve_others(&self) {
+        self.io.poll_pump();
+    }
+
+    /// Makes a notifier that can be signalled from both descriptor tables.
+    fn new_notifier(&self) -> Result<Notifier, Errno> {
+        let eventfd = EventFd::new()?;
+        let number = eventfd.raw();
+        let held = self.engine.hold_for_good(number, None)?;
+        let ring = move || match hold::in_engine_table() {
+            true => held.number().map_or((), eventfd::signal),
+            false => eventfd::signal(number),
+        };
+        Ok(Notifier::new(eventfd, Box::new(ring)))
+    }
+}
+
+/// The notifiers of a context, one for each caller that sleeps with a mask at the same time.
+///
+/// They are used again, and belong to the context: a thread that signals one has a reference that
+/// may outlast the caller's, and must not be the last. A thread of the engine would close the
+/// number that the notifier has in the application's table in its own.
+#[derive(Default)]
+pub(crate) struct Notifiers(Mutex<Vec<Place>>);
+
+struct Place {
+    notifier: Arc<Notifier>,
+    taken: bool,
+}
+
+impl Notifiers {
+    /// Takes a free notifier, or one that `make` makes.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn take(
+        &self,
+        make: impl FnOnce() -> Result<Notifier, Errno>,
+    ) -> Result<Arc<Notifier>, Errno> {
+        if let Some(place) = self.0.lock().iter_mut().find(|place| !place.taken) {
+            place.taken = true;
+            return Ok(place.notifier.clone());
+        }
+        let notifier = Arc::new(make()?);
+        self.0.lock().push(Place { notifier: notifier.clone(), taken: true });
+        Ok(notifier)
+    }
+
+    /// Gives a notifier back. It may still be signalled once for the caller that had it.
+    pub(crate) fn give_back(&self, notifier: &Arc<Notifier>) {
+        let mut places = self.0.lock();
+        if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.notifier, notifier))
+        {
+            place.taken = false;
+        }
+    }
+
+    /// Returns the descriptors of all of them.
+    pub(crate) fn descriptors(&self) -> Vec<i32> {
+        self.0.lock().iter().map(|place| place.notifier.raw()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make() -> Result<Notifier, Errno> {
+        Ok(Notifier::new(EventFd::new()?, Box::new(|| {})))
+    }
+
+    #[test]
+    fn a_bell_is_used_again_and_by_one_at_a_time() {
+        let notifiers = Notifiers::default();
+        let (first, second) = (notifiers.take(make).unwrap(), notifiers.take(make).unwrap());
+        assert!(!Arc::ptr_eq(&first, &second));
+        notifiers.give_back(&first);
+        let again = notifiers.take(|| unreachable!("one is free")).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(notifiers.descriptors(), [first.raw(), second.raw()]);
+    }
+
+    #[test]
+    fn a_late_notification_does_not_have_the_last_reference() {
+        let notifiers = Notifiers::default();
+        let notifier = notifiers.take(make).unwrap();
+        let rings = notifier.clone();
+        notifiers.give_back(&notifier);
+        drop(notifier);
+        rings.notify();
+        assert_eq!(Arc::strong_count(&rings), 2, "the context's, too");
+    }
+}

@@ -1,0 +1,108 @@
+//! The own queue of a context, and what is in flight in it.
+
+use crate::{
+    Command, Engine, Kind,
+    engine::queues::NO_QUEUES,
+    request::direct::{BLOCK, DirectRequest, DirectRequests},
+};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use nowait_block::{Bio, BlockBackend, Limits, Refused};
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// The own queue of a context.
+pub(crate) struct OwnQueue {
+    /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` when the
+    /// machine or the number of contexts does not allow one.
+    pub(super) queue: Option<Arc<dyn BlockBackend>>,
+    /// Completions that were collected and not yet run.
+    pub(crate) unrun: Arc<AtomicUsize>,
+    pub(crate) direct: DirectRequests,
+}
+
+impl OwnQueue {
+    /// Gives the direct request of `command` to the queue. Returns what that refuses; `None`: it
+    /// is full.
+    pub(crate) fn give(
+        &self,
+        engine: &Engine,
+        command: &Command,
+        request: DirectRequest,
+        give: Give,
+    ) -> Option<Refused> {
+        let own = self.queue.as_ref()?;
+        // Of remembered flags the kernel knows better what they are now.
+        let is_hinted = command.is_hinted();
+        let rw_flags = if is_hinted { command.rw_flags } else { engine.known.rw_flags(command) };
+        self.direct.start((command, rw_flags), request, |bio| match give {
+            Give::Queue => own.queue(bio).map(|()| Refused::default()),
+            Give::Now => own.submit_now(bio, false),
+            Give::Waiting => own.submit_now(bio, true),
+        })
+    }
+
+    /// Returns what the queue can take.
+    pub(crate) fn limits(&self) -> Limits {
+        self.queue.as_ref().map_or(NO_QUEUES, |own| own.limits())
+    }
+
+    /// Returns `true` if the queue carries out a direct request before all those that are
+    /// committed later: not where a thread of the kernel may, nor where the kernel may refuse it
+    /// when others have been committed.
+    pub(crate) fn keeps_order(&self, command: &Command) -> bool {
+        // It may refuse a part of a read when another part is in flight.
+        let is_refused_late = command.kind == Kind::Read && command.len > BLOCK;
+        !self.limits().writes && !is_refused_late
+    }
+
+    /// Returns `true` if so many more bios find room in it.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        self.queue.as_ref().is_some_and(|own| own.has_room(more))
+    }
+
+    /// Returns how many bios are in flight, and how many completions were not yet run.
+    pub(super) fn in_flight(&self) -> usize {
+        self.queue.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed)
+    }
+
+    /// Returns `true` if completions were collected and not yet run.
+    pub(super) fn has_unrun(&self) -> bool {
+        self.unrun.load(Relaxed) > 0
+    }
+
+    /// Takes a bio in for the next commit, or gives it back: there is no room.
+    pub(crate) fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        let Some(own) = &self.queue else { return Err(bio) };
+        own.queue(bio)
+    }
+
+    /// Commits what was queued. Returns what the system refuses.
+    pub(crate) fn commit(&self) -> Refused {
+        self.queue.as_ref().map(|own| own.commit_or_refuse()).unwrap_or_default()
+    }
+
+    /// Asks for the end of a direct request, see [`Context::cancel`](crate::Context::cancel).
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none of this name that was not cancelled before.
+    pub(super) fn cancel(&self, obj: u64) -> Result<(), Errno> {
+        self.cancel_bio(self.direct.cancel(obj).ok_or(Errno::INVAL)?);
+        Ok(())
+    }
+
+    /// Asks for the end of the bio with this token, if it is here.
+    pub(crate) fn cancel_bio(&self, token: u64) {
+        self.queue.iter().for_each(|own| own.cancel(token));
+    }
+}
+
+/// How a direct request is given to the own queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Give {
+    /// For the commit of a submission.
+    Queue,
+    /// To the kernel; it is the only one of its submission.
+    Now,
+    /// To the kernel, which may have the thread wait, as io_submit(2) does.
+    Waiting,
+}

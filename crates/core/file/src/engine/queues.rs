@@ -1,0 +1,81 @@
+//! The queues of an engine, and what goes by which.
+
+use crate::{
+    parts::Backends,
+    route::{Queue, Route},
+};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use nowait_block::Limits;
+use nowait_sys::Errno;
+
+/// Contexts that get a queue of their own; more share the driver's.
+const OWN_QUEUES_MAX: usize = 64;
+
+/// What no queue can take.
+pub(crate) const NO_QUEUES: Limits =
+    Limits { depth: 0, buffered_reads: false, writes: false, readiness: false };
+
+/// The queues of an engine: the driver's, and those of contexts.
+pub(crate) struct Queues {
+    /// What each of them can take.
+    pub(crate) limits: Limits,
+    /// Contexts that have one.
+    own: AtomicUsize,
+}
+
+impl Queues {
+    /// Describes those that `backends` make.
+    pub(super) fn new(backends: &dyn Backends) -> Queues {
+        let limits = backends.limits().unwrap_or(NO_QUEUES);
+        Queues { limits, own: AtomicUsize::new(0) }
+    }
+
+    /// Returns `false` if workers carry all bios, and there is no driver.
+    pub(super) fn are_there(&self) -> bool {
+        self.limits.depth > 0
+    }
+
+    /// Has `make` make a queue for a context, if there may be another.
+    pub(super) fn own_queue<T>(&self, make: impl FnOnce() -> Result<T, Errno>) -> Option<T> {
+        if !self.are_there() {
+            return None;
+        }
+        let may_be = self.own.fetch_add(1, Relaxed) < OWN_QUEUES_MAX;
+        let queue = may_be.then(make).and_then(Result::ok);
+        if queue.is_none() {
+            self.own_queue_dropped();
+        }
+        queue
+    }
+
+    /// Says that a context has dropped its queue.
+    pub(crate) fn own_queue_dropped(&self) {
+        self.own.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns what the driver's queue carries.
+    pub(crate) fn driver_kind(&self) -> Queue {
+        if self.are_there() { Queue::of(self.limits) } else { Queue::None }
+    }
+
+    /// Returns where a request goes that must not use its context's own queue.
+    pub(crate) fn route_past_own(&self) -> Route {
+        if self.are_there() { Route::Driver } else { Route::Workers }
+    }
+
+    /// Returns the backend that waits for polls and streams outside of a context's own queue: a
+    /// ring, or the workers' watcher. The kernel's AIO would take one of its few requests for each.
+    pub(crate) fn stream_route(&self) -> Route {
+        if self.limits.readiness { Route::Driver } else { Route::Workers }
+    }
+
+    /// Returns where a request goes that must leave its context's own queue.
+    pub(crate) fn route_off_own_queue(&self, endless: bool) -> Route {
+        if endless { self.stream_route() } else { self.route_past_own() }
+    }
+
+    /// Returns where a transfer goes for which the kernel would have waited in submit.
+    pub(crate) fn route_of_refused(&self) -> Route {
+        if self.limits.writes { Route::Driver } else { Route::Workers }
+    }
+}

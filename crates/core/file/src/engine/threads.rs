@@ -1,0 +1,242 @@
+//! The threads of an engine: how they start and end, and what others tell them.
+
+use super::{
+    Engine,
+    cleaner::Cleaner,
+    owner::Owned,
+    populator::Populator,
+    section::{self, Section},
+    starter::{Starter, starting},
+};
+use crate::{
+    Context,
+    hold::{self, BothTables},
+    parts::{Executor, Workers},
+    request::FileOperation,
+    route::{
+        Place, Plug,
+        driver::{self, Driver},
+    },
+};
+use nowait_block::{
+    Bio,
+    backends::threads::{Deliver, OnPanic, ThreadsConfig},
+};
+use nowait_retry::{Request, RunList};
+use nowait_sys::{
+    Errno, fdtable,
+    mistake::{self, Mistake},
+    mutex::Mutex,
+    own_thread,
+};
+use std::{
+    sync::{Arc, OnceLock, Weak},
+    thread,
+};
+
+/// The threads, or the loops whose turns the owner makes.
+pub(crate) struct Threads {
+    workers: OnceLock<Box<dyn Workers>>,
+    driver: Option<Driver>,
+    /// Runs where there is no driver.
+    pub(super) cleaner: Arc<Cleaner>,
+    pub(super) populator: Arc<Populator>,
+    /// Where there are no threads.
+    pub(super) owned: Owned,
+    /// Contexts whose callers sleep in event loops of their own.
+    loops: Mutex<Vec<Weak<Context>>>,
+    /// Requests that were kicked, see `section.rs`.
+    pub(crate) kicked: Arc<RunList<FileOperation>>,
+    /// Processors that they run on.
+    pub(crate) cpus: u32,
+}
+
+impl Threads {
+    /// Makes those of `engine`, none of which runs yet.
+    pub(super) fn new(engine: &Weak<Engine>, executor: Executor, has_driver: bool) -> Threads {
+        let cpus = match executor {
+            Executor::Threads => thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            Executor::Owner => 1,
+        };
+        Threads {
+            workers: OnceLock::new(),
+            driver: has_driver.then(Driver::default),
+            cleaner: Arc::default(),
+            populator: Arc::default(),
+            owned: Owned::default(),
+            loops: Mutex::default(),
+            kicked: Arc::new(RunList::with_wake(section::wake(engine.clone()))),
+            cpus,
+        }
+    }
+
+    pub(crate) fn workers(&self) -> &dyn Workers {
+        // Set before `start` returns; no thread has the engine earlier.
+        self.workers.get().expect("the engine has been started").as_ref()
+    }
+
+    pub(crate) fn driver(&self) -> Option<&Driver> {
+        self.driver.as_ref()
+    }
+
+    pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+        self.driver.iter().for_each(|driver| driver.hand_over(batch));
+    }
+
+    /// Has the driver carry bios of the page cache. Gives them back where there is no driver.
+    pub(crate) fn hand_bios_to_driver(&self, bios: &mut Vec<Bio>) {
+        self.driver.iter().for_each(|driver| driver.hand_over_bios(bios));
+    }
+
+    pub(crate) fn watch(&self, context: &Arc<Context>) {
+        self.driver.iter().for_each(|driver| driver.watch(Arc::downgrade(context)));
+    }
+
+    /// Asks for the end of the bio with this token, if it is in no own queue.
+    pub(crate) fn cancel_bio(&self, token: u64) {
+        if let Some(driver) = &self.driver {
+            driver.queue().iter().for_each(|queue| queue.cancel(token));
+            driver.cancelled();
+        }
+        self.workers().cancel(token);
+    }
+
+    /// Says that a request was kicked on a thread that does not run it.
+    pub(crate) fn has_kicked(&self) {
+        match &self.driver {
+            _ if mistake::makes(Mistake::KickNoThread) => {}
+            Some(driver) => driver.has_kicked(),
+            None => self.cleaner.has_kicked(),
+        }
+    }
+
+    /// Says that a user file has something to write, which the driver or the cleaner will do in a
+    /// while.
+    pub(crate) fn dirtied(&self) {
+        match &self.driver {
+            Some(driver) => driver.dirtied(),
+            None => self.cleaner.dirtied(),
+        }
+    }
+
+    pub(crate) fn add_loop(&self, context: &Arc<Context>) {
+        let mut loops = self.loops.lock();
+        loops.retain(|context| context.strong_count() > 0);
+        loops.push(Arc::downgrade(context));
+    }
+
+    /// Before a thread of the application sleeps in a call: it may be one that serves a context in
+    /// an event loop, and wait for what only comes out of that context's own queue.
+    pub(crate) fn look_after_loops(&self) {
+        let loops: Vec<_> = self.loops.lock().iter().filter_map(Weak::upgrade).collect();
+        loops.iter().for_each(Context::look_after_loop);
+    }
+
+    /// Wakes a thread of the engine that takes in files in flight, and closes those given up.
+    pub(super) fn rouse(&self) {
+        match &self.driver {
+            Some(driver) => driver.wake(),
+            None => self.workers().wake(),
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the workers, and on the first of them the driver. The outer error: there are none.
+    pub(super) fn start_threads(
+        self: &Arc<Self>,
+        remote: i32,
+        counter: Option<Arc<BothTables>>,
+    ) -> Result<Result<(), Errno>, Errno> {
+        if let (Some(driver), Some(counter)) = (self.threads.driver(), &counter) {
+            let _ = counter.here().map(|number| driver.counter.set(number));
+        }
+        // For the first worker, and for the driver and another worker, which that one starts.
+        own_thread::leave_stacks(if self.queues.are_there() { 3 } else { 2 });
+        let (starter, started) = starting();
+        let first = self.clone();
+        let work = move || first.first_thread(remote, counter, starter);
+        self.start_workers(Some(Box::new(work)))?;
+        Ok(started.wait())
+    }
+
+    pub(super) fn start_workers(
+        self: &Arc<Self>,
+        first: Option<Box<dyn FnOnce() + Send>>,
+    ) -> Result<(), Errno> {
+        let workers = self.parts.backends.workers(ThreadsConfig {
+            max_workers: self.config.workers_max,
+            deliver: deliver_to(Arc::downgrade(self)),
+            first,
+            each: hold::enter_engine_table,
+            failed: note_failures(Arc::downgrade(self)),
+            ..ThreadsConfig::default()
+        })?;
+        let _ = self.threads.workers.set(workers);
+        Ok(())
+    }
+
+    /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
+    /// which shares it.
+    fn first_thread(
+        self: Arc<Self>,
+        number: i32,
+        counter: Option<Arc<BothTables>>,
+        starter: Starter,
+    ) {
+        if fdtable::make_private(number).is_err() {
+            self.holds.share_table();
+        }
+        hold::enter_engine_table();
+        self.known.look_at_rights();
+        match self.queues.are_there() {
+            true => driver::spawn(self, counter, starter),
+            false => starter.ended(Ok(())),
+        }
+    }
+
+    /// Writes what user files have to write, ends the engine's threads and waits for their end.
+    /// All contexts must have been destroyed.
+    ///
+    /// For a thread of the application: the caller's reference is then the last to go, apart from
+    /// those in the spare plugs of other threads that submitted, so the descriptors are closed in
+    /// the table they are in.
+    pub fn shutdown(self: &Arc<Self>) {
+        self.write_back();
+        self.threads.cleaner.helper.stop();
+        self.threads.populator.helper.stop();
+        self.user_files.dirty.clear();
+        self.threads.driver().iter().for_each(|driver| driver.stop());
+        self.end_owned();
+        self.threads.workers().shutdown();
+        self.drop_deferred();
+        Plug::drop_spare(self);
+    }
+}
+
+/// Notes what fails on the workers.
+fn note_failures(engine: Weak<Engine>) -> OnPanic {
+    Arc::new(move |cause| {
+        let engine = engine.upgrade();
+        engine.iter().for_each(|engine| engine.failures.note("as a worker", cause));
+    })
+}
+
+/// Continues requests on the worker that ran their bios.
+fn deliver_to(engine: Weak<Engine>) -> Deliver {
+    Deliver::Call(Arc::new(move |completions| {
+        let Some(engine) = engine.upgrade() else { return };
+        let section = Section::enter(&engine);
+        let mut plug = Plug::take(&engine, Place::Worker);
+        completions.reverse();
+        // One by one: if the continuation of one fails, the others stay.
+        while let Some(completion) = completions.pop() {
+            plug.complete(completion.token, completion.result);
+        }
+        plug.flush(None);
+        plug.run_kicked(None);
+        engine.holds.tidy();
+        Plug::put_back(plug);
+        drop(section);
+    }))
+}

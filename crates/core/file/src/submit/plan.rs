@@ -1,0 +1,408 @@
+//! What a submission does with a transfer: a function of what is known, which makes no system call.
+//!
+//! What is not known, and decides, is looked at ([`Plan::Look`]), and the plan is made anew; so it
+//! is after an attempt that was in vain. A cached read is planned without a look at its file.
+
+use super::Reason;
+use crate::route::{Queue, Route};
+use nowait_sys::Errno;
+
+/// What a submission does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// It finds this out, and plans again.
+    Look(Fact),
+    /// It refuses the command, as io_submit(2) does.
+    Refuse(Errno),
+    /// It starts a transfer of a stream.
+    Stream,
+    /// It moves the bytes that can be moved without blocking. `plain`: the file is in memory,
+    /// and no call on it blocks.
+    Attempt { plain: bool },
+    /// It writes by one call, which may block.
+    Write,
+    /// The same; the kernel finds out by it whether the descriptor is what it was.
+    WriteUnseen,
+    /// It gives the context's own queue one bio, and makes no request of the command.
+    Bio { may_block: bool },
+    /// The same; the kernel finds out by it whether the descriptor is what it was.
+    BioUnseen { may_block: bool },
+    /// It makes a request.
+    Request(Carry),
+}
+
+impl Plan {
+    /// Returns `true` if all goes by one bio to the kernel, as far as is planned.
+    pub(crate) fn stays_with_kernel(self) -> bool {
+        matches!(self, Plan::Look(_) | Plan::BioUnseen { .. } | Plan::Bio { may_block: true })
+    }
+}
+
+/// What the submission can find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fact {
+    /// The status flags, which are only remembered.
+    Flags,
+    /// [`Facts::file`].
+    File,
+    /// [`Facts::in_memory`].
+    Memory,
+    /// [`Facts::must_wait`].
+    Order,
+    /// [`Facts::is_calm`].
+    Calm,
+    /// [`Facts::is_worth_it`].
+    History,
+    /// [`Facts::own`].
+    Own,
+}
+
+/// How a request is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carry {
+    /// By whom, if no caller does.
+    pub(crate) route: Route,
+    /// The thread that waits for it carries it out.
+    pub(crate) is_deferred: bool,
+    /// A worker carries it out after the writes of its inode that were submitted before.
+    pub(crate) in_turn: bool,
+    pub(crate) reason: Reason,
+}
+
+/// What is known of a file with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum File {
+    /// A pipe, a socket, a terminal: it has no offsets.
+    Stream,
+    Folder,
+    /// A file that shows the kernel's state, whose driver knows plain calls only.
+    Plain,
+    /// A block device, or another file with offsets.
+    Device,
+    Regular {
+        /// The transfer moves the end of the file.
+        extends: bool,
+        /// Blocks may have to be found for it.
+        has_holes: bool,
+    },
+}
+
+/// What the command asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ask {
+    pub(crate) is_write: bool,
+    pub(crate) is_direct: bool,
+    /// Its flags are only remembered.
+    pub(crate) is_hinted: bool,
+    /// RWF_NOWAIT.
+    pub(crate) wants_nowait: bool,
+    pub(crate) is_durable: bool,
+    pub(crate) is_empty: bool,
+    /// More than the kernel carries out as a whole or not at all.
+    pub(crate) is_long: bool,
+    /// A part of it is done.
+    pub(crate) has_begun: bool,
+    /// A direct one that the kernel can judge by its number: a read of one block, or a write below
+    /// the end that the file had when it was looked at last; and the only one of its submission.
+    pub(crate) is_familiar: bool,
+    /// Such a write may have to find blocks.
+    pub(crate) finds_blocks: bool,
+    /// Others wait for it, or it for others.
+    pub(crate) is_linked: bool,
+    /// It begins after another request: nothing is tried now.
+    pub(crate) begins_later: bool,
+}
+
+/// The state of the context and its engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    /// Nothing that may wait is tried in submit.
+    pub(crate) offloads: bool,
+    /// The context is one of the kernel's AIO to the program.
+    pub(crate) answers_as_aio: bool,
+    /// Threads come for events by calls that may block; and the request signals no event counter.
+    pub(crate) has_callers: bool,
+    /// The kernel signals the event counter of the request, which the own queue carries to its end
+    /// then.
+    pub(crate) counts_by_kernel: bool,
+    /// No other request is outstanding.
+    pub(crate) is_alone: bool,
+    /// Submit may copy more bytes.
+    pub(crate) has_budget: bool,
+    /// The driver's queue.
+    pub(crate) driver: Queue,
+}
+
+/// What is known of a transfer. `None`: it was not looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) ask: Ask,
+    pub(crate) load: Load,
+    pub(crate) file: Option<File>,
+    /// The file is on a memory file system.
+    pub(crate) in_memory: Option<bool>,
+    /// It was, when it was looked at last.
+    pub(crate) seems_in_memory: bool,
+    /// An earlier request on the same bytes is in flight.
+    pub(crate) must_wait: Option<bool>,
+    /// A write in submit does not block, as far as is known.
+    pub(crate) is_calm: Option<bool>,
+    /// Attempts at transfers of this file have been worth it.
+    pub(crate) is_worth_it: Option<bool>,
+    /// The context's own queue, if the command may use it.
+    pub(crate) own: Option<Queue>,
+    /// Why an attempt was in vain.
+    pub(crate) missed: Option<Reason>,
+}
+
+/// Returns what a submission does with a transfer of which it knows these facts.
+pub(crate) fn plan(facts: &Facts) -> Plan {
+    match (facts.ask.is_direct, facts.ask.is_write) {
+        _ if facts.ask.begins_later => facts.request(Reason::Order),
+        (true, _) => facts.direct(),
+        (false, false) => facts.read(),
+        (false, true) => facts.write(),
+    }
+}
+
+impl Facts {
+    fn read(&self) -> Plan {
+        let Facts { ask, load, .. } = self;
+        if let Some(reason) = self.missed {
+            return self.request(reason);
+        }
+        if ask.is_empty && self.file.is_none() {
+            return Plan::Look(Fact::File);
+        }
+        if let Some(plan) = self.special() {
+            return plan;
+        }
+        let looks = load.offloads || self.seems_in_memory;
+        if looks && self.in_memory.is_none() {
+            return Plan::Look(Fact::Memory);
+        }
+        let plain = self.in_memory == Some(true) && !ask.wants_nowait;
+        match self.tries(plain) {
+            Tries::Unknown => Plan::Look(Fact::History),
+            Tries::Not(reason) => self.request(reason),
+            Tries::Yes => match self.must_wait {
+                None => Plan::Look(Fact::Order),
+                Some(true) => self.request(Reason::Order),
+                Some(false) => Plan::Attempt { plain },
+            },
+        }
+    }
+
+    fn write(&self) -> Plan {
+        let Facts { ask, load, .. } = self;
+        if ask.is_hinted {
+            return match (self.missed, self.file) {
+                (None, None) => Plan::WriteUnseen,
+                _ => Plan::Look(Fact::Flags),
+            };
+        }
+        if let Some(reason) = self.missed {
+            return self.request(reason);
+        }
+        if self.file.is_none() {
+            return Plan::Look(Fact::File);
+        }
+        if let Some(plan) = self.special() {
+            return plan;
+        }
+        let Some(in_memory) = self.in_memory else { return Plan::Look(Fact::Memory) };
+        if ask.is_durable && !in_memory {
+            return self.request(Reason::Sync);
+        }
+        match self.must_wait {
+            None => return Plan::Look(Fact::Order),
+            Some(true) => return self.request(Reason::Order),
+            Some(false) => {}
+        }
+        let is_regular = matches!(self.file, Some(File::Regular { .. }));
+        let may_block = is_regular && !in_memory && !ask.wants_nowait && !ask.has_begun;
+        if may_block && load.answers_as_aio && !load.offloads {
+            match self.is_calm {
+                None => return Plan::Look(Fact::Calm),
+                Some(true) => return Plan::Write,
+                Some(false) => {}
+            }
+        }
+        let plain = in_memory && !ask.wants_nowait;
+        match self.tries(plain) {
+            Tries::Unknown => Plan::Look(Fact::History),
+            Tries::Not(_) => self.request(Reason::Write),
+            Tries::Yes => Plan::Attempt { plain },
+        }
+    }
+
+    fn direct(&self) -> Plan {
+        let Facts { ask, load, .. } = self;
+        if ask.is_hinted {
+            let may_block = load.counts_by_kernel || ask.finds_blocks;
+            return match (self.own, self.must_wait) {
+                _ if !ask.is_familiar || self.missed.is_some() => Plan::Look(Fact::Flags),
+                (None, _) => Plan::Look(Fact::Own),
+                (Some(Queue::Aio), None) => Plan::Look(Fact::Order),
+                (Some(Queue::Aio), Some(false)) => Plan::BioUnseen { may_block },
+                _ => Plan::Look(Fact::Flags),
+            };
+        }
+        match self.in_memory {
+            None => return Plan::Look(Fact::Memory),
+            // Direct I/O on a memory file system is the page cache by another name.
+            Some(true) if ask.is_write => return self.write(),
+            Some(true) => return self.read(),
+            Some(false) => {}
+        }
+        let Some(own) = self.own else { return Plan::Look(Fact::Own) };
+        let Some(must_wait) = self.must_wait else { return Plan::Look(Fact::Order) };
+        // A read that native AIO refuses late looks for its file by the inode.
+        let names_file = ask.is_write
+            || load.counts_by_kernel
+            || own == Queue::None
+            || own == Queue::Aio && ask.is_long;
+        if names_file && self.file.is_none() {
+            return Plan::Look(Fact::File);
+        }
+        if self.file == Some(File::Stream) {
+            return Plan::Stream; // a pipe in packet mode
+        }
+        let is_refused = self.missed.is_some();
+        let is_free = own != Queue::None && !must_wait && !ask.is_linked && !is_refused;
+        let may_block = is_free && load.answers_as_aio && !load.offloads;
+        if let (true, Some(File::Regular { extends, has_holes })) = (ask.is_write, self.file) {
+            // One after another in the kernel, too, and to the end.
+            if extends {
+                return self.request(Reason::Extend);
+            }
+            if has_holes && own != Queue::Ring && !may_block {
+                return self.request(Reason::Extend);
+            }
+        }
+        // io_submit(2) blocks until there are blocks, too. And a refusal would be signalled.
+        let finds_blocks = ask.is_write
+            && own == Queue::Aio
+            && matches!(self.file, Some(File::Regular { has_holes: true, .. }));
+        let may_block = may_block && (finds_blocks || load.counts_by_kernel);
+        match must_wait {
+            _ if is_free => Plan::Bio { may_block },
+            true => self.request(Reason::Order),
+            false => self.request(Reason::Driver),
+        }
+    }
+
+    /// Plans a request. Its file was looked at, and its flags decide.
+    fn request(&self, reason: Reason) -> Plan {
+        if self.ask.is_hinted {
+            return Plan::Look(Fact::Flags);
+        }
+        if self.file.is_none() {
+            return Plan::Look(Fact::File);
+        }
+        if let Some(plan) = self.special() {
+            return plan;
+        }
+        match self.ask.is_write {
+            true => self.request_of_write(reason),
+            false => self.request_of_read(reason),
+        }
+    }
+
+    fn request_of_read(&self, reason: Reason) -> Plan {
+        let carry = |route, is_deferred| {
+            Plan::Request(Carry { route, is_deferred, in_turn: false, reason })
+        };
+        if self.is_direct() {
+            return carry(self.route_of_direct(reason), false);
+        }
+        let by_threads = match self.load.driver {
+            Queue::Ring => Route::Driver,
+            Queue::Aio | Queue::None => Route::Workers,
+        };
+        // An attempt that the file system cannot make has started no read.
+        if self.load.has_callers && reason != Reason::Unsupported {
+            return carry(by_threads, true);
+        }
+        match self.own {
+            _ if self.ask.begins_later => carry(by_threads, false),
+            // What is cached the context's own ring copies inside submit, too.
+            _ if reason == Reason::Large => carry(by_threads, false),
+            None => Plan::Look(Fact::Own),
+            Some(Queue::Ring) => carry(Route::Own, false),
+            Some(_) => carry(by_threads, false),
+        }
+    }
+
+    fn request_of_write(&self, reason: Reason) -> Plan {
+        let Facts { ask, load, .. } = self;
+        let is_copied = !ask.is_durable && !self.is_direct();
+        let in_turn = is_copied || reason == Reason::Extend && self.extends();
+        let is_placed = self.is_direct() && reason != Reason::Extend && !ask.begins_later;
+        let route = match is_placed {
+            true => self.route_of_direct(reason),
+            false => Route::Workers,
+        };
+        // Several that block for long do so side by side, on the threads of the engine.
+        let is_due = load.is_alone || is_copied;
+        let is_deferred = load.has_callers && is_due && route == Route::Workers;
+        Plan::Request(Carry { route, is_deferred, in_turn, reason })
+    }
+
+    /// Returns who carries a direct request that finds its blocks.
+    fn route_of_direct(&self, reason: Reason) -> Route {
+        match (reason, self.own) {
+            (Reason::Driver, Some(Queue::Aio | Queue::Ring)) => Route::Own,
+            _ if self.load.driver == Queue::None => Route::Workers,
+            _ => Route::Driver,
+        }
+    }
+
+    /// Plans what is neither a file with bytes nor a block device.
+    fn special(&self) -> Option<Plan> {
+        match self.file? {
+            File::Folder | File::Plain => Some(Plan::Refuse(Errno::INVAL)),
+            File::Stream if self.ask.begins_later => Some(Plan::Refuse(Errno::OPNOTSUPP)),
+            File::Stream => Some(Plan::Stream),
+            File::Device | File::Regular { .. } => None,
+        }
+    }
+
+    /// Returns whether a transfer is tried in submit; `plain`: nothing can block.
+    fn tries(&self, plain: bool) -> Tries {
+        let Facts { ask, load, .. } = self;
+        let is_worth_it = match self.is_worth_it {
+            // An attempt at a read starts it; the thread that waits for it goes on.
+            _ if load.has_callers && !ask.is_write => Some(true),
+            is_worth_it => is_worth_it,
+        };
+        match is_worth_it {
+            _ if ask.wants_nowait => Tries::Yes,
+            _ if load.offloads && !plain => Tries::Not(Reason::Offload),
+            _ if !load.has_budget => Tries::Not(Reason::Large),
+            _ if plain => Tries::Yes,
+            None => Tries::Unknown,
+            Some(true) => Tries::Yes,
+            Some(false) => Tries::Not(Reason::Offload),
+        }
+    }
+
+    fn extends(&self) -> bool {
+        matches!(self.file, Some(File::Regular { extends: true, .. }))
+    }
+
+    /// Returns `true` if the transfer goes past the kernel's page cache, as far as is known.
+    fn is_direct(&self) -> bool {
+        self.ask.is_direct && self.in_memory != Some(true)
+    }
+}
+
+/// Whether a transfer is tried in submit.
+enum Tries {
+    Unknown,
+    Yes,
+    Not(Reason),
+}
+
+#[cfg(test)]
+mod tests;
