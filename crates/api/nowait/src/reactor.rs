@@ -17,7 +17,6 @@ use nowait_sys::{
     Errno,
     aio::IoEvent,
     own_thread::{OwnHandle, OwnThread},
-    thread::never_preempt_on_wakeup,
     time::Deadline,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -123,7 +122,6 @@ impl Reactor {
         let (of, on) = (context.clone(), in_flight.clone());
         let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
         let spawned = OwnThread::spawn("nowait-reactor", STACK_BYTES, move || {
-            never_preempt_on_wakeup();
             serving.run();
         });
         let reactor = Reactor { context, in_flight, thread: Mutex::default() };

@@ -10,7 +10,6 @@ use nowait::{Errno, report};
 use nowait_sys::{
     fd, fdtable, fork, inspect,
     own_thread::{OwnThread, STACK_BYTES},
-    thread,
 };
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +23,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) fn begin(process: &Process) -> Option<String> {
     let path = path(process)?;
     let started = OwnThread::spawn("nowait-stats", STACK_BYTES, move || {
-        thread::never_preempt_on_wakeup();
         // There is nothing to say it with: `nowait top` shows no figures of this process.
         let _ = write(&path);
     });

@@ -21,7 +21,6 @@ use nowait_sys::{
     Errno, Fd, eventfd, fd,
     file::{self, O_DIRECT},
     mistake::{self, Mistake},
-    thread,
 };
 pub(crate) use own::Give;
 use own::OwnQueue;
@@ -285,9 +284,6 @@ impl Context {
             brought = self.own.in_flight() < before;
             if brought {
                 self.looks.set_engine_driven(true);
-                // A thread that reads the ring directly spins: on a busy machine a polite driver
-                // would get its turn milliseconds later, for every request.
-                thread::preempt_on_wakeup();
             }
         }
         let deferred = self.deferred.look();

@@ -37,7 +37,7 @@ use kernel::KernelBody;
 use nowait_block::bio::Descriptor;
 use nowait_retry::{
     Operation, Step,
-    stats::{Work, Server},
+    stats::{Server, Work},
     wait::Wait,
 };
 use nowait_sys::{

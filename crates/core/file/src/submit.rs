@@ -29,7 +29,7 @@ use crate::{
 use batch::Batch;
 use event_counter::EventCounter;
 use nowait_block::Refused;
-use nowait_retry::stats::{Work, Server};
+use nowait_retry::stats::{Server, Work};
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use reason::Reason;
 use std::sync::Arc;

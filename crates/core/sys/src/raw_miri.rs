@@ -114,7 +114,7 @@ fn of_threads(nr: i64) -> Option<isize> {
         match nr {
             libc::SYS_gettid => libc::syscall(nr) as isize,
             libc::SYS_getpid => libc::getpid() as isize,
-            libc::SYS_rt_sigprocmask | libc::SYS_rt_sigpending | libc::SYS_sched_setscheduler => 0,
+            libc::SYS_rt_sigprocmask | libc::SYS_rt_sigpending => 0,
             _ => return None,
         }
     })

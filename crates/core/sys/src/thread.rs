@@ -1,10 +1,6 @@
 //! What a thread is to the kernel: its signals, its identity, its priority; and fork.
 
-use crate::{
-    Errno,
-    confined::{self, Extra},
-    errno, sys,
-};
+use crate::{Errno, errno, sys};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -216,26 +212,4 @@ unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     // SAFETY: handlers as the caller says.
     unsafe { libc::pthread_atfork(before, parent, child) }
-}
-
-/// Makes the calling thread one that does not interrupt others when it wakes up: a submitter
-/// that wakes a helper goes on, the helper takes an idle processor or its turn.
-/// Source: sched_setscheduler(2), SCHED_BATCH.
-pub fn never_preempt_on_wakeup() {
-    set_policy(libc::SCHED_BATCH);
-}
-
-/// Takes that back: for a thread that another one waits for by spinning.
-pub fn preempt_on_wakeup() {
-    set_policy(libc::SCHED_OTHER);
-}
-
-fn set_policy(policy: i32) {
-    if confined::forbids(Extra::Policy) {
-        return;
-    }
-    let priority = 0i32;
-    let priority = core::ptr::from_ref(&priority);
-    // SAFETY: `sched_param` is one int, in a live local.
-    let _ = unsafe { sys!(libc::SYS_sched_setscheduler, 0, policy, priority) };
 }

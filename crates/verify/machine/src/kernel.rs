@@ -163,7 +163,6 @@ fn of_memory_or_identity(nr: i64) -> bool {
         libc::SYS_membarrier,
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigpending,
-        libc::SYS_sched_setscheduler,
         libc::SYS_sched_setattr,
         libc::SYS_sched_getattr,
         libc::SYS_prctl,

@@ -7,7 +7,7 @@ use super::{Engine, helper::Helper};
 use crate::parts::Executor;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use nowait_cache::Cache;
-use nowait_sys::{thread as sys_thread, time::Deadline};
+use nowait_sys::time::Deadline;
 use std::sync::Arc;
 
 /// A smaller cache has its memory after a few requests.
@@ -44,7 +44,6 @@ impl Populator {
         });
         // Without one it is tried again by the next open.
         let _ = self.helper.start("nowait-populate", move || {
-            sys_thread::never_preempt_on_wakeup();
             while populator.wait()
                 && let Some(engine) = engine.upgrade()
             {

@@ -21,7 +21,6 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     own_thread::{OwnHandle, OwnThread, STACK_BYTES},
-    thread,
     time::Deadline,
 };
 use std::sync::{Arc, OnceLock, Weak};
@@ -200,7 +199,6 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
     // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
     let mut handle = driver.handle.lock();
     let spawned = OwnThread::spawn("nowait-driver", STACK_BYTES, move || {
-        thread::never_preempt_on_wakeup();
         hold::enter_engine_table();
         let Some(driver) = engine.threads.driver() else { return };
         match new_loop(&engine, driver, counter) {

@@ -35,7 +35,6 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("preadv2", Part::All, &["@basic-io", "@system-service"]),
     ("pwritev2", Part::All, &["@basic-io", "@system-service"]),
     ("recvmsg", Part::All, &["@network-io", "@system-service"]),
-    ("sched_setscheduler", Part::All, &["@resources", "@system-service"]),
     ("sendmsg", Part::All, &["@network-io", "@system-service"]),
     ("setfsgid", Part::All, &["@system-service"]),
     ("setfsuid", Part::All, &["@privileged", "@system-service"]),

@@ -160,7 +160,7 @@ fn what_stands_against_it_is_refused_in_one_line() {
         ("TemporaryFileSystem=/usr:ro", "TemporaryFileSystem= of the unit hides"),
         ("NoExecPaths=/\nExecPaths=/usr/sbin", "NoExecPaths= of the unit hides"),
         ("SystemCallFilter=@basic-io @file-system", "kills the service at capget"),
-        ("SystemCallFilter=~@resources", "sched_setscheduler; allow them there, or set"),
+        ("SystemCallFilter=~@ipc", "memfd_create; allow them there, or set"),
         (
             "SystemCallFilter=@system-service\nSystemCallFilter=~@aio",
             "at io_uring; allow io_uring_",

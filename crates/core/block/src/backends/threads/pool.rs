@@ -296,7 +296,6 @@ impl Pool {
     /// The life of one worker.
     fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
         let _own = OwnThread::begin();
-        sys_thread::never_preempt_on_wakeup();
         if let Some(first) = first {
             first();
         }
@@ -447,7 +446,6 @@ impl Pool {
         let pool = self.clone();
         let started = self.spawn(&format!("{}-poll", self.name), move || {
             let _own = OwnThread::begin();
-            sys_thread::never_preempt_on_wakeup();
             (pool.each)();
             let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));
             if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
