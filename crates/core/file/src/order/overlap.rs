@@ -221,11 +221,12 @@ impl Inode {
     }
 
     /// Ends a request, and those behind it that have ended before their turn; puts those that are
-    /// to be kicked on `kicked`. Returns how many are gone, and how many of them were writes.
+    /// to be kicked on `kicked`. Returns how many are gone that are no syncs, and how many of them
+    /// were writes.
     fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> (usize, usize) {
         let (mut next, mut more, mut count, mut writes) = (Some(place), Vec::new(), 0, 0);
         while let Some(gone) = next.and_then(|place| self.remove(place)) {
-            count += 1;
+            count += usize::from(gone.reach.access != Access::Sync);
             writes += usize::from(gone.reach.access == Access::Write);
             for place in gone.blocked {
                 // One that waits for nothing may have ended without its turn, and is gone.
@@ -269,6 +270,7 @@ impl Ticket {
 #[derive(Default)]
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
+    /// Those that are no syncs: nothing waits for a sync.
     count: AtomicUsize,
     /// How many of them write: without one, none waits for another.
     writes: AtomicUsize,
@@ -276,7 +278,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Tells whether nothing is registered at all: then nothing can conflict.
+    /// Returns `true` if nothing is registered that others may have to wait for.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
@@ -327,7 +329,9 @@ impl Orders {
         reach: Reach,
         entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
-        self.count.fetch_add(1, AcqRel);
+        if reach.access != Access::Sync {
+            self.count.fetch_add(1, AcqRel);
+        }
         if reach.access == Access::Write {
             self.writes.fetch_add(1, AcqRel);
         }
@@ -402,6 +406,20 @@ mod tests {
 
     fn entry(count: &Arc<Count>) -> WaitEntry {
         Waker::from(count.clone()).into()
+    }
+
+    #[test]
+    fn nothing_waits_for_a_sync() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let whole = |access| Reach::new(0..u64::MAX, access);
+        let (sync, _) = orders.enter((1, 1), whole(Access::Sync), || entry(&kicks));
+        assert!(orders.is_free_for(Access::Write) && orders.is_empty());
+        let (write, _) = orders.enter((1, 1), whole(Access::Write), || entry(&kicks));
+        assert!(!write.is_blocked() && !orders.is_free_for(Access::Sync));
+        orders.leave(&sync);
+        assert!(!orders.is_empty());
+        orders.leave(&write);
+        assert!(orders.is_empty());
     }
 
     #[test]
