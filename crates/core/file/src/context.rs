@@ -87,7 +87,8 @@ impl Context {
             }
             _ => false,
         };
-        // Of several direct ones the kernel says too late what it refuses.
+        // Remembered flags may be out of date. The kernel then refuses a direct request, and in a
+        // batch the requests behind it have started by the time that is known.
         let serves = |flags: &Flags| is_lone || flags.bits() & O_DIRECT == 0;
         if may_guess && let Some(flags) = hints.status_flags(fd).filter(serves) {
             return Ok(flags);

@@ -22,7 +22,7 @@ struct Held {
     counter: Arc<HeldFd>,
 }
 
-/// What a context knows of the event counter that the kernel signals for it.
+/// The event counter of a context that the kernel signals itself, and who looks for its events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
     held: Mutex<Option<Held>>,
@@ -47,7 +47,7 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Holds the counter for the driver, which has this number.
+    /// Holds the event counter open for the driver; `number` is the application's descriptor of it.
     ///
     /// # Errors
     /// Those of [`Holds::hold_afresh`](crate::hold::Holds::hold_afresh).

@@ -95,7 +95,7 @@ impl Context {
         }
     }
 
-    /// Has the driver bring what the own queue completes, if no caller does.
+    /// Asks the driver to take completions from the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
         if self.watch.started() {
             self.engine.threads.watch(self);
@@ -109,7 +109,7 @@ impl Context {
     /// (libaio's own tests) rely on it.
     ///
     /// # Errors
-    /// Those of that.
+    /// Those of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
     pub fn wait_events(
         &self,
         min: usize,
@@ -170,7 +170,8 @@ impl Context {
             }));
             notifier
         });
-        // What is there already, and what a poller had to bring so far.
+        // Events that are in the ring already; then requests whose completions only a look at the
+        // ring took from the own queue until now.
         self.io.notify();
         if self.own.queue.as_ref().is_some_and(|own| own.in_flight() > 0) {
             self.have_watched();

@@ -20,7 +20,7 @@ use nowait_sys::{Errno, file::Stat};
 impl<'a> Submission<'a> {
     /// Returns what the context's own queue carries of a direct transfer, or of a read.
     pub(super) fn own_queue(&self, command: &Command, target: &EventTarget) -> Queue {
-        // Its kernel refuses all that goes by native AIO.
+        // Direct requests of this descriptor that must not wait fail with EOPNOTSUPP.
         let is_refused =
             command.is_direct() && self.context.hints.descriptors.always_waits(command.fd);
         match self.async_route(target) {
@@ -55,7 +55,8 @@ impl<'a> Submission<'a> {
         };
         let may_block = has_holes || self.kernel_counter.is_some();
         let is_familiar = match is_write || may_block {
-            // What its flags are now may decide on its order, and what it is on how long it blocks.
+            // The descriptor may have been reopened since: its flags decide the order of writes,
+            // and its file decides how long a request blocks.
             true => {
                 engine.config().sees_closes
                     && engine.orders.is_empty()
@@ -97,12 +98,12 @@ impl<'a> Submission<'a> {
         Ok(started?.is_some())
     }
 
-    /// Gives a direct transfer to the context's own queue as one bio. Gives `write`, by which it is
-    /// counted, back if that has no room.
+    /// Gives a direct transfer to the context's own queue as one bio. `write` counts it, if it is a
+    /// write; it is given back if the queue has no room.
     ///
     /// # Errors
     /// `EAGAIN`: so much may not be in flight.
-    pub(super) fn give_counted(
+    pub(super) fn give_transfer(
         &mut self,
         command: &Command,
         target: EventTarget,

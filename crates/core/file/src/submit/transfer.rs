@@ -63,7 +63,7 @@ impl<'a> Submission<'a> {
                 Plan::Bio { may_block } => {
                     let file = descriptor.known.map(|stat| FileState::of(&stat));
                     let give = self.way_to(facts.own, may_block);
-                    write = match self.give_counted(command, target, (file, write), give)? {
+                    write = match self.give_transfer(command, target, (file, write), give)? {
                         ControlFlow::Break(()) => return Ok(Some(Started::Queued)),
                         ControlFlow::Continue(write) => write,
                     };

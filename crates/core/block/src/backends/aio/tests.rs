@@ -138,7 +138,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         "what another thread queued waits for its commit"
     );
 
-    // What the kernel refuses at once is not in flight.
+    // A request that the kernel refuses in io_submit is not in flight.
     let nothing = buffered_write(-1, &mut memory, 0, 20);
     assert_eq!(kaio.submit_now(nothing, true).unwrap().bios, [(20, Err(Errno::BADF))]);
     assert_eq!(kaio.in_flight(), 1);
