@@ -1,7 +1,7 @@
 //! Anything, as an object of an image on a store. `strangers` says what must hold.
 #![no_main]
 
-#[path = "../../crates/tools/log/tests/support/strangers.rs"]
+#[path = "../../crates/serve/image-format/tests/support/strangers.rs"]
 mod strangers;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
 //! Anything, as the answers of a store to writers and edits. `hostile` says what the bytes mean.
 #![no_main]
 
-#[path = "../../crates/tools/log/tests/support/hostile.rs"]
+#[path = "../../crates/serve/image-format/tests/support/hostile.rs"]
 mod hostile;
-#[path = "../../crates/tools/log/tests/support/memory.rs"]
+#[path = "../../crates/serve/image-format/tests/support/memory.rs"]
 #[allow(dead_code, reason = "other tests have other needs")]
 mod memory;
-#[path = "../../crates/tools/log/tests/support/strangers.rs"]
+#[path = "../../crates/serve/image-format/tests/support/strangers.rs"]
 #[allow(dead_code, reason = "other tests have other needs")]
 mod strangers;
 

@@ -1,9 +1,9 @@
 //! Anything, after an export has been chosen. `strangers` says what the bytes mean.
 #![no_main]
 
-#[path = "../../crates/tools/serve/tests/support/strangers.rs"]
+#[path = "../../crates/serve/server/tests/support/strangers.rs"]
 mod strangers;
-#[path = "../../crates/tools/serve/tests/support/mod.rs"]
+#[path = "../../crates/serve/server/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

@@ -2,9 +2,9 @@
 //! `guest::drive` says what the bytes mean.
 #![no_main]
 
-#[path = "../../crates/tools/serve/tests/support/guest.rs"]
+#[path = "../../crates/serve/server/tests/support/guest.rs"]
 mod guest;
-#[path = "../../crates/tools/serve/tests/support/mod.rs"]
+#[path = "../../crates/serve/server/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

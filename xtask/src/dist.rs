@@ -1,7 +1,7 @@
 //! Fills dist/: the tool, the two shared objects linked by the C compiler, and the C API.
 //!
 //! ```text
-//!   crates/tools/cli ─────────► dist/bin/nowait, dist/lib/debug (debug_file.rs)
+//!   crates/cli/nowait ─────────► dist/bin/nowait, dist/lib/debug (debug_file.rs)
 //!   crates/api/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
 //!   crates/api/faces (Rust) ──► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────┼─► dist/lib/libaio.so.1

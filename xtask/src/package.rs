@@ -34,7 +34,7 @@ const CYCLONEDX: Tool = Tool {
 };
 /// Folders of crates, each with the package that holds what is linked from it.
 const SBOMS: &[(&str, &str)] = &[
-    ("crates/tools/cli", "nowait"),
+    ("crates/cli/nowait", "nowait"),
     ("crates/api/faces", "nowait-runtime"),
     ("crates/api/capi", "libnowait"),
 ];

@@ -31,7 +31,7 @@ pub(super) fn stores(context: &Context) -> Result<End> {
 
 impl Peer {
     fn check(&self, context: &Context) -> Result<End> {
-        let manifest = format!("crates/tools/bench/{}/Cargo.toml", self.name);
+        let manifest = format!("crates/bench/bench/{}/Cargo.toml", self.name);
         let target = own_target(self.name);
         for what in [&["clippy", "--release"][..], &["build", "--release"]] {
             let mut command =

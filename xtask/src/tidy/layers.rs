@@ -12,9 +12,9 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-cache", 3),
     ("nowait-file", 4),
     ("nowait-paper", 4),
-    ("nowait-log", 4),
+    ("nowait-image-format", 4),
     ("nowait", 5),
-    ("nowait-store", 5),
+    ("nowait-image-store", 5),
     ("nowait-process", 6),
     ("nowait-libaio", 7),
     ("nowait-posix", 7),
@@ -25,8 +25,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-bench", 6),
     ("nowait-bench-futures", 6),
     ("nowait-bench-stores", 6),
-    ("nowait-export", 6),
-    ("nowait-serve", 6),
+    ("nowait-device", 6),
+    ("nowait-server", 6),
     ("nowait-simulator", 6),
     ("nowait-objects", 6),
     ("nowait-machine", 8),
@@ -39,11 +39,11 @@ const SAME_LAYER: &[(&str, &str)] = &[
     // The command is the front of the benchmark.
     ("nowait-cli", "nowait-bench"),
     // The cache of an image on a store is a file of the engine's.
-    ("nowait-store", "nowait"),
+    ("nowait-image-store", "nowait"),
     // The fronts of an image, and the commands for them and for it.
-    ("nowait-serve", "nowait-export"),
-    ("nowait-cli", "nowait-serve"),
-    ("nowait-cli", "nowait-export"),
+    ("nowait-server", "nowait-device"),
+    ("nowait-cli", "nowait-server"),
+    ("nowait-cli", "nowait-device"),
 ];
 
 /// Packages that talk to the system.
@@ -188,6 +188,6 @@ mod tests {
             manifest("nowait-new", "[dependencies]\nnowait-sys.workspace = true\nlibc = \"1\"");
         assert_eq!(check_text(dependencies, "crates/new/Cargo.toml", &text).len(), 2);
         let text = manifest("nowait-cli", "[dev-dependencies]\nlibc.workspace = true");
-        assert_eq!(check_text(dependencies, "crates/tools/cli/Cargo.toml", &text), []);
+        assert_eq!(check_text(dependencies, "crates/cli/nowait/Cargo.toml", &text), []);
     }
 }

@@ -165,7 +165,7 @@ mod tests {
         let sources = [
             Source::new("docs/a.md", &text),
             Source::new("crates/core/x/src/lib.rs", CODE),
-            Source::new("crates/tools/x/src/lib.rs", "struct Tool { lock: Mutex<()> }"),
+            Source::new("crates/serve/x/src/lib.rs", "struct Tool { lock: Mutex<()> }"),
         ];
         let mut findings = Vec::new();
         check(&sources, &mut findings);

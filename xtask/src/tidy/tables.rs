@@ -48,7 +48,14 @@ fn is_about(header: &str) -> bool {
 }
 
 /// Where paths without a first folder begin.
-const FOLDERS: &[&str] = &["crates/core/", "crates/api/", "crates/tools/", "crates/verify/"];
+const FOLDERS: &[&str] = &[
+    "crates/core/",
+    "crates/api/",
+    "crates/cli/",
+    "crates/serve/",
+    "crates/bench/",
+    "crates/verify/",
+];
 
 /// What tables may name.
 struct Known<'a> {

@@ -3,7 +3,9 @@
 use crate::history::Version;
 use crate::run::{BLOCK_BYTES, offset, versions};
 use crate::store::{CLONE, HOMES, IMAGE, Store};
-use nowait_log::{Image, Key, Origin, Request, RequestEnd, Settings, Snapshot, Status, Writer};
+use nowait_image_format::{
+    Image, Key, Origin, Request, RequestEnd, Settings, Snapshot, Status, Writer,
+};
 use nowait_sim::Prng;
 
 /// Writers of the clone are numbered from here on.

@@ -2,7 +2,7 @@
 //! collected all the same.
 
 use crate::world::{World, settings};
-use nowait_log::{Request, Settings};
+use nowait_image_format::{Request, Settings};
 
 const BLOCKS: u64 = 256;
 
@@ -44,7 +44,8 @@ pub fn program(world: &mut World) -> Result<(), String> {
             waiting.swap_remove(ended.ok_or("a flush does not end")?);
         }
     }
-    let usage = world.image(image).and_then(nowait_log::Image::usage).ok_or("it is not served")?;
+    let usage =
+        world.image(image).and_then(nowait_image_format::Image::usage).ok_or("it is not served")?;
     match usage.held_bytes * 100 > usage.live_bytes * HELD_PERCENT_MAX {
         false => Ok(()),
         true => Err(format!("{} bytes are held, {} live", usage.held_bytes, usage.live_bytes)),

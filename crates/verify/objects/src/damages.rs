@@ -3,7 +3,7 @@
 
 use crate::store::{CLONE, HOMES, Home, IMAGE};
 use crate::world::{World, settings};
-use nowait_log::{Edit, Key, Origin, Request, Settings, Status, Writer};
+use nowait_image_format::{Edit, Key, Origin, Request, Settings, Status, Writer};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -7,7 +7,7 @@ use crate::history::{History, Version};
 use crate::run::SIZE_BYTES;
 use crate::sizes::Sizes;
 use crate::store::Store;
-use nowait_log::{
+use nowait_image_format::{
     Answer, Content, Edit, Editor, Encryption, Head, Header, ImageKey, Key, Map, Operation, Part,
     Snapshot, Ticket, checkpoint,
 };
@@ -243,7 +243,7 @@ fn read(
     let cipher = Encryption::cipher(geometry.encryption.as_ref(), key)?;
     let object =
         |key: Key| store.object(head.image, key).ok_or(format!("{} lacks {key}", snapshot.name));
-    let damage = |it: nowait_log::Damage| format!("{} is damaged: {}", snapshot.name, it);
+    let damage = |it: nowait_image_format::Damage| format!("{} is damaged: {}", snapshot.name, it);
     let mut parts = Vec::new();
     for number in 0..snapshot.checkpoint.parts {
         let part = object(snapshot.checkpoint.key(number))?;

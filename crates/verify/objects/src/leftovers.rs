@@ -2,8 +2,8 @@
 //! of a run all that was on its way has arrived before that came.
 
 use crate::store::Store;
-use nowait_log::leftovers::WRITERS_MAX;
-use nowait_log::{Content, Header, Key};
+use nowait_image_format::leftovers::WRITERS_MAX;
+use nowait_image_format::{Content, Header, Key};
 
 /// Looks for objects that should not be there any more.
 ///
@@ -30,7 +30,8 @@ pub fn judge(store: &Store) -> Result<(), String> {
             Key::Head => false,
             Key::Segment(at) => fences.iter().any(|(fence, end)| (fence + 1..*end).contains(&at)),
             Key::Part { epoch, nth, .. } => {
-                let is_named = |it: &nowait_log::Checkpoint| (it.epoch, it.nth) == (epoch, nth);
+                let is_named =
+                    |it: &nowait_image_format::Checkpoint| (it.epoch, it.nth) == (epoch, nth);
                 let is_retired = head.retired.iter().any(is_named);
                 let is_begun =
                     (first..head.epoch).contains(&epoch) && nth == head.checkpoint.next_nth(epoch);

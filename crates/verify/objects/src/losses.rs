@@ -2,7 +2,7 @@
 //! all.
 
 use crate::world::{World, settings};
-use nowait_log::{Edit, Head, Header, Key, Origin, Request, Status};
+use nowait_image_format::{Edit, Head, Header, Key, Origin, Request, Status};
 use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 24;

@@ -2,7 +2,7 @@
 
 use crate::store::Faults;
 use crate::world::{World, settings};
-use nowait_log::{Edit, Origin, PROOF_NS, Request, Status, Writer};
+use nowait_image_format::{Edit, Origin, PROOF_NS, Request, Status, Writer};
 
 const BLOCKS: u64 = 24;
 

@@ -6,8 +6,8 @@ use crate::history::{History, Version};
 use crate::leftovers;
 use crate::store::{Faults, IMAGE, Store};
 use crate::strangers::{self, Stranger};
-use nowait_log::mistake::{self, Mistake};
-use nowait_log::{
+use nowait_image_format::mistake::{self, Mistake};
+use nowait_image_format::{
     Answer, Encryption, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd,
     Settings, Status, Ticket, Writer,
 };

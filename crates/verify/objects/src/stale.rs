@@ -3,7 +3,7 @@
 
 use crate::store::Faults;
 use crate::world::{World, settings};
-use nowait_log::{Origin, PROOF_NS, Request, Settings};
+use nowait_image_format::{Origin, PROOF_NS, Request, Settings};
 
 const BLOCKS: u64 = 24;
 

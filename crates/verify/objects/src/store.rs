@@ -1,6 +1,6 @@
 //! An object store in memory, as it may be: slow, failing, forgetful.
 
-use nowait_log::{Answer, Head, ImageId, Key, Operation, Tag, Ticket};
+use nowait_image_format::{Answer, Head, ImageId, Key, Operation, Tag, Ticket};
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -2,7 +2,7 @@
 
 use crate::run::BLOCK_BYTES;
 use crate::store::Store;
-use nowait_log::{ImageKey, Key, Operation};
+use nowait_image_format::{ImageKey, Key, Operation};
 
 /// Every so many seeds one has an image that is encrypted.
 const SEEDS: u64 = 3;

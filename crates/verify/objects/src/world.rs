@@ -1,8 +1,8 @@
 //! A few writers and editors on one store, for programs that say themselves what they do.
 
 use crate::store::{Faults, Home, IMAGE, Store};
-use nowait_log::mistake::{self, Mistake};
-use nowait_log::{
+use nowait_image_format::mistake::{self, Mistake};
+use nowait_image_format::{
     Edit, Editor, Failure, Geometry, Head, Image, ImageId, Origin, Request, Settings, Status,
     Writer,
 };

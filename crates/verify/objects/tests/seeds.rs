@@ -1,6 +1,6 @@
 //! Images on a store that fails, by seed; and mistakes on purpose, which must be found.
 
-use nowait_log::mistake::Mistake;
+use nowait_image_format::mistake::Mistake;
 use nowait_objects::losses::{self, Outcome};
 use nowait_objects::run::{Report, run};
 use nowait_objects::{crowd, damages, removals, stale, world};

@@ -13,9 +13,9 @@ use crate::{spawn, swarm};
 use client::{Agreed, Answer, Header};
 use history::{CELL, Deed, History};
 use nowait::{BackendChoice, Nowait, SubmitMode};
-use nowait_export::{Cache, Image, ImageOptions, Source};
+use nowait_device::{Cache, Image, ImageOptions, Source};
 use nowait_machine::{note, step};
-use nowait_serve::{
+use nowait_server::{
     nbd::{Limits, Security},
     server::{Config, Server, Socket},
 };

@@ -1,0 +1,431 @@
+//! `nowait image`: images on object stores.
+
+use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
+use crate::error::{Failure, Result, say};
+use crate::table::table;
+use crate::transfer::{export_from, import_into};
+use crate::{print, print_json};
+use nowait_device::transfer::Transfer;
+use nowait_image_store::catalog::NOTICED_WITHIN;
+use nowait_image_store::check::{Report, check};
+use nowait_image_store::edit::{self, clone, edit};
+use nowait_image_store::repair::{self, Loss, Way};
+use nowait_image_store::shrink::shrink;
+use nowait_image_store::{Edit, Head, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a new image may take to be durable.
+const CLOSES_WITHIN: Duration = Duration::from_mins(1);
+
+/// Does what is wanted.
+pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
+    match command {
+        ImageCommand::Create { url, size, block_size, key, store } => {
+            create(url, &keyed(key, store.options())?, *size, *block_size)
+        }
+        ImageCommand::Info(args) => info(args),
+        ImageCommand::Check { image, key } => checked(image, key),
+        ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
+        ImageCommand::Repair { url, cut, skip, now, store } => {
+            let way = match (cut, skip) {
+                (true, _) => Some(Way::Cut),
+                (_, true) => Some(Way::Skip),
+                _ => None,
+            };
+            mend(url, &store.options(), way, *now)
+        }
+        ImageCommand::Rm { url, yes, now, store } => remove(url, &store.options(), *yes, *now),
+        ImageCommand::Import { block_size, transfer } => {
+            whole(&transfer.url)?;
+            import_into(&wanted(transfer)?, *block_size)
+        }
+        ImageCommand::Export(transfer) => export_from(&wanted(transfer)?),
+        ImageCommand::Snapshot { url, store } => keep(url, &store.options()),
+        ImageCommand::Clone { url, to, store } => {
+            let head = clone(url, to, &store.options()).map_err(|error| failed(&error))?;
+            let size = shown(head.geometry.size_bytes);
+            print(format!("{to}: {size}, a clone of {url}\n").as_bytes())
+        }
+        ImageCommand::Resize { url, size, shrink: true, key, store } => {
+            cut_off(url, &keyed(key, store.options())?, *size)
+        }
+        ImageCommand::Resize { key: KeyFile { key_file: Some(_) }, .. } => {
+            Err(Failure::usage("--key-file: only --shrink needs it: leave it out".to_owned()))
+        }
+        ImageCommand::Resize { url, size, store, .. } => resize(url, &store.options(), *size),
+    }
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Adds a key to how a store is used.
+fn keyed(key: &KeyFile, store: StoreOptions) -> Result<StoreOptions> {
+    key.with(store).map_err(|error| failed(&error))
+}
+
+fn wanted(args: &TransferArgs) -> Result<Transfer> {
+    args.wanted().map_err(|error| failed(&error))
+}
+
+/// Refuses what stands for a snapshot.
+fn whole(url: &StoreUrl) -> Result<()> {
+    match &url.snapshot {
+        None => Ok(()),
+        Some(name) => Err(Failure::usage(format!("{url}: leave out @{name}: an image is meant"))),
+    }
+}
+
+fn create(url: &StoreUrl, options: &StoreOptions, size: u64, block_size: u32) -> Result<ExitCode> {
+    whole(url)?;
+    if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+        let text = format!("--size {size}: expected whole blocks of {block_size} bytes");
+        return Err(Failure::usage(text));
+    }
+    let image =
+        StoredImage::create(url, options, size, block_size).map_err(|error| failed(&error))?;
+    image.close(CLOSES_WITHIN).map_err(|error| failed(&error))?;
+    let encrypted = if options.key.is_some() { ", encrypted" } else { "" };
+    print(format!("{url}: {}{encrypted}\n", shown(size)).as_bytes())
+}
+
+/// What an image is, as JSON.
+#[derive(Serialize)]
+struct Info {
+    url: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    is_encrypted: bool,
+    epoch: u64,
+    writer: String,
+    /// That has ended, and all is durable.
+    is_closed: bool,
+    checkpoint: u64,
+    clone_of: Option<String>,
+    snapshots: Vec<SnapshotInfo>,
+}
+
+/// A snapshot, as JSON.
+#[derive(Serialize)]
+struct SnapshotInfo {
+    name: String,
+    size_bytes: u64,
+    clones: Vec<String>,
+}
+
+fn info(args: &ImageArgs) -> Result<ExitCode> {
+    whole(&args.url)?;
+    let head = catalog::look(&args.url, &args.store.options()).map_err(|error| failed(&error))?;
+    let info = Info {
+        url: args.url.to_string(),
+        size_bytes: head.geometry.size_bytes,
+        block_bytes: head.geometry.block_bytes,
+        is_encrypted: head.geometry.encryption.is_some(),
+        epoch: head.epoch,
+        writer: head.writer.name,
+        is_closed: head.is_closed,
+        checkpoint: head.checkpoint.position,
+        clone_of: head.bases.last().map(|base| format!("{}@{}", base.path, base.snapshot)),
+        snapshots: head.snapshots.into_iter().map(described).collect(),
+    };
+    if args.json {
+        return print_json(&info);
+    }
+    let mut text = format!("{}\n", info.url);
+    let _ = writeln!(text, "  size        {}", shown(info.size_bytes));
+    let _ = writeln!(text, "  block       {}", shown(u64::from(info.block_bytes)));
+    if info.is_encrypted {
+        let _ = writeln!(text, "  encrypted   with a key file");
+    }
+    let state = if info.is_closed { "closed" } else { "at work, or it was killed" };
+    let _ = writeln!(text, "  last writer {} (epoch {}): {state}", info.writer, info.epoch);
+    let _ = writeln!(text, "  checkpoint  before log/{}", info.checkpoint);
+    if let Some(base) = &info.clone_of {
+        let _ = writeln!(text, "  clone of    {base}");
+    }
+    for SnapshotInfo { name, size_bytes, clones } in &info.snapshots {
+        let _ = writeln!(text, "  snapshot    {name} ({})", shown(*size_bytes));
+        for path in clones {
+            let _ = writeln!(text, "    clone     {path}");
+        }
+    }
+    print(text.as_bytes())
+}
+
+fn described(snapshot: Snapshot) -> SnapshotInfo {
+    let Snapshot { name, size_bytes, clones, .. } = snapshot;
+    SnapshotInfo { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
+}
+
+/// Makes a snapshot.
+fn keep(url: &StoreUrl, options: &StoreOptions) -> Result<ExitCode> {
+    let Some(name) = &url.snapshot else {
+        return Err(Failure::usage(format!("{url}: expected @NAME behind it")));
+    };
+    let head = edit(url, options, Edit::Snapshot(name.clone())).map_err(|error| failed(&error))?;
+    let size = head.snapshot(name).map_or(0, |it| it.size_bytes);
+    print(format!("{url}: {}, as it was flushed\n", shown(size)).as_bytes())
+}
+
+fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
+    whole(url)?;
+    let head = edit(url, options, Edit::Grow(size)).map_err(|error| failed(&error))?;
+    print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
+}
+
+/// Makes an image smaller, and says which writer has had it, if that may be at work.
+fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
+    whole(url)?;
+    let before = shrink(url, options, size).map_err(|error| failed(&error))?;
+    let (is, was) = (shown(size), shown(before.geometry.size_bytes));
+    if before.geometry.size_bytes == size {
+        return print(format!("{url}: {is}, as before\n").as_bytes());
+    }
+    let writer = before.writer.name;
+    let text = match before.is_closed {
+        true => format!("{url}: {is}, before {was}\n"),
+        false => format!(
+            "{url}: {is}, before {was}; taken over from {writer}: \
+             if that still serves it, it fails, and must be started again\n"
+        ),
+    };
+    print(text.as_bytes())
+}
+
+/// What a check has found, as JSON.
+#[derive(Serialize)]
+struct Checked {
+    url: String,
+    size_bytes: u64,
+    objects: u64,
+    stored_bytes: u64,
+    live_bytes: u64,
+    /// The image is encrypted, and was checked without its key.
+    lacks_key: bool,
+    findings: Vec<Found>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    object: String,
+    what: &'static str,
+    /// First byte, and the one behind the last.
+    ranges: Vec<[u64; 2]>,
+    /// Whether the image has such bytes, and which snapshots.
+    is_of_image: bool,
+    snapshots: Vec<String>,
+}
+
+fn checked(args: &ImageArgs, key: &KeyFile) -> Result<ExitCode> {
+    whole(&args.url)?;
+    let options = keyed(key, args.store.options())?;
+    let report = check(&args.url, &options).map_err(|error| failed(&error))?;
+    let code = ExitCode::from(u8::from(!report.findings.is_empty()));
+    let lacks_key = report.head.geometry.encryption.is_some() && options.key.is_none();
+    let checked = said(&args.url, &report, lacks_key);
+    if args.json {
+        print_json(&checked)?;
+    } else {
+        print(told(&checked).as_bytes())?;
+    }
+    Ok(code)
+}
+
+fn said(url: &StoreUrl, report: &Report, lacks_key: bool) -> Checked {
+    let name = |key: nowait_image_store::Key| key.name(report.head.image_of(key));
+    let found = |finding: nowait_image_store::check::Finding| Found {
+        object: match &finding.of {
+            None => name(finding.key),
+            Some(path) => format!("{path}/{}", name(finding.key)),
+        },
+        what: finding.what,
+        ranges: finding.ranges.iter().map(|range| [range.start, range.end]).collect(),
+        is_of_image: finding.is_of_image,
+        snapshots: finding.snapshots,
+    };
+    Checked {
+        url: url.to_string(),
+        size_bytes: report.head.geometry.size_bytes,
+        objects: report.objects,
+        stored_bytes: report.stored_bytes,
+        live_bytes: report.live_bytes,
+        lacks_key,
+        findings: report.findings.iter().cloned().map(found).collect(),
+    }
+}
+
+fn told(checked: &Checked) -> String {
+    let (objects, stored) = (checked.objects, shown(checked.stored_bytes));
+    let live = shown(checked.live_bytes);
+    let mut text = format!("{}: {objects} objects, {stored}, of the image {live}\n", checked.url);
+    for found in &checked.findings {
+        let of = found.is_of_image.then_some("the image".to_owned());
+        let of = of.into_iter().chain(found.snapshots.iter().map(|name| format!("@{name}")));
+        let of = of.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "{} is {}: lost of {of} are the bytes", found.object, found.what);
+        for [start, end] in &found.ranges {
+            let _ = writeln!(text, "  {start} to {}", end - 1);
+        }
+    }
+    // A lost segment of the log takes the whole image; one with data only takes their bytes.
+    let is_of_log =
+        |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
+    if checked.findings.iter().any(is_of_log) {
+        text.push_str("its log is not whole, so it is not opened: nowait image repair says more\n");
+    }
+    if checked.findings.is_empty() {
+        text.push_str(match checked.lacks_key {
+            false => "all of it can be read\n",
+            true => "all of it is there, by its checksums; with --key-file it is decrypted, too\n",
+        });
+    }
+    text
+}
+
+/// An image or a folder, as JSON.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    size_bytes: Option<u64>,
+    writer: Option<String>,
+}
+
+fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<ExitCode> {
+    let entries = catalog::list(folder, options).map_err(|error| failed(&error))?;
+    let listed = entries.into_iter().map(|entry| {
+        let (size_bytes, writer) = match entry.head {
+            Some(head) => (Some(head.geometry.size_bytes), Some(head.writer.name)),
+            None => (None, None),
+        };
+        Listed { name: entry.name, size_bytes, writer }
+    });
+    let listed: Vec<Listed> = listed.collect();
+    if as_json {
+        return print_json(&listed);
+    }
+    let mut shown_as = table();
+    shown_as.set_header(["image", "size", "last writer"]);
+    for it in listed {
+        let name = if it.size_bytes.is_some() { it.name } else { format!("{}/", it.name) };
+        let size = it.size_bytes.map(shown).unwrap_or_default();
+        shown_as.add_row([name, size, it.writer.unwrap_or_default()]);
+    }
+    print(format!("{shown_as}\n").as_bytes())
+}
+
+/// Shows what an image has lost of its log, or has it go on without.
+fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> Result<ExitCode> {
+    whole(url)?;
+    let loss = match way {
+        None => repair::look(url, options),
+        Some(way) => {
+            let wait = |head: &Head| wait_for(url, head, now);
+            repair::repair(url, options, way, wait)
+        }
+    };
+    let Some(loss) = loss.map_err(|error| failed(&error))? else {
+        let text =
+            format!("{url}: nothing is missing of its log: nowait image check reads the rest\n");
+        return print(text.as_bytes());
+    };
+    let mut text = told_loss(url, &loss);
+    text.push_str(match way {
+        None => {
+            "nothing was changed; say one of\n  \
+             --cut   the image as it was before what is lost, as after a power cut then\n  \
+             --skip  all that is there; what was lost is as it was before, wherever that is\n"
+        }
+        Some(Way::Cut) => "cut off there; it can be served again\n",
+        Some(Way::Skip) => "left out; it can be served again\n",
+    });
+    print(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(way.is_none())))
+}
+
+fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
+    let Loss { name, what, lost, before, behind, ranges } = loss;
+    let mut text = format!(
+        "{url}: {name} is {what}: of the log behind the last checkpoint {before} segments are \
+         there before it, {lost} lost, {behind} there behind\n"
+    );
+    if !ranges.is_empty() {
+        let _ = writeln!(text, "those behind have changed the bytes");
+    }
+    for range in ranges {
+        let _ = writeln!(text, "  {} to {}", range.start, range.end - 1);
+    }
+    text
+}
+
+/// Waits until a writer that may be at work must have noticed that it was replaced.
+fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
+    if !now {
+        let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);
+        let who = match head.is_closed {
+            true => format!("a server before {writer} may still run"),
+            false => format!("{writer} has not closed it"),
+        };
+        let text = format!(
+            "{url}: {who}: waiting {seconds} s, until it must have noticed; \
+             --now does not wait for one that is surely dead"
+        );
+        say(&text);
+        std::thread::sleep(NOTICED_WITHIN);
+    }
+}
+
+fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Result<ExitCode> {
+    if !yes {
+        let head = catalog::look(url, options).map_err(|error| failed(&error))?;
+        let what = match (&url.snapshot, head.snapshots.len()) {
+            (Some(_), _) => "a snapshot".to_owned(),
+            (None, 0) => format!("an image of {}", shown(head.geometry.size_bytes)),
+            (None, 1) => format!("an image of {} and a snapshot", shown(head.geometry.size_bytes)),
+            (None, count) => {
+                format!("an image of {} and {count} snapshots", shown(head.geometry.size_bytes))
+            }
+        };
+        return Err(Failure::usage(format!("{url}: {what} would be gone for good: say --yes")));
+    }
+    let removed = if url.snapshot.is_some() {
+        edit::remove(url, options).map(|_| String::new())
+    } else {
+        let wait = |head: &Head| wait_for(url, head, now);
+        catalog::remove(url, options, wait).map(|objects| format!(", {objects} objects"))
+    };
+    let objects = removed.map_err(|error| failed(&error))?;
+    print(format!("{url}: removed{objects}\n").as_bytes())
+}
+
+/// Returns a size as people write it.
+pub(crate) fn shown(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut size = format!("{bytes} bytes");
+    for (power, unit) in UNITS.iter().enumerate() {
+        let one = 1_u64 << (10 * (power + 1));
+        if bytes >= one {
+            let tenths = bytes / (one / 1024) * 10 / 1024;
+            size = match tenths % 10 {
+                0 => format!("{} {unit}", tenths / 10),
+                rest => format!("{}.{rest} {unit}", tenths / 10),
+            };
+        }
+    }
+    size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_as_people_write_them() {
+        let sizes = [512, 4096, 1 << 20, 3 << 29, 1 << 60].map(shown);
+        assert_eq!(sizes, ["512 bytes", "4 KiB", "1 MiB", "1.5 GiB", "1024 PiB"]);
+    }
+}

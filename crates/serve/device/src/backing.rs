@@ -1,0 +1,253 @@
+//! What an image lies on, as its name on the command line says: a file, a server, or a store.
+
+use nowait_image_store::StoreUrl;
+use std::path::{Path, PathBuf};
+
+/// Where the bytes of an image are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// In a file or on a block device.
+    File(PathBuf),
+    /// On an NBD server.
+    Nbd(NbdAddress),
+    /// On an object store.
+    Object(StoreUrl),
+}
+
+/// An export of an NBD server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdAddress {
+    /// How the server is reached.
+    pub server: NbdServer,
+    /// What the server knows the image by; may be empty.
+    pub export: String,
+    /// `None`: all that is sent can be read on its way.
+    pub tls: Option<TlsWish>,
+}
+
+/// How TLS is spoken to an NBD server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsWish {
+    /// The name that the server's certificate must be for.
+    pub host: String,
+    /// A folder as of libnbd and QEMU: `ca-cert.pem`, the authority of servers, and, if the server
+    /// asks for them, `client-cert.pem` and `client-key.pem`. `None`: the system's authorities.
+    pub certificates: Option<PathBuf>,
+}
+
+/// How an NBD server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdServer {
+    /// A name or an address, and a port.
+    Tcp(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+const NBD_PORT: u16 = 10_809;
+/// Longer names are against the protocol.
+const EXPORT_BYTES_MAX: usize = 4096;
+
+impl Backing {
+    /// Reads what stands for an image: `nbd://HOST[:PORT]/EXPORT`,
+    /// `nbd+unix:///EXPORT?socket=PATH`, the same with `nbds` for TLS, `s3://BUCKET/IMAGE` or
+    /// another [`StoreUrl`], or else a path. A path that looks like one of the others begins with
+    /// `./`.
+    ///
+    /// # Errors
+    /// What is wrong with an address, in one line.
+    ///
+    /// Source: doc/uri.md of NetworkBlockDevice/nbd.
+    pub fn of(text: &Path) -> Result<Backing, String> {
+        let Some((scheme, rest)) = text.to_str().and_then(|text| text.split_once("://")) else {
+            return Ok(Backing::File(text.to_owned()));
+        };
+        if let Some(url) = text.to_str().filter(|text| StoreUrl::is_meant_by(text)) {
+            return url.parse().map(Backing::Object);
+        }
+        let address = match scheme {
+            "nbd" | "nbds" => tcp(rest, scheme == "nbds"),
+            "nbd+unix" | "nbds+unix" => unix(rest, scheme == "nbds+unix"),
+            _ => return Ok(Backing::File(text.to_owned())),
+        };
+        address.map(Backing::Nbd).map_err(|reason| format!("{}: {reason}", text.display()))
+    }
+
+    /// Returns the last part of its name: what clients ask for if nothing else is said.
+    pub fn last_name(&self) -> String {
+        match self {
+            Backing::File(path) => {
+                path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+            Backing::Nbd(address) => address.export.clone(),
+            Backing::Object(url) => url.last_name().to_owned(),
+        }
+    }
+}
+
+fn tcp(rest: &str, secure: bool) -> Result<NbdAddress, String> {
+    let (place, export) = rest.split_once('/').unwrap_or((rest, ""));
+    let (export, mut query) = Query::behind(export)?;
+    let (host, port) = match place.rsplit_once(':') {
+        // The colons of an address of IPv6 are inside brackets.
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host.is_empty() || host.contains('@') {
+        return Err("expected nbd://HOST[:PORT]/EXPORT".to_owned());
+    }
+    let port =
+        port.map_or(Ok(NBD_PORT), |port| port.parse().map_err(|_| format!("{port} is no port")));
+    let server = NbdServer::Tcp(host.to_owned(), port?);
+    let tls = secure.then(|| query.tls(host));
+    query.end()?;
+    Ok(NbdAddress { server, export: name(export)?, tls })
+}
+
+fn unix(rest: &str, secure: bool) -> Result<NbdAddress, String> {
+    let expected = || "expected nbd+unix:///EXPORT?socket=PATH".to_owned();
+    let rest = rest.strip_prefix('/').ok_or_else(expected)?;
+    let (export, mut query) = Query::behind(rest)?;
+    let socket = query.take("socket").filter(|path| !path.is_empty()).ok_or_else(expected)?;
+    let tls = secure.then(|| query.tls("localhost"));
+    query.end()?;
+    Ok(NbdAddress { server: NbdServer::Unix(socket.into()), export: name(export)?, tls })
+}
+
+/// The parameters of an address.
+struct Query<'a>(Vec<(&'a str, String)>);
+
+impl<'a> Query<'a> {
+    /// Parts the name of an export from the parameters behind it.
+    fn behind(text: &'a str) -> Result<(&'a str, Query<'a>), String> {
+        let Some((export, query)) = text.split_once('?') else {
+            return Ok((text, Query(Vec::new())));
+        };
+        let pair = |text: &'a str| {
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            Ok((key, decoded(value)?))
+        };
+        let pairs = query.split('&').map(pair).collect::<Result<_, String>>()?;
+        Ok((export, Query(pairs)))
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.0.iter().position(|(it, _)| *it == key)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Takes what is about TLS; the certificate is for `host` if nothing else is said.
+    fn tls(&mut self, host: &str) -> TlsWish {
+        let certificates = self.take("tls-certificates").map(PathBuf::from);
+        TlsWish { host: self.take("tls-hostname").unwrap_or_else(|| host.to_owned()), certificates }
+    }
+
+    /// # Errors
+    /// There is a parameter that was not taken.
+    fn end(self) -> Result<(), String> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((key, _)) => Err(format!("{key:?} is no parameter of such an address, or twice")),
+        }
+    }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let name = decoded(text)?;
+    if name.len() > EXPORT_BYTES_MAX {
+        return Err(format!("an export's name has at most {EXPORT_BYTES_MAX} bytes"));
+    }
+    Ok(name)
+}
+
+/// Replaces `%` and two digits by the byte they stand for.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = rest.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.ok_or("behind % stand two hexadecimal digits")?);
+        rest = &rest[2..];
+    }
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    text.ok_or_else(|| "a name is UTF-8 without zero bytes".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nbd(text: &str) -> NbdAddress {
+        match Backing::of(Path::new(text)) {
+            Ok(Backing::Nbd(address)) => address,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn by_tcp(host: &str, port: u16, export: &str) -> NbdAddress {
+        let server = NbdServer::Tcp(host.to_owned(), port);
+        NbdAddress { server, export: export.to_owned(), tls: None }
+    }
+
+    #[test]
+    fn a_server_is_reached_by_tcp_or_a_socket() {
+        assert_eq!(nbd("nbd://there/vm"), by_tcp("there", 10_809, "vm"));
+        assert_eq!(nbd("nbd://there"), by_tcp("there", 10_809, ""));
+        assert_eq!(nbd("nbd://[::1]:99/a/b%20c"), by_tcp("::1", 99, "a/b c"));
+        assert_eq!(nbd("nbd://[::1]/"), by_tcp("::1", 10_809, ""));
+        let socket = NbdServer::Unix("/run/a b".into());
+        let expected = NbdAddress { server: socket, export: "vm".to_owned(), tls: None };
+        assert_eq!(nbd("nbd+unix:///vm?socket=/run/a%20b"), expected);
+    }
+
+    #[test]
+    fn tls_is_for_a_name_and_by_certificates_of_a_folder() {
+        let wish = |host: &str, folder: Option<&str>| {
+            Some(TlsWish { host: host.to_owned(), certificates: folder.map(PathBuf::from) })
+        };
+        let plain = by_tcp("there", 10_809, "vm");
+        assert_eq!(nbd("nbds://there/vm"), NbdAddress { tls: wish("there", None), ..plain });
+        let all = nbd("nbds://[::1]/vm?tls-hostname=a.b&tls-certificates=/etc/a%20b");
+        assert_eq!(all.tls, wish("a.b", Some("/etc/a b")));
+        let unix = nbd("nbds+unix:///vm?tls-certificates=/c&socket=/s");
+        assert_eq!(unix.tls, wish("localhost", Some("/c")));
+        assert_eq!(unix.server, NbdServer::Unix("/s".into()));
+    }
+
+    #[test]
+    fn all_else_is_a_file() {
+        for path in ["disk.img", "/a/b", "./nbd://x/y", "nbd:/x"] {
+            assert_eq!(Backing::of(Path::new(path)), Ok(Backing::File(path.into())));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_address_is_said() {
+        for wrong in [
+            "nbd:///x",
+            "nbd://a:b/c",
+            "nbd://a:70000/c",
+            "nbd://a/%f",
+            "nbd://a/%+1",
+            "nbd://a/%00",
+            "nbd://a/b?tls=1",
+            "nbd://a/b?",
+            "nbd+unix:///x",
+            "nbd+unix:///x?socket=",
+            "nbds://a/b?socket=c",
+            "nbd://a/b?tls-hostname=c",
+            "nbd+unix:///x?socket=a&socket=b",
+        ] {
+            let said = Backing::of(Path::new(wrong)).unwrap_err();
+            assert!(said.starts_with(wrong) && !said.contains('\n'), "{said}");
+        }
+    }
+}

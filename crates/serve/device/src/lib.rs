@@ -1,0 +1,56 @@
+//! An image file as a block device: the part that NBD, FUSE, vhost-user and ublk share.
+//!
+//! ```text
+//!  front ── read, write, flush, chore ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
+//!    ▲        chunks of a Pool                             │  flushes; direct by default
+//!    └──────────────── Ended ◀─────────────────────────────┴─ Chores: threads for calls that
+//!                                                             block: holes, extents, edges
+//! ```
+//!
+//! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`:
+//!   claims against other programs
+//! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
+//!   (`burst`)
+//! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
+//!   with writes of whole blocks
+//! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
+//!   image on an NBD server; [`object`]: on an object store
+//! * [`transfer`]: images on object stores, filled from others and copied to them
+//! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
+//! * [`stats`]: counters and latencies of an image
+//!
+//! A front knows no files, and nothing here knows a protocol. One thread has one [`Disk`], for any
+//! number of images; an image may be served by several.
+//!
+//! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
+//! durable; a write with `durable` is when it ends.
+
+pub mod backing;
+pub mod buffer;
+mod burst;
+pub mod chores;
+mod claim;
+pub mod disk;
+pub mod image;
+pub mod lent;
+pub mod medium;
+pub mod object;
+pub mod remote;
+pub mod source;
+pub mod stats;
+mod stripes;
+pub mod transfer;
+mod turns;
+
+pub use backing::Backing;
+pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
+pub use chores::{Chore, Chores, Extent, Mailbox};
+pub use disk::Disk;
+pub use image::{Cache, Image, ImageOptions, Properties};
+pub use lent::LentMemory;
+pub use medium::{Loan, Medium, RequestEnd, Tag};
+pub use nowait_image_store::{Cache as StoreCache, StoreOptions};
+pub use object::{Durability, Object, ObjectOptions};
+pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience};
+pub use source::Source;
+pub use stats::{Kind, Stats};

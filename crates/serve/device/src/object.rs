@@ -1,0 +1,239 @@
+//! An image on an object store, as a source: memory of requests goes to its thread and comes back.
+
+use crate::{Chunk, Mailbox, RequestEnd, Tag, stripes::Shared as Blocks};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+use nowait::{Errno, Nowait};
+use nowait_image_store::{
+    Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
+    image::writer,
+};
+use std::{io, path::PathBuf, sync::Arc};
+
+type Done = Result<(), Errno>;
+
+/// When writes to an image on a store are durable, beside those that a client makes that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// After a flush, and without one as after [`Durability::Interval`] of a second.
+    #[default]
+    Flush,
+    /// Each is when it ends.
+    Each,
+    /// Without a flush their PUT begins after so long.
+    Interval(Duration),
+}
+
+/// How an image on a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectOptions {
+    /// How the store is used.
+    pub store: StoreOptions,
+    /// When writes are durable.
+    pub durability: Durability,
+    /// Most bytes of writes in memory that are not durable, if not as many as fit most images: 64
+    /// MiB. One write may have more.
+    pub write_buffer_bytes: Option<usize>,
+    /// Where its key is, if it is encrypted.
+    pub key_file: Option<PathBuf>,
+}
+
+/// An image on an object store.
+#[derive(Debug)]
+pub struct Object {
+    nowait: Nowait,
+    image: StoredImage,
+    shown: String,
+    durable: bool,
+    sync_limit: Duration,
+    notice: Arc<Notice>,
+}
+
+/// Says once why all requests fail.
+#[derive(Debug)]
+struct Notice {
+    watch: Watch,
+    shown: String,
+    say: Option<fn(&str)>,
+    is_said: AtomicBool,
+}
+
+impl Notice {
+    fn errno(&self, failure: Failure) -> Errno {
+        if failure == Failure::Invalid {
+            return Errno::INVAL;
+        }
+        // The image is still served: the thread of its store has told which object is lost.
+        let is_served = matches!(self.watch.status(), Status::Serving { .. });
+        if let Some(say) = self.say
+            && !is_served
+            && !self.is_said.swap(true, Relaxed)
+        {
+            say(&format!("{}: {}", self.shown, self.watch.status()));
+        }
+        Errno::IO
+    }
+}
+
+/// Returns what a writer decides.
+fn settings(options: &ObjectOptions) -> io::Result<Settings> {
+    let mut settings = Settings::new(writer()?);
+    if let Durability::Interval(time) = options.durability {
+        settings.linger_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    }
+    if let Some(bytes) = options.write_buffer_bytes {
+        settings.buffer_bytes = bytes;
+    }
+    Ok(settings)
+}
+
+impl Object {
+    /// Takes an image over, or reads it as it is, by its key. Blocks, for as long as `options` say.
+    /// What ends it later is told to `say`; the flush at the end may take `sync_limit`.
+    pub(crate) fn open(
+        nowait: &Nowait,
+        url: &StoreUrl,
+        options: &ObjectOptions,
+        key: Option<ImageKey>,
+        read_only: bool,
+        (say, sync_limit): (Option<fn(&str)>, Duration),
+    ) -> io::Result<Object> {
+        let store = StoreOptions { key, say, ..options.store.clone() };
+        let image = match read_only {
+            true => StoredImage::open_read_only(url, &store)?,
+            false => StoredImage::open_with(url, &store, settings(options)?)?,
+        };
+        let (shown, watch) = (url.to_string(), image.watch());
+        let notice = Notice { watch, shown: shown.clone(), say, is_said: AtomicBool::new(false) };
+        Ok(Object {
+            nowait: nowait.clone(),
+            image,
+            shown,
+            durable: options.durability == Durability::Each,
+            sync_limit,
+            notice: Arc::new(notice),
+        })
+    }
+
+    pub(crate) fn nowait(&self) -> &Nowait {
+        &self.nowait
+    }
+
+    /// Returns where it is.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Returns the image itself: how it is, and what it costs.
+    pub fn image(&self) -> &StoredImage {
+        &self.image
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.image.geometry().size_bytes
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.image.geometry().block_bytes
+    }
+
+    /// Reads into all of `chunk`; its end comes into `mailbox`.
+    pub(crate) fn read_chunk(&self, mut chunk: Chunk, offset: u64, tag: Tag, box_: &Arc<Mailbox>) {
+        let (mailbox, notice) = (box_.clone(), self.notice.clone());
+        let len = chunk.whole().len() as u64;
+        self.image.submit(Request::Read { offset, len }, move |result| {
+            let result = match result {
+                Ok(bytes) => {
+                    chunk.whole_mut().copy_from_slice(&bytes);
+                    Ok(())
+                }
+                Err(failure) => Err(notice.errno(failure)),
+            };
+            mailbox.put(RequestEnd { tag, result, chunk: Some(chunk), extents: Vec::new() });
+        });
+    }
+
+    /// Writes all of `chunk`, which holds `blocks`; its end comes into `mailbox`.
+    pub(crate) fn write_chunk(
+        &self,
+        chunk: Chunk,
+        (offset, durable): (u64, bool),
+        blocks: Option<Blocks>,
+        tag: Tag,
+        mailbox: &Arc<Mailbox>,
+    ) {
+        let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
+        let data = chunk.whole().to_vec();
+        let request = Request::Write { offset, data, durable: durable || self.durable };
+        self.image.submit(request, move |result| {
+            drop(blocks);
+            let result = result.map(drop).map_err(|failure| notice.errno(failure));
+            mailbox.put(RequestEnd { tag, result, chunk: Some(chunk), extents: Vec::new() });
+        });
+    }
+
+    /// Makes durable what was answered before; the end comes into `mailbox`.
+    pub(crate) fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
+        self.image.submit(Request::Flush, move |result| {
+            let result = result.map(drop).map_err(|failure| notice.errno(failure));
+            mailbox.put(RequestEnd::plain(tag, result));
+        });
+    }
+
+    /// Closes the image, within the time for the end of a server. Blocks.
+    pub(crate) fn close(&self) -> Result<(), String> {
+        self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
+    }
+
+    /// Makes durable what was answered before. Blocks.
+    pub(crate) fn sync_data(&self) -> Done {
+        self.call(Request::Flush).map(drop)
+    }
+
+    /// Fills `bytes`. Blocks.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Done {
+        let read = self.call(Request::Read { offset, len: bytes.len() as u64 })?;
+        bytes.copy_from_slice(&read);
+        Ok(())
+    }
+
+    /// Writes `bytes`. Blocks.
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Done {
+        let request = Request::Write { offset, data: bytes.to_vec(), durable: self.durable };
+        self.call(request).map(drop)
+    }
+
+    /// Makes a range zeroes, which takes no space: there is none to be kept. Blocks.
+    pub(crate) fn discard(&self, range: &Range<u64>) -> Done {
+        let (offset, len) = (range.start, range.end - range.start);
+        self.call(Request::Discard { offset, len })?;
+        if self.durable { self.sync_data() } else { Ok(()) }
+    }
+
+    /// Tells where data are from `at` on: where each extent ends, and whether it has data. Blocks.
+    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        let block = u64::from(self.block_bytes());
+        let (offset, end) = (at / block * block, end.next_multiple_of(block));
+        let told = self.call(Request::Extents { offset, len: end - offset })?;
+        let (numbers, _) = told.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|it| u64::from_le_bytes(*it)).collect();
+        Ok(numbers.chunks_exact(2).map(|run| (run[0], run[1] != 0)).collect())
+    }
+
+    fn call(&self, request: Request) -> Result<Vec<u8>, Errno> {
+        self.image.call(request).map_err(|failure| self.notice.errno(failure))
+    }
+}
+
+/// How long an image may take to be closed that nothing has closed before: a start that failed.
+const DROPPED_WITHIN: Duration = Duration::from_secs(1);
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let _ = self.image.close_within(DROPPED_WITHIN);
+    }
+}

@@ -1,0 +1,413 @@
+//! Images on object stores, filled from files and NBD servers, and copied there.
+//!
+//! ```text
+//!   import   file, device or NBD server ── data, without zeroes ──▶ image on a store
+//!   export   image on a store ── what is stored ──▶ file (holes between), device or NBD server
+//! ```
+//! Both can be interrupted, and go on later: an import with the blocks that the image has not, an
+//! export with what is behind the part of the file that is known to be durable. That file has a
+//! name of its own until it is whole, with a word for the state of the image: another state is
+//! another file.
+
+use crate::image::{Cache, Image, ImageError, ImageOptions};
+use crate::{Backing, Source};
+use nowait::{Nowait, Zeroing};
+use nowait_image_store::view::RUN_BYTES_MAX;
+use nowait_image_store::{Request, StoreOptions, StoreUrl, StoredImage, View};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// How long an image that was filled may take to be closed.
+const CLOSES_WITHIN: Duration = Duration::from_mins(1);
+
+/// Bytes read from a source at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Pieces on their way into an image at a time.
+const PIECES_AT_ONCE: usize = 64;
+
+/// An export to a file makes durable what it has written each time it has got so much farther.
+const SYNC_BYTES: u64 = 256 << 20;
+
+/// What is copied, and how.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// The image on a store.
+    pub url: StoreUrl,
+    /// How the store is used.
+    pub store: StoreOptions,
+    /// The other end: a file, a block device or an NBD server.
+    pub other: PathBuf,
+    /// Go on with one that was interrupted.
+    pub resume: bool,
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// The size of the image in bytes.
+    pub size_bytes: u64,
+    /// Bytes of it that were written; the others are zeroes, or were there already.
+    pub written_bytes: u64,
+}
+
+/// How far it is: bytes done, and of how many.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Makes an image of the content of a file, a device or an export of an NBD server, which nothing
+/// may change meanwhile. A file whose size is not in whole blocks gets zeroes at its end. To resume
+/// takes an image of the same size as it is: blocks that it has are not read again. Blocks.
+///
+/// # Errors
+/// The source cannot be read, or is in use; there is such an image; the store cannot be used: in
+/// one line. What was copied so far stays.
+pub fn import(
+    nowait: &Nowait,
+    transfer: &Transfer,
+    block_bytes: u32,
+    progress: Progress<'_>,
+) -> Result<Copied, ImageError> {
+    let source = opened(nowait, &transfer.other, true)?;
+    let there = source.size() + source.cut_off();
+    let (url, options) = (&transfer.url, &transfer.store);
+    if !transfer.resume {
+        let size = there.next_multiple_of(u64::from(block_bytes));
+        let image = StoredImage::create(url, options, size, block_bytes)?;
+        return fill(&image, source.file(), there, None, progress);
+    }
+    let view = View::open(url, options)?;
+    let geometry = view.geometry();
+    if there.next_multiple_of(u64::from(geometry.block_bytes)) != geometry.size_bytes {
+        let text = format!(
+            "{url} has {} bytes, and {} has {there}: it is no import of that",
+            geometry.size_bytes,
+            transfer.other.display()
+        );
+        return Err(ImageError::new(text));
+    }
+    let image = StoredImage::open(url, options)?;
+    fill(&image, source.file(), there, Some(&view), progress)
+}
+
+/// Writes what a source has into an image, but for zeroes and what `view` has.
+fn fill(
+    image: &StoredImage,
+    source: &Source,
+    there: u64,
+    view: Option<&View>,
+    progress: Progress<'_>,
+) -> Result<Copied, ImageError> {
+    let geometry = image.geometry();
+    let block = geometry.block_bytes as usize;
+    let mut copied = Copied { size_bytes: geometry.size_bytes, written_bytes: 0 };
+    let mut writes = Writes::of(image);
+    let (mut at, mut data_until) = (0, 0);
+    while at < geometry.size_bytes {
+        if at >= data_until {
+            let (end, has_data) = extent(source, at, there);
+            if has_data {
+                data_until = end;
+            } else if end >= there {
+                break;
+            } else {
+                at = end - end % PIECE_BYTES;
+            }
+        }
+        let mut piece = vec![0; (geometry.size_bytes - at).min(PIECE_BYTES) as usize];
+        let wanted = (there - at).min(PIECE_BYTES) as usize;
+        read_all(source, &mut piece[..wanted], at)?;
+        let first = at / block as u64;
+        let is_new = |index: usize, data: &[u8]| {
+            data.iter().any(|byte| *byte != 0)
+                && view.is_none_or(|view| !view.has(first + index as u64))
+        };
+        let mut blocks = piece.chunks_exact(block).enumerate().peekable();
+        while let Some((index, data)) = blocks.next() {
+            if !is_new(index, data) {
+                continue;
+            }
+            let mut run = data.to_vec();
+            while let Some((_, data)) = blocks.next_if(|(index, data)| is_new(*index, data)) {
+                run.extend_from_slice(data);
+            }
+            copied.written_bytes += run.len() as u64;
+            writes.begin((first + index as u64) * block as u64, run)?;
+        }
+        at += piece.len() as u64;
+        progress(at, geometry.size_bytes);
+    }
+    writes.finish()?;
+    image.close_within(CLOSES_WITHIN)?;
+    progress(geometry.size_bytes, geometry.size_bytes);
+    Ok(copied)
+}
+
+/// Returns where the extent ends in which `at` lies, and whether it has to be read.
+fn extent(source: &Source, at: u64, there: u64) -> (u64, bool) {
+    if at >= there {
+        return (there, false);
+    }
+    let first = source.extents(at, there).ok().and_then(|extents| extents.first().copied());
+    // What cannot tell has data everywhere.
+    let (end, has_data) = first.unwrap_or((there, true));
+    let ends_in_piece = end - end % PIECE_BYTES <= at;
+    (end, has_data || end < there && ends_in_piece)
+}
+
+fn read_all(source: &Source, to: &mut [u8], at: u64) -> Result<(), ImageError> {
+    let mut done = 0;
+    while done < to.len() {
+        let read = source.read_at(&mut to[done..], at + done as u64);
+        match read {
+            Ok(0) => return Err(of(source, "it has become shorter meanwhile")),
+            Ok(bytes) => done += bytes,
+            Err(errno) => return Err(of(source, &errno.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// Writes on their way into an image.
+struct Writes<'a> {
+    image: &'a StoredImage,
+    pending: usize,
+    sender: Sender<bool>,
+    ends: Receiver<bool>,
+}
+
+impl Writes<'_> {
+    fn of(image: &StoredImage) -> Writes<'_> {
+        let (sender, ends) = channel();
+        Writes { image, pending: 0, sender, ends }
+    }
+
+    fn begin(&mut self, offset: u64, data: Vec<u8>) -> Result<(), ImageError> {
+        if self.pending >= PIECES_AT_ONCE {
+            self.wait()?;
+        }
+        self.pending += 1;
+        let sender = self.sender.clone();
+        let request = Request::Write { offset, data, durable: false };
+        self.image.submit(request, move |result| {
+            let _ = sender.send(result.is_ok());
+        });
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), ImageError> {
+        self.pending -= 1;
+        match self.ends.recv() {
+            Ok(true) => Ok(()),
+            _ => Err(ImageError::new(format!("{}: {}", self.image.url(), self.image.status()))),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), ImageError> {
+        while self.pending > 0 {
+            self.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies an image, as it is now, into a new file, onto a device or to an NBD server. The server of
+/// the image goes on; if that writes meanwhile, the copy is of no one moment, and it is an error.
+/// Blocks.
+///
+/// # Errors
+/// There is such a file; the other end cannot be written, or is too small; the image is damaged, or
+/// was written to meanwhile; the store cannot be used: in one line.
+pub fn export(
+    nowait: &Nowait,
+    transfer: &Transfer,
+    progress: Progress<'_>,
+) -> Result<Copied, ImageError> {
+    let view = View::open(&transfer.url, &transfer.store)?;
+    let size_bytes = view.geometry().size_bytes;
+    let (target, start) = target(nowait, transfer, &view)?;
+    let all = view.stored_bytes_from(start);
+    let (mut written_bytes, mut end, mut synced) = (0, start, start);
+    let copied = view.read_from(start, |offset, data| {
+        // Before the file becomes longer: see `resumed_at`.
+        if offset - synced >= SYNC_BYTES {
+            target.sync()?;
+            synced = offset;
+        }
+        target.zero(end, offset)?;
+        target.write(offset, data)?;
+        end = offset + data.len() as u64;
+        written_bytes += data.len() as u64;
+        progress(written_bytes, all);
+        Ok(())
+    });
+    copied?;
+    target.sync()?;
+    target.zero(end, size_bytes)?;
+    if !view.is_current()? {
+        let text = format!(
+            "{}: it was written to meanwhile: the copy is of no one moment; end its server first",
+            transfer.url
+        );
+        return Err(ImageError::new(text));
+    }
+    target.finish()?;
+    Ok(Copied { size_bytes, written_bytes })
+}
+
+/// Where an export goes.
+enum Target {
+    /// A file made for it: what is not written is zeroes. It has the first name until it is whole.
+    File(File, PathBuf, PathBuf),
+    /// Something that may have had another content.
+    Disk(Box<Image<Source>>),
+}
+
+/// Opens where an export goes; returns from where on it is to be written.
+fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, u64), ImageError> {
+    let size_bytes = view.geometry().size_bytes;
+    match Backing::of(&transfer.other).map_err(ImageError::new)? {
+        Backing::File(path) if !is_device(&path) => file(path, transfer.resume, view),
+        _ => {
+            let shown = transfer.other.display();
+            if transfer.resume {
+                return Err(ImageError::new(format!("{shown}: --resume is for files")));
+            }
+            let disk = opened(nowait, &transfer.other, false)?;
+            if disk.size() < size_bytes {
+                let text = format!("{shown} has {} bytes of {size_bytes}", disk.size());
+                return Err(ImageError::new(text));
+            }
+            Ok((Target::Disk(Box::new(disk)), 0))
+        }
+    }
+}
+
+fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), ImageError> {
+    if path.symlink_metadata().is_ok() {
+        return Err(ImageError::new(format!("{}: there is such a file", path.display())));
+    }
+    let mut part = path.clone().into_os_string();
+    part.push(format!(".{}.part", view.state()));
+    let part = PathBuf::from(part);
+    let mut options = OpenOptions::new();
+    let opened = match resume {
+        true => options.write(true).open(&part),
+        false => options.write(true).create_new(true).open(&part),
+    };
+    let file = opened.map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound if resume => ": nothing of this state of the image is there",
+            io::ErrorKind::AlreadyExists => {
+                ": an export was interrupted: say --resume, or remove it"
+            }
+            _ => "",
+        };
+        ImageError::new(format!("{}: {error}{advice}", part.display()))
+    })?;
+    let start = resumed_at(file.metadata()?.len());
+    file.set_len(start)?;
+    Ok((Target::File(file, part, path), start))
+}
+
+/// Returns up to where a file of some length is durable. It becomes longer than `SYNC_BYTES` and a
+/// run behind the last place where it was made durable only after it was made durable once more.
+fn resumed_at(len: u64) -> u64 {
+    len.saturating_sub(SYNC_BYTES + RUN_BYTES_MAX) / SYNC_BYTES * SYNC_BYTES
+}
+
+impl Target {
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        match self {
+            Target::File(file, path, _) => file.write_all_at(data, at).map_err(named(path)),
+            Target::Disk(disk) => disk.file().write_all_at(data, at).map_err(|errno| {
+                io::Error::other(format!("{}: {errno}", disk.file().path().display()))
+            }),
+        }
+    }
+
+    /// Makes what lies between two places zeroes.
+    fn zero(&self, start: u64, end: u64) -> io::Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        match self {
+            Target::File(file, path, _) => file.set_len(end).map_err(named(path)),
+            Target::Disk(disk) => zero_disk(disk, start, end),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Target::File(file, path, _) => file.sync_all().map_err(named(path)),
+            // On the way a server may take as long as it takes.
+            Target::Disk(disk) => {
+                let synced = disk.file().sync_data();
+                synced.map_err(|errno| io::Error::other(format!("flush: {errno}")))
+            }
+        }
+    }
+
+    /// Makes all of it durable, under the name that was wanted.
+    fn finish(self) -> io::Result<()> {
+        self.sync()?;
+        let Target::File(_, part, path) = self else { return Ok(()) };
+        std::fs::rename(&part, &path).map_err(named(&part))?;
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        File::open(folder)?.sync_all().map_err(named(folder))
+    }
+}
+
+/// Zeroes by as few requests as the disk allows: else they are written.
+fn zero_disk(disk: &Image<Source>, start: u64, end: u64) -> io::Result<()> {
+    const STEP: u64 = 1 << 30;
+    let mut at = start;
+    while at < end {
+        let next = (at + STEP).min(end);
+        if disk.file().zero(at..next, Zeroing::Hole, false).is_err() {
+            let zeroes = vec![0; (next - at).min(PIECE_BYTES) as usize];
+            while at < next {
+                let len = (next - at).min(PIECE_BYTES) as usize;
+                let written = disk.file().write_all_at(&zeroes[..len], at);
+                written.map_err(|errno| {
+                    io::Error::other(format!("{}: {errno}", disk.file().path().display()))
+                })?;
+                at += len as u64;
+            }
+        }
+        at = next;
+    }
+    Ok(())
+}
+
+/// Opens the end that is not on a store.
+fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image<Source>, ImageError> {
+    let cache = match Backing::of(path).map_err(ImageError::new)? {
+        Backing::File(_) => Cache::Host,
+        Backing::Nbd(_) => Cache::None,
+        Backing::Object(url) => {
+            let text = format!("{url}: expected a file, a device or an NBD server");
+            return Err(ImageError::new(text));
+        }
+    };
+    let options = ImageOptions { path: path.to_owned(), cache, read_only, ..Default::default() };
+    Image::open(nowait, &options)
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+}
+
+fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn of(source: &Source, why: &str) -> ImageError {
+    ImageError::new(format!("{}: {why}", source.path().display()))
+}

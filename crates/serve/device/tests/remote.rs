@@ -1,0 +1,560 @@
+//! Images on NBD servers: those of QEMU and nbdkit against a model in memory, and servers that
+//! break the protocol.
+
+mod support;
+
+use core::time::Duration;
+use nowait::{Errno, Nowait};
+use nowait_device::{Cache, Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
+use nowait_sys::epoll::Epoll;
+use proptest::prelude::*;
+use std::{
+    io::{Read, Write},
+    ops::Range,
+    os::unix::{fs::FileExt, net::UnixListener},
+    path::{Path, PathBuf},
+    thread,
+};
+use support::{
+    Numbers, Rig, SIZE, Server, TAG, answer, cached, export, greeting, heard, nbdkit, next_end,
+    open, qemu, said, scripted, wait_until_left,
+};
+
+fn agrees_with_a_model(server: &Server, seed: u64) {
+    let options = support::options(&server.socket(), Patience::default());
+    image_agrees_with_a_model(server, Rig::with(&options), seed);
+}
+
+/// Before its image is a cache that has not room for all of it; returns how often that has
+/// answered.
+fn cached_agrees_with_a_model(server: &Server, seed: u64) -> u64 {
+    let options = cached(&server.socket(), Patience::default(), SIZE * 3 / 4);
+    image_agrees_with_a_model(server, Rig::with(&options), seed)
+}
+
+fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
+    let mut numbers = Numbers(seed);
+    assert_eq!(rig.image.size(), SIZE);
+    let mut model = server.contents();
+    let place = |range: &Range<u64>| range.start as usize..range.end as usize;
+    for step in 0..400 {
+        let range = numbers.range();
+        let durable = numbers.below(4) == 0;
+        match numbers.below(10) {
+            0..4 => {
+                let bytes = vec![step as u8; (range.end - range.start) as usize];
+                model[place(&range)].copy_from_slice(&bytes);
+                assert_eq!(rig.write(range.start, &bytes, durable), Ok(()), "seed {seed}");
+            }
+            4 => {
+                model[place(&range)].fill(0);
+                let allocated = numbers.below(2) == 0;
+                let zero = Chore::Zero { range, allocated, fast: false, durable };
+                assert_eq!(rig.run(zero), Ok(()), "seed {seed}");
+            }
+            5 => {
+                let discard = Chore::Discard { range: range.clone(), durable };
+                assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
+                // What it reads as is anything; what it is now is the model's.
+                model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
+            }
+            6 => assert_eq!(rig.flush(), Ok(())),
+            _ => {
+                let read = rig.read(range.clone()).unwrap();
+                assert!(read == model[place(&range)], "seed {seed}, step {step}: {range:?}");
+            }
+        }
+    }
+    assert_eq!(rig.flush(), Ok(()));
+    assert!(server.contents() == model, "seed {seed}: the server's file differs");
+    rig.connection().cache.hits
+}
+
+#[test]
+fn an_image_on_qemus_server_is_what_was_written() {
+    for seed in 0..4 {
+        let Some(server) = qemu("writeback") else { return };
+        agrees_with_a_model(&server, seed);
+    }
+}
+
+/// Its blocks are larger than what is asked for.
+#[test]
+fn an_image_of_large_blocks_is_what_was_written() {
+    for seed in 0..4 {
+        let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];
+        let Some(server) = nbdkit("blocksize-policy", &policy) else { return };
+        agrees_with_a_model(&server, seed);
+    }
+}
+
+/// Its blocks are smaller than pages, as large, and larger.
+#[test]
+fn a_cached_image_is_what_was_written() {
+    for seed in 0..4 {
+        let Some(server) = qemu("writeback") else { return };
+        assert!(cached_agrees_with_a_model(&server, seed) > 10);
+        for bytes in [4096, 16_384] {
+            let [least, usual] =
+                ["minimum", "preferred"].map(|which| format!("blocksize-{which}={bytes}"));
+            let policy = [&least, &usual, "blocksize-error-policy=error"];
+            let Some(server) = nbdkit("blocksize-policy", &policy) else { return };
+            assert!(cached_agrees_with_a_model(&server, seed) > 10, "{bytes}");
+        }
+    }
+}
+
+/// A write that must be durable is followed by a flush there.
+#[test]
+fn an_image_on_a_server_without_fua_is_what_was_written() {
+    let Some(server) = nbdkit("fua", &[]) else { return };
+    agrees_with_a_model(&server, 3);
+}
+
+/// What nbdkit was asked for, in order, and with which flags.
+fn asked_of(log: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let asked = text.lines().filter_map(|line| line.split(" connection=1 ").nth(1));
+    let asked = asked.filter(|what| what.starts_with("Write") || what.starts_with("Flush"));
+    asked
+        .map(|what| if what.contains("fua=1") { "durable" } else { &what[..5] }.to_owned())
+        .collect()
+}
+
+#[test]
+fn a_durable_write_is_one_for_the_server_or_a_flush_follows() {
+    // Without a mode the filter takes the ability away.
+    for (mode, expected) in [(None, ["Write", "Flush"]), (Some("native"), ["durable", "Flush"])] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let logged = format!("logfile={}", log.path().display());
+        let fua = mode.map(|mode| format!("fuamode={mode}"));
+        let words = ["-f", "-e", "vm", "--filter=log", "--filter=fua", "file", "{image}", &logged];
+        let words: Vec<&str> = words.into_iter().chain(fua.as_deref()).collect();
+        let Some(server) = Server::start("nbdkit", &words, SIZE) else { return };
+        let mut rig = Rig::new(&server.socket());
+        assert_eq!(rig.write(4096, &[1; 4096], true), Ok(()));
+        if mode.is_some() {
+            assert_eq!(rig.flush(), Ok(()));
+        }
+        assert_eq!(asked_of(log.path()), expected, "{mode:?}");
+    }
+}
+
+/// No request is longer than the protocol can say.
+#[test]
+fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
+    const GIB: u64 = 1 << 30;
+    let words = ["-f", "raw", "-x", "vm", "-t", "--discard=unmap", "{image}"];
+    let Some(server) = Server::start("qemu-nbd", &words, 9 * GIB) else { return };
+    let mut rig = Rig::new(&server.socket());
+    let marks = [100, 4 * GIB - 4096, 4 * GIB + 512, 9 * GIB - 512];
+    let all = 0..9 * GIB;
+    let discard = Chore::Discard { range: all.clone(), durable: false };
+    let zero = Chore::Zero { range: all, allocated: false, fast: false, durable: true };
+    for chore in [zero, discard] {
+        for mark in marks {
+            assert_eq!(rig.write(mark, &[9; 512], false), Ok(()));
+        }
+        assert_eq!(rig.run(chore), Ok(()));
+        for mark in marks {
+            assert_eq!(rig.read(mark..mark + 512), Ok(vec![0; 512]), "{mark}");
+        }
+    }
+}
+
+/// It cannot zero.
+#[test]
+fn an_image_on_a_server_that_can_little_is_what_was_written() {
+    let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
+    agrees_with_a_model(&server, 7);
+}
+
+#[test]
+fn a_server_that_dies_fails_what_follows_and_flushes_above_all() {
+    let Some(mut server) = qemu("writeback") else { return };
+    let mut rig = Rig::new(&server.socket());
+    assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));
+    server.kill();
+    assert_eq!(rig.flush(), Err(Errno::IO), "the write may be lost");
+    assert_eq!(rig.read(0..512), Err(Errno::IO));
+    assert_eq!(rig.write(100, &[1; 10], true), Err(Errno::IO));
+    assert!(rig.image.file().sync_all().is_err());
+}
+
+#[test]
+fn the_server_says_that_nothing_may_be_changed() {
+    let words = ["-f", "raw", "-x", "vm", "-t", "-r", "-e", "8", "{image}"];
+    let Some(server) = Server::start("qemu-nbd", &words, SIZE) else { return };
+    let (_, image) = open(&server.socket(), Patience::default()).unwrap();
+    assert!(image.properties().read_only);
+    let error = image.resize().unwrap_err().to_string();
+    assert!(error.contains("its size stays"), "{error}");
+}
+
+/// Windows of one export are as those of one file: they may not overlap if one can be written.
+#[test]
+fn two_images_of_one_export_may_lie_side_by_side_only() {
+    let Some(server) = qemu("writeback") else { return };
+    let nowait = Nowait::new().unwrap();
+    let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", server.socket().display()));
+    let window = |offset| ImageOptions {
+        path: path.clone(),
+        offset,
+        length: Some(8192),
+        ..ImageOptions::default()
+    };
+    let images = Image::open_all(&nowait, &[window(0), window(8192)]).unwrap();
+    assert_eq!(images.len(), 2);
+    let error = Image::open_all(&nowait, &[window(0), window(4096)]).unwrap_err().to_string();
+    assert!(error.contains("overlap"), "{error}");
+    let read = |image| ImageOptions { read_only: true, ..image };
+    Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
+}
+
+/// Asks for more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
+fn ask_for_much(rig: &mut Rig) -> u32 {
+    const COUNT: u32 = 65;
+    for slot in 0..COUNT {
+        let tag = Tag { slot, ..TAG };
+        let chunk = rig.disk.pool().take(PIECE_BYTES);
+        match slot % 4 {
+            _ if slot == COUNT - 1 => {
+                rig.disk.pool().give_back(chunk);
+                rig.disk.flush(&rig.image, tag);
+            }
+            0 => rig.disk.read(&rig.image, chunk, 0, tag),
+            kind => rig.disk.write(&rig.image, chunk, 0, kind == 1, tag),
+        }
+    }
+    COUNT
+}
+
+/// Demands that each request ends once, with `EIO`, and gives its memory back.
+fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
+    let mut slots: Vec<u32> = (0..count)
+        .map(|_| {
+            let ended = next_end(disk, epoll);
+            assert_eq!(ended.result, Err(Errno::IO));
+            ended.chunk.into_iter().for_each(|chunk| disk.pool().give_back(chunk));
+            ended.tag.slot
+        })
+        .collect();
+    slots.sort_unstable();
+    assert_eq!(slots, (0..count).collect::<Vec<_>>());
+    assert_eq!(disk.pool().used_bytes(), 0);
+    assert!(disk.pop().is_none());
+}
+
+#[test]
+fn all_in_flight_ends_once_when_the_server_goes() {
+    // Before the first request, in the middle of one, and after some.
+    for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            client.read_exact(&mut vec![0; bytes]).unwrap();
+        });
+        let mut rig = Rig::new(&socket);
+        let count = ask_for_much(&mut rig);
+        all_end(&mut rig.disk, &rig.epoll, count);
+        // None of them has a part of the image any more: a chore can have it alone.
+        assert_eq!(rig.write(100, &[1; 10], false), Err(Errno::IO));
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn all_in_flight_ends_once_when_the_image_goes() {
+    let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
+    let mut rig = Rig::new(&socket);
+    let count = ask_for_much(&mut rig);
+    let Rig { mut disk, epoll, image } = rig;
+    drop(image);
+    all_end(&mut disk, &epoll, count);
+    thread.join().unwrap();
+}
+
+/// The server is there and answers nothing: with no limit for outages it is waited for, but not at
+/// the end.
+#[test]
+fn a_flush_at_the_end_of_a_server_that_stands_still_ends_too() {
+    let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
+    let patience = Patience { end: Duration::from_millis(50), ..Patience::default() };
+    let (_nowait, image) = open(&socket, patience).unwrap();
+    let failed = image.file().sync_all().unwrap_err();
+    assert!(failed.contains("timed out"), "{failed}");
+    drop(image);
+    thread.join().unwrap();
+}
+
+/// A server that is left says nothing of a client that broke off.
+#[test]
+fn a_server_is_left_with_a_word() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    drop(open(&socket, Patience::default()).unwrap());
+    let heard = thread.join().unwrap();
+    let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
+    assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
+}
+
+/// The server had read them before it wrote, and says so after it.
+#[test]
+fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let (read, old) = heard(&mut client);
+        let (write, new) = heard(&mut client);
+        assert_eq!((read, write), (0, 1));
+        client.write_all(&said(0, new, &[])).unwrap();
+        client.write_all(&said(0, old, &[1; 4096])).unwrap();
+        let (again, cookie) = heard(&mut client);
+        assert_eq!(again, 0, "it is asked");
+        client.write_all(&said(0, cookie, &[2; 4096])).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
+    let read = rig.disk.pool().take(4096);
+    rig.disk.read(&rig.image, read, 0, Tag { slot: 0, ..TAG });
+    // Not a whole page, which would be in the cache by itself.
+    let mut write = rig.disk.pool().take(512);
+    write.data_mut().fill(2);
+    rig.disk.write(&rig.image, write, 0, false, Tag { slot: 1, ..TAG });
+    for _ in 0..2 {
+        // In any order: the write may be answered while it is still being sent.
+        let ended = next_end(&mut rig.disk, &rig.epoll);
+        assert_eq!(ended.result, Ok(()));
+        rig.disk.pool().give_back(ended.chunk.unwrap());
+    }
+    // The first asks the server.
+    assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
+    assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
+    let cache = rig.connection().cache;
+    assert_eq!((cache.hits, cache.misses), (1, 2));
+    drop(rig);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing_in_the_cache() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let (read, cookie) = heard(&mut client);
+        client.write_all(&said(0, cookie, &[1; 4096])).unwrap();
+        let (write, cookie) = heard(&mut client);
+        client.write_all(&said(28, cookie, &[])).unwrap();
+        let (again, cookie) = heard(&mut client);
+        assert_eq!((read, write, again), (0, 1, 0));
+        client.write_all(&said(0, cookie, &[3; 4096])).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]), "from the cache");
+    assert_eq!(rig.write(0, &[2; 4096], false), Err(Errno::NOSPC));
+    assert_eq!(rig.read(0..4096), Ok(vec![3; 4096]), "neither the old ones nor the new ones");
+    drop(rig);
+    thread.join().unwrap();
+}
+
+/// What is cached of an image whose server is lost fails as all the rest.
+#[test]
+fn a_cached_image_fails_with_its_server() {
+    let Some(mut server) = qemu("writeback") else { return };
+    let mut rig = Rig::with(&cached(&server.socket(), Patience::default(), 1 << 20));
+    assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));
+    assert_eq!(rig.read(0..4096), Ok(vec![1; 4096]));
+    server.kill();
+    assert_eq!(rig.flush(), Err(Errno::IO), "the write may be lost");
+    assert_eq!(rig.read(0..4096), Err(Errno::IO));
+}
+
+#[test]
+fn a_cache_that_would_not_be_true_is_refused() {
+    let options = support::options(Path::new("/nowhere"), Patience::default());
+    let host = ImageOptions { cache: Cache::Host, ..options.clone() };
+    let user = ImageOptions { cache: Cache::User, read_only: true, force_share: true, ..options };
+    for (options, expected) in [(host, "say user"), (user, "does not see what others change")] {
+        let error = support::open_with(&options).map(drop).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    }
+}
+
+/// Greets as `answers` say, one connection, and keeps it until the client goes.
+fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let _ = client.write_all(&answers);
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    (folder, socket, thread)
+}
+
+#[test]
+fn what_a_strange_server_says_ends_in_one_line() {
+    let blocks = |least: u32, most: u32| {
+        let numbers = [least, 4096, most].map(u32::to_be_bytes).concat();
+        answer(3, &[&[0, 3][..], &numbers].concat())
+    };
+    let ack = answer(1, &[]);
+    let endless = greeting().into_iter().chain(export(SIZE, 5).repeat(100)).collect();
+    let mut long = greeting();
+    long.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
+    long.extend([7, 3, u32::MAX].map(u32::to_be_bytes).concat());
+    let after = |parts: &[Vec<u8>]| [greeting(), parts.concat()].concat();
+    for (said, expected) in [
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(), "does not greet"),
+        (Vec::new(), "failed to fill"),
+        (greeting(), "failed to fill"),
+        (endless, "no end of answers"),
+        (long, "not one of NBD"),
+        (after(&[answer(3, &[0])]), "too short"),
+        (after(&[answer(1 << 31 | 6, b"no\nsuch")]), "no such export: nosuch"),
+        (after(core::slice::from_ref(&ack)), "does not say what"),
+        (after(&[export(u64::MAX, 5), ack.clone()]), "longer than can be"),
+        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "blocks have 3 bytes"),
+        (after(&[export(SIZE, 5), blocks(1 << 20, 1 << 25), ack.clone()]), "blocks have"),
+        (after(&[export(SIZE, 5), blocks(1, 4096), ack.clone()]), "4096 bytes at once only"),
+        (after(&[export(SIZE, 1), ack]), "no flush"),
+    ] {
+        let (_folder, socket, thread) = stranger(said);
+        let error = open(&socket, Patience::default()).map(drop).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        thread.join().unwrap();
+    }
+}
+
+/// Answers that belong to nothing, or are none, end the connection.
+#[test]
+fn replies_against_the_protocol_end_all_requests() {
+    let reply = |magic: u32, cookie: u64| {
+        [&magic.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat()
+    };
+    let magic = 0x6744_6698;
+    for said in [
+        reply(magic, 99),
+        reply(0x668e_33ef, 0),
+        reply(magic, 0),
+        [reply(magic, 0), vec![1; 100]].concat(),
+        reply(magic, 0)[..9].to_vec(),
+    ] {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            client.read_exact(&mut [0; 28]).unwrap();
+            client.write_all(&said).unwrap();
+        });
+        let mut rig = Rig::new(&socket);
+        assert_eq!(rig.read(0..4096), Err(Errno::IO));
+        assert_eq!(rig.flush(), Err(Errno::IO));
+        thread.join().unwrap();
+    }
+}
+
+/// What a server may say: whole answers, true ones and others, and bytes of any kind.
+fn sayings() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![0..4_u32, any::<u32>()];
+    let data = prop::collection::vec(any::<u8>(), 0..40);
+    let info = (number.clone(), data.clone()).prop_map(|(kind, data)| answer(kind, &data));
+    let error = (0..12_u32, data.clone()).prop_map(|(kind, data)| answer(1 << 31 | kind, &data));
+    let whole = (0..2 * SIZE, any::<u16>()).prop_map(|(size, flags)| export(size, flags));
+    let one = prop_oneof![2 => whole, 2 => Just(answer(1, &[])), 1 => info, 1 => error, 1 => data];
+    (any::<bool>(), prop::collection::vec(one, 0..6)).prop_map(|(greets, said)| {
+        let greeting = if greets { greeting() } else { Vec::new() };
+        [greeting, said.concat()].concat()
+    })
+}
+
+/// Replies of a server to requests that it has read or not.
+fn replies() -> impl Strategy<Value = Vec<u8>> {
+    let magic = prop_oneof![12 => Just(0x6744_6698_u32), 1 => any::<u32>()];
+    let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
+    let cookie = prop_oneof![8 => 0..6_u64, 1 => any::<u64>()];
+    let data = prop_oneof![1 => Just(0_usize), 1 => Just(4096), 1 => 0..9000_usize];
+    let one = (magic, error, cookie, data).prop_map(|(magic, error, cookie, data)| {
+        let front = [magic.to_be_bytes(), error.to_be_bytes()].concat();
+        [front, cookie.to_be_bytes().to_vec(), vec![7; data]].concat()
+    });
+    prop::collection::vec(one, 0..12).prop_map(|all| all.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_a_server_says_at_first_ends_in_one_line(said in sayings()) {
+        let (_folder, socket, thread) = stranger(said);
+        if let Err(error) = open(&socket, Patience::default()) {
+            prop_assert!(!error.contains('\n') && !error.is_empty(), "{error}");
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn whatever_a_server_replies_all_requests_end(said in replies(), read_first in any::<bool>()) {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            if read_first {
+                let _ = client.read_exact(&mut [0; 28]);
+            }
+            let _ = client.write_all(&said);
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        let mut rig = Rig::new(&socket);
+        for slot in 0..4 {
+            let (tag, chunk) = (Tag { slot, ..TAG }, rig.disk.pool().take(4096));
+            match slot {
+                0 | 1 => rig.disk.read(&rig.image, chunk, 0, tag),
+                _ => rig.disk.write(&rig.image, chunk, 0, slot == 3, tag),
+            }
+        }
+        let mut slots: Vec<u32> = (0..4).map(|_| {
+            let ended = next_end(&mut rig.disk, &rig.epoll);
+            ended.chunk.into_iter().for_each(|chunk| rig.disk.pool().give_back(chunk));
+            ended.tag.slot
+        }).collect();
+        slots.sort_unstable();
+        prop_assert_eq!(slots, vec![0, 1, 2, 3]);
+        prop_assert!(rig.disk.pop().is_none());
+        drop(rig);
+        thread.join().unwrap();
+    }
+}
+
+/// One that is answered before all of it was sent, and then again.
+#[test]
+fn a_request_is_answered_once() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        client.read_exact(&mut [0; 28]).unwrap();
+        let reply = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 12]].concat();
+        client.write_all(&reply.repeat(2)).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::new(&socket);
+    // More than the socket holds.
+    let chunk = rig.disk.pool().take(2 * PIECE_BYTES);
+    rig.disk.write(&rig.image, chunk, 0, false, TAG);
+    let ended = rig.end();
+    rig.disk.pool().give_back(ended.chunk.unwrap());
+    assert_eq!(rig.flush(), Err(Errno::IO));
+    thread.join().unwrap();
+}
+
+/// What is durable is in the file, whatever became of the server.
+#[test]
+fn what_was_flushed_outlives_the_server() {
+    let Some(mut server) = qemu("none") else { return };
+    let mut rig = Rig::new(&server.socket());
+    for number in 0..64u64 {
+        assert_eq!(rig.write(number * 4096, &[number as u8 + 1; 4096], number % 2 == 0), Ok(()));
+    }
+    assert_eq!(rig.flush(), Ok(()));
+    server.kill();
+    let file = server.file();
+    for number in 0..64u64 {
+        let mut block = [0; 4096];
+        file.read_exact_at(&mut block, number * 4096).unwrap();
+        assert!(block.iter().all(|byte| *byte == number as u8 + 1), "block {number}");
+    }
+}

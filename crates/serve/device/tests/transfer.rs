@@ -1,0 +1,197 @@
+//! Images on a store, filled from files and servers, and copied to these.
+
+mod support;
+
+use nowait::Nowait;
+use nowait_device::transfer::{Copied, Transfer, export, import};
+use nowait_image_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, View};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+
+fn transfer(url: &str, other: &Path) -> Transfer {
+    let url = url.parse().unwrap();
+    Transfer { url, store: StoreOptions::default(), other: other.to_owned(), resume: false }
+}
+
+fn again(transfer: &Transfer) -> Transfer {
+    Transfer { resume: true, ..transfer.clone() }
+}
+
+fn imported(transfer: &Transfer) -> Result<Copied, String> {
+    let engine = Nowait::new().unwrap();
+    import(&engine, transfer, 4096, &mut |_, _| ()).map_err(|error| error.to_string())
+}
+
+fn exported(transfer: &Transfer) -> Result<Copied, String> {
+    let engine = Nowait::new().unwrap();
+    export(&engine, transfer, &mut |_, _| ()).map_err(|error| error.to_string())
+}
+
+/// A sparse file with some bytes at some places.
+fn sparse(path: &Path, size: u64, places: &[u64]) -> File {
+    let file = File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    for at in places {
+        let data: Vec<u8> = (0..10_000).map(|index| (index % 251) as u8 + 1).collect();
+        file.write_all_at(&data, *at).unwrap();
+    }
+    file
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    let (one, other) = (File::open(one).unwrap(), File::open(other).unwrap());
+    let size = one.metadata().unwrap().len();
+    let (mut left, mut right) = (vec![0; MIB as usize], vec![0; MIB as usize]);
+    size == other.metadata().unwrap().len()
+        && (0..size).step_by(MIB as usize).all(|at| {
+            let len = (size - at).min(MIB) as usize;
+            one.read_exact_at(&mut left[..len], at).unwrap();
+            other.read_exact_at(&mut right[..len], at).unwrap();
+            left[..len] == right[..len]
+        })
+}
+
+/// The file that an export has left.
+fn part(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.into_iter().find(|path| path.extension().is_some_and(|it| it == "part"))
+}
+
+#[test]
+fn a_file_goes_in_and_comes_out_with_its_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    // At the beginning, over the edge of a piece and of a block, and at an end that is no block's.
+    let size = 40 * MIB + 1000;
+    sparse(&source, size, &[0, 3 * MIB - 5000, 20 * MIB + 77, size - 10_000]);
+    let copied = imported(&transfer("memory://both/vm", &source)).unwrap();
+    assert_eq!(copied.size_bytes, 40 * MIB + 4096);
+    assert!((40_000..60_000).contains(&copied.written_bytes), "{copied:?}");
+    let out = exported(&transfer("memory://both/vm", &back)).unwrap();
+    assert_eq!(out, copied);
+    OpenOptions::new().write(true).open(&source).unwrap().set_len(copied.size_bytes).unwrap();
+    assert!(same(&source, &back));
+    assert!(fs::metadata(&back).unwrap().blocks() * 512 < 2 * MIB, "holes stay holes");
+    assert!(part(folder.path()).is_none());
+    let there = exported(&transfer("memory://both/vm", &back)).unwrap_err();
+    assert!(there.contains("there is such a file"), "{there}");
+    let there = imported(&transfer("memory://both/vm", &source)).unwrap_err();
+    assert!(there.contains("there is an image already"), "{there}");
+}
+
+#[test]
+fn an_import_goes_on_with_what_the_image_has_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    sparse(&source, 8 * MIB, &[0, 4 * MIB]);
+    let url: StoreUrl = "memory://rest/vm".parse().unwrap();
+    let half = StoredImage::create(&url, &StoreOptions::default(), 8 * MIB, 4096).unwrap();
+    let mut data = vec![0; 8192];
+    File::open(&source).unwrap().read_exact_at(&mut data, 0).unwrap();
+    half.write_at(0, data).unwrap();
+    half.flush().unwrap();
+    drop(half);
+    let wanted = transfer("memory://rest/vm", &source);
+    let copied = imported(&again(&wanted)).unwrap();
+    assert_eq!(copied.written_bytes, 4096 + 3 * 4096, "what was there is not written again");
+    exported(&transfer("memory://rest/vm", &back)).unwrap();
+    assert!(same(&source, &back));
+    sparse(&source, 9 * MIB, &[]);
+    let other = imported(&again(&wanted)).unwrap_err();
+    assert!(other.contains("it is no import of that"), "{other}");
+}
+
+#[test]
+fn an_export_goes_on_behind_what_is_durable_unless_the_image_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    sparse(&source, 900 * MIB, &[0, 300 * MIB, 600 * MIB, 800 * MIB]);
+    imported(&transfer("memory://out/vm", &source)).unwrap();
+    let wanted = transfer("memory://out/vm", &back);
+    let nothing = exported(&again(&wanted)).unwrap_err();
+    assert!(nothing.contains("nothing of this state"), "{nothing}");
+    // As it is when it was interrupted while it wrote at 700 MiB.
+    let url: StoreUrl = "memory://out/vm".parse().unwrap();
+    let state = View::open(&url, &StoreOptions::default()).unwrap().state();
+    let left = folder.path().join(format!("b.{state}.part"));
+    fs::copy(&source, &left).unwrap();
+    let file = OpenOptions::new().write(true).open(&left).unwrap();
+    file.set_len(700 * MIB).unwrap();
+    file.write_all_at(&[7; 5000], 600 * MIB).unwrap();
+    let twice = exported(&wanted).unwrap_err();
+    assert!(twice.contains("say --resume"), "{twice}");
+    let copied = exported(&again(&wanted)).unwrap();
+    assert_eq!(copied.written_bytes, 3 * 3 * 4096, "all but the first run");
+    assert!(same(&source, &back) && part(folder.path()).is_none());
+    // What is left of another state is not taken up.
+    fs::rename(&back, &left).unwrap();
+    let image = StoredImage::open(&url, &StoreOptions::default()).unwrap();
+    image.write_at(0, vec![3; 4096]).unwrap();
+    image.flush().unwrap();
+    let nothing = exported(&again(&wanted)).unwrap_err();
+    assert!(nothing.contains("nothing of this state"), "{nothing}");
+}
+
+#[test]
+fn what_is_written_meanwhile_makes_a_copy_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    sparse(&source, 2 * MIB, &[0]);
+    imported(&transfer("memory://moving/vm", &source)).unwrap();
+    let url: StoreUrl = "memory://moving/vm".parse().unwrap();
+    let serving = StoredImage::open(&url, &StoreOptions::default()).unwrap();
+    let engine = Nowait::new().unwrap();
+    let copied = export(&engine, &transfer("memory://moving/vm", &back), &mut |_, _| {
+        serving.write_at(MIB, vec![1; 4096]).unwrap();
+        serving.flush().unwrap();
+    });
+    let error = copied.unwrap_err().to_string();
+    assert!(error.contains("of no one moment") && !back.exists(), "{error}");
+    assert!(part(folder.path()).is_some());
+}
+
+#[test]
+fn an_encrypted_image_is_filled_and_copied_with_its_key_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("a"), folder.path().join("b"));
+    sparse(&source, 2 * MIB, &[0, MIB]);
+    let with = |byte: u8, other: &Path| {
+        let store = StoreOptions {
+            key: (byte > 0).then(|| ImageKey::new([byte; 32])),
+            ..StoreOptions::default()
+        };
+        Transfer { store, ..transfer("memory://locked/vm", other) }
+    };
+    let copied = imported(&with(1, &source)).unwrap();
+    for (byte, why) in [(2, "with another key"), (0, "say --key-file")] {
+        let said = exported(&with(byte, &back)).unwrap_err();
+        assert!(said.contains(why), "{said}");
+        let said = imported(&again(&with(byte, &source))).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+    let none = Copied { written_bytes: 0, ..copied };
+    assert_eq!(imported(&again(&with(1, &source))).unwrap(), none, "all is there");
+    assert_eq!(exported(&with(1, &back)).unwrap(), copied);
+    assert!(same(&source, &back));
+}
+
+#[test]
+fn a_server_is_asked_for_no_more_at_once_than_it_allows() {
+    let limits = ["blocksize-minimum=512", "blocksize-preferred=4096", "blocksize-maximum=524288"];
+    let policy = [&limits[..], &["blocksize-error-policy=error"]].concat();
+    let Some(server) = support::nbdkit("blocksize-policy", &policy) else { return };
+    let (file, half) = (server.file(), support::SIZE / 2);
+    let data: Vec<u8> = (0..half + 4096).map(|at| (at % 251) as u8 + 1).collect();
+    file.write_all_at(&data, 0).unwrap();
+    let before = server.contents();
+    let address = format!("nbd+unix:///vm?socket={}", server.socket().display());
+    let transfer = transfer("memory://limits/vm", Path::new(&address));
+    assert_eq!(imported(&transfer).unwrap().written_bytes, half + 4096);
+    // What is zeroes is written, too, where it must not be asked for otherwise.
+    file.write_all_at(&vec![0xff; support::SIZE as usize], 0).unwrap();
+    assert_eq!(exported(&transfer).unwrap().written_bytes, half + 4096);
+    assert!(server.contents() == before);
+}

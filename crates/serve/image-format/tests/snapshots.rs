@@ -1,0 +1,192 @@
+//! Snapshots on a store that does no wrong: what they keep, and that it goes with them.
+
+#[path = "support/memory.rs"]
+mod memory;
+
+use memory::{BLOCK_BYTES, Memory, image, settings};
+use nowait_image_format::head::{EDITED_BYTES_MAX, HEAD_BYTES_MAX, RETIRED_MAX};
+use nowait_image_format::{
+    Answer, CloneOf, Edit, Editor, Image, Key, Operation, Origin, Over, Request, Settings, Status,
+};
+
+const BLOCKS: u64 = 256;
+
+const SAY_SHRINK: &str = "it is larger: say --shrink to cut it off, when its server has ended";
+
+fn write_all(store: &mut Memory, image: &mut Image, round: u8) {
+    for block in 0..BLOCKS {
+        let data = vec![round; BLOCK_BYTES as usize];
+        store.submit(image, Request::Write { offset: block * BLOCK_BYTES, data, durable: false });
+    }
+    store.submit(image, Request::Flush);
+    store.idle(image);
+}
+
+/// The removal of a snapshot that is there.
+fn kept(store: &Memory, name: &str) -> Edit {
+    Edit::Remove(store.head().snapshot(name).into_iter().cloned().collect())
+}
+
+/// An image with a checkpoint after every 64 KiB of segments of 64 KiB.
+fn small(store: &mut Memory) -> Image {
+    let settings = Settings { segment_blocks: 16, checkpoint_bytes: 1 << 16, ..settings() };
+    image(store, settings, BLOCKS * BLOCK_BYTES)
+}
+
+#[test]
+fn a_snapshot_costs_what_was_overwritten_since_and_gives_it_back_when_it_goes() {
+    let mut store = Memory::default();
+    let mut image = small(&mut store);
+    write_all(&mut store, &mut image, 1);
+    write_all(&mut store, &mut image, 2);
+    let (alone, parts) = (store.bytes(), store.parts());
+    store.edit(Edit::Snapshot(String::from("one"))).expect("a snapshot");
+    for round in 3..6 {
+        write_all(&mut store, &mut image, round);
+    }
+    // Once more all blocks, however often they were overwritten since.
+    let with_one = store.bytes();
+    assert!(with_one > alone + alone * 8 / 10 && with_one < alone + alone * 13 / 10);
+    store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
+    write_all(&mut store, &mut image, 6);
+    assert!(store.bytes() > with_one + alone * 8 / 10);
+    // The first one alone goes: what only it needs is deleted, though the second one is there.
+    let gone = kept(&store, "one");
+    store.edit(gone).expect("it is there");
+    write_all(&mut store, &mut image, 7);
+    assert!(store.bytes() < alone * 23 / 10, "{} of {alone}", store.bytes());
+    let gone = kept(&store, "two");
+    store.edit(gone).expect("it is there");
+    write_all(&mut store, &mut image, 8);
+    write_all(&mut store, &mut image, 9);
+    assert!(store.bytes() < alone * 13 / 10, "{} of {alone}", store.bytes());
+    assert_eq!(store.parts(), parts);
+}
+
+#[test]
+fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
+    let mut store = Memory::default();
+    let mut image = small(&mut store);
+    write_all(&mut store, &mut image, 1);
+    let costs = store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
+    // The head; places of the log from the checkpoint on, in one round trip, and the first one
+    // behind its end again.
+    assert_eq!(
+        (costs.puts, costs.gets <= 1 + 17 + 4 + 1, costs.deletes),
+        (1, true, 0),
+        "{costs:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_edited_is_refused_and_nothing_is_put() {
+    let mut store = Memory::default();
+    let mut image = small(&mut store);
+    let name = |it: &str| it.to_owned();
+    store.edit(Edit::Snapshot(name("s"))).expect("a snapshot");
+    for (edit, why) in [
+        (Edit::Snapshot(name("s")), "there is one of this name"),
+        (Edit::Snapshot(name("")), "a name has 1 to 255 bytes"),
+        (Edit::Snapshot("x".repeat(256)), "a name has 1 to 255 bytes"),
+        (Edit::Remove(Vec::new()), "there is no such snapshot"),
+        (Edit::Made([9; 16]), "its snapshot was removed meanwhile"),
+        (Edit::Grow(BLOCK_BYTES), SAY_SHRINK),
+        (Edit::Grow(0), SAY_SHRINK),
+        (Edit::Grow(BLOCKS * BLOCK_BYTES + 1), "the size is not in whole blocks"),
+        (Edit::Grow(u64::MAX - BLOCK_BYTES + 1), "larger than any image"),
+    ] {
+        let bytes = store.bytes();
+        assert_eq!(store.edit(edit), Err(why));
+        assert_eq!(store.bytes(), bytes);
+    }
+    store.edit(Edit::Grow(2 * BLOCKS * BLOCK_BYTES)).expect("it grows");
+    write_all(&mut store, &mut image, 1);
+}
+
+#[test]
+fn a_removal_whose_answer_is_lost_does_not_remove_the_next_of_that_name() {
+    let mut store = Memory::default();
+    let mut image = small(&mut store);
+    let make = || Edit::Snapshot(String::from("s"));
+    store.edit(make()).expect("a snapshot");
+    let mut editor = Editor::new(kept(&store, "s"), 0);
+    let (ticket, get) = editor.pop_operation().expect("the head is read");
+    editor.answer(ticket, store.perform(get), 0);
+    let (ticket, put) = editor.pop_operation().expect("the head is put");
+    assert!(matches!(store.perform(put), Answer::Put(_)));
+    editor.answer(ticket, Answer::Failed, 0);
+    write_all(&mut store, &mut image, 1);
+    store.edit(make()).expect("another one");
+    editor.turn(u64::MAX);
+    while let Some((ticket, operation)) = editor.pop_operation() {
+        let answer = store.perform(operation);
+        editor.answer(ticket, answer, u64::MAX);
+    }
+    assert!(editor.outcome().is_some_and(Result::is_ok));
+    assert!(store.head().snapshot("s").is_some(), "it was removed, too");
+}
+
+#[test]
+fn a_store_that_deletes_nothing_gets_a_longer_log_and_no_head_that_cannot_be_read() {
+    let mut store = Memory::default();
+    store.keeps_all = true;
+    let settings = Settings { checkpoint_segments: 1, ..settings() };
+    let mut image = image(&mut store, settings, BLOCK_BYTES);
+    for _ in 0..RETIRED_MAX {
+        let data = vec![1; BLOCK_BYTES as usize];
+        store.submit(&mut image, Request::Write { offset: 0, data, durable: true });
+    }
+    let retired = store.head().retired.len();
+    assert!((1..=RETIRED_MAX / 2).contains(&retired), "{retired}");
+    // When it deletes again, checkpoints go on.
+    let position = store.head().checkpoint.position;
+    store.keeps_all = false;
+    store.idle(&mut image);
+    for _ in 0..3 {
+        let data = vec![1; BLOCK_BYTES as usize];
+        store.submit(&mut image, Request::Write { offset: 0, data, durable: true });
+    }
+    let head = store.head();
+    assert!(head.checkpoint.position > position && head.retired.len() < retired, "{head:?}");
+}
+
+#[test]
+fn a_head_with_as_many_clones_as_it_may_have_has_room_for_its_writers() {
+    let mut store = Memory::default();
+    let mut image = small(&mut store);
+    store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
+    let path = "p".repeat(1000);
+    let refused = (0..2000_u32).find_map(|number| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_le_bytes());
+        let clone = CloneOf { image: id, path: path.clone(), is_made: false };
+        store.edit(Edit::Clone { snapshot: String::from("s"), clone }).err()
+    });
+    assert_eq!(refused, Some("it has too many snapshots or clones"));
+    let bytes = store.head().encode().len();
+    assert!(bytes <= EDITED_BYTES_MAX && bytes > EDITED_BYTES_MAX - 1100);
+    const { assert!(HEAD_BYTES_MAX - EDITED_BYTES_MAX >= 255 + 24 * RETIRED_MAX) };
+    write_all(&mut store, &mut image, 1);
+    // What makes it shorter is not refused.
+    store.edit(Edit::Release([0; 16])).expect("one goes");
+}
+
+#[test]
+fn a_segment_that_a_snapshot_has_is_never_taken_for_the_end_of_the_log() {
+    let mut store = Memory::default();
+    let settings = Settings { checkpoint_segments: 100, ..settings() };
+    let mut first = image(&mut store, settings.clone(), BLOCKS * BLOCK_BYTES);
+    for round in 0..30 {
+        let data = vec![round; BLOCK_BYTES as usize];
+        store.submit(&mut first, Request::Write { offset: 0, data, durable: true });
+    }
+    store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
+    store.perform(Operation::Delete { image: [2; 16], key: Key::Segment(20) });
+    let said = store.edit(Edit::Snapshot(String::from("t"))).unwrap_err();
+    assert_eq!(said, "a part of its log is missing: see nowait image check");
+    let mut next = Image::open(settings, Origin::TakeOver, 0);
+    store.serve(&mut next);
+    store.idle(&mut next);
+    let Status::Over(Over::Failed(why)) = next.status() else { panic!("{:?}", next.status()) };
+    assert!(why.starts_with("a part of its log is lost"), "{why}");
+}

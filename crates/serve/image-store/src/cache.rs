@@ -1,0 +1,415 @@
+//! A cache of what segments have, in memory or in a folder of this machine, for all images of a
+//! program.
+//!
+//! ```text
+//!   a GET of data ──▶ its pages here? ──▶ answered
+//!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ here
+//!   a segment is put ──▶ its pages here
+//! ```
+//! A segment never changes, and its name, that of the image and its place in a store with a number
+//! that its log does not use twice, has no other, so nothing here is stale, and clones share what
+//! they have in common. Only objects that are put back as they were at another time have the same
+//! names as others: a writer forgets what is here behind the end of its log, and what it puts takes
+//! the place of what is here. A page whose checksum is wrong is as good as none. What the machine
+//! finds damaged is asked of the store anew.
+
+mod folder;
+mod writer;
+
+use crate::pages;
+use bytes::Bytes;
+use folder::Folder;
+use futures_util::StreamExt;
+use nowait::{CacheMode, Nowait};
+use nowait_image_format::ImageId;
+use nowait_sys::mutex::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use writer::{Write, Writer};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes of a page: what the store is asked for at the least.
+pub const PAGE_BYTES: u64 = 16 << 10;
+
+/// Bytes of a part of a page, which has a checksum of its own: what a folder is asked for at the
+/// least. A block of 4 KiB and its checksum are in two of them.
+const PART_BYTES: usize = 4 << 10;
+
+/// Parts of a page.
+const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
+
+/// Pages that are read from a folder at the same time for one request.
+const READS_AT_ONCE: usize = 8;
+
+/// How long a page may take to come from a folder: the store has it, too.
+const READ_MAX: Duration = Duration::from_secs(1);
+
+/// How long a folder is left alone then; longer if its disk has not answered all by then.
+const ASIDE: Duration = Duration::from_secs(10);
+
+/// Pages on their way into a folder; more are not stored.
+const WRITES_MAX: usize = 2048;
+
+/// A log: a checksum of the image, and of where it is.
+pub(crate) type Origin = [u8; 16];
+
+/// Returns the name of the log of an image at a path of a store.
+pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
+    let mut name = Xxh3::new();
+    for part in [&image[..], store.as_bytes(), path.as_bytes()] {
+        name.update(&(part.len() as u64).to_le_bytes());
+        name.update(part);
+    }
+    name.digest128().to_le_bytes()
+}
+
+/// A segment of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Segment {
+    /// The log of the image that has put it.
+    pub(crate) origin: Origin,
+    /// Its place in the log.
+    pub(crate) sequence: u64,
+}
+
+impl Segment {
+    /// Tells whether it is in the same log, there or later.
+    fn follows(self, from: Segment) -> bool {
+        self.origin == from.origin && self.sequence >= from.sequence
+    }
+
+    fn page(self, number: u64) -> PageKey {
+        PageKey { segment: self, number: number as u32 }
+    }
+}
+
+/// Names a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PageKey {
+    segment: Segment,
+    /// Its place in the segment, in pages.
+    number: u32,
+}
+
+/// The checksum of each part of a page; of a page in memory, and of parts that it has not, zeroes.
+type Sums = [u32; PARTS];
+type Page = pages::Page<PageKey, Sums>;
+type Pages = pages::Pages<PageKey, Sums>;
+
+/// A cache. Several images may share it, each with a thread of its own.
+#[derive(Debug)]
+pub struct Cache {
+    state: Arc<Mutex<State>>,
+    /// `None`: the pages are in memory.
+    folder: Option<(Arc<Folder>, Writer)>,
+    say: Option<fn(&str)>,
+    /// Wakes reads that wait for the GET of another.
+    fetched: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    pages: Pages,
+    /// The bytes of the slots, if they are in memory.
+    memory: Vec<Bytes>,
+    /// Pages on their way into the folder: those that are read.
+    writes: HashMap<PageKey, Bytes>,
+    /// First pages of what the store is being asked for.
+    fetches: HashSet<PageKey>,
+    /// Till when the folder is not asked, at least: its disk did not answer.
+    aside_until: Option<Instant>,
+}
+
+impl Cache {
+    /// Makes one of so many bytes of memory, which are used as they are needed.
+    pub fn in_memory(bytes: u64) -> Arc<Cache> {
+        let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+        Arc::new(Cache::new(Pages::new(slots.max(1))))
+    }
+
+    /// Opens the one of a folder, or makes it, of so many bytes on the disk, which are used as they
+    /// are needed. What it has from before stays, if it had the same size. `mode` is the page cache
+    /// between it and the disk; a page that cannot be stored, and a disk that does not answer, is
+    /// told to `say`. What waits for the disk has places of `nowait`, which others then have not.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// Another process uses it; it cannot be opened: in one line.
+    pub fn in_folder(
+        nowait: &Nowait,
+        folder: &Path,
+        bytes: u64,
+        mode: CacheMode,
+        say: Option<fn(&str)>,
+    ) -> io::Result<Arc<Cache>> {
+        let (folder, pages) = Folder::open(nowait, folder, bytes, mode)?;
+        let mut cache = Cache::new(pages);
+        let folder = Arc::new(folder);
+        let writer = Writer::start(folder.clone(), cache.state.clone(), say)
+            .map_err(|error| io::Error::other(format!("{}: {error}", folder.shown())))?;
+        (cache.folder, cache.say) = (Some((folder, writer)), say);
+        Ok(Arc::new(cache))
+    }
+
+    fn new(pages: Pages) -> Cache {
+        let (writes, fetches) = (HashMap::new(), HashSet::new());
+        let state = State { pages, memory: Vec::new(), writes, fetches, aside_until: None };
+        let state = Arc::new(Mutex::new(state));
+        Cache { state, folder: None, say: None, fetched: Notify::new() }
+    }
+
+    /// Has the disk get what is on its way, and takes nothing in any more, as when it is dropped.
+    /// Blocks, for some seconds at most.
+    pub fn end(&self) {
+        self.folder.iter().for_each(|(_, writer)| writer.end());
+    }
+
+    /// Returns bytes of a segment, if all of them are in memory.
+    pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
+        if self.folder.is_some() {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        let mut state = self.state.lock();
+        let State { pages, memory, .. } = &mut *state;
+        for (number, within) in parts(range) {
+            let (slot, _) = pages.find(&segment.page(number))?;
+            bytes.extend_from_slice(memory[slot as usize].get(within)?);
+        }
+        Some(bytes)
+    }
+
+    /// Returns bytes of a segment, if all of them are here.
+    pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
+        if self.folder.is_none() {
+            return self.read_now(segment, range);
+        }
+        if !self.has_all(segment, range) {
+            return None;
+        }
+        let pages =
+            parts(range).map(|(number, within)| self.read_page(segment.page(number), within));
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        let mut pages = futures_util::stream::iter(pages).buffered(READS_AT_ONCE);
+        while let Some(page) = pages.next().await {
+            bytes.extend_from_slice(&page?);
+        }
+        Some(bytes)
+    }
+
+    fn has_all(&self, segment: Segment, range: &Range<u64>) -> bool {
+        let has_all = {
+            let state = self.state.lock();
+            parts(range).all(|(number, _)| state.has(&segment.page(number)))
+        };
+        has_all && self.asks()
+    }
+
+    /// Tells whether the folder is asked; again, if its disk has answered all that it had not.
+    fn asks(&self) -> bool {
+        let mut state = self.state.lock();
+        if self.is_aside_in(&state) {
+            return false;
+        }
+        if state.aside_until.take().is_some() {
+            drop(state);
+            self.say("its disk answers again");
+        }
+        true
+    }
+
+    /// Tells whether the folder is not asked: its disk did not answer, and what it was asked then
+    /// takes up memory until it does.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.is_aside_in(&self.state.lock())
+    }
+
+    fn is_aside_in(&self, state: &State) -> bool {
+        let is_read = || self.folder.as_ref().is_some_and(|(folder, _)| folder.is_read());
+        state.aside_until.is_some_and(|until| Instant::now() < until || is_read())
+    }
+
+    fn set_aside(&self) {
+        let until = Instant::now() + ASIDE;
+        if self.state.lock().aside_until.replace(until).is_none() {
+            self.say("its disk does not answer: the store is asked instead until it does");
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if let (Some(say), Some((folder, _))) = (self.say, &self.folder) {
+            say(&format!("{}: {what}", folder.shown()));
+        }
+    }
+
+    /// Forgets what is here of a log from a segment on, which none of its writers has put.
+    pub(crate) fn forget(&self, from: Segment) {
+        let mut state = self.state.lock();
+        state.pages.forget(|key| key.segment.follows(from));
+        state.writes.retain(|key, _| !key.segment.follows(from));
+    }
+
+    /// Returns bytes of a page that is in the folder, or on its way there.
+    async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
+        let (slot, page) = {
+            let mut state = self.state.lock();
+            if let Some(bytes) = state.writes.get(&key) {
+                return (within.end <= bytes.len()).then(|| bytes.slice(within));
+            }
+            state.pages.find(&key)?
+        };
+        if within.end > page.len as usize {
+            return None;
+        }
+        let read = self.folder.as_ref()?.0.read(slot, page, within);
+        let read = tokio::time::timeout(READ_MAX, read).await;
+        let Ok(bytes) = read else {
+            self.set_aside();
+            return None;
+        };
+        let mut state = self.state.lock();
+        // Another page may be there by now.
+        let is_there = state.pages.page(slot) == Some(page);
+        if bytes.is_none() && is_there {
+            state.pages.remove(&key);
+        }
+        bytes.filter(|_| is_there)
+    }
+
+    /// Returns the segments of which it has something.
+    #[cfg(test)]
+    pub(crate) fn segments(&self) -> HashSet<Segment> {
+        let state = self.state.lock();
+        let pages = (0..state.pages.slots_used()).filter_map(|slot| state.pages.page(slot));
+        pages.map(|page| page.key.segment).collect()
+    }
+
+    /// Lets others wait while a page is asked for; `None`: another one did that, and it has ended.
+    pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
+        let key = segment.page(range.start / PAGE_BYTES);
+        if self.state.lock().fetches.insert(key) {
+            return Some(Turn { cache: self, key });
+        }
+        loop {
+            let mut fetched = std::pin::pin!(self.fetched.notified());
+            // From here on no end of another is missed.
+            fetched.as_mut().enable();
+            if !self.state.lock().fetches.contains(&key) {
+                return None;
+            }
+            fetched.await;
+        }
+    }
+
+    /// Takes bytes of a segment of `segment_bytes` in, from the beginning of a page on; `anew`:
+    /// also those that are here.
+    pub(crate) fn insert(
+        &self,
+        segment: Segment,
+        start: u64,
+        bytes: &[u8],
+        (segment_bytes, anew): (u64, bool),
+    ) {
+        let pages = (start..).step_by(PAGE_BYTES as usize).zip(bytes.chunks(PAGE_BYTES as usize));
+        for (at, bytes) in pages {
+            let is_last = at + bytes.len() as u64 == segment_bytes;
+            if bytes.len() as u64 == PAGE_BYTES || is_last {
+                self.store(segment.page(at / PAGE_BYTES), bytes, anew);
+            }
+        }
+    }
+
+    fn store(&self, key: PageKey, bytes: &[u8], anew: bool) {
+        if !self.wants(&key, anew) {
+            return;
+        }
+        // Not while the others wait.
+        let len = bytes.len() as u32;
+        let sums = if self.folder.is_some() { sums(&key, bytes) } else { [0; PARTS] };
+        let (page, bytes) = (Page { key, len, sums }, Bytes::copy_from_slice(bytes));
+        let mut state = self.state.lock();
+        let Some(slot) = state.pages.take() else { return };
+        if let Some((_, writer)) = &self.folder {
+            // What is on its way is read, and not what was here.
+            state.writes.insert(key, bytes.clone());
+            return writer.put(Write { slot, page, bytes });
+        }
+        let place = slot as usize;
+        if state.memory.len() == place {
+            state.memory.push(bytes);
+        } else {
+            state.memory[place] = bytes;
+        }
+        state.pages.put(slot, page);
+    }
+
+    fn wants(&self, key: &PageKey, anew: bool) -> bool {
+        let mut state = self.state.lock();
+        if anew {
+            // Whatever becomes of the new one.
+            state.pages.remove(key);
+        }
+        let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;
+        !is_full && (anew || !state.has(key))
+    }
+}
+
+impl State {
+    fn has(&self, key: &PageKey) -> bool {
+        self.pages.contains(key) || self.writes.contains_key(key)
+    }
+}
+
+/// The right to ask the store for a page.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    cache: &'a Cache,
+    key: PageKey,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.cache.state.lock().fetches.remove(&self.key);
+        self.cache.fetched.notify_waiters();
+    }
+}
+
+/// Returns the pages of a range, and which of their bytes are in it.
+fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let (first, end) = (range.start, range.end);
+    (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {
+        let start = number * PAGE_BYTES;
+        let within = first.saturating_sub(start)..(end - start).min(PAGE_BYTES);
+        (number, within.start as usize..within.end as usize)
+    })
+}
+
+/// Returns the pages that a range is part of.
+pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
+}
+
+/// Returns the checksums of the parts of a page.
+fn sums(key: &PageKey, bytes: &[u8]) -> Sums {
+    let mut sums = [0; PARTS];
+    for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
+        sums[number] = part_sum(key, number, part);
+    }
+    sums
+}
+
+fn part_sum(key: &PageKey, part: usize, bytes: &[u8]) -> u32 {
+    let PageKey { segment: Segment { origin, sequence }, number } = key;
+    let mut sum = Xxh3::new();
+    sum.update(origin);
+    sum.update(&sequence.to_le_bytes());
+    sum.update(&number.to_le_bytes());
+    sum.update(&[part as u8]);
+    sum.update(bytes);
+    sum.digest() as u32
+}

@@ -1,0 +1,187 @@
+//! The images of a store: what they are, which there are, and their removal.
+
+use crate::client::Client;
+use crate::edit::{edit_on, without_clones};
+use crate::image::writer;
+use crate::place::{StoreOptions, one_line};
+use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use nowait_image_format::{Answer, Base, Edit, Head, ImageId, Key};
+use object_store::path::Path;
+use std::io;
+use std::time::Duration;
+
+/// Objects that are deleted at the same time.
+const DELETES_AT_ONCE: usize = 16;
+
+/// After so long a writer that was replaced has noticed, or promises nothing more.
+pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_image_format::PROOF_NS);
+
+/// How often an image is listed to be removed, while a writer still puts what it has in flight.
+const ROUNDS_MAX: u32 = 5;
+
+/// What lies in a folder of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in the folder.
+    pub name: String,
+    /// `None`: no image, but a folder.
+    pub head: Option<Head>,
+}
+
+/// Reads the head of an image, by one GET; its writer goes on. Blocks.
+///
+/// # Errors
+/// There is no image, its head is damaged, or the store cannot be used: in one line.
+pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
+    let client = client(url, options)?;
+    blocking(url, async { Reader { client: &client }.head().await })
+}
+
+/// Lists images: those beside which `url` is or would be. Blocks.
+///
+/// # Errors
+/// A head is damaged, or the store cannot be used: in one line.
+pub fn list(url: &StoreUrl, options: &StoreOptions) -> io::Result<Vec<Entry>> {
+    let client = client(url, options)?;
+    blocking(url, async { entries(&client).await })
+}
+
+async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
+    let place = client.place();
+    let mut parts: Vec<_> = place.prefix.parts().collect();
+    parts.pop();
+    let folder: Path = parts.into_iter().collect();
+    let listed = tokio::time::timeout(
+        client.timeout(),
+        place.store.list_with_delimiter((!folder.as_ref().is_empty()).then_some(&folder)),
+    );
+    let listed = listed.await.map_err(|_| format!("no list within {:?}", client.timeout()))?;
+    let mut entries = Vec::new();
+    for prefix in listed.map_err(|error| one_line(&error))?.common_prefixes {
+        let name = prefix.filename().unwrap_or_default().to_owned();
+        let client = Client::new(place.at(prefix), client.timeout());
+        let head = match (Reader { client: &client }).look().await? {
+            Read::Good(head) => Some(head),
+            Read::Missing => None,
+            Read::Damaged => return Err(format!("the head of {name} is damaged")),
+        };
+        entries.push(Entry { name, head });
+    }
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(entries)
+}
+
+/// Removes an image; returns how many objects that were. The head goes first: what is left if this
+/// is interrupted opens no more, and is removed by the next call. The image that it is a clone of
+/// is told. Blocks.
+///
+/// Its writer is replaced. If one may still be there that does not know it, `wait` is called, which
+/// must not return before that one has noticed ([`NOTICED_WITHIN`]), unless it is surely dead.
+/// Until then it may promise to keep what is removed then.
+///
+/// # Errors
+/// There is nothing, it has clones, or not all could be deleted: in one line.
+pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) -> io::Result<u64> {
+    let client = client(url, options)?;
+    let head = match blocking(url, (Reader { client: &client }).look())? {
+        Read::Good(head) => Some(head),
+        Read::Missing => None,
+        Read::Damaged => {
+            let why = "its head is damaged: whether it has clones cannot be known";
+            return Err(io::Error::other(format!("{url}: {why}")));
+        }
+    };
+    if let Some(head) = head.as_ref().filter(|head| !head.snapshots.is_empty()) {
+        blocking(url, without_clones(&client, &head.snapshots))?;
+        // From here on none can be made of them.
+        let gone = Edit::Remove(head.snapshots.clone());
+        edit_on(url, &client, options.open_timeout, gone)?;
+    }
+    if let Some(head) = &head {
+        let remover = writer()?;
+        let retire = Edit::Retire(remover.clone());
+        if !edit_on(url, &client, options.open_timeout, retire)?.is_quiet {
+            wait(head);
+        }
+        let now = blocking(url, (Reader { client: &client }).head())?;
+        let why = if now.writer != remover {
+            format!("{} has taken it over meanwhile", now.writer.name)
+        } else if !now.snapshots.is_empty() {
+            "it has got a snapshot meanwhile".to_owned()
+        } else {
+            String::new()
+        };
+        if !why.is_empty() {
+            return Err(io::Error::other(format!("{url}: {why}")));
+        }
+    }
+    let gone = blocking(url, delete_all(&client))?;
+    if let Some((head, base)) = head.as_ref().and_then(|head| Some((head, head.bases.last()?))) {
+        release(url, &client, options, head, base)?;
+    }
+    Ok(gone)
+}
+
+/// Tells the image that this one was a clone of; that may be gone.
+fn release(
+    url: &StoreUrl,
+    client: &Client,
+    options: &StoreOptions,
+    head: &Head,
+    base: &Base,
+) -> io::Result<()> {
+    let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
+    let client = client.beside(&base.path).map_err(io::Error::other)?;
+    match blocking(&at, (Reader { client: &client }).look())? {
+        Read::Missing => Ok(()),
+        _ => edit_on(&at, &client, options.open_timeout, Edit::Release(head.image)).map(drop),
+    }
+}
+
+/// Deletes all objects of an image.
+async fn delete_all(client: &Client) -> Result<u64, String> {
+    let mut gone = 0;
+    for _ in 0..ROUNDS_MAX {
+        let mut listed = Reader { client }.list().await?;
+        listed.retain(|name, _| is_own(name));
+        if listed.is_empty() {
+            return if gone > 0 { Ok(gone) } else { Err("there is no image".to_owned()) };
+        }
+        delete(client, client.place().path(ImageId::default(), Key::Head)).await?;
+        let prefix = &client.place().prefix;
+        let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
+        let deletes = paths.map(|path| delete(client, path));
+        let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
+        while let Some(deleted) = deletes.next().await {
+            deleted?;
+        }
+        gone += listed.len() as u64;
+    }
+    Err("its writer goes on: stop that first".to_owned())
+}
+
+/// Tells whether an object below an image is of that image; another image may be there, too.
+fn is_own(name: &str) -> bool {
+    let is_number = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    };
+    match name.split('/').collect::<Vec<_>>()[..] {
+        ["head"] => true,
+        ["probe", name] => name != "head", // that of an image whose name is "probe"
+        ["log", sequence] => is_number(sequence),
+        ["map", checkpoint, part] => is_number(checkpoint) && is_number(part),
+        _ => false,
+    }
+}
+
+async fn delete(client: &Client, path: Path) -> Result<(), String> {
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        if client.delete(&path).await == Answer::Deleted {
+            return Ok(());
+        }
+    }
+    Err(client.last_error().unwrap_or_else(|| format!("{path} cannot be deleted")))
+}

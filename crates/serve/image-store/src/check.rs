@@ -1,0 +1,297 @@
+//! What is wrong with an image, found by reading it: nothing is put, and its writer is not
+//! replaced.
+//!
+//! ```text
+//!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
+//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it is another now, all again
+//! ```
+
+use crate::client::Client;
+use crate::place::StoreOptions;
+use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, segments};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use nowait_image_format::segment::HEADER_BYTES_MAX;
+use nowait_image_format::{Cipher, Encryption, Extent, Head, ImageKey, Key, Map, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How often the head may change while an image is read.
+const ROUNDS_MAX: u32 = 5;
+
+/// Objects that are read at the same time. Each may be as long as a segment.
+const READS_AT_ONCE: usize = 4;
+
+/// An object that is missing or damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which.
+    pub key: Key,
+    /// Its image, if it is one that this one is a clone of.
+    pub of: Option<Arc<str>>,
+    /// What is wrong with it.
+    pub what: &'static str,
+    /// The bytes that are hit, in ascending order.
+    pub ranges: Vec<Range<u64>>,
+    /// The image has such bytes.
+    pub is_of_image: bool,
+    /// Snapshots have such bytes.
+    pub snapshots: Vec<String>,
+}
+
+impl Finding {
+    fn of(head: &Head, key: Key, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
+        let of = head.bases.of(key).map(|base| base.path.clone());
+        Finding { key, of, what, ranges, is_of_image: false, snapshots: Vec::new() }
+    }
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The head of the image.
+    pub head: Head,
+    /// How many objects it has in the store.
+    pub objects: u64,
+    /// Bytes of them.
+    pub stored_bytes: u64,
+    /// Bytes of the image that are stored; the others are zeroes.
+    pub live_bytes: u64,
+    /// Segments with bytes of the image or of snapshots.
+    pub segments: u64,
+    /// What is wrong. Nothing: every byte that was flushed can be read.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads all that is live of an image and its snapshots. If it is encrypted, checksums are compared
+/// without a key, and with one what they are of, too. Blocks.
+///
+/// # Errors
+/// There is no image, its head is damaged, the key is not its own, or the store cannot be used: in
+/// one line.
+pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
+    check_on(url, &client(url, options)?, options.key.as_ref())
+}
+
+/// The same of a store that is there.
+pub(crate) fn check_on(
+    url: &StoreUrl,
+    client: &Client,
+    key: Option<&ImageKey>,
+) -> io::Result<Report> {
+    blocking(url, async {
+        for _ in 0..ROUNDS_MAX {
+            let report = Reader { client }.report(key).await?;
+            // A writer may have deleted what the head before still needed.
+            if report.findings.is_empty() || (Reader { client }.head().await?) == report.head {
+                return Ok(report);
+            }
+        }
+        Err("it changes too fast to be checked; stop its writer first".to_owned())
+    })
+}
+
+type Extents = Vec<(u64, Extent)>;
+
+/// Segments: where the data of each begin, and which of them are wanted.
+type Wanted = BTreeMap<u64, (usize, Extents)>;
+
+/// The image, or what it was at a snapshot.
+struct Moment {
+    snapshot: Option<Snapshot>,
+    head: Head,
+}
+
+impl Moment {
+    fn end<'a>(&self, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
+        match &self.snapshot {
+            Some(snapshot) => LogEnd::At(snapshot.end),
+            None => LogEnd::of(&self.head, listed),
+        }
+    }
+}
+
+fn moments(head: &Head) -> Vec<Moment> {
+    let image = Moment { snapshot: None, head: head.clone() };
+    let then = |snapshot: &Snapshot| {
+        let (snapshot, head) = (Some(snapshot.clone()), head.as_of(snapshot));
+        Moment { snapshot, head }
+    };
+    std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
+}
+
+/// Adds what a map has of each segment; what others have too is looked at once.
+fn add(wanted: &mut Wanted, map: &Map) {
+    let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
+    for (block, extent) in map.extents().iter() {
+        own.entry(extent.sequence).or_default().push((block, extent));
+    }
+    for (sequence, extents) in own {
+        let data_start = map.segments().get(&sequence).map_or(0, |it| it.data_start as usize);
+        let (_, all) = wanted.entry(sequence).or_insert((data_start, Vec::new()));
+        all.extend(extents);
+        all.sort_unstable_by_key(|(block, it)| (*block, it.blocks));
+        all.dedup();
+    }
+}
+
+impl Reader<'_> {
+    async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
+        // Listed first: what is listed was put, so the log goes at least so far.
+        let listed = self.list().await?;
+        let head = self.head().await?;
+        let cipher = match key {
+            None => None,
+            key => Encryption::cipher(head.geometry.encryption.as_ref(), key)?,
+        };
+        let mut report = Report {
+            objects: listed.len() as u64,
+            stored_bytes: listed.values().sum(),
+            live_bytes: 0,
+            segments: 0,
+            findings: Vec::new(),
+            head,
+        };
+        let listed = segments(&listed, report.head.image);
+        let moments = moments(&report.head);
+        let mut wanted = BTreeMap::new();
+        // One map at a time is in memory.
+        for moment in &moments {
+            let Moment { snapshot, head } = moment;
+            let (map, hits) = self.recovered(head, moment.end(&listed)).await?;
+            hits.into_iter().for_each(|hit| report.all_is_hit(hit, snapshot.as_ref()));
+            let Some(map) = map else { continue };
+            if snapshot.is_none() {
+                let (_, live) = map.held_and_live();
+                report.live_bytes = live * u64::from(head.geometry.block_bytes);
+            }
+            add(&mut wanted, &map);
+        }
+        report.segments = wanted.len() as u64;
+        let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
+        wanted.retain(|sequence, _| !known.contains(&Key::Segment(*sequence)));
+        let first = report.findings.len();
+        self.read_segments(&wanted, cipher.as_ref(), &mut report).await?;
+        if report.findings.len() > first {
+            for moment in &moments {
+                self.say_which(moment, &listed, &mut report.findings[first..]).await?;
+            }
+        }
+        report.findings.sort_by_key(|finding| finding.key);
+        Ok(report)
+    }
+
+    /// Reads segments, and compares the checksums of the blocks that are wanted; with a cipher,
+    /// their tags, too.
+    async fn read_segments(
+        &self,
+        all: &Wanted,
+        cipher: Option<&Cipher>,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let head = report.head.clone();
+        let block_bytes = u64::from(head.geometry.block_bytes);
+        let reads = all.iter().map(|(sequence, (data_start, extents))| {
+            self.read_segment((&head, cipher), *sequence, extents, *data_start)
+        });
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        while let Some(read) = reads.next().await {
+            let Some((sequence, what, blocks)) = read? else { continue };
+            let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
+            report.findings.push(Finding::of(&head, key, what, ranges));
+        }
+        Ok(())
+    }
+
+    /// Adds to findings whether they are of the image, or of which snapshot.
+    async fn say_which(
+        &self,
+        moment: &Moment,
+        listed: &BTreeSet<u64>,
+        findings: &mut [Finding],
+    ) -> Result<(), String> {
+        let Moment { snapshot, head } = moment;
+        let (Some(map), _) = self.recovered(head, moment.end(listed)).await? else { return Ok(()) };
+        let bytes = u64::from(head.geometry.block_bytes);
+        for finding in findings {
+            let blocks = |range: &Range<u64>| range.start / bytes..range.end / bytes;
+            let mut blocks = finding.ranges.iter().flat_map(blocks);
+            let place = |block| map.extents().place(block).map(|it| Key::Segment(it.0));
+            if blocks.any(|block| place(block) == Some(finding.key)) {
+                finding.is_of_image |= snapshot.is_none();
+                finding.snapshots.extend(snapshot.iter().map(|it| it.name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a segment: the blocks of the image that cannot be read.
+    async fn read_segment(
+        &self,
+        (head, cipher): (&Head, Option<&Cipher>),
+        sequence: u64,
+        extents: &Extents,
+        data_start: usize,
+    ) -> Result<Option<(u64, &'static str, Vec<u64>)>, String> {
+        let mut bad = Vec::new();
+        let (stored_bytes, codec) = (head.geometry.stored_bytes(), head.codec(cipher, sequence));
+        let blocks_max = head.geometry.segment_blocks_max() as usize;
+        let whole = HEADER_BYTES_MAX + blocks_max * stored_bytes;
+        let key = Key::Segment(sequence);
+        let read = self.read((&head.bases, head.image), key, whole, |bytes, _| {
+            bad.clear();
+            for (block, extent) in extents {
+                for at in 0..extent.blocks {
+                    let start = data_start + (extent.index + at) as usize * stored_bytes;
+                    let block = block + u64::from(at);
+                    let stored = bytes.get(start..start + stored_bytes);
+                    if stored.is_none_or(|it| codec.check(it, block).is_err()) {
+                        bad.push(block);
+                    }
+                }
+            }
+            bad.is_empty().then_some(())
+        });
+        let read = read.await?;
+        if matches!(read, Read::Missing) {
+            let blocks = |(block, it): &(u64, Extent)| *block..*block + u64::from(it.blocks);
+            bad = extents.iter().flat_map(blocks).collect();
+        }
+        let is_good = matches!(read, Read::Good(()));
+        Ok((!is_good).then(|| (sequence, read.what(), bad)))
+    }
+}
+
+impl Report {
+    /// Notes that an object is wrong without which nothing is known of any block of the image, or
+    /// of a snapshot.
+    fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
+        let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
+        let name = snapshot.map(|it| it.name.clone());
+        if let Some(finding) = self.findings.iter_mut().find(|it| it.key == key) {
+            finding.snapshots.extend(name);
+            return;
+        }
+        let ranges = std::iter::once(0..size_bytes).collect();
+        let is_of_image = name.is_none();
+        let snapshots = name.into_iter().collect();
+        let finding = Finding::of(&self.head, key, what, ranges);
+        self.findings.push(Finding { is_of_image, snapshots, ..finding });
+    }
+}
+
+/// The bytes of blocks, those side by side as one range.
+fn merged(mut blocks: Vec<u64>, block_bytes: u64) -> Vec<Range<u64>> {
+    blocks.sort_unstable();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for block in blocks {
+        let start = block * block_bytes;
+        match ranges.last_mut() {
+            Some(range) if range.end == start => range.end += block_bytes,
+            _ => ranges.push(start..start + block_bytes),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,435 @@
+//! What the machine asks for, asked of a store, and what that answers.
+
+use crate::cache::{Cache, Segment, origin, pages_of};
+use crate::place::{Place, one_line};
+use crate::status::CacheFigures;
+use futures_util::{FutureExt, StreamExt};
+use nowait_image_format::{Answer, Data, ImageId, Key, Operation, Tag};
+use nowait_sys::mutex::Mutex;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, GetResult, ObjectStoreExt, PutMode, PutPayload, PutResult,
+    UpdateVersion,
+};
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Asks a store for what the machine asks for.
+#[derive(Clone, Debug)]
+pub struct Client {
+    place: Place,
+    timeout: Duration,
+    last_error: Arc<Mutex<Option<LastError>>>,
+    /// GETs, bytes that they asked for; reads of data that the cache had, and had not.
+    asked: Arc<[AtomicU64; 4]>,
+    cache: Option<Arc<Cache>>,
+    /// What tells the store from others.
+    store: Arc<str>,
+    /// Is told what people should know.
+    say: Option<fn(&str)>,
+}
+
+/// Why an operation failed.
+#[derive(Debug)]
+struct LastError {
+    text: String,
+    /// Trying again will not help.
+    is_hopeless: bool,
+}
+
+impl Client {
+    /// Makes one for an image; each operation has an answer within `timeout`.
+    pub fn new(place: Place, timeout: Duration) -> Client {
+        let (last_error, asked) = (Arc::default(), Arc::default());
+        let (cache, store, say) = (None, Arc::from(""), None);
+        Client { place, timeout, last_error, asked, cache, store, say }
+    }
+
+    /// Has it look for data in a cache first, in which the store is called so.
+    #[must_use]
+    pub fn with(self, cache: Option<Arc<Cache>>, store: &str) -> Client {
+        Client { cache, store: Arc::from(store), ..self }
+    }
+
+    /// Has it tell people what they should know.
+    #[must_use]
+    pub fn telling(self, say: Option<fn(&str)>) -> Client {
+        Client { say, ..self }
+    }
+
+    /// Tells people something, in one line.
+    pub(crate) fn say(&self, text: &str) {
+        if let Some(say) = self.say {
+            say(text);
+        }
+    }
+
+    /// Returns what a segment is called in the cache, of this image or of the one at a path.
+    fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
+        let path = of.unwrap_or(self.place.prefix.as_ref());
+        Segment { origin: origin(image, &self.store, path), sequence }
+    }
+
+    /// Has the cache forget what it has of this image from a segment on.
+    pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
+        if let Some(cache) = &self.cache {
+            cache.forget(self.segment(image, None, sequence));
+        }
+    }
+
+    /// Makes one for another image of the store.
+    pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
+        Ok(Client::new(self.place.beside(path)?, self.timeout))
+    }
+
+    /// Returns where the image is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Returns why an operation failed, the last one that did.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().as_ref().map(|error| error.text.clone())
+    }
+
+    /// Returns how long an operation may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Tells whether each operation so far had an answer that makes sense.
+    pub(crate) fn is_well(&self) -> bool {
+        self.last_error.lock().is_none()
+    }
+
+    /// Returns how many GETs there were, and for how many bytes.
+    pub(crate) fn asked(&self) -> (u64, u64) {
+        let [gets, bytes, ..] = &*self.asked;
+        (gets.load(Relaxed), bytes.load(Relaxed))
+    }
+
+    /// Returns how often the cache was asked.
+    pub(crate) fn cache_figures(&self) -> CacheFigures {
+        let [.., hits, misses] = &*self.asked;
+        CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
+    }
+
+    /// Tells whether the cache is not asked, because its disk does not answer.
+    pub(crate) fn is_cache_aside(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_aside())
+    }
+
+    /// Tells whether that was for good: credentials are missing, say.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
+    }
+
+    /// Carries an operation out.
+    pub async fn run(&self, operation: Operation) -> Answer {
+        match operation {
+            Operation::PutIfAbsent { image, key, body } => {
+                let path = self.place.path(image, key);
+                let answer = self.put(&path, body_of(&body), PutMode::Create).await;
+                if let (Answer::Put(_), Key::Segment(sequence)) = (&answer, key) {
+                    self.keep(image, sequence, &body);
+                }
+                answer
+            }
+            Operation::PutIfMatch { key, body, tag } => {
+                let mode = PutMode::Update(version_of(&tag));
+                let path = self.place.path(ImageId::default(), key);
+                self.put(&path, body_of(&body), mode).await
+            }
+            Operation::Get { of, image, key, range, data } => {
+                let from = (of.as_deref(), image);
+                match (&self.cache, key, data) {
+                    (Some(cache), Key::Segment(sequence), Some(Data { anew })) => {
+                        self.get_data(cache, from, (sequence, anew), range).await
+                    }
+                    _ => self.get(from, key, range).await,
+                }
+            }
+            Operation::List { image, from } => self.list(image, from).await,
+            Operation::Delete { image, key } => self.delete(&self.place.path(image, key)).await,
+        }
+    }
+
+    /// Puts an object, if it may.
+    pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
+        let put = self.place.store.put_opts(path, body, mode.into());
+        match self.limited(put).await {
+            Some(Ok(PutResult { e_tag, version, .. })) => match tag_of(e_tag, version) {
+                Some(tag) => Answer::Put(tag),
+                // The object that is there will tell.
+                None => self.failed("the store gives no ETag"),
+            },
+            // Two requests for the same object at once: neither need have been done.
+            Some(Err(error)) if is_conflict(&error) => self.failed_with(&error),
+            Some(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Answer::Refused,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    /// Answers from memory, if that can be.
+    pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
+        let Operation::Get { of, image, key, range, data } = operation else { return None };
+        let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
+            (self.cache.as_ref()?, *key, *data)
+        else {
+            return None;
+        };
+        let segment = self.segment(*image, of.as_deref(), sequence);
+        let bytes = cache.read_now(segment, range)?;
+        self.asked[2].fetch_add(1, Relaxed);
+        Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
+    }
+
+    /// Gets data from the cache, or from the store with all of the pages that they are part of.
+    async fn get_data(
+        &self,
+        cache: &Arc<Cache>,
+        (of, image): (Option<&str>, ImageId),
+        (sequence, anew): (u64, bool),
+        range: Range<u64>,
+    ) -> Answer {
+        let segment = self.segment(image, of, sequence);
+        let cached = async || match anew {
+            true => None,
+            false => cache.read(segment, &range).await,
+        };
+        let got = |bytes| Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() };
+        let hit = |bytes| {
+            self.asked[2].fetch_add(1, Relaxed);
+            got(bytes)
+        };
+        if let Some(bytes) = cached().await {
+            return hit(bytes);
+        }
+        let Ok(_turn) = tokio::time::timeout(self.timeout, cache.turn(segment, &range)).await
+        else {
+            return self.failed(&format!("no answer within {:?}", self.timeout));
+        };
+        // Another one may have asked meanwhile.
+        if let Some(bytes) = cached().await {
+            return hit(bytes);
+        }
+        self.asked[3].fetch_add(1, Relaxed);
+        let pages = pages_of(&range);
+        match self.get((of, image), Key::Segment(sequence), pages.clone()).await {
+            Answer::Got { bytes, object_bytes, .. } => {
+                cache.insert(segment, pages.start, &bytes, (object_bytes, anew));
+                let end = bytes.len().min((range.end - pages.start) as usize);
+                let start = end.min((range.start - pages.start) as usize);
+                got(bytes[start..end].to_vec())
+            }
+            other => other,
+        }
+    }
+
+    /// Has the cache take a segment in that was put.
+    fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
+        if let Some(cache) = &self.cache {
+            let segment = self.segment(image, None, sequence);
+            cache.insert(segment, 0, body, (body.len() as u64, true));
+        }
+    }
+
+    async fn get(
+        &self,
+        (of, image): (Option<&str>, ImageId),
+        key: Key,
+        range: Range<u64>,
+    ) -> Answer {
+        let path = &match of.map(|path| self.place.beside(path)) {
+            None => self.place.path(image, key),
+            Some(Ok(place)) => place.path(image, key),
+            // A store has no object of such a name.
+            Some(Err(_)) => return Answer::Missing,
+        };
+        self.asked[0].fetch_add(1, Relaxed);
+        self.asked[1].fetch_add(range.end - range.start, Relaxed);
+        let get = async {
+            let asked = GetRange::Bounded(range.clone());
+            let options = GetOptions { range: Some(asked), ..GetOptions::default() };
+            let got = match self.place.store.get_opts(path, options).await {
+                Err(error) if is_behind_end(&error) => {
+                    let meta = self.place.store.head(path).await?;
+                    // An error otherwise: there is something to be read.
+                    return match tag_of(meta.e_tag, meta.version) {
+                        Some(tag) if meta.size <= range.start => {
+                            Ok(Some((Vec::new(), meta.size, tag)))
+                        }
+                        _ => Err(error),
+                    };
+                }
+                other => other?,
+            };
+            read_body(got, &range).await
+        };
+        match self.limited(get).await {
+            Some(Ok(Some((bytes, object_bytes, tag)))) => Answer::Got { bytes, object_bytes, tag },
+            Some(Ok(None)) => self.failed("a GET has another length than it says"),
+            Some(Err(Error::NotFound { .. })) => Answer::Missing,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    /// Lists segments of an image from a place on, of many the first.
+    async fn list(&self, image: ImageId, from: u64) -> Answer {
+        const PLACES_MAX: usize = 1000;
+        let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
+        let folder = Path::from(format!("{}/log", self.place.prefix));
+        let list = async {
+            let mut places = Vec::new();
+            let mut listed = self.place.store.list_with_offset(Some(&folder), &before);
+            while let Some(meta) = listed.next().await {
+                let name = meta?.location;
+                let parts = name.prefix_match(&self.place.prefix).into_iter().flatten();
+                let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+                places.extend(Key::segment_of(&name, image).filter(|place| *place >= from));
+                if places.len() == PLACES_MAX {
+                    break;
+                }
+            }
+            Ok(places)
+        };
+        match self.limited(list).await {
+            Some(Ok(places)) => Answer::Listed(places),
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    pub(crate) async fn delete(&self, path: &Path) -> Answer {
+        match self.limited(self.place.store.delete(path)).await {
+            Some(Ok(()) | Err(Error::NotFound { .. })) => Answer::Deleted,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    /// Waits for an answer, for so long as one may take. What panics has failed: a store can say
+    /// things that its client did not think of.
+    async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let caught = AssertUnwindSafe(work).catch_unwind();
+        let why = match tokio::time::timeout(self.timeout, caught).await {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(_)) => "its answer makes no sense".to_owned(),
+            Err(_) => format!("no answer within {:?}", self.timeout),
+        };
+        self.failed(&why);
+        None
+    }
+
+    fn failed(&self, why: &str) -> Answer {
+        let error = LastError { text: why.to_owned(), is_hopeless: false };
+        *self.last_error.lock() = Some(error);
+        Answer::Failed
+    }
+
+    fn failed_with(&self, error: &Error) -> Answer {
+        let is_hopeless = matches!(
+            error,
+            Error::Unauthenticated { .. }
+                | Error::PermissionDenied { .. }
+                | Error::NotFound { .. }
+                | Error::NotSupported { .. }
+                | Error::NotImplemented { .. }
+        ) || is_denied(error);
+        *self.last_error.lock() = Some(LastError { text: one_line(error), is_hopeless });
+        Answer::Failed
+    }
+}
+
+/// An object's bytes, its whole length and its tag; nothing if the length is not as it was said.
+type Body = Option<(Vec<u8>, u64, Tag)>;
+
+/// Reads no more than was asked for, whatever comes.
+async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
+    let (said, size) = (got.range.clone(), got.meta.size);
+    let expected = asked.start..asked.end.min(size);
+    let Some(tag) = tag_of(got.meta.e_tag.clone(), got.meta.version.clone()) else {
+        return Ok(None);
+    };
+    if said != expected {
+        return Ok(None);
+    }
+    let len = (said.end - said.start) as usize;
+    let (mut bytes, mut stream) = (Vec::new(), got.into_stream());
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        if piece.len() > len - bytes.len() {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes.len() == len).then_some((bytes, size, tag)))
+}
+
+fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
+    /// Shares the memory with the machine, which may have to put it again.
+    struct Whole(Arc<Vec<u8>>);
+    impl AsRef<[u8]> for Whole {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
+}
+
+/// A tag has both, because some stores compare the one and some the other.
+fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
+    if e_tag.is_none() && version.is_none() {
+        return None;
+    }
+    Some(format!("{}\n{}", e_tag.unwrap_or_default(), version.unwrap_or_default()))
+}
+
+fn version_of(tag: &Tag) -> UpdateVersion {
+    let (e_tag, version) = tag.split_once('\n').unwrap_or((tag, ""));
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    UpdateVersion { e_tag: some(e_tag), version: some(version) }
+}
+
+pub(crate) fn update(tag: &Tag) -> PutMode {
+    PutMode::Update(version_of(tag))
+}
+
+/// S3 says so when another request for the same object is being carried out. Azure says 409, too,
+/// of an object that is there: that is an answer.
+fn is_conflict(error: &Error) -> bool {
+    let Error::AlreadyExists { source, .. } = error else { return false };
+    let text = source.to_string();
+    // No URL has a <, whatever the image is called.
+    text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
+}
+
+/// Tells whether a range begins behind the end of its object.
+fn is_behind_end(error: &Error) -> bool {
+    says(error, &["status code: 416", "object was only"])
+}
+
+/// Tells whether the caller may not what it asked for, or is unknown: clients say so of requests
+/// for no single object, as deletions are on Azure, and of those for a token, in the text only.
+fn is_denied(error: &Error) -> bool {
+    says(error, &["status code: 401", "status code: 403"])
+}
+
+/// Tells whether what an error without a kind of its own comes of has one of these texts.
+fn says(error: &Error, texts: &[&str]) -> bool {
+    let Error::Generic { source, .. } = error else { return false };
+    let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());
+    while let Some(error) = source {
+        let text = error.to_string();
+        if texts.iter().any(|it| text.contains(it)) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}

@@ -1,0 +1,161 @@
+//! Edits of an image beside its writer: snapshots and their clones, and a larger size. The machine
+//! for them, driven by a real store.
+
+use crate::catalog;
+use crate::client::Client;
+use crate::image::{drawn, writer};
+use crate::place::StoreOptions;
+use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use nowait_image_format::{Answer, CloneOf, Edit, Editor, Head, Key, Operation, Snapshot};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Edits an image; whichever writer it has goes on, and need not be asked. Blocks, for no longer
+/// than an image may take to be opened.
+///
+/// # Errors
+/// It cannot be edited so, there is none, it is damaged, or the store cannot be used: in one line.
+/// If the store did not answer in time, the edit may have been made, or be made later.
+pub fn edit(url: &StoreUrl, options: &StoreOptions, edit: Edit) -> io::Result<Head> {
+    edit_on(url, &client(url, options)?, options.open_timeout, edit)
+}
+
+/// The same on a store that is there.
+pub(crate) fn edit_on(
+    url: &StoreUrl,
+    client: &Client,
+    limit: Duration,
+    edit: Edit,
+) -> io::Result<Head> {
+    blocking(url, edited(client, limit, edit))
+}
+
+/// Makes a new image that is a clone of a snapshot, in the same bucket: it takes no place, and
+/// reads what the snapshot has. Blocks.
+///
+/// # Errors
+/// There is no such snapshot, or an image already; the store cannot be used: in one line.
+pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
+    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let Some(name) = &url.snapshot else {
+        return Err(wrong(format!("{url}: expected @NAME behind it: a snapshot is cloned")));
+    };
+    if to.snapshot.is_some() || (to.scheme, &to.bucket) != (url.scheme, &url.bucket) {
+        return Err(wrong(format!("{to}: a clone is an image in the bucket of its snapshot")));
+    }
+    let (client, writer) = (client(url, options)?, writer()?);
+    let clone = CloneOf { image: drawn()?, path: to.image.clone(), is_made: false };
+    let noted = Edit::Clone { snapshot: name.clone(), clone: clone.clone() };
+    let head = edit_on(url, &client, options.open_timeout, noted)?;
+    let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} is gone")))?;
+    let made = head.clone_of(snapshot, &url.image, clone.image, writer);
+    let put = match &made {
+        Ok(head) => blocking(to, async { put_head(&client.beside(&clone.path)?, head).await })?,
+        Err(_) => false,
+    };
+    if !put {
+        edit_on(url, &client, options.open_timeout, Edit::Release(clone.image))?;
+        let why = made.err().unwrap_or("there is an image already");
+        return Err(io::Error::other(format!("{to}: {why}")));
+    }
+    // The snapshot may have been removed by one that has not seen the clone.
+    if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
+        // No writer has had it.
+        catalog::remove(to, options, |_| {})?;
+        return Err(error);
+    }
+    made.map_err(io::Error::other)
+}
+
+/// Puts the head of an image where none is; tells whether it is there now. If that is not known,
+/// it is an error.
+async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
+    let body = Arc::new(head.encode());
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        let (image, key, body) = (head.image, Key::Head, Arc::clone(&body));
+        match client.run(Operation::PutIfAbsent { image, key, body }).await {
+            Answer::Put(_) => return Ok(true),
+            // It may have been put before, and the answer lost.
+            Answer::Refused => {
+                return Ok((Reader { client }).head().await?.image == head.image);
+            }
+            _ => {}
+        }
+    }
+    let why = client.last_error().unwrap_or_else(|| "no answer".to_owned());
+    Err(format!("not known to be done: {why}"))
+}
+
+/// Removes a snapshot that has no clone. Blocks.
+///
+/// # Errors
+/// There is none, or it has one; the store cannot be used: in one line.
+pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
+    let client = client(url, options)?;
+    let name = url.snapshot.clone().unwrap_or_default();
+    let head = blocking(url, Reader { client: &client }.head())?;
+    let gone: Vec<Snapshot> = head.snapshot(&name).into_iter().cloned().collect();
+    blocking(url, without_clones(&client, &gone))?;
+    edit_on(url, &client, options.open_timeout, Edit::Remove(gone))
+}
+
+/// Looks whether snapshots have clones that are there.
+pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> Result<(), String> {
+    for snapshot in snapshots {
+        for clone in &snapshot.clones {
+            if is_there(client, clone).await? {
+                return Err(format!("{} is a clone of @{}", clone.path, snapshot.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a clone was made, and not removed.
+async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
+    let client = client.beside(&clone.path)?;
+    match (Reader { client: &client }).look().await? {
+        Read::Missing => Ok(false),
+        Read::Good(head) => Ok(head.image == clone.image),
+        Read::Damaged => Ok(true),
+    }
+}
+
+async fn edited(client: &Client, limit: Duration, edit: Edit) -> Result<Head, String> {
+    let begin = Instant::now();
+    let now_ns = || begin.elapsed().as_nanos() as u64;
+    let mut editor = Editor::new(edit, 0);
+    let mut running = FuturesUnordered::new();
+    loop {
+        editor.turn(now_ns());
+        if let Some(outcome) = editor.outcome() {
+            return outcome.clone().map_err(str::to_owned);
+        }
+        while let Some((ticket, operation)) = editor.pop_operation() {
+            running.push(async move { (ticket, client.run(operation).await) });
+        }
+        let end = begin + limit;
+        let due = editor.next_ns().map(|ns| begin + Duration::from_nanos(ns));
+        let due = due.map_or(end, |due| due.min(end));
+        let answered = tokio::select! {
+            Some(answered) = running.next() => Some(answered),
+            () = tokio::time::sleep_until(due.into()) => None,
+        };
+        if let Some((ticket, answer)) = answered {
+            let is_failure = answer == Answer::Failed;
+            editor.answer(ticket, answer, now_ns());
+            if is_failure && client.is_hopeless() {
+                let why = client.last_error().unwrap_or_default();
+                return Err(format!("the store refuses: {why}"));
+            }
+        } else if Instant::now() >= end {
+            let why = client.last_error().unwrap_or_else(|| "no time".to_owned());
+            return Err(format!("not known to be done within {limit:?}: {why}"));
+        }
+    }
+}

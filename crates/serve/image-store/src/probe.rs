@@ -1,0 +1,68 @@
+//! Whether a store keeps its conditions: without them a second writer is not noticed.
+
+use crate::client::{Client, update};
+use nowait_image_format::{Answer, Tag};
+use object_store::path::Path;
+use object_store::{PutMode, PutPayload};
+
+/// What came of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The store does as it must.
+    Good,
+    /// An image on it would be lost to a second writer.
+    Bad(&'static str),
+    /// A request failed; the client knows why.
+    Failed,
+}
+
+/// Tries the conditions of a store on objects whose names have `nonce`, and deletes them.
+///
+/// A refusal may be the second answer to a request that was done, and whose first answer was lost:
+/// it says something of the store when it comes for each of a few objects.
+pub async fn probe(client: &Client, nonce: &str) -> Verdict {
+    const OBJECTS: usize = 4;
+    let mut refusal = "";
+    for object in 0..OBJECTS {
+        let path = Path::from(format!("{}/probe/{nonce}-{object}", client.place().prefix));
+        let tried = conditions(client, &path).await;
+        let deleted = client.delete(&path).await;
+        match tried {
+            Err(what) => refusal = what,
+            Ok(Verdict::Good) if matches!(deleted, Answer::Failed) => return Verdict::Failed,
+            Ok(verdict) => return verdict,
+        }
+    }
+    Verdict::Bad(refusal)
+}
+
+/// # Errors
+/// It has refused what it must do, or has done it before.
+async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static str> {
+    let put = |text: &'static str, mode| client.put(path, PutPayload::from(text), mode);
+    let first = match put("one", PutMode::Create).await {
+        Answer::Put(tag) => tag,
+        Answer::Refused => return Err("it refuses to make an object (If-None-Match)"),
+        _ => return Ok(Verdict::Failed),
+    };
+    match put("two", PutMode::Create).await {
+        Answer::Refused => {}
+        Answer::Put(_) => return Ok(Verdict::Bad("it ignores conditions of PUTs (If-None-Match)")),
+        _ => return Ok(Verdict::Failed),
+    }
+    match put("three", update(&first)).await {
+        Answer::Put(second) if is_other(&first, &second) => {}
+        Answer::Put(_) => return Ok(Verdict::Bad("it gives two objects the same ETag")),
+        Answer::Refused => return Err("it refuses to replace an object (If-Match)"),
+        _ => return Ok(Verdict::Failed),
+    }
+    Ok(match put("four", update(&first)).await {
+        Answer::Refused => Verdict::Good,
+        Answer::Put(_) => Verdict::Bad("it ignores conditions of PUTs (If-Match)"),
+        _ => Verdict::Failed,
+    })
+}
+
+fn is_other(first: &Tag, second: &Tag) -> bool {
+    first != second
+}

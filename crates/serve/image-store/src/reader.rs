@@ -1,0 +1,356 @@
+//! Reading of an image without being its writer: by GETs and LISTs, which are tried again.
+
+use crate::client::Client;
+use crate::place::{Place, StoreOptions, one_line};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use nowait_image_format::checkpoint::{PART_BYTES_MAX, assemble};
+use nowait_image_format::head::HEAD_BYTES_MAX;
+use nowait_image_format::segment::{HEADER_BYTES_MAX, WINDOW};
+use nowait_image_format::{
+    Answer, Bases, Checkpoint, Content, Data, Head, Header, ImageId, Key, Map, Operation, Part,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+/// How often an object is asked for that does not come, or looks damaged.
+pub(crate) const READS_MAX: u32 = 5;
+
+/// How often the store says that an object is missing until that is believed: it may be wrong once.
+const MISSES_MAX: u32 = 3;
+
+/// How long the first of them waits for the next; each further one twice as long.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Parts of the map, or headers of segments, that are read at the same time.
+const READS_AHEAD: usize = 16;
+
+/// Where a log ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogEnd<'a> {
+    /// Where nothing follows: these segments are there, though perhaps not of the log.
+    Behind(&'a BTreeSet<u64>),
+    /// Where a snapshot says.
+    At(u64),
+    /// Where the head of an image that is closed says, behind which nothing is.
+    Closed(u64, &'a BTreeSet<u64>),
+}
+
+impl LogEnd<'_> {
+    /// Returns where the log of an image ends that has these segments.
+    pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
+        if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
+    }
+}
+
+/// Reads an image.
+pub(crate) struct Reader<'a> {
+    pub(crate) client: &'a Client,
+}
+
+/// What else says which store it is.
+const ENDPOINTS: [&str; 8] = [
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+    "AZURITE_BLOB_STORAGE_URL",
+    "GOOGLE_BASE_URL",
+];
+
+/// Makes a client for an image.
+pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
+    let place = Place::new(url, options).map_err(io::Error::other)?;
+    let said = ENDPOINTS.map(|name| std::env::var(name).unwrap_or_default());
+    let store = format!("{:?} {:?} {said:?} {}", url.scheme, options.endpoint, url.bucket);
+    let client = Client::new(place, options.request_timeout).with(options.cache.clone(), &store);
+    Ok(client.telling(options.say))
+}
+
+/// Waits for work with a store; its error is one of the image.
+pub(crate) fn blocking<T>(
+    url: &StoreUrl,
+    work: impl Future<Output = Result<T, String>>,
+) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // A look-up of a name may hang; nothing waits for it.
+    runtime.shutdown_background();
+    done.map_err(|why| io::Error::other(format!("{url}: {why}")))
+}
+
+impl Reader<'_> {
+    /// Returns the objects of the image, by their names behind its own, and their bytes.
+    pub(crate) async fn list(&self) -> Result<BTreeMap<String, u64>, String> {
+        let place = self.client.place();
+        let mut why = String::new();
+        for tried in 0..READS_MAX {
+            pause(tried).await;
+            let mut listed = BTreeMap::new();
+            let mut stream = place.store.list(Some(&place.prefix));
+            let ended = loop {
+                match tokio::time::timeout(self.client.timeout(), stream.next()).await {
+                    Err(_) => break Err(format!("no list within {:?}", self.client.timeout())),
+                    Ok(None) => break Ok(()),
+                    Ok(Some(Err(error))) => break Err(one_line(&error)),
+                    Ok(Some(Ok(meta))) => {
+                        if let Some(name) = meta.location.prefix_match(&place.prefix) {
+                            let parts: Vec<_> = name.map(|part| part.as_ref().to_owned()).collect();
+                            listed.insert(parts.join("/"), meta.size);
+                        }
+                    }
+                }
+            };
+            match ended {
+                Ok(()) => return Ok(listed),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    /// Returns the head, if there is one that can be read.
+    pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
+        let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
+        let of = (&Bases::default(), ImageId::default());
+        self.read(of, Key::Head, HEAD_BYTES_MAX, parse).await
+    }
+
+    /// Returns the head of the image.
+    pub(crate) async fn head(&self) -> Result<Head, String> {
+        match self.look().await? {
+            Read::Good(head) => Ok(head),
+            Read::Missing => Err("there is no image".to_owned()),
+            Read::Damaged => Err("its head is damaged: nothing of it can be read".to_owned()),
+        }
+    }
+
+    /// Returns the map of an image, as the head and the log say, and what of that cannot be read.
+    /// `None`: not even the map of the checkpoint.
+    pub(crate) async fn recovered(
+        &self,
+        head: &Head,
+        end: LogEnd<'_>,
+    ) -> Result<(Option<Map>, Vec<Hit>), String> {
+        let mut hits = Vec::new();
+        let mut map = self.map(head, &mut hits).await?;
+        if let Some(map) = &mut map {
+            hits.extend(self.replay(head, map, end).await?);
+        }
+        Ok((map, hits))
+    }
+
+    /// The map of the checkpoint; `None`: it cannot be read.
+    pub(crate) async fn map(
+        &self,
+        head: &Head,
+        hits: &mut Vec<Hit>,
+    ) -> Result<Option<Map>, String> {
+        let Checkpoint { parts, .. } = head.checkpoint;
+        let mut read = Vec::new();
+        let reads = (0..parts).map(|number| self.part(head, number));
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
+        while let Some((key, part)) = reads.next().await {
+            match part? {
+                Read::Good(part) => read.push(part),
+                other => hits.push(Hit { key, what: other.what() }),
+            }
+        }
+        if read.len() < parts as usize {
+            return Ok(None);
+        }
+        let map = assemble(&read, head.checkpoint.position, head.geometry);
+        if map.is_err() {
+            hits.push(Hit { key: head.checkpoint.key(0), what: "the parts are no map" });
+        }
+        Ok(map.ok())
+    }
+
+    /// Adds to a map what the log says behind it; returns where that cannot be read.
+    async fn replay(
+        &self,
+        head: &Head,
+        map: &mut Map,
+        end: LogEnd<'_>,
+    ) -> Result<Option<Hit>, String> {
+        let mut next = head.checkpoint.position;
+        let (known, end_at) = match end {
+            LogEnd::Behind(_) => (head.known_end(), u64::MAX),
+            LogEnd::At(end) | LogEnd::Closed(end, _) => (end, end),
+        };
+        let hit = |at, what| Ok(Some(Hit { key: Key::Segment(at), what }));
+        let reads = (next..end_at).map(|sequence| self.header(head, sequence));
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
+        while let Some((sequence, header)) = reads.next().await {
+            // Behind a fence the log goes on farther on.
+            if sequence < next {
+                continue;
+            }
+            match header? {
+                Read::Good((header, _)) if header.leads_over(known) => {
+                    return hit(next, "another's");
+                }
+                // The head that was read was put back since, or the image was taken over.
+                Read::Good((header, _)) if header.epoch > head.epoch => {
+                    return hit(next, "of a later writer");
+                }
+                Read::Good((header, data_start)) => match header.content {
+                    Content::Fence { resume, .. } => {
+                        map.fence(next);
+                        next = resume;
+                    }
+                    Content::Changes(records) => {
+                        map.replay(next, data_start, &records);
+                        next += 1;
+                    }
+                },
+                Read::Missing if next >= known => match self.is_lost(head, next, end).await? {
+                    true => return hit(next, Read::<()>::Missing.what()),
+                    false => return Ok(None),
+                },
+                other => return hit(next, other.what()),
+            }
+        }
+        match end {
+            LogEnd::Closed(end, listed) => match listed.range(end..).next() {
+                Some(later) => hit(*later, "of a later writer"),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells whether a segment that is missing is not the end of the log, as what is listed shows.
+    pub(crate) async fn is_lost(
+        &self,
+        head: &Head,
+        at: u64,
+        end: LogEnd<'_>,
+    ) -> Result<bool, String> {
+        let LogEnd::Behind(listed) = end else { return Ok(true) };
+        if listed.contains(&at) || listed.range(at.saturating_add(WINDOW)..).next().is_some() {
+            return Ok(true);
+        }
+        for sequence in listed.range(at..) {
+            if let Read::Good((header, _)) = self.header(head, *sequence).await.1?
+                && header.proves(at)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads a part of the map.
+    async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
+        let key = head.checkpoint.key(number);
+        let read = self.read((&head.bases, head.image), key, PART_BYTES_MAX, |bytes, _| {
+            let part = Part::parse(bytes).ok()?;
+            let expected = (head.image_of(key), head.checkpoint.position, number);
+            ((part.image, part.position, part.number) == expected).then_some(part)
+        });
+        (key, read.await)
+    }
+
+    /// Reads the header of a segment, and where its data begin.
+    pub(crate) async fn header(
+        &self,
+        head: &Head,
+        sequence: u64,
+    ) -> (u64, Result<Read<(Header, u32)>, String>) {
+        let key = Key::Segment(sequence);
+        let of = (&head.bases, head.image);
+        let read = self.read(of, key, HEADER_BYTES_MAX, |bytes, object_bytes| {
+            let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
+            let expected = (head.image_of(key), sequence);
+            ((header.image, header.sequence) == expected).then_some((header, start))
+        });
+        (sequence, read.await)
+    }
+
+    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where
+    /// it is, the bases of its image say.
+    pub(crate) async fn read<T>(
+        &self,
+        of: (&Bases, ImageId),
+        key: Key,
+        len: usize,
+        parse: impl FnMut(&[u8], u64) -> Option<T>,
+    ) -> Result<Read<T>, String> {
+        self.read_range(of, (key, None), 0..len as u64, parse).await
+    }
+
+    /// The same of a range of an object, and of what of it a cache may have.
+    pub(crate) async fn read_range<T>(
+        &self,
+        (bases, image): (&Bases, ImageId),
+        (key, mut data): (Key, Option<Data>),
+        range: Range<u64>,
+        mut parse: impl FnMut(&[u8], u64) -> Option<T>,
+    ) -> Result<Read<T>, String> {
+        let mut last = None;
+        let mut misses = 0;
+        for tried in 0..READS_MAX {
+            pause(tried).await;
+            let ((of, image), range) = (bases.owner(key, image), range.clone());
+            match self.client.run(Operation::Get { of, image, key, range, data }).await {
+                Answer::Missing => {
+                    misses += 1;
+                    last = Some(Read::Missing);
+                    if misses == MISSES_MAX {
+                        break;
+                    }
+                }
+                Answer::Got { bytes, object_bytes, .. } => {
+                    if let Some(it) = parse(&bytes, object_bytes) {
+                        return Ok(Read::Good(it));
+                    }
+                    last = Some(Read::Damaged);
+                    data.iter_mut().for_each(|it| it.anew = true);
+                }
+                _ => last = None,
+            }
+        }
+        last.ok_or_else(|| self.client.last_error().unwrap_or_else(|| format!("no answer: {key}")))
+    }
+}
+
+/// An object without which nothing is known of any block.
+pub(crate) struct Hit {
+    pub(crate) key: Key,
+    pub(crate) what: &'static str,
+}
+
+/// Returns the segments of an image that are in a list.
+pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeSet<u64> {
+    listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
+}
+
+/// What came of reading an object.
+pub(crate) enum Read<T> {
+    Good(T),
+    Missing,
+    Damaged,
+}
+
+impl<T> Read<T> {
+    /// Returns the word for it.
+    pub(crate) fn what(&self) -> &'static str {
+        match self {
+            Read::Good(_) => "good",
+            Read::Missing => "missing",
+            Read::Damaged => "damaged",
+        }
+    }
+}
+
+/// Waits before an operation that was tried so often.
+pub(crate) async fn pause(tried: u32) {
+    if tried > 0 {
+        tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;
+    }
+}

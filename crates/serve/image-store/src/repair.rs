@@ -1,0 +1,345 @@
+//! An image whose log has lost a part: what is lost by it, and two ways to go on.
+//!
+//! ```text
+//!   log   there │ there │ lost │ there │ there       the writer has promised all of them
+//!   cut   there │ there ▏                             the image as it was at that moment
+//!   skip  there │ there │      │ there │ there       all that is there, and what is lost is older
+//! ```
+//! What goes on is put as a checkpoint behind all that is there, by a writer that takes the image
+//! over, waits until the one before must have noticed, and closes it: nothing is deleted before a
+//! later writer does it, and one that is killed on the way has changed nothing but the writer.
+
+use crate::client::Client;
+use crate::image::writer;
+use crate::place::StoreOptions;
+use crate::reader::{LogEnd, READS_MAX, Read, Reader, blocking, client, pause, segments};
+use crate::url::StoreUrl;
+use nowait_image_format::head::HEAD_BYTES_MAX;
+use nowait_image_format::segment::WINDOW;
+use nowait_image_format::{
+    Answer, Change, Checkpoint, Content, Head, Header, ImageId, Key, Map, Operation, Part, Record,
+    Tag,
+};
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How often the head may change while the log is read.
+const ROUNDS_MAX: u32 = 5;
+
+/// How often a writer that still runs may be faster.
+const FENCES_MAX: u32 = 5;
+
+/// A part of the log that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The name of the first segment that is lost.
+    pub name: String,
+    /// Whether it is missing or damaged.
+    pub what: &'static str,
+    /// How many segments of the log are lost; what they had is not known.
+    pub lost: u64,
+    /// How many are there before them, behind the last checkpoint.
+    pub before: u64,
+    /// How many are there behind them.
+    pub behind: u64,
+    /// Bytes of the image that these have changed, in ascending order.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// How to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The log ends before what is lost: the image is as it was at that moment.
+    Cut,
+    /// What is lost is left out: bytes that it has changed are as they were before.
+    Skip,
+}
+
+/// A log, as far as it is there.
+struct Log {
+    map: Map,
+    loss: Option<Loss>,
+    /// The last epoch of a writer.
+    epoch: u64,
+}
+
+/// Looks whether a part of the log of an image is lost; nothing is put. Blocks.
+///
+/// # Errors
+/// There is no image, its map is lost or damaged, or the store cannot be used: in one line.
+pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> {
+    let client = client(url, options)?;
+    let found = async {
+        let reader = Reader { client: &client };
+        for _ in 0..ROUNDS_MAX {
+            let listed = reader.list().await?;
+            let head = reader.head().await?;
+            let listed = segments(&listed, head.image);
+            let loss = reader.followed(&head, &listed, Way::Skip, u64::MAX).await?.loss;
+            // A writer may have come, or have deleted what the head before still needed.
+            if loss.is_none() || reader.head().await? == head {
+                return Ok(loss);
+            }
+        }
+        Err("its head changes too fast to be read: stop its writer first".to_owned())
+    };
+    blocking(url, found)
+}
+
+/// Has an image go on without what is lost of its log. The writer that it has is replaced; if that
+/// may still be there, `wait` is called, as in [`crate::catalog::remove`]. Returns what was lost;
+/// if that is nothing, nothing is done. Blocks.
+///
+/// # Errors
+/// As for [`look`]. If the store did not answer, the image may have another writer, and is
+/// otherwise as it was.
+pub fn repair(
+    url: &StoreUrl,
+    options: &StoreOptions,
+    way: Way,
+    wait: impl FnOnce(&Head),
+) -> io::Result<Option<Loss>> {
+    let Some(loss) = look(url, options)? else { return Ok(None) };
+    let client = client(url, options)?;
+    let (before, taken, tag) = blocking(url, take(&client, way))?;
+    if !before.is_quiet {
+        wait(&before);
+    }
+    blocking(url, repaired(&client, (taken, tag), way))?;
+    Ok(Some(loss))
+}
+
+/// Takes the image over; returns its head as it was and as it is, and the tag of that.
+async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
+    let reader = Reader { client };
+    let (head, tag) = head_of(client).await?;
+    let listed = segments(&reader.list().await?, head.image);
+    let epoch = reader.followed(&head, &listed, way, u64::MAX).await?.epoch;
+    let (revision, epoch) = (head.revision + 1, head.epoch.max(epoch) + 1);
+    let writer = writer().map_err(|error| error.to_string())?;
+    let (is_closed, is_quiet) = (false, false);
+    let taken = Head { revision, epoch, writer, is_closed, is_quiet, ..head.clone() };
+    let tag = put_head(client, &taken, &tag).await?;
+    Ok((head, taken, tag))
+}
+
+async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Result<(), String> {
+    let reader = Reader { client };
+    let at = fence(client, &taken).await?;
+    let position = at + WINDOW;
+    // The writer before puts nothing any more. The fence itself proves nothing of places before.
+    let mut listed = segments(&reader.list().await?, taken.image);
+    listed.retain(|sequence| *sequence < at);
+    let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
+    if last >= taken.epoch {
+        return Err("its writer goes on: stop that first".to_owned());
+    }
+    map.fence(at);
+    for sequence in listed.range(taken.checkpoint.position..) {
+        // The next writer deletes what is not needed any more.
+        map.fence(*sequence);
+    }
+    let parts = Part::of(&map, &taken, position);
+    let epoch = taken.epoch;
+    for part in &parts {
+        let key = Key::Part { epoch, nth: 1, number: part.number };
+        if !put_if_absent(client, taken.image, key, part.encode()).await? {
+            return Err(format!("{key} is there already, of another writer"));
+        }
+    }
+    let checkpoint = Checkpoint { position, parts: parts.len() as u32, epoch, nth: 1 };
+    let closed = Head { is_closed: true, end: position, ..taken.advanced(checkpoint, position) };
+    put_head(client, &closed, &tag).await?;
+    Ok(())
+}
+
+impl Reader<'_> {
+    /// Follows the log behind the map, and over what is lost of it, to a place at most.
+    async fn followed(
+        &self,
+        head: &Head,
+        listed: &BTreeSet<u64>,
+        way: Way,
+        until: u64,
+    ) -> Result<Log, String> {
+        let mut hits = Vec::new();
+        let map = self.map(head, &mut hits).await?;
+        let Some(map) = map else {
+            let hit = hits.first().map(|hit| format!("{} is {}", hit.key, hit.what));
+            let hit = hit.unwrap_or_default();
+            return Err(format!("{hit}: its map is lost, and cannot be made again"));
+        };
+        let mut log = Log { map, loss: None, epoch: 0 };
+        let (mut next, mut before) = (head.checkpoint.position, 0);
+        let end = LogEnd::Behind(listed);
+        let mut ranges = Vec::new();
+        let loss = |at: u64, what| {
+            let name = Key::Segment(at).name(head.image_of(Key::Segment(at)));
+            Loss { name, what, lost: 0, before: 0, behind: 0, ranges: Vec::new() }
+        };
+        while next < until {
+            let read = self.header(head, next).await.1?;
+            let Read::Good((header, data_start)) = read else {
+                let is_missing = matches!(read, Read::Missing);
+                if is_missing && next >= head.known_end() && !self.is_lost(head, next, end).await? {
+                    break;
+                }
+                let lost = Loss { before, ..loss(next, read.what()) };
+                let lost = log.loss.get_or_insert(lost);
+                // Of a fence that is lost nothing else is.
+                let was_fence = self.was_fence(head, next, log.epoch).await?;
+                lost.lost += u64::from(!was_fence);
+                next += if was_fence { WINDOW } else { 1 };
+                continue;
+            };
+            if header.epoch > head.epoch && header.writer != head.writer.nonce {
+                let later = Loss { before, ..loss(next, "of a later writer") };
+                log.loss.get_or_insert(later);
+            }
+            log.epoch = log.epoch.max(header.epoch);
+            match (header.content, &mut log.loss) {
+                (Content::Fence { resume, .. }, _) => {
+                    if log.loss.is_none() || way == Way::Skip {
+                        log.map.fence(next);
+                    }
+                    next = resume;
+                }
+                (Content::Changes(records), loss) => {
+                    if loss.is_none() || way == Way::Skip {
+                        log.map.replay(next, data_start, &records);
+                    }
+                    match loss {
+                        Some(loss) => {
+                            loss.behind += 1;
+                            ranges.extend(records.iter().map(|it| bytes_of(it, head)));
+                        }
+                        None => before += 1,
+                    }
+                    next += 1;
+                }
+            }
+        }
+        log.loss.iter_mut().for_each(|loss| loss.ranges = merged(core::mem::take(&mut ranges)));
+        Ok(log)
+    }
+
+    /// Tells whether a segment that is lost was a fence: then the log goes on where that led to, by
+    /// another writer, and nothing else is lost.
+    async fn was_fence(&self, head: &Head, at: u64, epoch: u64) -> Result<bool, String> {
+        let behind = self.header(head, at.saturating_add(WINDOW)).await.1?;
+        let Read::Good((Header { epoch: of, sequence, durable, .. }, _)) = behind else {
+            return Ok(false);
+        };
+        if of <= epoch || durable != sequence {
+            return Ok(false);
+        }
+        // Where a fence was, all behind it was on its way with the place that it has taken.
+        for sequence in at + 1..at + WINDOW {
+            if let Read::Good((header, _)) = self.header(head, sequence).await.1?
+                && header.proves(at)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64> {
+    let (Change::Data | Change::Zero) = change;
+    let size = u64::from(head.geometry.block_bytes);
+    block * size..(block + u64::from(*blocks)) * size
+}
+
+/// Ranges in ascending order, those that meet as one.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Puts a fence behind all that is there; returns its place.
+async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
+    for _ in 0..FENCES_MAX {
+        let listed = segments(&Reader { client }.list().await?, head.image);
+        let last = listed.last().copied().unwrap_or(0);
+        let at = (last + 1).max(head.known_end());
+        let (image, epoch, writer) = (head.image, head.epoch, head.writer.nonce);
+        let content = Content::Fence { resume: at + WINDOW, writer: head.writer.name.clone() };
+        let header = Header { image, epoch, writer, sequence: at, durable: at, content };
+        let body = header.encode(head.geometry);
+        if put_if_absent(client, image, Key::Segment(at), body).await? {
+            return Ok(at);
+        }
+    }
+    Err("its writer goes on: stop that first".to_owned())
+}
+
+/// Puts an object if none is there; tells whether it is there now.
+async fn put_if_absent(
+    client: &Client,
+    image: ImageId,
+    key: Key,
+    body: Vec<u8>,
+) -> Result<bool, String> {
+    let body = Arc::new(body);
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        let put = Operation::PutIfAbsent { image, key, body: Arc::clone(&body) };
+        match client.run(put).await {
+            Answer::Put(_) => return Ok(true),
+            // It may have been put before, and the answer lost.
+            Answer::Refused => {
+                let range = 0..body.len() as u64;
+                let get = Operation::Get { of: None, image, key, range, data: None };
+                let there = client.run(get).await;
+                return Ok(matches!(there, Answer::Got { bytes, .. } if bytes == *body));
+            }
+            _ => {}
+        }
+    }
+    Err(client.last_error().unwrap_or_else(|| format!("{key} cannot be put")))
+}
+
+async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        let (image, key, range) = (ImageId::default(), Key::Head, 0..HEAD_BYTES_MAX as u64);
+        let get = Operation::Get { of: None, image, key, range, data: None };
+        if let Answer::Got { bytes, tag, .. } = client.run(get).await
+            && let Ok(head) = Head::parse(&bytes)
+        {
+            return Ok((head, tag));
+        }
+    }
+    Err(client.last_error().unwrap_or_else(|| "its head cannot be read".to_owned()))
+}
+
+/// Replaces the head; returns its tag.
+async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String> {
+    let body = Arc::new(head.encode());
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        let (key, body, tag) = (Key::Head, Arc::clone(&body), tag.clone());
+        match client.run(Operation::PutIfMatch { key, body, tag }).await {
+            Answer::Put(tag) => return Ok(tag),
+            Answer::Refused => {
+                let (now, tag) = head_of(client).await?;
+                return match now == *head {
+                    true => Ok(tag),
+                    false => Err(format!("{} has taken it over meanwhile", now.writer.name)),
+                };
+            }
+            _ => {}
+        }
+    }
+    Err(client.last_error().unwrap_or_else(|| "its head cannot be put".to_owned()))
+}

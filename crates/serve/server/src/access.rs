@@ -1,0 +1,220 @@
+//! Access to exports: by user, address, or the name in a certificate.
+
+use crate::{ServeError, nbd::Exports};
+use core::{net::IpAddr, str::FromStr};
+use nowait_device::Image;
+use rustls::{
+    client::verify_server_name,
+    pki_types::{CertificateDer, ServerName},
+    server::ParsedCertificate,
+};
+use std::sync::Arc;
+
+/// Grants an export, or all of them: `[EXPORT=]uid:N`, `net:ADDRESS[/BITS]` or `tls:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// `None`: all exports.
+    export: Option<String>,
+    who: Who,
+}
+
+/// Whom a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Who {
+    /// A user of this machine, by a Unix socket or a file.
+    User(u32),
+    /// Those whose address begins with these bits.
+    Net(IpAddr, u32),
+    /// A client with a certificate for this name.
+    Certificate(ServerName<'static>),
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rule, String> {
+        const EXPECTED: &str = "expected [EXPORT=]uid:N, net:ADDRESS[/BITS] or tls:NAME";
+        let (export, who) = match text.rsplit_once('=') {
+            Some((export, who)) => (Some(export.to_owned()), who),
+            None => (None, text),
+        };
+        let who = match who.split_once(':') {
+            Some(("uid", number)) => number.parse().ok().map(Who::User),
+            Some(("net", net)) => read_net(net),
+            Some(("tls", name)) => ServerName::try_from(name.to_owned()).ok().map(Who::Certificate),
+            _ => None,
+        };
+        who.map(|who| Rule { export, who }).ok_or_else(|| EXPECTED.to_owned())
+    }
+}
+
+fn read_net(text: &str) -> Option<Who> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse::<u32>().ok()?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let most = width(address);
+    let bits = bits.unwrap_or(most);
+    (bits <= most).then_some(Who::Net(address, bits))
+}
+
+fn width(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Returns an address as a number of 128 bits, its own bits first.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// What is known of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user, if it is on this machine.
+    pub user: Option<u32>,
+    /// Its address, if it came by TCP.
+    pub address: Option<IpAddr>,
+    /// Its certificate, which an authority that we trust has signed.
+    pub certificate: Option<CertificateDer<'static>>,
+}
+
+impl Who {
+    fn is(&self, peer: &Peer) -> bool {
+        match self {
+            Who::User(user) => peer.user == Some(*user),
+            Who::Net(net, bits) => peer.address.is_some_and(|address| {
+                // Clients of IPv4 have addresses of IPv6 on a socket for both.
+                let address = address.to_canonical();
+                let differ = number(address) ^ number(*net);
+                address.is_ipv4() == net.is_ipv4() && differ.leading_zeros() >= *bits
+            }),
+            Who::Certificate(name) => peer.certificate.as_ref().is_some_and(|certificate| {
+                let parsed = ParsedCertificate::try_from(certificate);
+                parsed.is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+            }),
+        }
+    }
+}
+
+/// All rules. An export without a rule is for every client that reaches the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access(Vec<Rule>);
+
+impl Access {
+    /// Takes the rules of the command line.
+    ///
+    /// # Errors
+    /// One is about an export that there is not; one asks for certificates, which are not checked.
+    pub fn new(
+        rules: &[Rule],
+        exports: &[&str],
+        checks_certificates: bool,
+    ) -> Result<Access, ServeError> {
+        for Rule { export, who } in rules {
+            if let Some(name) = export.as_ref().filter(|name| !exports.contains(&name.as_str())) {
+                return Err(ServeError::new(format!(
+                    "--allow {name}=…: no image is called {name}"
+                )));
+            }
+            if matches!(who, Who::Certificate(_)) && !checks_certificates {
+                return Err(ServeError::new("--allow tls:NAME needs --tls-client-ca"));
+            }
+        }
+        Ok(Access(rules.to_vec()))
+    }
+
+    /// Tells whether every client may have every export.
+    pub fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells whether there is a rule about `export`.
+    pub fn is_about(&self, export: &str) -> bool {
+        self.rules_of(export).next().is_some()
+    }
+
+    fn rules_of<'a>(&'a self, export: &'a str) -> impl Iterator<Item = &'a Rule> {
+        self.0.iter().filter(move |rule| rule.export.as_deref().is_none_or(|name| name == export))
+    }
+
+    /// Tells whether `peer` may have `export`.
+    pub fn admits(&self, export: &str, peer: &Peer) -> bool {
+        let mut rules = self.rules_of(export).peekable();
+        rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
+    }
+
+    /// Returns those of `images` that `peer` may have; of the others it does not learn.
+    pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
+        let all = Exports::all(images);
+        if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }
+    }
+
+    /// Returns the users that rules let have `export`.
+    pub fn users_of(&self, export: &str) -> Vec<u32> {
+        let user = |rule: &Rule| match rule.who {
+            Who::User(user) => Some(user),
+            _ => None,
+        };
+        self.rules_of(export).filter_map(user).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(rules: &[&str]) -> Access {
+        let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        Access::new(&rules, &["vm", "data"], false).unwrap()
+    }
+
+    #[test]
+    fn an_export_without_rules_is_for_every_client() {
+        let access = access(&["vm=uid:7", "vm=net:10.0.0.0/8"]);
+        let nobody = Peer::default();
+        assert!(access.admits("data", &nobody) && !access.admits("vm", &nobody));
+        assert!(access.admits("vm", &Peer { user: Some(7), ..Peer::default() }));
+        assert!(!access.admits("vm", &Peer { user: Some(8), ..Peer::default() }));
+        assert_eq!((access.users_of("vm"), access.users_of("data")), (vec![7], vec![]));
+    }
+
+    #[test]
+    fn a_rule_without_a_name_is_about_all_exports() {
+        let access = access(&["uid:7", "data=uid:8"]);
+        let is = |user| Peer { user: Some(user), ..Peer::default() };
+        assert!(access.admits("vm", &is(7)) && access.admits("data", &is(7)));
+        assert!(!access.admits("vm", &is(8)) && access.admits("data", &is(8)));
+    }
+
+    #[test]
+    fn a_net_is_told_by_its_first_bits() {
+        let access = access(&["net:192.168.2.0/23", "net:fd00::/8", "net:127.0.0.1"]);
+        let from = |address: &str| {
+            let address = Some(address.parse().unwrap());
+            access.admits("vm", &Peer { address, ..Peer::default() })
+        };
+        for inside in ["192.168.2.1", "192.168.3.255", "::ffff:192.168.2.9", "fd12::1", "127.0.0.1"]
+        {
+            assert!(from(inside), "{inside}");
+        }
+        for outside in ["192.168.4.0", "127.0.0.2", "fe80::1", "::ffff:10.0.0.1"] {
+            assert!(!from(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for wrong in ["", "uid:", "uid:-1", "net:", "net:1.2.3.4/33", "net:host", "tls:", "vm"] {
+            assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+        }
+        assert!("a=b=net:::/0".parse::<Rule>().is_ok_and(|rule| rule.export.unwrap() == "a=b"));
+        let tls: Rule = "vm=tls:host.example".parse().unwrap();
+        assert!(Access::new(std::slice::from_ref(&tls), &["vm"], false).is_err());
+        assert!(Access::new(&[tls], &["vm"], true).is_ok());
+        assert!(Access::new(&["x=uid:1".parse().unwrap()], &["vm"], true).is_err());
+    }
+}

@@ -1,0 +1,529 @@
+//! The command line of `nowait serve`.
+
+use crate::{
+    access::Rule,
+    os_text::{named_path, rsplit_once, split_once},
+    say::say,
+    server::Address,
+    vhost::Socket,
+};
+use clap::{
+    Args, ValueEnum,
+    builder::{OsStringValueParser, TypedValueParser},
+};
+use core::str::FromStr;
+use nowait_device::{
+    Backing, Cache, Durability, ImageOptions, ObjectOptions, Patience, StoreOptions,
+};
+use std::{ffi::OsStr, path::PathBuf, time::Duration};
+
+/// The options of `nowait serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Image files or block devices, or nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an
+    /// image on an NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER), or
+    /// s3://BUCKET/IMAGE (gs, az, file:///FOLDER/IMAGE), one on an object store; NAME=PATH gives
+    /// one a name for clients other than its own.
+    /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
+    /// `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`, for it alone.
+    #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]",
+          value_parser = os_text().try_map(|text| image(&text)))]
+    pub images: Vec<NamedImage>,
+    /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
+    #[arg(long, value_name = "ADDRESS",
+          value_parser = os_text().try_map(|text| Address::read(&text)))]
+    pub nbd: Vec<Address>,
+    /// Show an image as the file FILE, by FUSE: for losetup, mkfs and mount. FILE is a regular file
+    /// to mount on, or made and removed again; can be given more than once. Without EXPORT it is
+    /// the first image.
+    #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath,
+          value_parser = os_text().try_map(|text| ShownFile::read(&text)))]
+    pub fuse: Vec<ShownFile>,
+    /// Make an image a block device of this machine, /dev/ublkbN, by the kernel's ublk (Linux 6.5,
+    /// root). N is a number that is free, or auto: any. A device with a number of its own outlives
+    /// a server that is killed: its requests wait for the next server with the same number and
+    /// image. Without EXPORT it is the first image; can be given more than once.
+    #[arg(long, value_name = "[EXPORT=]N|auto")]
+    pub ublk: Vec<WantedDrive>,
+    /// Restrict an export (all, without EXPORT) to these clients: uid:N, a user of this machine by
+    /// a Unix socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that
+    /// name. Can be given more than once; an export without a rule is for every client.
+    #[arg(long, value_name = "[EXPORT=]WHO")]
+    pub allow: Vec<Rule>,
+    /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
+    /// NAME; can be given more than once.
+    #[arg(long, value_name = "[NAME=]SOCKET",
+          value_parser = os_text().try_map(|text| Socket::read(&text)))]
+    pub vhost_user: Vec<Socket>,
+    /// Queues of each such device.
+    #[arg(long, value_name = "N", default_value = "4",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: u16,
+    /// Page cache between the clients and the device, or the NBD server or object store.
+    #[arg(long, value_enum, default_value = "none")]
+    pub cache: CacheArg,
+    /// Refuse everything that changes an image, all of them.
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Serve images that other processes may change meanwhile; only with --read-only.
+    #[arg(long, short = 'U')]
+    pub force_share: bool,
+    /// Serve from this byte of the file on, with K, M, G or T; images with an offset of their own
+    /// from that.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
+    pub offset: u64,
+    /// Serve this many bytes [default: up to the end]; images with a length of their own that many.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub length: Option<u64>,
+    /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub sector_size: Option<u64>,
+    /// Whether clients of --nbd use TLS, by TCP and by Unix sockets alike [default: require, with
+    /// --tls-cert; without it TCP is refused].
+    #[arg(long, value_enum)]
+    pub tls: Option<TlsArg>,
+    /// The server's certificate, in PEM; clients must use TLS then, see --tls.
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_key: Option<PathBuf>,
+    /// Of the clients that use TLS, serve only those with a certificate signed by one of these, in
+    /// PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Refused, because it had two meanings.
+    #[arg(long, hide = true)]
+    pub insecure: bool,
+    /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
+    /// the socket that `nowait top` finds.
+    #[arg(long, value_name = "ADDRESS",
+          value_parser = os_text().try_map(|text| Address::read(&text)))]
+    pub status: Option<Address>,
+    /// Let --status be an address that other machines reach: they learn names, sizes and counters
+    /// of the images.
+    #[arg(long, requires = "status")]
+    pub expose_status: bool,
+    /// End, as after SIGTERM, when the last client has gone: NBD clients that have chosen an image,
+    /// virtual machines, and programs that have one of the files open. Not with --ublk.
+    #[arg(long, conflicts_with = "ublk")]
+    pub exit_with_last_client: bool,
+    /// Write the number of the process into FILE when it serves, and remove it at the end.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub pid_file: Option<PathBuf>,
+    /// Serving threads [default: one for two processors, at most 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Option<u32>,
+    /// Most clients at once.
+    #[arg(long, value_name = "N", default_value = "4096",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_clients: u32,
+    /// Memory for transfers, of all clients together; at least 64M.
+    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
+    pub memory: u64,
+    /// Memory for writes to images on object stores that are not durable yet, in equal parts for
+    /// all that are written, of 64M at most; at least 64M.
+    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "1G")]
+    pub write_buffer: u64,
+    /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
+    /// as the connection is lost.
+    #[arg(long, value_name = "SECONDS", default_value = "60",
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub reconnect: u64,
+    /// Where the object store of images is, if not where its kind usually is:
+    /// http://HOST:PORT, say, for Azure http://HOST:PORT/ACCOUNT. Credentials come from the
+    /// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+    /// GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and
+    /// their like.
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// When writes to images on an object store are durable: flush, after a flush of the client,
+    /// and without one their PUT begins after a second; interval=SECONDS, the same after so long;
+    /// each, when they are answered.
+    #[arg(long, value_name = "flush|each|interval=SECONDS", value_parser = durability,
+          default_value = "flush")]
+    pub durability: Durability,
+    /// The key of encrypted images on object stores, of all that have no key file of their own: a
+    /// file with 32 random bytes, or 64 hexadecimal digits, that other users may not read. An image
+    /// that is not encrypted, or not with that key, is refused.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+    /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one
+    /// for themselves, and so have those on NBD servers.
+    #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
+    pub cache_size: u64,
+    /// Keep data of images on object stores in a file in this folder, for this server and the next
+    /// one; with `--cache` as the page cache before it.
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    pub cache_dir: Option<PathBuf>,
+    /// Size of that file; 64M to 1T. It grows as it is needed.
+    #[arg(long, value_name = "BYTES", value_parser = cache_dir_size, default_value = "10G",
+          requires = "cache_dir")]
+    pub cache_dir_size: u64,
+}
+
+/// An image on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedImage {
+    name: String,
+    path: PathBuf,
+    own: OwnOptions,
+}
+
+/// What is said of one image only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OwnOptions {
+    read_only: bool,
+    force_share: bool,
+    offset: Option<u64>,
+    length: Option<u64>,
+    key_file: Option<PathBuf>,
+}
+
+/// An image that is to be shown as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFile {
+    /// Which image; `None`: the first.
+    pub(crate) export: Option<String>,
+    /// Where.
+    pub(crate) path: PathBuf,
+}
+
+/// An image that is to be a block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedDrive {
+    /// Which image; `None`: the first.
+    pub(crate) export: Option<String>,
+    /// With which number; `None`: any.
+    pub(crate) id: Option<u32>,
+}
+
+/// `--tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TlsArg {
+    /// No TLS, by TCP neither: every client that reaches the port can read and write the images.
+    Off,
+    /// TLS for clients that ask for it; the others get in without, and without a certificate.
+    On,
+    /// Clients without TLS learn nothing.
+    Require,
+}
+
+/// `--cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheArg {
+    /// None: direct I/O; nothing is twice in memory.
+    None,
+    /// nowait's own, for images that no other program uses meanwhile.
+    User,
+    /// The kernel's, coherent with others that use the file.
+    Host,
+}
+
+impl ServeArgs {
+    /// Returns what the images are to be like.
+    pub fn images(&self) -> Vec<ImageOptions> {
+        let options = |image: &NamedImage| ImageOptions {
+            path: image.path.clone(),
+            name: image.name.clone(),
+            cache: match self.cache {
+                CacheArg::None => Cache::None,
+                CacheArg::User => Cache::User,
+                CacheArg::Host => Cache::Host,
+            },
+            read_only: self.read_only || image.own.read_only,
+            force_share: self.force_share || image.own.force_share,
+            offset: image.own.offset.unwrap_or(self.offset),
+            length: image.own.length.or(self.length),
+            sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+            patience: self.patience(),
+            server_cache: None,
+            object: self.object(image.own.key_file.as_ref()),
+        };
+        self.images.iter().map(options).collect()
+    }
+
+    /// A server has half of the time to answer, and a new connection to it the other half.
+    fn patience(&self) -> Patience {
+        let outage = Duration::from_secs(self.reconnect);
+        Patience { outage, silence: outage / 2, say: Some(|text| say(text)), ..Patience::default() }
+    }
+
+    fn object(&self, own_key: Option<&PathBuf>) -> ObjectOptions {
+        let store = StoreOptions { endpoint: self.endpoint.clone(), ..StoreOptions::default() };
+        let write_buffer_bytes = Some(self.write_buffer_of_each());
+        let key_file = own_key.or(self.key_file.as_ref()).cloned();
+        ObjectOptions { store, durability: self.durability, write_buffer_bytes, key_file }
+    }
+
+    /// Equal parts, because one of a store that stands still is full, and must not be the others'.
+    /// An image that is only read has none.
+    fn write_buffer_of_each(&self) -> usize {
+        const MOST: u64 = 64 << 20;
+        let writes = |image: &&NamedImage| {
+            let is_stored = matches!(Backing::of(&image.path), Ok(Backing::Object(_)));
+            is_stored && !self.read_only && !image.own.read_only
+        };
+        let count = self.images.iter().filter(writes).count() as u64;
+        (self.write_buffer / count.max(1)).min(MOST) as usize
+    }
+}
+
+/// Reads `--durability`.
+fn durability(text: &str) -> Result<Durability, String> {
+    match (text, text.strip_prefix("interval=")) {
+        ("flush", _) => Ok(Durability::Flush),
+        ("each", _) => Ok(Durability::Each),
+        (_, Some(seconds)) => match seconds.parse() {
+            Ok(seconds @ 1..=3600) => Ok(Durability::Interval(Duration::from_secs(seconds))),
+            _ => Err("an interval is a number of seconds from 1 to 3600".to_owned()),
+        },
+        _ => Err("expected flush, each or interval=SECONDS".to_owned()),
+    }
+}
+
+/// Takes an argument as it is: paths need not be UTF-8.
+fn os_text() -> OsStringValueParser {
+    OsStringValueParser::new()
+}
+
+/// Reads `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
+fn image(text: &OsStr) -> Result<NamedImage, String> {
+    let (text, own) = own_options(text)?;
+    let (name, path) = named_path(text)?;
+    let path = PathBuf::from(path);
+    let backing = Backing::of(&path)?;
+    let name = name.map_or_else(|| backing.last_name(), str::to_owned);
+    const NAME_BYTES_MAX: usize = 4096;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
+    }
+    Ok(NamedImage { name, path, own })
+}
+
+/// Parts an image from the options behind it. What is none belongs to the path, which may have
+/// commas.
+fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
+    let mut own = OwnOptions::default();
+    while let Some((before, option)) = rsplit_once(text, b',') {
+        let (key, value) = split_once(option, b'=').unzip();
+        match (key.unwrap_or(option).to_str(), value, value.and_then(OsStr::to_str)) {
+            (Some("read-only"), None, _) => own.read_only = true,
+            (Some("force-share"), None, _) => own.force_share = true,
+            (Some("offset"), Some(_), value) => own.offset = Some(bytes(value.unwrap_or("?"))?),
+            (Some("length"), Some(_), value) => own.length = Some(bytes(value.unwrap_or("?"))?),
+            (Some("key-file"), _, Some("")) => return Err("expected key-file=FILE".to_owned()),
+            (Some("key-file"), Some(path), _) => own.key_file = Some(path.into()),
+            _ => break,
+        }
+        text = before;
+    }
+    Ok((text, own))
+}
+
+impl FromStr for ShownFile {
+    type Err = String;
+
+    /// Reads `[EXPORT=]PATH`.
+    fn from_str(text: &str) -> Result<ShownFile, String> {
+        ShownFile::read(text.as_ref())
+    }
+}
+
+impl ShownFile {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    fn read(text: &OsStr) -> Result<ShownFile, String> {
+        let (export, path) = named_path(text)?;
+        let path = PathBuf::from(path);
+        match path.file_name() {
+            None => Err("expected the name of a file".to_owned()),
+            Some(_) => Ok(ShownFile { export: export.map(str::to_owned), path }),
+        }
+    }
+}
+
+impl FromStr for WantedDrive {
+    type Err = String;
+
+    /// Reads `[EXPORT=]N` or `[EXPORT=]auto`; a number may be the name of its device.
+    fn from_str(text: &str) -> Result<WantedDrive, String> {
+        let (export, number) = match text.rsplit_once('=') {
+            Some((export, number)) => (Some(export.to_owned()), number),
+            None => (None, text),
+        };
+        // The kernel has 20 bits for it.
+        const ID_MAX: u32 = (1 << 20) - 1;
+        let digits = number.strip_prefix("/dev/ublkb").unwrap_or(number);
+        let id = match number {
+            "auto" => Some(None),
+            _ => digits.parse().ok().filter(|id| *id <= ID_MAX).map(Some),
+        };
+        let id = id.ok_or("expected [EXPORT=]N or [EXPORT=]auto: N as in /dev/ublkbN")?;
+        Ok(WantedDrive { export, id })
+    }
+}
+
+/// Reads a size in bytes with an optional K, M, G or T.
+///
+/// # Errors
+/// It is none.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => Some(0),
+        "K" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        "T" => Some(40),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok();
+    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
+}
+
+/// Less would leave a client with nothing to transfer by.
+fn memory(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 64 << 20;
+    let bytes = bytes(text)?;
+    if bytes >= LEAST { Ok(bytes) } else { Err("at least 64M".to_owned()) }
+}
+
+fn cache_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if (8 << 20..=8 << 40).contains(&bytes) { Ok(bytes) } else { Err("from 8M to 8T".to_owned()) }
+}
+
+fn cache_dir_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    match (64 << 20..=1 << 40).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("from 64M to 1T".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::os::unix::ffi::OsStrExt;
+
+    fn image(text: impl AsRef<OsStr>) -> Result<NamedImage, String> {
+        super::image(text.as_ref())
+    }
+
+    #[test]
+    fn an_image_has_its_own_name_or_another() {
+        let named = |name: &str, path: &str| {
+            let own = OwnOptions::default();
+            Ok(NamedImage { name: name.into(), path: path.into(), own })
+        };
+        assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
+        assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
+        assert_eq!(image("./a=b"), named("a=b", "./a=b"));
+        assert_eq!(image("nbd://there/vm"), named("vm", "nbd://there/vm"));
+        let socket = "nbd+unix:///a?socket=/run/b";
+        assert_eq!(image(socket), named("a", socket));
+        assert_eq!(image(format!("vm={socket}")), named("vm", socket));
+        assert_eq!(image("nbds://there/vm"), named("vm", "nbds://there/vm"));
+    }
+
+    #[test]
+    fn options_stand_behind_an_image() {
+        let all = "vm=/a/b,c.img,read-only,offset=1M,length=2K,key-file=/k,force-share";
+        let all = image(all).unwrap();
+        let own = OwnOptions {
+            read_only: true,
+            force_share: true,
+            offset: Some(1 << 20),
+            length: Some(2048),
+            key_file: Some("/k".into()),
+        };
+        let path = PathBuf::from("/a/b,c.img");
+        assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
+        assert_eq!(image("/a,read-only").unwrap().name, "a");
+        // What is no option is a name.
+        assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
+        assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
+        assert!(image("/a,key-file=").is_err());
+    }
+
+    #[test]
+    fn paths_need_not_be_utf_8_and_names_are() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let words: &[&[u8]] = &[
+            b"serve",
+            b"vm=/a/\xff.img,key-file=/k\xfe,read-only",
+            b"--nbd=unix:/run/\xff",
+            b"--vhost-user=vm=/run/\xfe",
+            b"--fuse=/mnt/\xff",
+            b"--status=unix:/run/\xfd",
+        ];
+        let line = Line::try_parse_from(words.iter().map(|word| OsStr::from_bytes(word)));
+        let args = line.unwrap().args;
+        let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+        let image = &args.images[0];
+        assert_eq!((image.name.as_str(), &image.path), ("vm", &path(b"/a/\xff.img")));
+        assert_eq!(image.own.key_file, Some(path(b"/k\xfe")));
+        assert!(image.own.read_only);
+        assert_eq!(args.nbd, [Address::Unix(path(b"/run/\xff"))]);
+        assert_eq!(args.vhost_user[0].path, path(b"/run/\xfe"));
+        assert_eq!(args.fuse[0].path, path(b"/mnt/\xff"));
+        assert_eq!(args.status, Some(Address::Unix(path(b"/run/\xfd"))));
+        assert!(super::image(OsStr::from_bytes(b"\xff=/a")).is_err());
+    }
+
+    #[test]
+    fn images_that_are_only_read_have_no_part_of_the_memory_for_writes() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let each = |words: &[&str]| {
+            let words = ["serve", "--write-buffer", "64M", "s3://a/vm"].iter().chain(words);
+            Line::try_parse_from(words).unwrap().args.write_buffer_of_each() >> 20
+        };
+        assert_eq!((each(&[]), each(&["s3://a/b"]), each(&["s3://a/b", "s3://a/c"])), (64, 32, 21));
+        assert_eq!(each(&["s3://a/b,read-only", "s3://a/c@d,read-only", "disk.img"]), 64);
+        assert_eq!(each(&["s3://a/b", "--read-only"]), 64);
+    }
+
+    #[test]
+    fn a_file_shows_the_first_image_or_the_one_that_is_named() {
+        let shown = |export: Option<&str>, path: &str| {
+            Ok(ShownFile { export: export.map(str::to_owned), path: path.into() })
+        };
+        assert_eq!("/run/disk".parse(), shown(None, "/run/disk"));
+        assert_eq!("vm=disk".parse(), shown(Some("vm"), "disk"));
+        assert!("".parse::<ShownFile>().is_err() && "vm=..".parse::<ShownFile>().is_err());
+    }
+
+    #[test]
+    fn a_block_device_has_a_number_or_any() {
+        let wanted =
+            |export: Option<&str>, id| Ok(WantedDrive { export: export.map(str::to_owned), id });
+        assert_eq!("0".parse(), wanted(None, Some(0)));
+        assert_eq!("auto".parse(), wanted(None, None));
+        assert_eq!("vm=auto".parse(), wanted(Some("vm"), None));
+        assert_eq!("a=b=/dev/ublkb7".parse(), wanted(Some("a=b"), Some(7)));
+        for wrong in ["", "vm=", "-1", "x", "/dev/ublkb", "/dev/ublkbauto", "1048576", "vm"] {
+            assert!(wrong.parse::<WantedDrive>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_one_unit_at_most() {
+        assert_eq!((bytes("4096"), bytes("2k"), bytes("1T")), (Ok(4096), Ok(2048), Ok(1 << 40)));
+        for wrong in ["", "K", "1KB", "-1", "1.5G", "99999999999999999999", "20000000T"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((memory("64M"), cache_size("8T")), (Ok(64 << 20), Ok(8 << 40)));
+        assert!(memory("1M").is_err());
+        assert!(["0", "7M", "9T", "999T"].iter().all(|wrong| cache_size(wrong).is_err()));
+    }
+}

@@ -1,0 +1,83 @@
+//! The block devices of images: made at the start of the server, removed at its end.
+
+use super::{ServeArgs, args::WantedDrive};
+use crate::{
+    ServeError,
+    say::say,
+    server::{Config, Server},
+    ublk::{Drive, Limits, RemoveOutcome},
+};
+use nowait_device::{Image, Source};
+use nowait_sys::ublk;
+use std::sync::Arc;
+
+/// Makes what `args` ask for.
+///
+/// # Errors
+/// There is no such image, or access to it is restricted; a device cannot be made.
+pub(super) fn make(
+    server: &Server,
+    args: &ServeArgs,
+    config: &Config,
+) -> Result<Vec<Drive>, ServeError> {
+    let view = server.view();
+    // All names first: nothing is made in vain.
+    let chosen = args.ublk.iter().map(|wanted| {
+        let image = choose(view.images(), wanted)?;
+        if view.access().is_about(image.name()) {
+            let name = image.name();
+            return Err(ServeError::new(format!(
+                "--ublk and --allow for {name}: every user who may open the device has it"
+            )));
+        }
+        Ok((wanted.id, image))
+    });
+    let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+    let limits = Limits {
+        queues: u16::try_from(config.threads).unwrap_or(u16::MAX),
+        memory_bytes: config.memory_bytes / chosen.len().max(1),
+    };
+    chosen.into_iter().map(|(id, image)| make_one(server, id, image, limits)).collect()
+}
+
+fn choose<'a>(
+    images: &'a [Arc<Image<Source>>],
+    wanted: &WantedDrive,
+) -> Result<&'a Arc<Image<Source>>, ServeError> {
+    let Some(name) = &wanted.export else { return Ok(&images[0]) };
+    let found = images.iter().find(|image| image.name() == name);
+    found.ok_or_else(|| ServeError::new(format!("--ublk {name}=…: no image is called {name}")))
+}
+
+fn make_one(
+    server: &Server,
+    id: Option<u32>,
+    image: &Arc<Image<Source>>,
+    limits: Limits,
+) -> Result<Drive, ServeError> {
+    let mut drive = Drive::new(id, image, limits)?;
+    let started = server.attach(&drive).and_then(|()| drive.start());
+    started.inspect_err(|_| server.unmounted(drive.path()))?;
+    Ok(drive)
+}
+
+/// Keeps the serving threads from waiting for themselves: before the first one is started.
+pub(super) fn prepare(args: &ServeArgs) {
+    if !args.ublk.is_empty() {
+        // Without the right to it is as safe as the machine has memory.
+        let _ = ublk::become_io_flusher();
+    }
+}
+
+/// Removes all; reports those that are still in use.
+pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
+    for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
+        if drive.remove() == RemoveOutcome::InUse {
+            let path = drive.path().display();
+            say(format_args!(
+                "{path} is in use: programs that have it open get errors from now on"
+            ));
+        }
+        server.unmounted(drive.path());
+    }
+}

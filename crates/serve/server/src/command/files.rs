@@ -1,0 +1,74 @@
+//! The files that show images: mounted at the start of the server, unmounted at its end.
+
+use super::ServeArgs;
+use crate::{
+    ServeError,
+    fuse::{Face, Mount, MountPoint, Rights, UnmountOutcome},
+    say::say,
+    server::Server,
+};
+use nowait_device::{Image, Source};
+use nowait_sys::inspect;
+use std::{sync::Arc, time::SystemTime};
+
+/// Takes down what killed servers have left where files are to be shown. An image may be below.
+///
+/// # Errors
+/// Something else is mounted there; there is no such folder.
+pub(super) fn clear(args: &ServeArgs) -> Result<Vec<MountPoint>, ServeError> {
+    args.fuse.iter().map(|file| MountPoint::clear(&file.path)).collect()
+}
+
+/// Shows what `args` ask for, on `points` made of the same.
+///
+/// # Errors
+/// There is no such image; a file cannot be mounted.
+pub(super) fn show(
+    server: &Server,
+    args: &ServeArgs,
+    points: Vec<MountPoint>,
+) -> Result<Vec<Mount>, ServeError> {
+    let view = server.view();
+    // All names first: nothing is mounted in vain.
+    let chosen = args.fuse.iter().map(|file| match &file.export {
+        None => Ok(&view.images()[0]),
+        Some(name) => {
+            let found = view.images().iter().find(|image| image.name() == name);
+            let missing = || format!("--fuse {name}=…: no image is called {name}");
+            found.ok_or_else(|| ServeError::new(missing()))
+        }
+    });
+    let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+    chosen.into_iter().zip(points).map(|(image, point)| show_one(server, image, point)).collect()
+}
+
+fn show_one(
+    server: &Server,
+    image: &Arc<Image<Source>>,
+    point: MountPoint,
+) -> Result<Mount, ServeError> {
+    let owner = (inspect::user_ids().1, inspect::group_ids().1);
+    // Before the mount, which may hide the image itself.
+    let changed = image.file().metadata().and_then(|about| about.modified());
+    let users = server.view().access().users_of(image.name());
+    let rights = Rights { user: owner.0, group: owner.1, users };
+    let others = !rights.users.is_empty();
+    let face = Face::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
+    let mount = Mount::new(point, server.front(face), others, server.threads())?;
+    server.mounted(image, mount.path());
+    let (name, size, shown) = (image.name(), image.size(), mount.path().display());
+    say(format_args!("serving {name} ({size} bytes) as {shown}"));
+    Ok(mount)
+}
+
+/// Takes all down; reports those that are still in use.
+pub(super) fn hide(mounts: &mut [Mount]) {
+    for mount in mounts {
+        if mount.unmount() == UnmountOutcome::InUse {
+            let shown = mount.path().display();
+            say(format_args!(
+                "{shown} is in use: programs that have it open get errors from now on"
+            ));
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! The main thread: opens images and listeners, takes clients and signals.
+
+use super::{
+    ServeArgs, TlsArg, activation,
+    args::CacheArg,
+    drives, files,
+    pid_file::PidFile,
+    start::{Failure, Start},
+};
+use crate::{
+    ServeError,
+    access::Access,
+    fuse::Mount,
+    nbd::{Limits, Security},
+    say::{self, say},
+    server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles, View},
+    status::{Endpoint, Status, StatusLine, place},
+    ublk::Drive,
+    vhost::{Front, Socket},
+};
+use nowait::{CacheMode, Nowait, SubmitMode};
+use nowait_device::{Backing, Image, ServerCache, Source, StoreCache};
+use nowait_sys::{
+    epoll::{self, Epoll},
+    eventfd::EventFd,
+    fd,
+    signalfd::{self, Signals},
+    time::{Deadline, now_ns},
+};
+use std::{
+    io::{self, IsTerminal},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// An image or an address cannot be used; what was written could not be made durable.
+pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
+    // Before anything is opened here: it would have the number of a socket that is missing.
+    let given = activation::listeners()?;
+    // Before the first thread: it must inherit the block.
+    let taken = (Signals::take(ENDS), Signals::take(&[signalfd::HUP]));
+    let (ends, hang_ups) =
+        (taken.0.map_err(ServeError::descriptors)?, taken.1.map_err(ServeError::descriptors)?);
+    let mut main = match Main::start(&Arc::new(args.clone()), given, ends, hang_ups) {
+        Ok(main) => main,
+        Err(Failure::Error(error)) => return Err(error),
+        Err(Failure::Signal) => {
+            say("a signal has ended the start: nothing was served");
+            return Ok(());
+        }
+    };
+    main.say_what_is_served();
+    let served = main.run();
+    say::leave();
+    // Its thread keeps it, and ends with the process.
+    main.told.unlink();
+    served?;
+    main.end()
+}
+
+/// Begins to serve virtual machines at `sockets`, if that is wanted.
+fn vhost(
+    args: &ServeArgs,
+    sockets: Vec<(Socket, Listener)>,
+    server: &Server,
+    config: &Config,
+) -> Result<Option<Front>, ServeError> {
+    if sockets.is_empty() {
+        return Ok(None);
+    }
+    let (threads, memory_bytes) = (config.threads, config.memory_bytes);
+    Front::serve(&server.view(), sockets, args.queues, threads, memory_bytes).map(Some)
+}
+
+fn config(args: &ServeArgs) -> Result<Config, ServeError> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    // Each front has memory of its own.
+    let others = [args.fuse.is_empty(), args.vhost_user.is_empty(), args.ublk.is_empty()];
+    let fronts = 1 + others.iter().filter(|empty| !**empty).count() as u64;
+    Ok(Config {
+        threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
+        // A client is a descriptor; some are for images, rings and sockets.
+        clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
+        memory_bytes: usize::try_from(args.memory / fronts).unwrap_or(usize::MAX),
+        limits: Limits::default(),
+        tls: tls_files(args).as_ref().map(Tls::load).transpose()?,
+        ..Config::default()
+    })
+}
+
+/// Returns what is readable when the last client of an image has gone.
+fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
+    let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
+    for image in server.view().images() {
+        image.stats().tell_when_last_gone(bell.clone());
+    }
+    Ok(bell)
+}
+
+fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
+    let (certificate, key) = args.tls_cert.clone().zip(args.tls_key.clone())?;
+    Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
+}
+
+/// Returns what images on stores have as a cache.
+fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
+    if !has_any(args, |backing| matches!(backing, Backing::Object(_))) {
+        return match args.cache_dir {
+            // Others may have written to what a server has, when the next of ours starts.
+            Some(_) if has_any(args, |backing| matches!(backing, Backing::Nbd(_))) => {
+                let reason = "--cache-dir is for images on object stores, not on NBD servers, \
+                              which others change between two starts: say --cache user";
+                Err(ServeError::new(reason))
+            }
+            Some(_) => Err(ServeError::new("--cache-dir is for images on object stores, none is")),
+            None => Ok(None),
+        };
+    }
+    let mode = match args.cache {
+        CacheArg::None => CacheMode::Direct,
+        CacheArg::User => CacheMode::User,
+        CacheArg::Host => CacheMode::Host,
+    };
+    let say: Option<fn(&str)> = Some(|text| say(text));
+    match (&args.cache_dir, args.cache) {
+        (Some(folder), _) => {
+            // What waits for a disk that stands still takes no worker from other images. And the
+            // thread of an image must not wait for it: to submit does, if the disk has as many
+            // requests as it takes.
+            let engine = Nowait::builder().cache_bytes(args.cache_size);
+            let nowait = engine.submit(SubmitMode::Offload).build()?;
+            StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
+                .map(Some)
+                .map_err(|error| ServeError::new(error.to_string()))
+        }
+        (None, CacheArg::User) => Ok(Some(StoreCache::in_memory(args.cache_size))),
+        (None, _) => Ok(None),
+    }
+}
+
+/// Returns what images on NBD servers have as a cache.
+fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
+    let is_used =
+        args.cache == CacheArg::User && has_any(args, |backing| matches!(backing, Backing::Nbd(_)));
+    is_used.then(|| ServerCache::new(args.cache_size))
+}
+
+fn has_any(args: &ServeArgs, is_meant: fn(&Backing) -> bool) -> bool {
+    args.images().iter().any(|image| Backing::of(&image.path).is_ok_and(|it| is_meant(&it)))
+}
+
+/// What is opened before anything is served.
+type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image<Source>>>);
+
+/// Opens images, and what belongs to them. Blocks as long as their files, servers and stores take.
+fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
+    let cache = store_cache(args)?;
+    let images = open_images(nowait, args, cache.as_ref())?;
+    let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
+    let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
+    let config = Config { access, ..config(args)? };
+    Ok((config, cache, images))
+}
+
+fn open_images(
+    nowait: &Nowait,
+    args: &ServeArgs,
+    cache: Option<&Arc<StoreCache>>,
+) -> Result<Vec<Arc<Image<Source>>>, ServeError> {
+    let mut options = args.images();
+    for (place, image) in options.iter().enumerate() {
+        if options[..place].iter().any(|other| other.name == image.name) {
+            return Err(ServeError::new(format!(
+                "two images are called {}: give one another name with NAME=IMAGE",
+                image.name
+            )));
+        }
+    }
+    let server_cache = server_cache(args);
+    for image in &mut options {
+        image.object.store.cache = cache.cloned();
+        image.server_cache.clone_from(&server_cache);
+    }
+    let images = Image::open_all(nowait, &options)?;
+    for (image, options) in images.iter().zip(&options) {
+        let (shown, lost) = (options.path.display(), image.cut_off());
+        if image.size() == 0 {
+            say(format_args!("{shown}: nothing of it is served: no whole sector is there"));
+        } else if lost > 0 {
+            say(format_args!("{shown}: its last {lost} bytes are no whole sector, not served"));
+        }
+    }
+    Ok(images.into_iter().map(Arc::new).collect())
+}
+
+fn listen(
+    args: &ServeArgs,
+    mut listeners: Vec<Listener>,
+    start: &Start<'_>,
+) -> Result<Vec<(Listener, Security)>, Failure> {
+    for address in &args.nbd {
+        listeners.push(bind(address, start)?);
+    }
+    let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
+    if listeners.is_empty() && others == [0; 3] {
+        let reason = "no client can connect: give --nbd unix:PATH, --fuse FILE, \
+                      --vhost-user SOCKET or --ublk auto";
+        return Err(ServeError::new(reason).into());
+    }
+    let secured = listeners.into_iter().map(|listener| secure(listener, args));
+    secured.collect::<Result<_, _>>().map_err(Failure::Error)
+}
+
+/// Begins to listen; a name of a host may have to be looked up.
+fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
+    let address = address.clone();
+    start.step(move || {
+        let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+        Listener::bind(&address).map_err(failed)
+    })
+}
+
+/// Listens for virtual machines.
+fn listen_for_machines(
+    args: &ServeArgs,
+    start: &Start<'_>,
+) -> Result<Vec<(Socket, Listener)>, Failure> {
+    let bind =
+        |socket: &Socket| Ok((socket.clone(), bind(&Address::Unix(socket.path.clone()), start)?));
+    args.vhost_user.iter().map(bind).collect()
+}
+
+/// Listens for status requests: from this machine, or from all.
+fn listen_for_status(
+    address: &Address,
+    args: &ServeArgs,
+    start: &Start<'_>,
+) -> Result<Listener, Failure> {
+    let listener = bind(address, start)?;
+    if listener.is_open_to_other_machines() && !args.expose_status {
+        return Err(ServeError::new(format!(
+            "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --expose-status"
+        ))
+        .into());
+    }
+    Ok(listener)
+}
+
+/// Finds out how clients of a listener are protected: by what `--tls` says, and nothing else.
+fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
+    let refuse = |reason: String| Err(ServeError::new(reason));
+    let security = match (args.tls, args.tls_cert.is_some()) {
+        (None | Some(TlsArg::Require), true) => Security::TlsRequired,
+        (Some(TlsArg::On), true) => Security::TlsOffered,
+        (Some(TlsArg::Off), false) => Security::Plain,
+        (None, false) if !listener.is_tcp() => Security::Plain,
+        (None, false) => {
+            return refuse(format!(
+                "{listener} is open to others: give --tls-cert and --tls-key, or say --tls off"
+            ));
+        }
+        (Some(TlsArg::Off), true) => {
+            return refuse("--tls off and --tls-cert contradict each other".to_owned());
+        }
+        (Some(TlsArg::On | TlsArg::Require), false) => {
+            return refuse("--tls on and --tls require need --tls-cert and --tls-key".to_owned());
+        }
+    };
+    Ok((listener, security))
+}
+
+/// Images that were opened by a start. One that fails closes them, so that those on stores are not
+/// taken for served; nothing was written.
+struct Unserved(Option<View>);
+
+/// How long they may take.
+const CLOSE_NS: u64 = 500_000_000;
+
+impl Drop for Unserved {
+    fn drop(&mut self) {
+        let task = self.0.take().map(|view| Task::begin(move || view.sync()));
+        // Nothing is lost that way either.
+        let _ = task.map(|task| task.and_then(|task| task.wait(now_ns() + CLOSE_NS)));
+    }
+}
+
+/// Something that a disk may keep from ending: it is waited for up to a time.
+struct Task(mpsc::Receiver<Result<(), ServeError>>);
+
+impl Task {
+    fn begin(
+        work: impl FnOnce() -> Result<(), ServeError> + Send + 'static,
+    ) -> Result<Task, ServeError> {
+        let (done, outcome) = mpsc::sync_channel(1);
+        let named = thread::Builder::new().name("nowait-end".to_owned());
+        // A client that waits no more gets no answer.
+        let thread = named.spawn(move || _ = done.send(work()));
+        thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        Ok(Task(outcome))
+    }
+
+    fn wait(self, ends_ns: u64) -> Result<(), ServeError> {
+        let left = Duration::from_nanos(ends_ns.saturating_sub(now_ns()));
+        self.0.recv_timeout(left).unwrap_or_else(|error| {
+            Err(ServeError::new(match error {
+                RecvTimeoutError::Timeout => {
+                    "requests were still in flight when time was up, and are given up"
+                }
+                RecvTimeoutError::Disconnected => "a thread that ends the server has panicked",
+            }))
+        })
+    }
+}
+
+/// The signals that end a server.
+const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
+
+/// Listeners that threads keep which end with the process. Their names go when it is dropped.
+#[derive(Default)]
+struct StatusListeners(Vec<Arc<Listener>>);
+
+impl StatusListeners {
+    fn unlink(&self) {
+        self.0.iter().for_each(|listener| listener.unlink());
+    }
+}
+
+impl Drop for StatusListeners {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
+struct Main {
+    server: Server,
+    listeners: Vec<(Listener, Security)>,
+    mounts: Vec<Mount>,
+    drives: Vec<Drive>,
+    front: Option<Front>,
+    tls: Option<TlsFiles>,
+    /// Whether to end with the last client.
+    last: Option<Arc<EventFd>>,
+    ends: Signals,
+    /// Those that have files read again.
+    hang_ups: Signals,
+    started: Instant,
+    /// On a terminal only.
+    line: Option<StatusLine>,
+    /// Where status requests are answered.
+    told: StatusListeners,
+    cache: Option<Arc<StoreCache>>,
+    /// Removed at the end.
+    pid_file: Option<PidFile>,
+}
+
+/// The mark of all signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
+/// block devices from [`DRIVES`] on.
+const SIGNALS: u64 = u64::MAX;
+const LAST: u64 = u64::MAX - 1;
+const MOUNTS: u64 = 1 << 32;
+const DRIVES: u64 = 1 << 33;
+const LINE_NS: u64 = 1_000_000_000;
+
+impl Main {
+    /// Opens what `args` name, and begins to serve it. The signals are left to be taken.
+    ///
+    /// # Errors
+    /// An image or an address cannot be used, or a signal of `ends` has come first. Nothing that
+    /// was made is left then.
+    fn start(
+        args: &Arc<ServeArgs>,
+        given: Vec<Listener>,
+        ends: Signals,
+        hang_ups: Signals,
+    ) -> Result<Main, Failure> {
+        if args.insecure {
+            let gone = "--insecure is gone: say --tls off to serve TCP without TLS, or \
+                        --expose-status";
+            return Err(ServeError::new(gone).into());
+        }
+        fd::raise_nofile_limit();
+        let start = Start::new(&ends);
+        let listeners = listen(args, given, &start)?;
+        let status = args
+            .status
+            .as_ref()
+            .map(|address| listen_for_status(address, args, &start))
+            .transpose()?;
+        drives::prepare(args);
+        let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
+        let named = args.clone();
+        let points = start.step(move || files::clear(&named))?;
+        let (engine, named) = (nowait.clone(), args.clone());
+        let (config, cache, images) = start.step(move || open(&engine, &named))?;
+        // They may have to wait, and a start that is given up makes nothing durable: before the
+        // first client is served.
+        let machines = listen_for_machines(args, &start)?;
+        let own = start.step(|| Ok(place::listen()))?;
+        let server = Server::start(&nowait, images, &config)?;
+        let mut unserved = Unserved(Some(server.view()));
+        // Before all other ways in: who is served by none loses nothing if a device does not come.
+        let (named, limits) = (args.clone(), config.clone());
+        let (server, drives) = start.step(move || {
+            let drives = drives::make(&server, &named, &limits)?;
+            Ok((server, drives))
+        })?;
+        let mounts = files::show(&server, args, points)?;
+        let front = vhost(args, machines, &server, &config)?;
+        let mut main = Main {
+            last: args.exit_with_last_client.then(|| last_client(&server)).transpose()?,
+            server,
+            listeners,
+            mounts,
+            drives,
+            front,
+            tls: tls_files(args),
+            ends,
+            hang_ups,
+            started: Instant::now(),
+            line: io::stderr().is_terminal().then(StatusLine::default),
+            told: StatusListeners::default(),
+            cache,
+            pid_file: None,
+        };
+        main.told = main.tell(status.into_iter().chain(own))?;
+        main.pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+        unserved.0 = None;
+        Ok(main)
+    }
+
+    fn say_what_is_served(&self) {
+        for image in self.server.view().images() {
+            for (listener, _) in &self.listeners {
+                let (name, size) = (image.name(), image.size());
+                say(format_args!("serving {name} ({size} bytes) on {listener}"));
+            }
+        }
+    }
+
+    /// Begins to answer status requests; returns where.
+    fn tell(
+        &self,
+        listeners: impl Iterator<Item = Listener>,
+    ) -> Result<StatusListeners, ServeError> {
+        let told = StatusListeners(listeners.map(Arc::new).collect());
+        for listener in &told.0 {
+            let (view, started) = (self.server.view(), self.started);
+            Endpoint::start(listener.clone(), &self.server.view(), move || {
+                Status::of(&view, started)
+            })?;
+        }
+        Ok(told)
+    }
+
+    /// Answers what is in flight, as far as it ends soon, and makes all images durable.
+    fn end(self) -> Result<(), ServeError> {
+        let Main { server, listeners, mut mounts, mut drives, front, cache, .. } = self;
+        let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
+        // No new client is accepted while the present ones are answered.
+        drop(listeners);
+        let machines = Task::begin(move || front.map_or(Ok(()), Front::stop))?;
+        let others = Task::begin(move || {
+            files::hide(&mut mounts);
+            drives::remove(&server, &mut drives);
+            server.drain(ends_ns)
+        })?;
+        let ended = machines.wait(ends_ns).and(others.wait(ends_ns));
+        // Those whose disk answers, too, if another one's does not.
+        let ended = ended.and(view.sync());
+        cache.iter().for_each(|cache| cache.end());
+        ended
+    }
+
+    fn run(&mut self) -> Result<(), ServeError> {
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
+        watch(self.ends.raw(), SIGNALS)?;
+        watch(self.hang_ups.raw(), SIGNALS)?;
+        self.last.iter().try_for_each(|bell| watch(bell.raw(), LAST))?;
+        for (index, (listener, _)) in self.listeners.iter().enumerate() {
+            watch(listener.raw(), index as u64)?;
+        }
+        for (index, mount) in self.mounts.iter().enumerate() {
+            watch(mount.raw(), MOUNTS + index as u64)?;
+        }
+        for (index, drive) in self.drives.iter().enumerate() {
+            watch(drive.raw(), DRIVES + index as u64)?;
+        }
+        let mut ready = Vec::with_capacity(16);
+        loop {
+            let next =
+                if self.line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
+            epoll.wait(&mut ready, next);
+            for event in &ready {
+                if let Some((listener, security)) = self.listeners.get(event.token as usize) {
+                    self.server.accept(listener, *security);
+                }
+                if event.token < LAST && event.token >= MOUNTS {
+                    let _ = epoll.remove(self.lose(event.token));
+                }
+            }
+            if !self.has_clients() || self.last_has_gone() || self.ends.next().is_some() {
+                return Ok(());
+            }
+            while self.hang_ups.next().is_some() {
+                self.resize();
+                self.reload_tls();
+            }
+            if let (true, Some(line)) = (ready.is_empty(), &mut self.line) {
+                say::show(&line.next(Status::of(&self.server.view(), self.started)));
+            }
+        }
+    }
+
+    /// Tells whether a client can come, or is there.
+    fn has_clients(&self) -> bool {
+        !self.listeners.is_empty()
+            || self.front.is_some()
+            || self.mounts.iter().any(Mount::is_up)
+            || self.drives.iter().any(Drive::is_up)
+    }
+
+    /// Tells whether the last client of all images has gone, if that ends us.
+    fn last_has_gone(&self) -> bool {
+        let Some(bell) = &self.last else { return false };
+        let view = self.server.view();
+        bell.drain() > 0 && view.images().iter().all(|image| image.stats().connections() == 0)
+    }
+
+    /// Notes that another program has unmounted a file, or stopped a block device; returns its
+    /// descriptor.
+    fn lose(&mut self, token: u64) -> i32 {
+        if let Some(index) = token.checked_sub(DRIVES) {
+            let drive = &mut self.drives[index as usize];
+            if drive.is_up() {
+                say(format_args!("{} was stopped", drive.path().display()));
+                self.server.unmounted(drive.path());
+                drive.forget();
+            }
+            return drive.raw();
+        }
+        let mount = &mut self.mounts[(token - MOUNTS) as usize];
+        if mount.is_up() {
+            say(format_args!("{} was unmounted", mount.path().display()));
+            self.server.unmounted(mount.path());
+            mount.forget();
+        }
+        mount.raw()
+    }
+
+    /// Takes the sizes of the files as they are now.
+    fn resize(&mut self) {
+        for image in self.server.view().images() {
+            match image.resize() {
+                Ok((before, after)) if before != after => {
+                    let name = image.name();
+                    say(format_args!("{name} has {after} bytes now, before {before}"));
+                }
+                Ok(_) => {}
+                Err(error) => say(error),
+            }
+        }
+        self.front.iter().for_each(Front::resized);
+        for drive in self.drives.iter_mut().filter(|drive| drive.is_up()) {
+            match drive.resized() {
+                Ok(true) => say(format_args!("{} has its size now", drive.path().display())),
+                Ok(false) => {}
+                Err(error) => say(error),
+            }
+        }
+    }
+
+    /// Reads certificate, key and authority again, for the clients to come.
+    fn reload_tls(&self) {
+        match self.tls.as_ref().map(Tls::load) {
+            None => {}
+            Some(Ok(tls)) => {
+                self.server.set_tls(tls);
+                say("certificate and key were read again");
+            }
+            Some(Err(error)) => say(format_args!("{error}; the certificate before stays in use")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_in_time_or_at_all_is_given_up_in_words() {
+        let (_holds, held) = mpsc::channel::<()>();
+        let never = Task::begin(move || {
+            let _ = held.recv();
+            Ok(())
+        });
+        let late = never.unwrap().wait(now_ns()).unwrap_err();
+        assert!(late.to_string().contains("still in flight when time was up"), "{late}");
+        let far = now_ns() + DRAIN_NS;
+        let panicked = Task::begin(|| panic!("injected")).unwrap().wait(far).unwrap_err();
+        assert!(panicked.to_string().contains("panicked"), "{panicked}");
+        Task::begin(|| Ok(())).unwrap().wait(far).unwrap();
+    }
+}

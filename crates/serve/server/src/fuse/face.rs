@@ -1,0 +1,111 @@
+//! The file of an image, as its users see it, and the state that all its serving threads share.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use fuser::{FileAttr, FileType, INodeNo};
+use nowait_device::Image;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The owner of the file, and the users that may open it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// The user it belongs to.
+    pub user: u32,
+    /// The group it belongs to.
+    pub group: u32,
+    /// Users that may open it; empty: whom the kernel lets, the one that serves it.
+    pub users: Vec<u32>,
+}
+
+/// An image shown as a file.
+#[derive(Debug)]
+pub struct Face<F> {
+    image: Arc<Image<F>>,
+    rights: Rights,
+    /// When the contents were changed last, in nanoseconds since 1970.
+    changed_ns: AtomicU64,
+    /// How often it is open.
+    opened: AtomicU64,
+}
+
+impl<F> Face<F> {
+    /// Shows `image`, whose contents were `changed` last.
+    pub fn new(image: Arc<Image<F>>, rights: Rights, changed: SystemTime) -> Face<F> {
+        let changed_ns = AtomicU64::new(since_1970_ns(changed));
+        Face { image, rights, changed_ns, opened: AtomicU64::new(0) }
+    }
+
+    /// Returns what is shown.
+    pub fn image(&self) -> &Arc<Image<F>> {
+        &self.image
+    }
+
+    /// Returns whether `user` may open it; counts it if so.
+    pub(crate) fn open(&self, user: u32) -> bool {
+        let users = &self.rights.users;
+        let may = users.is_empty() || users.contains(&user);
+        if may {
+            self.opened.fetch_add(1, Relaxed);
+            self.image.stats().connect();
+        }
+        may
+    }
+
+    /// Counts one that is closed.
+    pub(crate) fn close(&self) {
+        let closed = self.opened.fetch_update(Relaxed, Relaxed, |opened| opened.checked_sub(1));
+        if closed.is_ok() {
+            self.image.stats().disconnect();
+        }
+    }
+
+    /// Notes that the contents change.
+    pub(crate) fn change(&self) {
+        self.set_changed(since_1970_ns(SystemTime::now()));
+    }
+
+    fn set_changed(&self, ns: u64) {
+        self.changed_ns.store(ns, Relaxed);
+    }
+
+    pub(crate) fn attributes(&self) -> FileAttr {
+        let properties = self.image.properties();
+        let reading = if self.rights.users.is_empty() { 0o400 } else { 0o444 };
+        let writing = if properties.read_only { 0 } else { reading >> 1 };
+        let size = self.image.size();
+        let changed = UNIX_EPOCH + Duration::from_nanos(self.changed_ns.load(Relaxed));
+        FileAttr {
+            ino: INodeNo(1),
+            size,
+            blocks: size.div_ceil(512),
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            crtime: changed,
+            kind: FileType::RegularFile,
+            perm: reading | writing,
+            nlink: 1,
+            uid: self.rights.user,
+            gid: self.rights.group,
+            rdev: 0,
+            blksize: properties.preferred_bytes,
+            flags: 0,
+        }
+    }
+}
+
+impl<F> Drop for Face<F> {
+    fn drop(&mut self) {
+        // A program that had it open when the mount ended cannot close it any more.
+        for _ in 0..*self.opened.get_mut() {
+            self.image.stats().disconnect();
+        }
+    }
+}
+
+fn since_1970_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

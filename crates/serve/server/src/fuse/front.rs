@@ -1,0 +1,272 @@
+//! The file system as the kernel sees it: requests become orders to the serving threads.
+
+use super::{
+    face::Face,
+    request::{Buffers, FuseRequest},
+};
+use crate::server::{Inbox, Order, Shared};
+use core::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use nowait_device::{PIECE_BYTES, Source};
+use nowait_sys::fuse::{allocation, open, whence};
+use std::{io, sync::Arc, time::SystemTime};
+
+/// One file, for a session of fuser. Its methods run on threads of that, and do not wait for the
+/// image, only for memory: more requests than there is memory for stay in the kernel.
+#[derive(Debug)]
+pub struct Front {
+    face: Arc<Face<Source>>,
+    inboxes: Vec<Arc<Inbox<Order>>>,
+    buffers: Arc<Buffers>,
+    shared: Arc<Shared>,
+}
+
+/// Longest data of a request, in bytes: one transfer of the image. The kernel divides longer ones.
+const DATA_BYTES_MAX: u32 = PIECE_BYTES as u32;
+/// Requests that no thread waits for in the kernel, readahead and asynchronous direct I/O.
+const BACKGROUND_MAX: u16 = 512;
+const PAGE_BYTES: u32 = 4096;
+/// For how long the kernel may remember attributes: not at all, the size may change.
+const REMEMBERED: Duration = Duration::ZERO;
+
+impl Front {
+    pub(crate) fn new(
+        face: Face<Source>,
+        inboxes: Vec<Arc<Inbox<Order>>>,
+        buffers: Arc<Buffers>,
+        shared: Arc<Shared>,
+    ) -> Front {
+        Front { face: Arc::new(face), inboxes, buffers, shared }
+    }
+
+    /// Takes a request. If that panics its reply is dropped, which is an answer with `EIO`, and the
+    /// thread of the library reads the next one.
+    fn take(&self, take: impl FnOnce()) {
+        self.shared.caught("as it took a request of a file", || {
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Front, self.face.image().name());
+            take();
+        });
+    }
+
+    /// Gives a request to the serving thread that belongs to this thread of the library.
+    fn ask(&self, request: FuseRequest) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed));
+        }
+        let home = HOME.get() % self.inboxes.len();
+        self.inboxes[home].put(Order::Ask(self.face.clone(), request));
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.face.image().properties().read_only
+    }
+}
+
+impl Filesystem for Front {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let needed = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_MAX_PAGES;
+        config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported)?;
+        // Each value is in its range; of readahead the kernel may want less.
+        let _ = config.set_max_write(DATA_BYTES_MAX);
+        if let Err(most) = config.set_max_readahead(DATA_BYTES_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.take(|| {
+            reply.attr(&REMEMBERED, &self.face.attributes());
+        });
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.take(|| {
+            // Nothing can be changed but times, which are those of the contents.
+            let resized = size.is_some_and(|size| size != self.face.image().size());
+            if mode.or(user).or(group).is_some() || resized {
+                return reply.error(Errno::EPERM);
+            }
+            reply.attr(&REMEMBERED, &self.face.attributes());
+        });
+    }
+
+    fn open(&self, request: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.take(|| {
+            if flags.acc_mode() != OpenAccMode::O_RDONLY && self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            if !self.face.open(request.uid()) {
+                return reply.error(Errno::EACCES);
+            }
+            // Nothing of it is in the kernel's page cache, and writes do not wait for each other.
+            let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+            reply.opened(FileHandle(0), flags);
+        });
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.take(|| {
+            self.face.close();
+            reply.ok();
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.take(|| {
+            let there = self.face.image().size().saturating_sub(offset);
+            let len = u64::from(len).min(there).min(DATA_BYTES_MAX.into()) as usize;
+            if len == 0 {
+                return reply.data(&[]);
+            }
+            self.ask(FuseRequest::Read { reply, offset, len });
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.take(|| {
+            if self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            // As at the end of a disk: what fits is written.
+            let there = self.face.image().size().saturating_sub(offset);
+            let len = there.min(data.len() as u64) as usize;
+            if len == 0 {
+                return reply.error(Errno::ENOSPC);
+            }
+            let (chunk, space) = self.buffers.filled(self.face.image().number(), &data[..len]);
+            let durable = flags.0 as u32 & open::DSYNC != 0;
+            self.ask(FuseRequest::Write { reply, offset, chunk, durable, space });
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.take(|| {
+            self.ask(FuseRequest::Flush { reply });
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.take(|| {
+            if self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            let mode = mode as u32;
+            let allocated = match mode & !allocation::KEEP_SIZE {
+                allocation::PUNCH_HOLE => false,
+                allocation::ZERO_RANGE => true,
+                _ => return reply.error(Errno::EOPNOTSUPP),
+            };
+            let end = offset.saturating_add(len);
+            let size = self.face.image().size();
+            if mode & allocation::KEEP_SIZE == 0 && end > size {
+                return reply.error(Errno::ENOSPC);
+            }
+            let range = offset..end.min(size);
+            if range.is_empty() {
+                return reply.ok();
+            }
+            // Where the file system below cannot, the caller learns it, as from that itself.
+            self.ask(FuseRequest::Zero { reply, range, allocated });
+        });
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        from: i64,
+        way: i32,
+        reply: ReplyLseek,
+    ) {
+        self.take(|| {
+            let for_hole = match way as u32 {
+                whence::DATA => false,
+                whence::HOLE => true,
+                _ => return reply.error(Errno::EINVAL),
+            };
+            let size = self.face.image().size();
+            match u64::try_from(from) {
+                Ok(from) if from < size => {
+                    self.ask(FuseRequest::Seek { reply, from, for_hole, size });
+                }
+                _ => reply.error(Errno::ENXIO),
+            }
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.take(|| {
+            let blocks = self.face.image().size().div_ceil(PAGE_BYTES.into());
+            reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES, 255, PAGE_BYTES);
+        });
+    }
+}

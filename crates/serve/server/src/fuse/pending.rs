@@ -1,0 +1,161 @@
+//! The requests of the kernel that one serving thread has in flight.
+
+use super::{
+    Face,
+    request::{FuseRequest, PendingReply},
+};
+use nowait_device::{Chore, Disk, Kind, Medium, RequestEnd, Source, Tag};
+use std::{collections::VecDeque, sync::Arc};
+
+/// The owner of their tags.
+const OWNER: u64 = 0b11 << 62;
+
+/// Tells whether `token` is ours.
+pub(crate) fn is_file(token: u64) -> bool {
+    token & OWNER == OWNER
+}
+
+#[derive(Debug)]
+struct Active {
+    face: Arc<Face<Source>>,
+    reply: PendingReply,
+    kind: Kind,
+    bytes: u64,
+    began_ns: u64,
+}
+
+/// By the slot of their tag.
+#[derive(Debug, Default)]
+pub(crate) struct RequestTable {
+    active: Vec<Option<Active>>,
+    free: Vec<u32>,
+    /// Reads without memory.
+    waiting: VecDeque<(Arc<Face<Source>>, FuseRequest)>,
+}
+
+impl RequestTable {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_flight() == 0 && self.waiting.is_empty()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    /// Answers all with `EIO`: the disk that had them is gone. A reply that is dropped says so.
+    pub(crate) fn give_up(&mut self) {
+        for active in core::mem::take(self).active.into_iter().flatten() {
+            active.face.image().stats().forget();
+        }
+    }
+
+    /// Tells whether there is memory for a request. For an image with nothing in flight there
+    /// always is.
+    fn has_room(&self, face: &Face<Source>, request: &FuseRequest, disk: &mut Disk) -> bool {
+        match request {
+            FuseRequest::Read { len, .. } => {
+                let (pool, image) = (disk.pool(), face.image().number());
+                self.in_flight() == 0 || pool.used_by(image) == 0 || pool.has_room(image, *len)
+            }
+            _ => true,
+        }
+    }
+
+    /// Goes on with what waits for memory, if there is some now.
+    pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
+        for (face, request) in core::mem::take(&mut self.waiting) {
+            self.ask(face, request, disk, now_ns);
+        }
+    }
+
+    /// Begins a request.
+    pub(crate) fn ask(
+        &mut self,
+        face: Arc<Face<Source>>,
+        request: FuseRequest,
+        disk: &mut Disk,
+        now_ns: u64,
+    ) {
+        // Of an image in order, but no image waits for another's memory.
+        let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), face.image()));
+        if !waits && self.has_room(&face, &request, disk) {
+            self.begin(face, request, disk, now_ns);
+        } else {
+            self.waiting.push_back((face, request));
+        }
+    }
+
+    fn begin(
+        &mut self,
+        face: Arc<Face<Source>>,
+        request: FuseRequest,
+        disk: &mut Disk,
+        now_ns: u64,
+    ) {
+        let image = face.image().clone();
+        match request {
+            FuseRequest::Read { reply, offset, len } => {
+                let tag = self.insert(face, PendingReply::Data(reply), len as u64, false, now_ns);
+                let chunk = disk.pool().take_for(image.number(), len);
+                disk.read(&image, chunk, offset, tag);
+            }
+            FuseRequest::Write { reply, offset, chunk, durable, space } => {
+                let bytes = chunk.data().len() as u64;
+                let tag =
+                    self.insert(face, PendingReply::Written(reply, space), bytes, false, now_ns);
+                disk.write(&image, chunk, offset, durable, tag);
+            }
+            FuseRequest::Flush { reply } => {
+                let tag = self.insert(face, PendingReply::Plain(reply), 0, false, now_ns);
+                disk.flush(&image, tag);
+            }
+            FuseRequest::Zero { reply, range, allocated } => {
+                let bytes = range.end - range.start;
+                let tag = self.insert(face, PendingReply::Plain(reply), bytes, true, now_ns);
+                let chore = Chore::Zero { range, allocated, fast: true, durable: false };
+                disk.run(&image, chore, tag);
+            }
+            FuseRequest::Seek { reply, from, for_hole, size } => {
+                let reply = PendingReply::Place { reply, from, for_hole, size };
+                let tag = self.insert(face, reply, 0, false, now_ns);
+                disk.run(&image, Chore::Extents { range: from..size, max: 1 }, tag);
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        face: Arc<Face<Source>>,
+        reply: PendingReply,
+        bytes: u64,
+        zeroes: bool,
+        began_ns: u64,
+    ) -> Tag {
+        face.image().stats().begin();
+        let kind = reply.kind(zeroes);
+        let active = Active { face, reply, kind, bytes, began_ns };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() as u32 - 1
+        });
+        self.active[slot as usize] = Some(active);
+        Tag { owner: OWNER, slot, part: 0 }
+    }
+
+    /// Answers what has ended.
+    pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
+        let RequestEnd { tag, result, chunk, extents } = ended;
+        let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(tag.slot);
+        let Active { face, reply, kind, bytes, began_ns } = active;
+        let elapsed_ns = now_ns.saturating_sub(began_ns);
+        face.image().stats().end(kind, bytes, elapsed_ns, result.is_err());
+        if matches!(kind, Kind::Write | Kind::Discard | Kind::Zero) {
+            face.change();
+        }
+        let left = reply.answer(result.err(), bytes, chunk, &extents);
+        left.into_iter().for_each(|chunk| disk.pool().give_back(chunk));
+    }
+}

@@ -1,0 +1,136 @@
+//! The heads of replies.
+
+use super::{
+    handshake::Agreement,
+    outbox::Outbox,
+    wire::{self, chunk},
+};
+use nowait_device::Extent;
+
+/// What a reply is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRef {
+    /// The client's name for its request.
+    pub(crate) cookie: u64,
+    /// In bytes.
+    pub(crate) offset: u64,
+}
+
+/// Adds the reply to a request without data. `error` is 0, or the number of an error.
+pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
+    if agreed.extended {
+        match error {
+            0 => out.head(&extended(chunk::NONE, request, 0)),
+            _ => failed(out, agreed, request, error),
+        }
+    } else {
+        let mut head = [0; 16];
+        head[..4].copy_from_slice(&wire::SIMPLE_REPLY.to_be_bytes());
+        head[4..8].copy_from_slice(&error.to_be_bytes());
+        head[8..].copy_from_slice(&request.cookie.to_be_bytes());
+        out.head(&head);
+    }
+}
+
+/// Adds the head of the data of a read, which follow.
+pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len: u64) {
+    match agreed {
+        Agreement { extended: true, .. } => {
+            let mut head = [0; 40];
+            head[..32].copy_from_slice(&extended(chunk::OFFSET_DATA, request, len + 8));
+            head[32..].copy_from_slice(&request.offset.to_be_bytes());
+            out.head(&head);
+        }
+        Agreement { structured: true, .. } => {
+            let mut head = [0; 28];
+            head[..20].copy_from_slice(&structured(chunk::OFFSET_DATA, request, len as u32 + 8));
+            head[20..].copy_from_slice(&request.offset.to_be_bytes());
+            out.head(&head);
+        }
+        _ => plain(out, agreed, request, 0),
+    }
+}
+
+/// Adds the reply to a request that failed and whose replies are structured.
+pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
+    if !agreed.structured {
+        return plain(out, agreed, request, error);
+    }
+    // The number, and a text of no length.
+    let mut payload = [0; 6];
+    payload[..4].copy_from_slice(&error.to_be_bytes());
+    if agreed.extended {
+        let mut head = [0; 38];
+        head[..32].copy_from_slice(&extended(chunk::ERROR, request, 6));
+        head[32..].copy_from_slice(&payload);
+        out.head(&head);
+    } else {
+        let mut head = [0; 26];
+        head[..20].copy_from_slice(&structured(chunk::ERROR, request, 6));
+        head[20..].copy_from_slice(&payload);
+        out.head(&head);
+    }
+}
+
+/// Most memory that a question for up to `max` extents takes: for what is found, which grows by
+/// doubling, and for the reply.
+pub(crate) const fn extents_bytes(max: usize) -> usize {
+    2 * max * size_of::<Extent>() + STATUS_HEAD_BYTES + max * STATUS_BYTES_MAX
+}
+
+const STATUS_HEAD_BYTES: usize = 8;
+const STATUS_BYTES_MAX: usize = 16;
+
+/// Adds the reply to a question for extents; returns how many bytes of it are to be counted.
+pub(crate) fn extents(
+    out: &mut Outbox,
+    agreed: Agreement,
+    request: RequestRef,
+    extents: &[Extent],
+) -> usize {
+    let status = |extent: &Extent| if extent.hole { wire::HOLE_AND_ZERO } else { 0 };
+    let mut payload = Vec::with_capacity(STATUS_HEAD_BYTES + extents.len() * STATUS_BYTES_MAX);
+    payload.extend(wire::ALLOCATION_ID.to_be_bytes());
+    if agreed.extended {
+        payload.extend((extents.len() as u32).to_be_bytes());
+        for extent in extents {
+            payload.extend(extent.len.to_be_bytes());
+            payload.extend(u64::from(status(extent)).to_be_bytes());
+        }
+        out.head(&extended(chunk::BLOCK_STATUS_EXT, request, payload.len() as u64));
+    } else {
+        for extent in extents {
+            // The range asked for has a length of 32 bits; so has each of its parts.
+            payload.extend((extent.len as u32).to_be_bytes());
+            payload.extend(status(extent).to_be_bytes());
+        }
+        out.head(&structured(chunk::BLOCK_STATUS, request, payload.len() as u32));
+        payload.shrink_to_fit();
+    }
+    let bytes = payload.len();
+    out.counted(payload);
+    bytes
+}
+
+/// Makes the head of a structured reply of one chunk.
+fn structured(kind: u16, request: RequestRef, len: u32) -> [u8; 20] {
+    let mut head = [0; 20];
+    head[..4].copy_from_slice(&wire::STRUCTURED_REPLY.to_be_bytes());
+    head[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    head[6..8].copy_from_slice(&kind.to_be_bytes());
+    head[8..16].copy_from_slice(&request.cookie.to_be_bytes());
+    head[16..].copy_from_slice(&len.to_be_bytes());
+    head
+}
+
+/// Makes the head of an extended reply of one chunk.
+fn extended(kind: u16, request: RequestRef, len: u64) -> [u8; 32] {
+    let mut head = [0; 32];
+    head[..4].copy_from_slice(&wire::EXTENDED_REPLY.to_be_bytes());
+    head[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    head[6..8].copy_from_slice(&kind.to_be_bytes());
+    head[8..16].copy_from_slice(&request.cookie.to_be_bytes());
+    head[16..24].copy_from_slice(&request.offset.to_be_bytes());
+    head[24..].copy_from_slice(&len.to_be_bytes());
+    head
+}

@@ -1,0 +1,323 @@
+//! One connection from its first byte to its last, without its socket.
+
+use super::{
+    handshake::{Agreement, Exports, Handshake, Next, Security},
+    outbox::Outbox,
+    transmission::{Limits, Transmission},
+};
+use nowait_device::{Image, Medium, RequestEnd};
+use std::{io::IoSlice, sync::Arc};
+
+/// The phase of a connection.
+#[derive(Debug)]
+enum Phase<F> {
+    Options(Handshake),
+    Requests(Transmission<F>),
+    /// Nothing more is read; what is to be sent still is.
+    Closing,
+}
+
+/// What the caller must do about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing: bytes come and go.
+    Serve,
+    /// Send what is to be sent, do a TLS handshake, and call [`Session::secured`].
+    StartTls,
+    /// Close it when everything has been sent.
+    Close,
+}
+
+/// A connection of the NBD protocol.
+#[derive(Debug)]
+pub struct Session<F> {
+    exports: Exports<F>,
+    owner: u64,
+    limits: Limits,
+    phase: Phase<F>,
+    /// Arrived and not understood yet: incomplete, or too much for now.
+    carry: Vec<u8>,
+    outbox: Outbox,
+    demand: Demand,
+}
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// How much of what follows the data of a long write is read along with them.
+const READ_AHEAD_BYTES: usize = 512;
+/// How much memory for what is carried is kept while there is nothing to carry.
+const CARRY_KEPT_BYTES: usize = 4 << 10;
+/// Answers to options that are not taken; the last may go beyond it.
+const ANSWERS_BYTES_MAX: usize = 16 << 10;
+/// A reader that does not read is not read from.
+const UNSENT_PARTS_MAX: usize = 4096;
+
+impl<F> Session<F> {
+    /// Begins with a greeting to the client. `owner` is what the ends of its requests come back
+    /// with.
+    pub fn new(
+        owner: u64,
+        exports: &Arc<[Arc<Image<F>>]>,
+        security: Security,
+        limits: Limits,
+    ) -> Session<F> {
+        let (mut greeting, mut outbox) = (Vec::new(), Outbox::default());
+        let handshake = Handshake::new(security, &mut greeting);
+        outbox.text(greeting);
+        Session {
+            exports: Exports::all(exports),
+            owner,
+            limits,
+            phase: Phase::Options(handshake),
+            carry: Vec::new(),
+            outbox,
+            demand: Demand::Serve,
+        }
+    }
+
+    /// Returns what the caller must do.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// Tells whether no export has been chosen yet.
+    pub fn is_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Options(_))
+    }
+
+    /// Tells whether the client has begun something that it must go on with.
+    pub fn is_mid_message(&self) -> bool {
+        match &self.phase {
+            Phase::Requests(transmission) => {
+                transmission.is_arriving()
+                    || (!self.carry.is_empty() && transmission.in_flight() == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells whether data of a write have come that wait for memory: the client cannot go on. One
+    /// that does not take its replies could, because those are what holds the memory.
+    pub fn waits_for_memory(&self) -> bool {
+        matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
+            && !self.carry.is_empty()
+            && self.is_sent()
+    }
+
+    /// Returns how many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        match &self.phase {
+            Phase::Requests(transmission) => transmission.in_flight(),
+            _ => 0,
+        }
+    }
+
+    /// Returns how many bytes it can use now, beyond the hole; 0: do not read.
+    pub fn appetite(&self) -> usize {
+        let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
+        match &self.phase {
+            _ if full || self.demand != Demand::Serve => 0,
+            // More of it would only take other memory.
+            Phase::Requests(transmission) if transmission.is_short() && !self.carry.is_empty() => 0,
+            Phase::Requests(transmission) if transmission.receives_much() => READ_AHEAD_BYTES,
+            _ => READ_BYTES - self.carry.len(),
+        }
+    }
+
+    /// Returns memory into which the next bytes had better be read: the data of a write.
+    pub fn hole(&mut self) -> Option<&mut [u8]> {
+        match &mut self.phase {
+            Phase::Requests(transmission) if self.carry.is_empty() => transmission.hole(),
+            _ => None,
+        }
+    }
+
+    /// Takes `filled` bytes that were put into the hole, and then `input`.
+    pub fn receive<M: Medium<File = F>>(
+        &mut self,
+        filled: usize,
+        input: &[u8],
+        medium: &mut M,
+        now_ns: u64,
+    ) {
+        if let (true, Phase::Requests(transmission)) = (filled > 0, &mut self.phase) {
+            transmission.filled(filled, medium);
+        }
+        if self.carry.is_empty() {
+            let taken = self.take(input, medium, now_ns);
+            self.carry.extend_from_slice(&input[taken..]);
+        } else {
+            self.carry.extend_from_slice(input);
+            self.retry(medium, now_ns);
+        }
+    }
+
+    /// Goes on with what arrived before, if there is room for it now; tells whether there was.
+    pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> bool {
+        if self.carry.is_empty() {
+            return false;
+        }
+        let mut carry = core::mem::take(&mut self.carry);
+        let taken = self.take(&carry, medium, now_ns);
+        carry.drain(..taken);
+        // Many clients may have had much to carry once.
+        if carry.is_empty() && carry.capacity() > CARRY_KEPT_BYTES {
+            carry = Vec::new();
+        }
+        self.carry = carry;
+        taken > 0
+    }
+
+    fn take<M: Medium<File = F>>(&mut self, input: &[u8], medium: &mut M, now_ns: u64) -> usize {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let taken = match &mut self.phase {
+                Phase::Closing => return input.len(),
+                Phase::Options(_) if self.demand == Demand::StartTls => return input.len(),
+                // Answers that are not taken must not pile up.
+                Phase::Options(_) if self.outbox.bytes() >= ANSWERS_BYTES_MAX => return at,
+                Phase::Options(_) => self.take_option(rest),
+                Phase::Requests(transmission) => {
+                    match transmission.take(rest, medium, &mut self.outbox, now_ns) {
+                        Err(_) => {
+                            self.demand = Demand::Close;
+                            return input.len();
+                        }
+                        Ok(taken) => {
+                            if transmission.leaving {
+                                self.leave();
+                                return input.len();
+                            }
+                            return at + taken;
+                        }
+                    }
+                }
+            };
+            at += taken;
+            if taken == 0 {
+                return at;
+            }
+        }
+    }
+
+    fn take_option(&mut self, input: &[u8]) -> usize {
+        let Phase::Options(handshake) = &mut self.phase else { return 0 };
+        let mut out = Vec::new();
+        let (taken, next) = handshake.step(input, &self.exports, &mut out);
+        self.outbox.text(out);
+        match next {
+            Next::Option => {}
+            // Bytes sent in the clear before the handshake are discarded.
+            Next::Tls => self.demand = Demand::StartTls,
+            Next::Transmission(image, agreed) => self.go(image, agreed),
+            Next::Close => {
+                self.phase = Phase::Closing;
+                self.demand = Demand::Close;
+            }
+        }
+        taken
+    }
+
+    fn go(&mut self, image: Arc<Image<F>>, agreed: Agreement) {
+        self.outbox.is_of(image.number());
+        let transmission = Transmission::new(self.owner, image, agreed, self.limits);
+        self.phase = Phase::Requests(transmission);
+    }
+
+    /// Goes on after a TLS handshake.
+    pub fn secured(&mut self) {
+        if let Phase::Options(handshake) = &mut self.phase {
+            handshake.secured();
+            self.carry.clear();
+            self.demand = Demand::Serve;
+        }
+    }
+
+    /// Shows these exports from now on, unless one has been chosen: the client is known now.
+    pub fn admit(&mut self, exports: Exports<F>) {
+        self.exports = exports;
+    }
+
+    /// Begins nothing more, because the server ends. What has begun goes on, and each request that
+    /// comes later is refused with `ESHUTDOWN`: read on, and call [`Session::quiet`] when nothing
+    /// more comes.
+    pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.stop();
+            self.retry(medium, now_ns);
+        } else {
+            self.phase = Phase::Closing;
+            self.leave();
+        }
+    }
+
+    /// Tells whether it was stopped.
+    pub fn is_stopping(&self) -> bool {
+        match &self.phase {
+            Phase::Requests(transmission) => transmission.is_stopping(),
+            Phase::Options(_) => false,
+            Phase::Closing => true,
+        }
+    }
+
+    /// Notes that nothing more has arrived: the end of a session that was stopped, if it owes no
+    /// replies but those that are to be sent.
+    pub fn quiet(&mut self) {
+        if let Phase::Requests(transmission) = &self.phase
+            && transmission.is_stopping()
+            && transmission.is_done(&self.carry)
+        {
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        self.carry.clear();
+        if self.in_flight() == 0 {
+            self.demand = Demand::Close;
+        }
+    }
+
+    /// Takes the end of one of its requests.
+    pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
+        match &mut self.phase {
+            Phase::Requests(transmission) => {
+                transmission.end(ended, medium, &mut self.outbox, now_ns);
+                if transmission.broken {
+                    self.demand = Demand::Close;
+                } else if transmission.leaving {
+                    self.leave();
+                }
+            }
+            _ => ended.chunk.into_iter().for_each(|chunk| medium.pool().give_back(chunk)),
+        }
+    }
+
+    /// Points `slices` at what is to be sent next; returns how many it needs, 0: nothing.
+    pub fn unsent<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.outbox.fill(slices)
+    }
+
+    /// Tells whether everything was sent.
+    pub fn is_sent(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Notes that `bytes` were sent.
+    pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
+        let given_back = self.outbox.sent(bytes, medium.pool());
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.sent(given_back, medium);
+        }
+    }
+
+    /// Ends it: the socket is closed. Ends of requests that come later are given to
+    /// [`Medium::pool`].
+    pub fn abandon<M: Medium<File = F>>(mut self, medium: &mut M) {
+        self.outbox.abandon(medium.pool());
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.abandon(medium);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! One client: its socket and its session.
+
+use super::{
+    socket::Socket,
+    tls::{Stream, Tls},
+};
+#[cfg(test)]
+use crate::failure::{self, At};
+use crate::{
+    access::{Access, Peer},
+    nbd::{Demand, Session},
+};
+use nowait_device::{Disk, Image, Source};
+use nowait_sys::epoll::{self, Epoll};
+use nowait_sys::mutex::RwLock;
+use nowait_sys::poll;
+use std::{
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    sync::Arc,
+};
+
+/// What became of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    Goes,
+}
+
+/// What decides which exports a client learns of, when it has shown its certificate.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) access: Arc<Access>,
+    pub(crate) exports: Arc<[Arc<Image<Source>>]>,
+    pub(crate) peer: Peer,
+}
+
+/// A client of one serving thread.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: Socket,
+    tls: Option<Box<Stream>>,
+    pub(crate) session: Session<Source>,
+    guest: Guest,
+    key: u64,
+    /// What the set waits for on its behalf; 0: it is not in the set.
+    interest: u32,
+    pub(crate) came_ns: u64,
+    /// When bytes last came or went, or a request ended.
+    pub(crate) moved_ns: u64,
+    /// The socket took less than it was given.
+    stuck: bool,
+    /// Reading ended before all was read, and the set does not tell of what is left.
+    unread: bool,
+}
+
+/// How often a socket that has more is read before others get their turn.
+const READS_MAX: usize = 4;
+/// Parts sent by one system call.
+const PARTS_MAX: usize = 64;
+
+impl Client {
+    pub(crate) fn new(
+        socket: Socket,
+        session: Session<Source>,
+        guest: Guest,
+        key: u64,
+        now_ns: u64,
+    ) -> Client {
+        Client {
+            socket,
+            tls: None,
+            session,
+            guest,
+            key,
+            interest: 0,
+            came_ns: now_ns,
+            moved_ns: now_ns,
+            stuck: false,
+            unread: false,
+        }
+    }
+
+    /// Reads what has arrived, or some of it: then [`Client::is_unread`], or the set tells.
+    pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
+        #[cfg(test)]
+        self.inject(At::Read);
+        let mut reads = 0;
+        // What TLS has decrypted must all be taken: the set does not know of it. Nor does it tell
+        // of a socket that has just become empty, which ends a session that was stopped.
+        let to_the_end = self.tls.is_some() || self.session.is_stopping();
+        self.unread = false;
+        loop {
+            if reads == READS_MAX {
+                self.unread = to_the_end;
+                break;
+            }
+            reads += 1;
+            let appetite = self.session.appetite().min(scratch.len());
+            if appetite == 0 {
+                break;
+            }
+            let hole = self.session.hole().map_or(0, |hole| hole.len());
+            let count = match self.receive(&mut scratch[..appetite]) {
+                Ok(0) => return Fate::Goes,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.session.quiet();
+                    break;
+                }
+                Err(_) => return Fate::Goes,
+            };
+            self.moved_ns = now_ns;
+            let in_hole = if self.tls.is_some() { 0 } else { hole };
+            let (filled, rest) = (count.min(in_hole), count.saturating_sub(in_hole));
+            self.session.receive(filled, &scratch[..rest], disk, now_ns);
+            if !to_the_end && count < in_hole + appetite {
+                break;
+            }
+        }
+        Fate::Stays
+    }
+
+    /// Reads into the hole, if there is one, and then into `scratch`; by TLS only into that.
+    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            let read = tls.read(&mut self.socket, scratch);
+            let Guest { access, exports, peer } = &mut self.guest;
+            // What it says comes after its certificate.
+            if read.is_ok() && !access.is_open() && peer.certificate.is_none() {
+                peer.certificate = tls.certificate();
+                self.session.admit(access.of(exports, peer));
+            }
+            return read;
+        }
+        match self.session.hole() {
+            Some(hole) => {
+                let mut slices = [IoSliceMut::new(hole), IoSliceMut::new(scratch)];
+                self.socket.read_vectored(&mut slices)
+            }
+            None => self.socket.read(scratch),
+        }
+    }
+
+    /// Sends what there is to send, and asks for what is needed to go on.
+    pub(crate) fn settle(
+        &mut self,
+        disk: &mut Disk,
+        epoll: &Epoll,
+        tls: &RwLock<Option<Tls>>,
+        now_ns: u64,
+    ) -> Fate {
+        #[cfg(test)]
+        self.inject(At::Settle);
+        if self.send(disk, now_ns).is_err() {
+            return Fate::Goes;
+        }
+        let sent = self.session.is_sent() && !self.stuck;
+        match self.session.demand() {
+            Demand::Close if sent => {
+                if let Some(tls) = &mut self.tls {
+                    tls.close(&mut self.socket);
+                }
+                return Fate::Goes;
+            }
+            Demand::StartTls if sent => {
+                let stream = tls.read().as_ref().and_then(Tls::begin);
+                let Some(stream) = stream else { return Fate::Goes };
+                self.tls = Some(Box::new(stream));
+                self.session.secured();
+            }
+            _ => {}
+        }
+        self.register(epoll)
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self, disk: &mut Disk, now_ns: u64) -> io::Result<()> {
+        self.stuck = false;
+        while !self.session.is_sent() {
+            let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+            let count = self.session.unsent(&mut slices);
+            let written = match &mut self.tls {
+                Some(tls) => tls.write(&mut self.socket, &slices[..count]),
+                None => self.socket.write_vectored(&slices[..count]),
+            };
+            match written {
+                Ok(bytes) => {
+                    self.session.sent(bytes, disk);
+                    self.moved_ns = now_ns;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.stuck = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&mut self.socket)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.stuck = true,
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, epoll: &Epoll) -> Fate {
+        let mut wanted = if self.session.appetite() > 0 { epoll::IN } else { 0 };
+        wanted |= if self.stuck { epoll::OUT } else { 0 };
+        if wanted == self.interest {
+            return Fate::Stays;
+        }
+        let fd = self.socket.raw();
+        // Not in the set while nothing is wanted: a hang-up cannot be ignored there.
+        let done = match (self.interest, wanted) {
+            (0, _) => epoll.add(fd, wanted, self.key),
+            (_, 0) => epoll.remove(fd),
+            _ => epoll.change(fd, wanted, self.key),
+        };
+        self.interest = wanted;
+        if done.is_ok() { Fate::Stays } else { Fate::Goes }
+    }
+
+    /// Tells whether it is to be read from although the set does not say so: TLS may hold bytes
+    /// that the session had no appetite for, and one that was stopped ends when there are no more.
+    pub(crate) fn has_more(&self) -> bool {
+        let unseen = self.tls.is_some() || self.session.is_stopping();
+        unseen && !self.unread && self.session.appetite() > 0
+    }
+
+    /// Tells whether it is to be read from in the next round, which must not wait for that.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread
+    }
+
+    #[cfg(test)]
+    pub(super) fn inject(&self, at: At) {
+        failure::inject(at, self.guest.exports[0].name());
+    }
+
+    /// Tells whether the client owes us something: to go on with what it began, or to take what
+    /// it asked for.
+    pub(crate) fn owes(&self) -> bool {
+        self.session.is_handshake() || self.session.is_mid_message() || self.stuck
+    }
+
+    /// Tells whether it cannot go on before we do, and is still there. What waits for memory is
+    /// not in the set, which would tell that it has hung up.
+    pub(crate) fn waits_for_us(&self) -> bool {
+        self.session.waits_for_memory() && !self.stuck && !poll::has_hung_up(self.socket.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::{Limits, Security};
+    use nowait::Nowait;
+    use nowait_device::{Chores, ImageOptions, Mailbox, Medium};
+    use std::os::unix::net::UnixStream;
+
+    struct Rig {
+        client: Client,
+        disk: Disk,
+        far: UnixStream,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+            let path = folder.path().join("image");
+            std::fs::write(&path, vec![0; 4096]).unwrap();
+            let nowait = Nowait::new().unwrap();
+            let options = ImageOptions { path, ..ImageOptions::default() };
+            let image = Image::open(&nowait, &options).unwrap();
+            let exports: Arc<[_]> = Arc::new([Arc::new(image)]);
+            let (near, far) = UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let session = Session::new(0, &exports, Security::Plain, Limits::default());
+            let access = Arc::new(Access::default());
+            let guest = Guest { access, exports, peer: Peer::default() };
+            let client = Client::new(Socket::Unix(near), session, guest, 0, 0);
+            let mailbox = Mailbox::new().unwrap();
+            let disk = Disk::new(&nowait, &Chores::new(1), mailbox, 1 << 20).unwrap();
+            Rig { client, disk, far, _folder: folder }
+        }
+
+        fn read(&mut self) {
+            let mut scratch = [0; SCRATCH_BYTES];
+            assert_eq!(self.client.read(&mut scratch, &mut self.disk, 0), Fate::Stays);
+        }
+    }
+
+    const SCRATCH_BYTES: usize = 4096;
+
+    /// What waits for memory is not in the set that would tell that it has gone.
+    #[test]
+    fn one_that_has_hung_up_does_not_wait_for_us() {
+        let mut rig = Rig::new();
+        rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        rig.read();
+        rig.client.send(&mut rig.disk, 0).unwrap();
+        rig.disk.pool().reserve(0, 1 << 20);
+        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        write.extend(4096u32.to_be_bytes());
+        write.extend(vec![0; 4096]);
+        // The first holds what each may have beyond the bound.
+        rig.far.write_all(&write.repeat(2)).unwrap();
+        (0..4).for_each(|_| rig.read());
+        assert!(rig.client.owes() && rig.client.waits_for_us());
+        rig.far.shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(rig.client.owes() && !rig.client.waits_for_us());
+        rig.client.session.abandon(&mut rig.disk);
+    }
+
+    #[test]
+    fn who_is_read_to_the_end_takes_turns_with_others() {
+        let mut rig = Rig::new();
+        rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        rig.read();
+        assert!(!rig.client.session.is_handshake());
+        // It is read until its socket is empty.
+        rig.client.session.stop(&mut rig.disk, 0);
+        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        write.extend(100_000u32.to_be_bytes());
+        write.extend(vec![0; 100_000]);
+        rig.far.write_all(&write).unwrap();
+        let mut rounds = 1;
+        rig.read();
+        while rig.client.is_unread() {
+            assert!(!rig.client.has_more(), "not in this round");
+            assert_eq!(rig.client.session.demand(), Demand::Serve);
+            rig.read();
+            rounds += 1;
+        }
+        assert!(rounds > write.len() / (SCRATCH_BYTES * READS_MAX), "{rounds} rounds");
+        assert_eq!(rig.client.session.demand(), Demand::Close, "all was read");
+        rig.client.session.abandon(&mut rig.disk);
+    }
+}

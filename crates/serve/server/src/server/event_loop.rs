@@ -1,0 +1,87 @@
+//! The event loop of a serving thread: it waits for orders, its queue, and all else it serves.
+
+use super::worker::Shared;
+use crate::ServeError;
+use nowait_device::{Disk, Mailbox};
+use nowait_sys::{
+    epoll::{self, Epoll, Ready},
+    time::Deadline,
+};
+use std::os::fd::AsRawFd;
+
+/// The queue of one serving thread, and the set of descriptors that can wake it.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    pub(crate) disk: Disk,
+    pub(crate) epoll: Epoll,
+    /// What the last sleep ended with.
+    pub(crate) ready: Vec<Ready>,
+    memory_bytes: usize,
+}
+
+fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<Disk, ServeError> {
+    let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
+    let watch = |fd| epoll.add(fd, epoll::IN, DISK).map_err(ServeError::descriptors);
+    watch(mailbox.raw())?;
+    let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
+    let disk = disk.shared_by(shared.exports.len());
+    for fd in disk.descriptors()? {
+        watch(fd.as_raw_fd())?;
+    }
+    Ok(disk)
+}
+
+/// Marks of what every thread waits for; those of what it serves have bit 63 clear, or more set.
+pub(crate) const INBOX: u64 = 1 << 63;
+pub(crate) const DISK: u64 = 1 << 63 | 1;
+const READY_MAX: usize = 256;
+
+impl EventLoop {
+    /// Makes one that the descriptor `bell` wakes. The transfers of its queue use about
+    /// `memory_bytes`.
+    ///
+    /// # Errors
+    /// No descriptors or memory left.
+    pub(crate) fn new(
+        shared: &Shared,
+        bell: i32,
+        memory_bytes: usize,
+    ) -> Result<EventLoop, ServeError> {
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        epoll.add(bell, epoll::IN, INBOX).map_err(ServeError::descriptors)?;
+        let disk = watched_disk(shared, &epoll, memory_bytes)?;
+        Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
+    }
+
+    /// Begins anew with another disk: the requests of the one before have no end here. Waits until
+    /// those that it has begun are over, and so nothing uses the memory that was lent.
+    ///
+    /// # Errors
+    /// No descriptors or memory left.
+    pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {
+        self.ready.clear();
+        let next = watched_disk(shared, &self.epoll, self.memory_bytes)?;
+        let before = core::mem::replace(&mut self.disk, next);
+        shared.caught("as it dropped a queue", || drop(before));
+        Ok(())
+    }
+
+    /// Waits until something happens, or the deadline.
+    ///
+    /// # Errors
+    /// This is a forked child.
+    pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
+        let EventLoop { disk, epoll, ready, .. } = self;
+        ready.clear();
+        let mut slept = false;
+        disk.sleep(|| {
+            epoll.wait(ready, deadline);
+            slept = true;
+        })?;
+        // A request has ended already: only what else there is.
+        if !slept {
+            epoll.wait(ready, Deadline::NOW);
+        }
+        Ok(())
+    }
+}

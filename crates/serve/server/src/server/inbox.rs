@@ -1,0 +1,124 @@
+//! The orders of the accepting thread to the serving threads.
+
+use super::socket::Socket;
+use crate::{
+    fuse::{Face, FuseRequest},
+    nbd::Security,
+    ublk,
+};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use nowait::Errno;
+use nowait_device::Source;
+use nowait_sys::eventfd::EventFd;
+use nowait_sys::mutex::Mutex;
+use std::sync::Arc;
+
+/// An order to a serving thread.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Serve this client.
+    Serve(Socket, Security),
+    /// Do what the kernel asks of this file.
+    Ask(Arc<Face<Source>>, FuseRequest),
+    /// Serve this queue of a block device.
+    Attach(Box<ublk::Setup>),
+    /// Take no more requests, and end when those in flight are answered; at this time, by our
+    /// clock, also if they are not.
+    Stop(u64),
+}
+
+/// Orders to a thread that it has not seen yet.
+#[derive(Debug)]
+pub(crate) struct Inbox<O> {
+    /// `None`: no thread carries out orders any more.
+    orders: Mutex<Option<Vec<O>>>,
+    bell: EventFd,
+}
+
+impl<O> Inbox<O> {
+    pub(crate) fn new() -> Result<Arc<Inbox<O>>, Errno> {
+        Ok(Arc::new(Inbox { orders: Mutex::new(Some(Vec::new())), bell: EventFd::new()? }))
+    }
+
+    /// Returns the descriptor that is readable when there are orders.
+    pub(crate) fn raw(&self) -> i32 {
+        self.bell.raw()
+    }
+
+    pub(crate) fn put(&self, order: O) {
+        let first = {
+            let mut orders = self.orders.lock();
+            // An order that is not carried out is dropped, which wakes the thread that waits for
+            // its answer.
+            let Some(orders) = &mut *orders else { return };
+            orders.push(order);
+            orders.len() == 1
+        };
+        // The thread that put an earlier one has signalled.
+        if first {
+            self.bell.signal();
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<O> {
+        self.bell.drain();
+        self.orders.lock().as_mut().map(core::mem::take).unwrap_or_default()
+    }
+}
+
+/// Closes the inbox of a thread that ends, however it does.
+pub(crate) struct Closes<O>(pub(crate) Arc<Inbox<O>>);
+
+impl<O> Drop for Closes<O> {
+    fn drop(&mut self) {
+        *self.0.orders.lock() = None;
+    }
+}
+
+/// What is counted of all clients.
+#[derive(Debug, Default)]
+pub struct Clients {
+    now: AtomicUsize,
+    total: AtomicU64,
+    refused: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+impl Clients {
+    /// Counts a client that comes, unless there are `max` already.
+    pub(crate) fn enter(&self, max: usize) -> bool {
+        let enter = |now: usize| (now < max).then_some(now + 1);
+        let entered = self.now.fetch_update(Relaxed, Relaxed, enter).is_ok();
+        let counter = if entered { &self.total } else { &self.refused };
+        counter.fetch_add(1, Relaxed);
+        entered
+    }
+
+    pub(crate) fn leave(&self) {
+        self.now.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn time_out(&self) {
+        self.timed_out.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many there are.
+    pub fn now(&self) -> usize {
+        self.now.load(Relaxed)
+    }
+
+    /// Returns how many have come.
+    pub fn total(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+
+    /// Returns how many were sent away because there were too many.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Returns how many were sent away because they did not go on.
+    pub fn timed_out(&self) -> u64 {
+        self.timed_out.load(Relaxed)
+    }
+}

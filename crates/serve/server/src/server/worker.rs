@@ -1,0 +1,399 @@
+//! A thread that serves clients: one loop over their sockets and the requests of their images.
+
+use super::{
+    client::{Client, Fate, Guest},
+    event_loop::{DISK, EventLoop, INBOX},
+    inbox::{Clients, Inbox, Order},
+    socket::Socket,
+    tls::Tls,
+};
+#[cfg(test)]
+use crate::failure::{self, At};
+use crate::{
+    ServeError,
+    access::{Access, Peer},
+    fuse::{RequestTable, is_file},
+    nbd::{Limits, Security, Session},
+    say::say,
+    ublk::{self, is_queue},
+};
+use nowait::Nowait;
+use nowait_block::Slab;
+use nowait_device::{Chores, Image, Medium, Source};
+use nowait_sys::mutex::{Mutex, RwLock};
+use nowait_sys::{
+    epoll::{self, Ready},
+    mistake::{self, Mistake},
+    time::{Deadline, now_ns},
+};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc};
+
+/// What all serving threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) nowait: Nowait,
+    pub(crate) exports: Arc<[Arc<Image<Source>>]>,
+    pub(crate) chores: Arc<Chores>,
+    pub(crate) clients: Clients,
+    /// Where images are shown as files.
+    pub(crate) files: Mutex<Vec<(Arc<Image<Source>>, PathBuf)>>,
+    pub(crate) limits: Limits,
+    /// What new clients that start TLS are served with.
+    pub(crate) tls: RwLock<Option<Tls>>,
+    pub(crate) access: Arc<Access>,
+    /// For transfers, of one thread.
+    pub(crate) memory_bytes: usize,
+    pub(crate) handshake_ns: u64,
+    pub(crate) stall_ns: u64,
+}
+
+/// How long what takes long may go on when the server ends.
+const CHORES_NS: u64 = 5_000_000_000;
+
+impl Shared {
+    /// Runs `work` on a thread that must not end, `doing` what the message says if it panics, once.
+    /// `None`: it did.
+    pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        let done = self.nowait.caught(doing, work);
+        if let (None, Some(line)) = (&done, self.nowait.untold_failure()) {
+            say(line);
+        }
+        done
+    }
+
+    /// Notes that the server ends.
+    pub(crate) fn ends(&self) {
+        if !mistake::makes(Mistake::EndWithAll) {
+            self.chores.end_at(now_ns() + CHORES_NS);
+        }
+    }
+}
+
+/// One serving thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    event_loop: EventLoop,
+    inbox: Arc<Inbox<Order>>,
+    /// Taken out of it, not obeyed.
+    orders: VecDeque<Order>,
+    clients: Slab<Client>,
+    files: RequestTable,
+    queues: ublk::Queues,
+    /// Clients to whom something happened in this round.
+    touched: Vec<u64>,
+    /// Clients that have more to be read than others should wait for.
+    unread: Vec<u64>,
+    scratch: Vec<u8>,
+    /// A client waits for memory.
+    hunger: bool,
+    stopping: Option<u64>,
+    /// When it ends all that is in flight.
+    ends_ns: u64,
+    swept_ns: u64,
+}
+
+/// What it does for one client: another one is not concerned if it fails.
+const SERVING: &str = "as it served a client";
+const SCRATCH_BYTES: usize = 64 << 10;
+/// How often clients are looked at that do not go on.
+const SWEEP_NS: u64 = 500_000_000;
+/// How long a client may then make no progress in what it began.
+const DRAIN_STALL_NS: u64 = 5_000_000_000;
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox<Order>>) -> Result<Worker, ServeError> {
+        let event_loop = EventLoop::new(&shared, inbox.raw(), shared.memory_bytes)?;
+        Ok(Worker {
+            shared,
+            event_loop,
+            inbox,
+            orders: VecDeque::new(),
+            clients: Slab::new(1 << 20),
+            files: RequestTable::default(),
+            queues: ublk::Queues::default(),
+            touched: Vec::new(),
+            unread: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            hunger: false,
+            stopping: None,
+            ends_ns: u64::MAX,
+            swept_ns: 0,
+        })
+    }
+
+    /// Serves until it is ordered to stop.
+    pub(crate) fn run(mut self) -> Result<(), ServeError> {
+        let shared = self.shared.clone();
+        while !self.is_over() {
+            match shared.caught("as it served", || self.round()) {
+                Some(outcome) => outcome?,
+                None => self.begin_anew()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), ServeError> {
+        self.sleep()?;
+        let now_ns = now_ns();
+        self.hear(now_ns);
+        #[cfg(test)]
+        self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
+        // The device goes on while the ends of others are dealt with.
+        self.event_loop.disk.start();
+        self.collect(now_ns);
+        self.settle(now_ns);
+        self.event_loop.disk.start();
+        self.sweep(now_ns);
+        Ok(())
+    }
+
+    /// Ends all that is in flight, after a panic: it is unknown what that has lost. Clients are
+    /// sent away, and what the kernel has asked is answered with `EIO`.
+    fn begin_anew(&mut self) -> Result<(), ServeError> {
+        for key in self.keys() {
+            self.close(key);
+        }
+        self.files.give_up();
+        self.event_loop.renew(&self.shared)?;
+        self.queues.give_up(now_ns());
+        (self.touched, self.unread) = (Vec::new(), Vec::new());
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let idle = self.clients.is_empty() && self.files.is_empty() && self.queues.is_empty();
+        self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
+    }
+
+    /// Waits until something happens.
+    fn sleep(&mut self) -> Result<(), ServeError> {
+        let alone = self.clients.is_empty() && self.stopping.is_none();
+        let deadline = match alone && !self.queues.has_unsent() {
+            _ if !self.unread.is_empty() => Deadline::NOW,
+            true => Deadline::NEVER,
+            false => Deadline::after_ns(SWEEP_NS),
+        };
+        self.event_loop.sleep(deadline)
+    }
+
+    /// Reads from the sockets that have something.
+    fn hear(&mut self, now_ns: u64) {
+        self.queues.read(&mut self.event_loop.disk, now_ns);
+        for key in core::mem::take(&mut self.unread) {
+            self.read(key, now_ns);
+        }
+        for index in 0..self.event_loop.ready.len() {
+            let Some(event) = self.event_loop.ready.get(index) else { break };
+            let Ready { token, events } = *event;
+            match token {
+                DISK => {}
+                INBOX => self.orders.extend(self.inbox.take()),
+                token if is_queue(token) => {}
+                key if events & !epoll::OUT == 0 => self.touched.push(key),
+                key => self.read(key, now_ns),
+            }
+        }
+        while let Some(order) = self.orders.pop_front() {
+            self.obey(order, now_ns);
+        }
+    }
+
+    fn read(&mut self, key: u64, now_ns: u64) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        let read = || client.read(&mut self.scratch, &mut self.event_loop.disk, now_ns);
+        match self.shared.caught(SERVING, read).unwrap_or(Fate::Goes) {
+            Fate::Stays => {
+                self.touched.push(key);
+                self.unread.extend(client.is_unread().then_some(key));
+            }
+            Fate::Goes => self.close(key),
+        }
+    }
+
+    fn obey(&mut self, order: Order, now_ns: u64) {
+        match order {
+            Order::Serve(socket, security) => {
+                let shared = self.shared.clone();
+                let welcome = || self.welcome(socket, security, now_ns);
+                if shared.caught("as it took a client", welcome).is_none() {
+                    shared.clients.leave();
+                }
+            }
+            // The server ends: dropped, it is answered with an error.
+            Order::Ask(..) if self.stopping.is_some() => {}
+            Order::Ask(face, asked) => {
+                #[cfg(test)]
+                self.inject(At::Ask, || true);
+                self.files.ask(face, asked, &mut self.event_loop.disk, now_ns);
+            }
+            Order::Attach(setup) => self.queues.add(*setup, &self.event_loop.epoll),
+            Order::Stop(ends_ns) => {
+                (self.stopping, self.ends_ns) = (Some(now_ns), ends_ns);
+                for key in self.keys() {
+                    let Some(client) = self.clients.get_mut(key) else { continue };
+                    let stop = || client.session.stop(&mut self.event_loop.disk, now_ns);
+                    match self.shared.caught(SERVING, stop) {
+                        Some(()) => self.touched.push(key),
+                        None => self.close(key),
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: Socket, security: Security, now_ns: u64) {
+        if self.stopping.is_some() {
+            return self.shared.clients.leave();
+        }
+        // The session must know its key, which is known when it has its place.
+        let Shared { exports, limits, access, .. } = &*self.shared;
+        let peer = if access.is_open() { Peer::default() } else { socket.peer() };
+        let admitted = access.of(exports, &peer);
+        let exports = exports.clone();
+        let guest = Guest { access: access.clone(), exports, peer };
+        let make = |key| {
+            let mut session = Session::new(key, &guest.exports, security, *limits);
+            session.admit(admitted);
+            Client::new(socket, session, guest, key, now_ns)
+        };
+        match self.clients.insert_with(make) {
+            Some(key) => self.touched.push(key),
+            None => self.shared.clients.leave(),
+        }
+    }
+
+    /// Gives the ends of requests to their clients.
+    fn collect(&mut self, now_ns: u64) {
+        while let Some(ended) = self.event_loop.disk.pop() {
+            let key = ended.tag.owner;
+            if is_queue(key) {
+                self.queues.end(&ended, now_ns);
+                continue;
+            }
+            if is_file(key) {
+                self.files.end(ended, &mut self.event_loop.disk, now_ns);
+                continue;
+            }
+            match self.clients.get_mut(key) {
+                Some(client) => {
+                    let end = || {
+                        #[cfg(test)]
+                        client.inject(At::End);
+                        client.session.end(ended, &mut self.event_loop.disk, now_ns);
+                    };
+                    if self.shared.caught(SERVING, end).is_none() {
+                        self.close(key);
+                        continue;
+                    }
+                    client.moved_ns = now_ns;
+                    if self.touched.last() != Some(&key) {
+                        self.touched.push(key);
+                    }
+                }
+                None => {
+                    ended
+                        .chunk
+                        .into_iter()
+                        .for_each(|chunk| self.event_loop.disk.pool().give_back(chunk));
+                }
+            }
+        }
+    }
+
+    /// Lets those to whom something happened go on, and sends what they are to be sent.
+    fn settle(&mut self, now_ns: u64) {
+        if core::mem::take(&mut self.hunger) {
+            self.touched = self.keys();
+        }
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let touched = core::mem::take(&mut self.touched);
+        for key in &touched {
+            let shared = &*self.shared;
+            let (clients, event_loop, scratch) =
+                (&mut self.clients, &mut self.event_loop, &mut self.scratch);
+            let Some(client) = clients.get_mut(*key) else { continue };
+            let known = client.is_unread();
+            let settle = || settle(client, &shared.tls, event_loop, scratch, now_ns);
+            match shared.caught(SERVING, settle).unwrap_or(Fate::Goes) {
+                Fate::Goes => self.close(*key),
+                Fate::Stays if known => {}
+                Fate::Stays => self.unread.extend(client.is_unread().then_some(*key)),
+            }
+        }
+        self.touched = touched;
+        self.touched.clear();
+        self.files.settle(&mut self.event_loop.disk, now_ns);
+        self.queues.settle(&mut self.event_loop.disk, now_ns);
+        self.hunger |= self.event_loop.disk.pool().take_refused();
+    }
+
+    fn close(&mut self, key: u64) {
+        if let Some(client) = self.clients.remove(key) {
+            let abandon = || client.session.abandon(&mut self.event_loop.disk);
+            self.shared.caught("as it dropped a client", abandon);
+            self.shared.clients.leave();
+        }
+    }
+
+    /// Disconnects clients that make no progress.
+    fn sweep(&mut self, now_ns: u64) {
+        if now_ns < self.swept_ns + SWEEP_NS {
+            return;
+        }
+        self.swept_ns = now_ns;
+        for key in self.keys() {
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            let Shared { handshake_ns, stall_ns, .. } = *self.shared;
+            let until_ns = match (self.stopping, client.session.is_handshake()) {
+                (Some(since_ns), _) => client.moved_ns.max(since_ns) + stall_ns.min(DRAIN_STALL_NS),
+                (None, true) => client.came_ns + handshake_ns,
+                (None, false) => client.moved_ns + stall_ns,
+            };
+            if !client.owes() || now_ns <= until_ns {
+                continue;
+            }
+            if self.stopping.is_some() || !client.waits_for_us() {
+                self.shared.clients.time_out();
+                self.close(key);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn inject(&self, at: At, now: impl FnOnce() -> bool) {
+        if now() {
+            failure::inject(at, self.shared.exports[0].name());
+        }
+    }
+
+    fn keys(&self) -> Vec<u64> {
+        self.clients.keys().collect()
+    }
+}
+
+/// Lets a client go on to whom something happened, and sends what it is to be sent.
+fn settle(
+    client: &mut Client,
+    tls: &RwLock<Option<Tls>>,
+    event_loop: &mut EventLoop,
+    scratch: &mut [u8],
+    now_ns: u64,
+) -> Fate {
+    let EventLoop { disk, epoll, .. } = event_loop;
+    let mut fate = client.settle(disk, epoll, tls, now_ns);
+    // What was sent made room.
+    while fate == Fate::Stays && client.session.retry(disk, now_ns) {
+        fate = client.settle(disk, epoll, tls, now_ns);
+    }
+    if fate == Fate::Stays && client.has_more() {
+        fate = client.read(scratch, disk, now_ns);
+        // TLS may have something to say to what has arrived just now.
+        if fate == Fate::Stays {
+            fate = client.settle(disk, epoll, tls, now_ns);
+        }
+    }
+    fate
+}

@@ -1,0 +1,227 @@
+//! The status endpoint on a socket: one thread, and several clients at a time.
+
+use super::{
+    PATIENCE, Status,
+    asker::{Asker, Wait},
+};
+#[cfg(test)]
+use crate::failure;
+use crate::{
+    ServeError,
+    server::{Listener, Shared, View},
+};
+use nowait_sys::{
+    Errno,
+    epoll::{self, Epoll},
+    time::{Deadline, now_ns},
+};
+use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
+
+/// Clients at a time. For one more, the one that has been there longest goes.
+const ASKERS_MAX: usize = 64;
+/// How long to accept no client after accept failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A thread that answers. It ends with the process.
+#[derive(Debug)]
+pub struct Endpoint;
+
+impl Endpoint {
+    /// Begins to answer on `listener` with what `status` returns.
+    ///
+    /// # Errors
+    /// The thread cannot be started; no descriptors are left.
+    pub fn start(
+        listener: Arc<Listener>,
+        view: &View,
+        status: impl Fn() -> Status + Send + 'static,
+    ) -> Result<Endpoint, ServeError> {
+        let desk = Desk::new(listener, view, status).map_err(ServeError::descriptors)?;
+        let named = thread::Builder::new().name("nowait-status".to_owned());
+        let spawned = named.spawn(move || desk.run());
+        spawned.map_err(|error| ServeError::io("start of a thread", &error))?;
+        Ok(Endpoint)
+    }
+}
+
+/// The token of the listener; clients have those above, in the order in which they came.
+const LISTENER: u64 = 0;
+
+/// The clients, and what they are answered with.
+struct Desk<S> {
+    listener: Arc<Listener>,
+    shared: Arc<Shared>,
+    status: S,
+    epoll: Epoll,
+    askers: BTreeMap<u64, Asker>,
+    last: u64,
+}
+
+impl<S: Fn() -> Status> Desk<S> {
+    fn new(listener: Arc<Listener>, view: &View, status: S) -> Result<Desk<S>, Errno> {
+        let epoll = Epoll::new()?;
+        epoll.add(listener.raw(), epoll::IN, LISTENER)?;
+        let (shared, askers) = (view.shared().clone(), BTreeMap::new());
+        Ok(Desk { listener, shared, status, epoll, askers, last: LISTENER })
+    }
+
+    fn run(mut self) {
+        let mut ready = Vec::with_capacity(ASKERS_MAX);
+        loop {
+            self.round(&mut ready);
+        }
+    }
+
+    /// Waits, and serves all that are ready.
+    fn round(&mut self, ready: &mut Vec<epoll::Ready>) {
+        let first = self.askers.first_key_value();
+        let next = first.map_or(Deadline::NEVER, |(_, asker)| Deadline::at_ns(asker.until_ns));
+        self.epoll.wait(ready, next);
+        for event in ready.iter() {
+            match event.token {
+                LISTENER => self.accept(),
+                token => self.go_on(token),
+            }
+        }
+        let now = now_ns();
+        // In the order of their ends.
+        while self.askers.first_key_value().is_some_and(|(_, asker)| asker.until_ns <= now) {
+            self.askers.pop_first();
+        }
+    }
+
+    /// Takes one client: others are served before the next.
+    fn accept(&mut self) {
+        match self.listener.accept() {
+            Ok(socket) => {
+                if self.askers.len() >= ASKERS_MAX {
+                    self.askers.pop_first();
+                }
+                self.last += 1;
+                let asker = Asker::new(socket, now_ns() + PATIENCE.as_nanos() as u64);
+                if self.epoll.add(asker.raw(), epoll::IN, self.last).is_ok() {
+                    self.askers.insert(self.last, asker);
+                }
+            }
+            // It has gone again.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Descriptors come back when clients go.
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+
+    fn go_on(&mut self, token: u64) {
+        // One that went for a newer one.
+        let Some(asker) = self.askers.get_mut(&token) else { return };
+        let go_on = || {
+            #[cfg(test)]
+            failure::inject(failure::At::Status, self.shared.exports[0].name());
+            asker.go_on(&self.status)
+        };
+        let wait = match self.shared.caught("as it told the status", go_on) {
+            Some(Ok(wait)) => wait,
+            // Errors of the client are ignored.
+            Some(Err(_)) | None => Wait::Over,
+        };
+        let goes = match wait {
+            Wait::Question => false,
+            Wait::Room => {
+                let fd = self.askers[&token].raw();
+                self.epoll.change(fd, epoll::OUT, token).is_err()
+            }
+            Wait::Over => true,
+        };
+        if goes {
+            self.askers.remove(&token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        server::{Address, Config, Server},
+        status::fetch,
+    };
+    use nowait::Nowait;
+    use nowait_device::{Image, ImageOptions};
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        path::PathBuf,
+    };
+    use tempfile::TempDir;
+
+    /// A server of one image, with a socket for its status.
+    struct Rig {
+        _folder: TempDir,
+        path: PathBuf,
+        listener: Arc<Listener>,
+        server: Server,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let folder = tempfile::tempdir().unwrap();
+            let (image, path) = (folder.path().join("image"), folder.path().join("status"));
+            std::fs::write(&image, [0; 4096]).unwrap();
+            let nowait = Nowait::builder().build().unwrap();
+            let options = ImageOptions { path: image, ..ImageOptions::default() };
+            let image = Image::open(&nowait, &options).unwrap();
+            let server = Server::start(&nowait, vec![Arc::new(image)], &Config::default()).unwrap();
+            let listener = Arc::new(Listener::bind(&Address::Unix(path.clone())).unwrap());
+            Rig { _folder: folder, path, listener, server }
+        }
+
+        fn desk(&self) -> Desk<impl Fn() -> Status + use<>> {
+            Desk::new(self.listener.clone(), &self.server.view(), Status::default).unwrap()
+        }
+    }
+
+    #[test]
+    fn clients_that_say_nothing_keep_no_other_waiting() {
+        let rig = Rig::new();
+        let view = rig.server.view();
+        Endpoint::start(rig.listener.clone(), &view, Status::default).unwrap();
+        let silent: Vec<_> = (0..400).map(|_| UnixStream::connect(&rig.path).unwrap()).collect();
+        assert_eq!(fetch(&rig.path).unwrap(), Status::default());
+        drop(silent);
+        rig.server.stop().unwrap();
+    }
+
+    #[test]
+    fn of_too_many_clients_the_first_goes_and_the_last_is_answered() {
+        let rig = Rig::new();
+        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let mut clients = Vec::new();
+        for _ in 0..=ASKERS_MAX {
+            clients.push(UnixStream::connect(&rig.path).unwrap());
+            desk.round(&mut ready);
+        }
+        assert_eq!(clients[0].read(&mut [0; 1]).unwrap(), 0, "sent away");
+        let last = clients.last_mut().unwrap();
+        last.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
+        desk.round(&mut ready);
+        let mut text = String::new();
+        last.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+        drop(desk);
+        rig.server.stop().unwrap();
+    }
+
+    #[test]
+    fn a_client_whose_time_is_over_is_sent_away() {
+        let rig = Rig::new();
+        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let mut client = UnixStream::connect(&rig.path).unwrap();
+        desk.round(&mut ready);
+        client.write_all(b"GET /status").unwrap();
+        desk.askers.values_mut().for_each(|asker| asker.until_ns = 0);
+        desk.round(&mut ready);
+        assert!(desk.askers.is_empty());
+        rig.server.stop().unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! The queues that one serving thread answers for.
+
+use super::session::{Kernel, Session};
+use nowait::Errno;
+use nowait_device::{Disk, Image, LentMemory, RequestEnd, Source};
+use nowait_sys::{
+    epoll::{self, Epoll},
+    eventfd::EventFd,
+    ublk::{DeviceInfo, Queue},
+};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc::SyncSender},
+};
+
+/// A queue that a thread is to serve. It is made there: the kernel wants it so.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) image: Arc<Image<Source>>,
+    pub(crate) device: Arc<OwnedFd>,
+    pub(crate) info: DeviceInfo,
+    /// Which of the device's.
+    pub(crate) queue: u16,
+    /// Signalled when the disk was stopped: nothing comes any more.
+    pub(crate) lost: Arc<EventFd>,
+    /// Receives whether the queue takes requests.
+    pub(crate) answer: SyncSender<Result<(), Errno>>,
+}
+
+/// A queue being served.
+#[derive(Debug)]
+struct ActiveQueue {
+    queue: Queue,
+    session: Session<Source>,
+    lost: Arc<EventFd>,
+}
+
+impl Kernel for Queue {
+    fn lend(&self, tag: u16, len: usize) -> Option<LentMemory> {
+        let (start, most) = self.buffers().place(tag);
+        if len > most {
+            return None;
+        }
+        // SAFETY: the bytes stay mapped as long as the buffers live; they are used by address only,
+        // by the kernel and by the holder of the loan.
+        Some(unsafe { LentMemory::new(start, len, self.buffers().clone()) })
+    }
+
+    fn commit(&mut self, tag: u16, result: i32) {
+        Queue::commit(self, tag, result);
+    }
+}
+
+/// Both the mark of a queue in the set of the thread, and the owner of its requests.
+const MARK: u64 = 0b101 << 61;
+const MASK: u64 = 0b111 << 61;
+
+/// Tells whether `token` is one of ours.
+pub(crate) fn is_queue(token: u64) -> bool {
+    token & MASK == MARK
+}
+
+/// The queues, by the order in which they came; one that is gone leaves its place empty.
+#[derive(Debug, Default)]
+pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
+
+impl Queues {
+    /// Begins to serve a queue.
+    pub(crate) fn add(&mut self, setup: Setup, epoll: &Epoll) {
+        let Setup { image, device, info, queue, lost, answer } = setup;
+        let token = MARK | self.0.len() as u64;
+        let made = Queue::new(device, queue, &info).and_then(|queue| {
+            epoll.add(queue.raw_fd(), epoll::IN, token)?;
+            let session = Session::new(token, image, queue.depth());
+            self.0.push(Some(ActiveQueue { queue, session, lost }));
+            Ok(())
+        });
+        // The asking thread waits for it.
+        let _ = answer.send(made);
+    }
+
+    /// Takes the requests that have come. They are looked for without a system call, and whatever
+    /// the set says: work of the ring interrupts its wait.
+    pub(crate) fn read(&mut self, disk: &mut Disk, now_ns: u64) {
+        for served in self.0.iter_mut().flatten() {
+            while let Some(next) = served.queue.next() {
+                match next {
+                    Ok(request) => {
+                        served.session.request(request, disk, &mut served.queue, now_ns);
+                    }
+                    Err(_) => served.lost.signal(),
+                }
+            }
+        }
+    }
+
+    /// Takes the end of a request.
+    pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
+        let place = (ended.tag.owner & !MASK) as usize;
+        if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {
+            session.end(ended, queue, now_ns);
+        }
+    }
+
+    /// Hands the results over, takes what has come by that, and forgets what is over.
+    pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
+        for place in &mut self.0 {
+            if let Some(served) = place {
+                // What the kernel has no memory for is handed over in the next round.
+                let _ = served.queue.submit();
+            }
+            place.take_if(|served| !served.queue.is_open() && served.session.in_flight() == 0);
+        }
+        self.read(disk, now_ns);
+    }
+
+    /// Answers what is in flight with `EIO`: the disk that had it is gone.
+    pub(crate) fn give_up(&mut self, now_ns: u64) {
+        for ActiveQueue { queue, session, .. } in self.0.iter_mut().flatten() {
+            session.give_up(queue, now_ns);
+        }
+    }
+
+    /// Tells whether results wait that the kernel had no memory for.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.0.iter().flatten().any(|served| served.queue.has_unsent())
+    }
+
+    /// Tells whether no answer is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}

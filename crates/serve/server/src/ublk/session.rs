@@ -1,0 +1,171 @@
+//! Requests of one queue, and their results. Knows no device: requests come in, results go out.
+
+use nowait::Errno;
+use nowait_device::{Chore, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
+use nowait_sys::ublk::{Request, operation, request_flag};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
+
+/// The owner in the tags of its requests.
+pub trait Kernel {
+    /// Lends the memory of the data of a request: of a write they are in it, of a read they are to
+    /// be. `None`: there is not so much.
+    fn lend(&self, tag: u16, len: usize) -> Option<LentMemory>;
+
+    /// Takes the result of a request: bytes of data, or a negative error number. Does not wait.
+    fn commit(&mut self, tag: u16, result: i32);
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    kind: Kind,
+    bytes: u64,
+    /// What its result is if it does not fail.
+    result: i32,
+    began_ns: u64,
+}
+
+/// The requests of one queue.
+#[derive(Debug)]
+pub struct Session<F> {
+    owner: u64,
+    image: Arc<Image<F>>,
+    requests: Vec<Option<Active>>,
+    in_flight: usize,
+}
+
+impl<F> Session<F> {
+    /// Begins with a queue of `depth` requests. `owner` is what their ends come back with.
+    pub fn new(owner: u64, image: Arc<Image<F>>, depth: u16) -> Session<F> {
+        Session { owner, image, requests: vec![None; usize::from(depth)], in_flight: 0 }
+    }
+
+    /// Returns how many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Takes a request. If that panics it is answered with `EIO`, unless it is in flight.
+    pub fn request<M: Medium<File = F>>(
+        &mut self,
+        request: Request,
+        medium: &mut M,
+        kernel: &mut impl Kernel,
+        now_ns: u64,
+    ) {
+        let begin = || self.begin(request, medium, kernel, now_ns);
+        match catch_unwind(AssertUnwindSafe(begin)) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) => kernel.commit(request.tag, -errno.raw()),
+            Err(cause) => {
+                if self.requests.get(usize::from(request.tag)).is_none_or(Option::is_none) {
+                    kernel.commit(request.tag, -Errno::IO.raw());
+                }
+                resume_unwind(cause);
+            }
+        }
+    }
+
+    /// Answers what is in flight with `EIO`: the medium does nothing of it any more, and tells of
+    /// no end.
+    pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
+        for slot in 0..self.requests.len() as u32 {
+            let tag = Tag { owner: self.owner, slot, part: 0 };
+            self.end(&RequestEnd::plain(tag, Err(Errno::IO)), kernel, now_ns);
+        }
+    }
+
+    fn begin<M: Medium<File = F>>(
+        &mut self,
+        request: Request,
+        medium: &mut M,
+        kernel: &impl Kernel,
+        now_ns: u64,
+    ) -> Result<(), Errno> {
+        let Request { tag, operation, flags, offset, len } = request;
+        let writes = !matches!(operation, operation::READ | operation::FLUSH);
+        if writes && self.image.properties().read_only {
+            return Err(Errno::ROFS);
+        }
+        if operation == operation::FLUSH {
+            let tag = self.insert(tag, Kind::Flush, 0, now_ns);
+            medium.flush(&self.image, tag);
+            return Ok(());
+        }
+        // The image may have become smaller than the disk is.
+        if len == 0 || !self.image.contains(offset, len) {
+            return Err(Errno::IO);
+        }
+        let (range, durable) = (offset..offset + len, flags & request_flag::FUA != 0);
+        match operation {
+            operation::READ | operation::WRITE => {
+                return self.transfer(request, durable, medium, kernel, now_ns);
+            }
+            operation::DISCARD => {
+                let tag = self.insert(tag, Kind::Discard, len, now_ns);
+                medium.run(&self.image, Chore::Discard { range, durable }, tag);
+            }
+            operation::WRITE_ZEROES => {
+                let allocated = flags & request_flag::NO_UNMAP != 0;
+                let tag = self.insert(tag, Kind::Zero, len, now_ns);
+                let chore = Chore::Zero { range, allocated, fast: false, durable };
+                medium.run(&self.image, chore, tag);
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        Ok(())
+    }
+
+    fn transfer<M: Medium<File = F>>(
+        &mut self,
+        request: Request,
+        durable: bool,
+        medium: &mut M,
+        kernel: &impl Kernel,
+        now_ns: u64,
+    ) -> Result<(), Errno> {
+        let Request { tag, operation, offset, len, .. } = request;
+        let writes = operation == operation::WRITE;
+        let memory = usize::try_from(len).ok().and_then(|len| kernel.lend(tag, len));
+        let segments = vec![memory.ok_or(Errno::INVAL)?];
+        let kind = if writes { Kind::Write } else { Kind::Read };
+        let asked = self.insert(tag, kind, len, now_ns);
+        let loan = Loan { segments, writes, durable: writes && durable };
+        // The memory is of whole pages and the disk has the image's sectors: it is possible.
+        medium.borrow(&self.image, loan, offset, asked).map_err(|_| {
+            self.remove(tag);
+            self.image.stats().forget();
+            Errno::INVAL
+        })
+    }
+
+    fn insert(&mut self, tag: u16, kind: Kind, bytes: u64, now_ns: u64) -> Tag {
+        self.image.stats().begin();
+        let data = matches!(kind, Kind::Read | Kind::Write);
+        let result = if data { i32::try_from(bytes).unwrap_or(i32::MAX) } else { 0 };
+        let active = Active { kind, bytes, result, began_ns: now_ns };
+        self.requests[usize::from(tag)] = Some(active);
+        self.in_flight += 1;
+        Tag { owner: self.owner, slot: u32::from(tag), part: 0 }
+    }
+
+    fn remove(&mut self, tag: u16) -> Option<Active> {
+        let active = self.requests.get_mut(usize::from(tag))?.take()?;
+        self.in_flight -= 1;
+        Some(active)
+    }
+
+    /// Takes the end of something that was asked of the medium.
+    pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
+        let tag = ended.tag.slot as u16;
+        let Some(active) = self.remove(tag) else { return };
+        let Active { kind, bytes, result, began_ns } = active;
+        let elapsed_ns = now_ns.saturating_sub(began_ns);
+        self.image.stats().end(kind, bytes, elapsed_ns, ended.result.is_err());
+        let result = ended.result.map_or_else(|errno| -errno.raw(), |()| result);
+        kernel.commit(tag, result);
+    }
+}

@@ -1,0 +1,423 @@
+//! The sockets for VMMs, each with a listener thread that accepts one and talks with it.
+//!
+//! A device has one driver: the next VMM is taken when the one before has gone and its requests
+//! have ended.
+
+use super::{
+    arrival::{self, Arrival},
+    session::Session,
+    worker::Workers,
+};
+use crate::{
+    ServeError,
+    access::Peer,
+    os_text,
+    say::say,
+    server::{Address, Listener, Shared, Socket as Stream, View},
+};
+use nowait_device::{Image, Source};
+use nowait_sys::{
+    epoll::{self, Epoll, Ready},
+    eventfd::EventFd,
+    fdtable, poll,
+    time::Deadline,
+};
+use std::{
+    ffi::OsStr,
+    fmt, io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    str::FromStr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// A socket on the command line: `[NAME=]PATH`, with `unix:` before the path if wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// The image that is served there; `None`: the first.
+    pub export: Option<String>,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl FromStr for Socket {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Socket, String> {
+        Socket::read(text.as_ref())
+    }
+}
+
+impl Socket {
+    /// Reads it from the command line, where a path need not be UTF-8.
+    ///
+    /// # Errors
+    /// There is no path.
+    pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
+        let (export, path) = os_text::named_path(text)?;
+        let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
+        // A name alone is no path.
+        let is_name = os_text::split_once(path, b'=').is_some_and(|(name, rest)| {
+            rest.is_empty() && !name.as_encoded_bytes().contains(&b'/')
+        });
+        if path.is_empty() || (export.is_none() && is_name) {
+            return Err("expected [NAME=]PATH".to_owned());
+        }
+        Ok(Socket { export: export.map(str::to_owned), path: path.into() })
+    }
+}
+
+/// Images served as vhost-user-blk devices. Dropped, it is stopped.
+#[derive(Debug)]
+pub struct Front {
+    shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    listeners: Vec<ListenerThread>,
+}
+
+#[derive(Debug)]
+struct ListenerThread {
+    control: Arc<Control>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// The orders to a listener thread.
+#[derive(Debug)]
+struct Control {
+    notifier: EventFd,
+    stops: AtomicBool,
+    resized: AtomicBool,
+}
+
+/// How long a VMM may take for a message that it has begun, and to make room for our answer.
+const STALL: Duration = Duration::from_secs(10);
+/// How long what is read may take to come, if it is not there against all expectation.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// How long to accept no VMM after accept failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a VMM is served no more.
+enum Parting {
+    /// It has gone, or said something that is not in the protocol.
+    Protocol(Error),
+    /// It began a message and did not finish it, or takes no answer.
+    Stalled,
+}
+
+impl Parting {
+    /// Tells whether the VMM itself has ended the connection.
+    fn has_gone(&self) -> bool {
+        matches!(self, Parting::Protocol(Error::Disconnected | Error::SocketBroken(_)))
+    }
+}
+
+impl fmt::Display for Parting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Parting::Protocol(error) => error.fmt(f),
+            Parting::Stalled => write!(f, "it stood still for {} s", STALL.as_secs()),
+        }
+    }
+}
+
+impl From<Error> for Parting {
+    fn from(error: Error) -> Parting {
+        Parting::Protocol(error)
+    }
+}
+
+impl Front {
+    /// Listens at `sockets`, and serves them as [`Front::serve`] does.
+    ///
+    /// # Errors
+    /// As there; an address is in use.
+    pub fn start(
+        view: &View,
+        sockets: &[Socket],
+        queues: u16,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> Result<Front, ServeError> {
+        let bind = |socket: &Socket| {
+            let address = Address::Unix(socket.path.clone());
+            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+            Ok((socket.clone(), Listener::bind(&address).map_err(failed)?))
+        };
+        let listeners = sockets.iter().map(bind).collect::<Result<_, ServeError>>()?;
+        Front::serve(view, listeners, queues, threads, memory_bytes)
+    }
+
+    /// Serves sockets that are listened at: each device has `queues` queues, and all are served by
+    /// `threads` threads with `memory_bytes` for transfers together.
+    ///
+    /// # Errors
+    /// An image is unknown; no descriptors, memory or threads left.
+    pub fn serve(
+        view: &View,
+        listeners: Vec<(Socket, Listener)>,
+        queues: u16,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> Result<Front, ServeError> {
+        let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
+        let (shared, workers) = (view.shared().clone(), Arc::new(workers));
+        let mut front = Front { shared, workers, listeners: Vec::new() };
+        for (Socket { export, .. }, listener) in listeners {
+            let named = |image: &&Arc<Image<Source>>| {
+                export.as_ref().is_none_or(|name| name == image.name())
+            };
+            let image = view.images().iter().find(named).ok_or_else(|| {
+                let name = export.as_deref().unwrap_or_default();
+                ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
+            })?;
+            let (name, size) = (image.name(), image.size());
+            say(format_args!("serving {name} ({size} bytes) as vhost-user-blk on {listener}"));
+            front.open(view.shared(), image, listener, queues)?;
+        }
+        Ok(front)
+    }
+
+    fn open(
+        &mut self,
+        shared: &Arc<Shared>,
+        image: &Arc<Image<Source>>,
+        listener: Listener,
+        queues: u16,
+    ) -> Result<(), ServeError> {
+        let notifier = EventFd::new().map_err(ServeError::descriptors)?;
+        let (stops, resized) = (AtomicBool::new(false), AtomicBool::new(false));
+        let control = Arc::new(Control { notifier, stops, resized });
+        let (workers, image) = (self.workers.clone(), image.clone());
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
+        watch(control.notifier.raw(), CONTROL)?;
+        let acceptor = Acceptor {
+            shared: shared.clone(),
+            workers,
+            image,
+            queues,
+            control: control.clone(),
+            epoll,
+        };
+        let named = thread::Builder::new().name("nowait-vmm".to_owned());
+        let thread = named.spawn(move || acceptor.run(&listener));
+        let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        self.listeners.push(ListenerThread { control, thread });
+        Ok(())
+    }
+
+    /// Tells VMMs that images have other sizes.
+    pub fn resized(&self) {
+        for listener in &self.listeners {
+            listener.control.resized.store(true, Relaxed);
+            listener.control.notifier.signal();
+        }
+    }
+
+    /// Lets what is in flight end, and closes all connections. What takes long and is noted in the
+    /// memory of the VMM is left to the next server.
+    ///
+    /// # Errors
+    /// A thread has failed.
+    pub fn stop(mut self) -> Result<(), ServeError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ServeError> {
+        let listeners = core::mem::take(&mut self.listeners);
+        if !listeners.is_empty() {
+            self.shared.ends();
+        }
+        for listener in &listeners {
+            listener.control.stops.store(true, Relaxed);
+            listener.control.notifier.signal();
+        }
+        let mut outcome = Ok(());
+        for listener in listeners {
+            if listener.thread.join().is_err() {
+                outcome = Err(ServeError::new("a thread that talks with a VMM has panicked"));
+            }
+        }
+        outcome.and(self.workers.quit())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Of a start that has failed: its sockets go.
+        let _ = self.end();
+    }
+}
+
+const CONTROL: u64 = 0;
+const LISTENER: u64 = 1;
+const STREAM: u64 = 2;
+
+/// Accepts VMMs at a socket, and serves one at a time.
+struct Acceptor {
+    shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    image: Arc<Image<Source>>,
+    queues: u16,
+    control: Arc<Control>,
+    epoll: Epoll,
+}
+
+impl Acceptor {
+    fn run(&self, listener: &Listener) {
+        while !self.control.stops.load(Relaxed) {
+            if self.epoll.add(listener.raw(), epoll::IN, LISTENER).is_err() {
+                return;
+            }
+            self.wait(Deadline::NEVER);
+            // Not watched while a VMM is served: those behind it wait.
+            let _ = self.epoll.remove(listener.raw());
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        // Descriptors come back when clients go.
+                        self.wait(Deadline::after_ns(PAUSE.as_nanos() as u64));
+                    }
+                    continue;
+                }
+            };
+            let peer = stream.peer();
+            let name = self.image.name();
+            match stream {
+                Stream::Unix(stream) if self.shared.access.admits(name, &peer) => {
+                    self.serve(stream);
+                }
+                // `--allow` names others.
+                _ => say(format_args!("{name}: a VMM may not have it: {}", user(&peer))),
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Deadline) {
+        let mut ready = Vec::<Ready>::with_capacity(2);
+        self.epoll.wait(&mut ready, deadline);
+        if ready.iter().any(|event| event.token == CONTROL) {
+            self.control.notifier.drain();
+        }
+    }
+
+    /// Serves a VMM until it goes, or the server stops.
+    fn serve(&self, stream: UnixStream) {
+        let clients = &self.shared.clients;
+        if !clients.enter(usize::MAX) {
+            return;
+        }
+        let talk = || self.talk(stream);
+        if let Some(Err(reason)) = self.shared.caught("as it talked with a VMM", talk)
+            && !reason.has_gone()
+        {
+            say(format_args!("{}: a VMM was sent away: {reason}", self.image.name()));
+        }
+        clients.leave();
+    }
+
+    fn talk(&self, stream: UnixStream) -> Result<(), Parting> {
+        let broken = Error::SocketError;
+        stream.set_nonblocking(false).map_err(broken)?;
+        stream.set_read_timeout(Some(GLANCE)).map_err(broken)?;
+        stream.set_write_timeout(Some(GLANCE)).map_err(broken)?;
+        let raw = stream.as_raw_fd();
+        let (image, workers) = (self.image.clone(), self.workers.clone());
+        // Dropped at the end, whichever it is: what is in flight ends first.
+        let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
+        let mut handler = BackendReqHandler::from_stream(stream, session);
+        let mut announcer = None;
+        // By its changes: it is ready all the time while part of a message is there.
+        let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
+        watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
+        while self.expect_message(raw, announcer.as_ref())? {
+            // The crate has no such message of its own.
+            if let Some(channel) = channel(raw) {
+                announcer = Some(channel);
+            }
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Talk, self.image.name());
+            handler.handle_request()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a message can be read and answered without waiting. `false`: the server stops.
+    fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, Parting> {
+        let mut deadline = Deadline::NEVER;
+        loop {
+            if self.control.stops.load(Relaxed) {
+                return Ok(false);
+            }
+            if self.control.resized.swap(false, Relaxed)
+                && let Some(announcer) = announcer
+            {
+                announce(announcer);
+            }
+            match arrival::look(raw) {
+                Arrival::Nothing => deadline = Deadline::NEVER,
+                Arrival::Whole if poll::has_room(raw) => return Ok(true),
+                _ if deadline.has_passed() => return Err(Parting::Stalled),
+                _ if deadline == Deadline::NEVER => {
+                    deadline = Deadline::after_ns(STALL.as_nanos() as u64);
+                }
+                _ => {}
+            }
+            self.wait(deadline);
+        }
+    }
+}
+
+fn user(peer: &Peer) -> String {
+    peer.user.map_or_else(|| "its user is unknown".to_owned(), |user| format!("its user is {user}"))
+}
+
+/// Tells the VMM that the configuration has changed; it has no answer.
+fn announce(channel: &UnixStream) {
+    use std::io::Write;
+    const CONFIG_CHANGE: u32 = 2;
+    const VERSION: u32 = 1;
+    let message: Vec<u8> =
+        [CONFIG_CHANGE, VERSION, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let mut channel = channel;
+    // A VMM that does not read it is ignored.
+    let _ = channel.write_all(&message);
+}
+
+/// Looks whether the next message brings the channel for what we have to say.
+fn channel(raw: i32) -> Option<UnixStream> {
+    const SET_BACKEND_REQ_FD: u32 = 21;
+    let (head, fd) = fdtable::peek(raw).ok()?;
+    let fd = fd.filter(|_| head.to_ne_bytes()[..4] == SET_BACKEND_REQ_FD.to_ne_bytes())?;
+    // SAFETY: it was just received, and is given up here.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd.into_raw()) });
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_an_image_or_the_first() {
+        let socket = |export: Option<&str>, path: &str| {
+            Ok(Socket { export: export.map(str::to_owned), path: path.into() })
+        };
+        assert_eq!("/run/vm.sock".parse(), socket(None, "/run/vm.sock"));
+        assert_eq!("data=unix:vm.sock".parse(), socket(Some("data"), "vm.sock"));
+        assert_eq!("./a=b".parse(), socket(None, "./a=b"));
+        assert!("unix:".parse::<Socket>().is_err() && "vm=".parse::<Socket>().is_err());
+    }
+}

@@ -1,0 +1,640 @@
+//! One virtqueue: requests in, answers out. Knows no sockets and no threads.
+//!
+//! ```text
+//!  available ─▶ chain ─┬─ refused ─────────────────────────────────────┐
+//!                      ├─ aligned ─▶ the medium borrows the guest's memory ─┤
+//!                      ├─ others ──▶ chunks, copied ───────────────────┤
+//!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
+//! ```
+//! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
+//! writes; chunks are taken only while the pool has room, and what describes a request's segments
+//! and ranges counts there, too. A ring whose indices make no sense is broken: it is not read any
+//! more until the session starts it again.
+
+use super::{
+    Counter,
+    chain::{self, MalformedRequest, Request, Spans, Table},
+    device::{self, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES},
+    inflight::Inflight,
+};
+use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
+use nowait::Errno;
+use nowait_device::{Chore, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
+use virtio_bindings::{
+    virtio_blk::{
+        VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK,
+        VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID,
+        VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
+        VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+    },
+    virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VRING_AVAIL_F_NO_INTERRUPT},
+};
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+/// A ring as the VMM describes it.
+#[derive(Debug)]
+pub struct Setup<F> {
+    /// What it is a queue of.
+    pub image: Arc<Image<F>>,
+    /// The guest's memory.
+    pub memory: Arc<GuestMemoryMmap>,
+    /// The features that the driver has accepted.
+    pub features: u64,
+    /// In descriptors, a power of two up to [`device::QUEUE_SIZE_MAX`].
+    pub size: u16,
+    /// Where the descriptors are.
+    pub descriptors: GuestAddress,
+    /// Where the driver tells what is available.
+    pub available: GuestAddress,
+    /// Where the device tells what is used.
+    pub used: GuestAddress,
+    /// Where in the available ring it goes on.
+    pub next_available: u16,
+    /// Called when something was used.
+    pub call: Option<Counter>,
+    /// Called when the ring is broken.
+    pub error: Option<Counter>,
+    /// The notes of what is in flight, and of what was before.
+    pub inflight: Option<(Inflight, Vec<u16>)>,
+}
+
+/// A virtqueue being served.
+#[derive(Debug)]
+pub struct Ring<F> {
+    pub(super) owner: u64,
+    image: Arc<Image<F>>,
+    memory: Arc<GuestMemoryMmap>,
+    queue: Queue,
+    /// Writes are durable when they end: the driver knows no flush.
+    writes_through: bool,
+    call: Option<Counter>,
+    error: Option<Counter>,
+    inflight: Option<Inflight>,
+    /// To be done again, the next one last.
+    again: Vec<u16>,
+    requests: Vec<Option<Active>>,
+    free: Vec<u32>,
+    /// Bytes of chunks at the medium.
+    held_bytes: usize,
+    /// Something was used that the driver does not know of.
+    unsaid: bool,
+    stopped: bool,
+    broken: bool,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Active {
+    head: u16,
+    kind: Kind,
+    bytes: u64,
+    began_ns: u64,
+    parts_left: u32,
+    failed: bool,
+    /// It was given up because the server ends.
+    given_up: bool,
+    /// Counted in the pool for what describes it.
+    reserved: usize,
+    /// Of a read by chunks.
+    target: Spans,
+    status: GuestAddress,
+    into_guest: bool,
+}
+
+/// Whether all that is available has been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOutcome {
+    /// Yes; the driver kicks when there is more.
+    All,
+    /// No: it goes on when requests end.
+    Waits,
+    /// No: others are to have their turn first.
+    More,
+}
+
+/// What a segment of a request takes on its way: as the guest's, as ours, as the queue's, as the
+/// kernel's.
+const SEGMENT_COST_BYTES: usize = 128;
+/// What a range to discard or zero takes, in turn for a thread.
+const RANGE_COST_BYTES: usize = 256;
+
+/// What becomes of a request.
+enum Fate {
+    /// It is at the medium.
+    Begun,
+    /// It has its answer.
+    Answered(u32, u32),
+    /// There is no memory for it now.
+    Later,
+}
+
+impl<F> Ring<F> {
+    /// Begins to serve a ring; `owner` is in the tags of its requests.
+    ///
+    /// # Errors
+    /// `EINVAL`: a size that is none, or addresses outside the memory or not aligned.
+    pub fn new(owner: u64, setup: Setup<F>) -> Result<Ring<F>, Errno> {
+        let Setup { image, memory, features, inflight, .. } = setup;
+        let mut queue = Queue::new(device::QUEUE_SIZE_MAX).map_err(|_| Errno::INVAL)?;
+        queue.try_set_size(setup.size).map_err(|_| Errno::INVAL)?;
+        queue.try_set_desc_table_address(setup.descriptors).map_err(|_| Errno::INVAL)?;
+        queue.try_set_avail_ring_address(setup.available).map_err(|_| Errno::INVAL)?;
+        queue.try_set_used_ring_address(setup.used).map_err(|_| Errno::INVAL)?;
+        queue.set_event_idx(device::has(features, VIRTIO_RING_F_EVENT_IDX));
+        queue.set_ready(true);
+        if !queue.is_valid(&*memory) {
+            return Err(Errno::INVAL);
+        }
+        let used = queue.used_idx(&*memory, Ordering::Acquire).map_err(|_| Errno::INVAL)?.0;
+        queue.set_next_used(used);
+        let (inflight, mut again) = inflight.unzip();
+        queue.set_next_avail(match &again {
+            // What was in flight is taken from the notes, not from the ring.
+            Some(again) => used.wrapping_add(again.len() as u16),
+            None => setup.next_available,
+        });
+        again.iter_mut().for_each(|again| again.reverse());
+        Ok(Ring {
+            owner,
+            image,
+            memory,
+            queue,
+            writes_through: !device::has(features, VIRTIO_BLK_F_FLUSH),
+            call: setup.call,
+            error: setup.error,
+            inflight,
+            again: again.unwrap_or_default(),
+            requests: Vec::new(),
+            free: Vec::new(),
+            held_bytes: 0,
+            unsaid: false,
+            stopped: false,
+            broken: false,
+        })
+    }
+
+    /// Returns how many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.requests.len() - self.free.len()
+    }
+
+    /// Tells whether the driver has made nonsense of it.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Returns where in the available ring it goes on.
+    pub fn next_available(&self) -> u16 {
+        // What was to be done again has not been done.
+        self.queue.next_avail().wrapping_sub(self.again.len() as u16)
+    }
+
+    /// Takes nothing more.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Gives its counters back, to start it again with them.
+    pub fn into_counters(self) -> (Option<Counter>, Option<Counter>) {
+        (self.call, self.error)
+    }
+
+    /// Takes what is available, as far as there is room. Does not wait.
+    pub fn take<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> TakeOutcome {
+        if self.stopped || self.broken {
+            return TakeOutcome::Waits;
+        }
+        let mut left = self.queue.size();
+        loop {
+            if self.in_flight() >= usize::from(self.queue.size()) {
+                return TakeOutcome::Waits;
+            }
+            if left == 0 {
+                return TakeOutcome::More;
+            }
+            match self.next_head() {
+                Ok(Some(head)) => {
+                    left -= 1;
+                    if !self.begin(head, medium, now_ns) {
+                        return TakeOutcome::Waits;
+                    }
+                }
+                Ok(None) => match self.queue.enable_notification(&*self.memory) {
+                    // More came; a driver that only says so must not keep us.
+                    Ok(true) => left -= 1,
+                    Ok(false) => return TakeOutcome::All,
+                    Err(_) => return self.break_off(),
+                },
+                Err(()) => return self.break_off(),
+            }
+        }
+    }
+
+    /// Returns the next request's first descriptor.
+    fn next_head(&mut self) -> Result<Option<u16>, ()> {
+        if let Some(head) = self.again.pop() {
+            return Ok(Some(head));
+        }
+        // The driver need not kick while we look.
+        self.queue.disable_notification(&*self.memory).map_err(drop)?;
+        let next = self.queue.next_avail();
+        let head = self.queue.iter(&*self.memory).map_err(drop)?.next();
+        match head.map(|chain| chain.head_index()) {
+            Some(head) if head < self.queue.size() => Ok(Some(head)),
+            None if self.queue.next_avail() == next => Ok(None),
+            Some(_) | None => Err(()),
+        }
+    }
+
+    fn break_off(&mut self) -> TakeOutcome {
+        self.broken = true;
+        self.error.iter().for_each(Counter::signal);
+        TakeOutcome::Waits
+    }
+
+    /// Begins a request, or answers it at once; false: it has to wait, and so have those behind it.
+    fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
+        let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
+        if let Some(inflight) = &mut self.inflight {
+            inflight.begin(head);
+        }
+        let mut status = None;
+        let start = || match chain::read(&self.memory, table, head) {
+            Ok(request) => {
+                status = Some(request.status);
+                self.start(head, request, medium, now_ns)
+            }
+            Err(MalformedRequest { status: found }) => {
+                status = found;
+                Fate::Answered(VIRTIO_BLK_S_IOERR, 0)
+            }
+        };
+        let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
+            // One that is in flight is given up with all others.
+            if !self.requests.iter().flatten().any(|active| active.head == head) {
+                self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
+            }
+            resume_unwind(cause)
+        });
+        match fate {
+            Fate::Begun => {}
+            Fate::Answered(code, written) => self.answer(head, status, code, written),
+            Fate::Later => {
+                // Stays noted as in flight, which is what it is for the driver.
+                self.again.push(head);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn start<M: Medium<File = F>>(
+        &mut self,
+        head: u16,
+        request: Request,
+        medium: &mut M,
+        now_ns: u64,
+    ) -> Fate {
+        match request.kind {
+            VIRTIO_BLK_T_IN | VIRTIO_BLK_T_OUT => self.transfer(head, request, medium, now_ns),
+            VIRTIO_BLK_T_FLUSH => {
+                let tag = self.insert(head, &request, Kind::Flush, 0, now_ns);
+                medium.flush(&self.image, tag);
+                Fate::Begun
+            }
+            VIRTIO_BLK_T_GET_ID => self.identify(&request),
+            VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => {
+                self.change_ranges(head, &request, medium, now_ns)
+            }
+            _ => Fate::Answered(VIRTIO_BLK_S_UNSUPP, 0),
+        }
+    }
+
+    fn transfer<M: Medium<File = F>>(
+        &mut self,
+        head: u16,
+        mut request: Request,
+        medium: &mut M,
+        now_ns: u64,
+    ) -> Fate {
+        let (len, writes) = (request.data_bytes, !request.into_guest);
+        let whole = len > 0 && len.is_multiple_of(SECTOR_BYTES as usize);
+        let forbidden = writes && self.image.properties().read_only;
+        let offset = request.sector.checked_mul(SECTOR_BYTES);
+        let offset = offset.filter(|offset| self.image.contains(*offset, len as u64));
+        let (Some(offset), true, false) = (offset, whole && len <= REQUEST_BYTES_MAX, forbidden)
+        else {
+            return Fate::Answered(VIRTIO_BLK_S_IOERR, 0);
+        };
+        let kind = if writes { Kind::Write } else { Kind::Read };
+        let parts = chain::contiguous(&self.memory, &request.data);
+        let cost = parts.as_ref().unwrap_or(&request.data).len() * SEGMENT_COST_BYTES;
+        if !self.has_room(0, cost, medium) {
+            return Fate::Later;
+        }
+        // A borrowed write is not durable.
+        if !(writes && self.writes_through)
+            && let Some(segments) = parts.and_then(|parts| self.lend(&parts))
+        {
+            let tag = self.insert(head, &request, kind, len as u64, now_ns);
+            self.reserve(tag, cost, medium);
+            if medium
+                .borrow(&self.image, Loan { segments, writes, durable: false }, offset, tag)
+                .is_ok()
+            {
+                return Fate::Begun;
+            }
+            self.take_back(tag, medium);
+        }
+        if !self.has_room(len, cost, medium) {
+            return Fate::Later;
+        }
+        let tag = self.insert(head, &request, kind, len as u64, now_ns);
+        self.reserve(tag, cost, medium);
+        self.copy(tag, core::mem::take(&mut request.data), len, writes, offset, medium);
+        Fate::Begun
+    }
+
+    /// Transfers by chunks of our own.
+    fn copy<M: Medium<File = F>>(
+        &mut self,
+        mut tag: Tag,
+        data: Spans,
+        len: usize,
+        writes: bool,
+        offset: u64,
+        medium: &mut M,
+    ) {
+        let parts = len.div_ceil(PIECE_BYTES) as u32;
+        self.held_bytes += len;
+        if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
+            active.parts_left = parts;
+        }
+        for part in 0..parts {
+            let from = part as usize * PIECE_BYTES;
+            let mut chunk =
+                medium.pool().take_for(self.image.number(), (len - from).min(PIECE_BYTES));
+            let at = offset + from as u64;
+            tag.part = part;
+            if writes {
+                // Inside the memory: the chain was checked.
+                chain::gather(&self.memory, &data, from, chunk.data_mut());
+                medium.write(&self.image, chunk, at, self.writes_through, tag);
+            } else {
+                medium.read(&self.image, chunk, at, tag);
+            }
+        }
+        if let (false, Some(Some(active))) = (writes, self.requests.get_mut(tag.slot as usize)) {
+            active.target = data;
+        }
+    }
+
+    /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
+    fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
+        let (pool, image) = (medium.pool(), self.image.number());
+        let room = pool.has_room_beside(image, cost, len);
+        // A ring that holds nothing makes progress in the end: others give their chunks back.
+        room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
+    }
+
+    /// Counts memory that a request takes besides chunks.
+    fn reserve<M: Medium<File = F>>(&mut self, tag: Tag, bytes: usize, medium: &mut M) {
+        if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
+            active.reserved = bytes;
+            self.held_bytes += bytes;
+            medium.pool().reserve(self.image.number(), bytes);
+        }
+    }
+
+    fn unreserve<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
+        self.held_bytes -= bytes;
+        medium.pool().release(self.image.number(), bytes);
+    }
+
+    /// Returns the guest's memory as ours.
+    fn lend(&self, parts: &Spans) -> Option<Vec<LentMemory>> {
+        let lend = |part: &chain::Span| {
+            let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;
+            let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
+            // SAFETY: the bytes are in a mapping of the memory, readable and writable, which lives
+            // as long as the memory does; it is used by volatile access only.
+            Some(unsafe { LentMemory::new(start, part.len, self.memory.clone()) })
+        };
+        parts.iter().map(lend).collect()
+    }
+
+    fn identify(&self, request: &Request) -> Fate {
+        let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
+        let name = self.image.name().as_bytes();
+        let len = name.len().min(id.len());
+        id[..len].copy_from_slice(&name[..len]);
+        let len = request.data_bytes.min(id.len());
+        match chain::scatter(&self.memory, &request.data, 0, &id[..len]) {
+            true => Fate::Answered(VIRTIO_BLK_S_OK, len as u32),
+            false => Fate::Answered(VIRTIO_BLK_S_IOERR, 0),
+        }
+    }
+
+    /// Discards or zeroes.
+    fn change_ranges<M: Medium<File = F>>(
+        &mut self,
+        head: u16,
+        request: &Request,
+        medium: &mut M,
+        now_ns: u64,
+    ) -> Fate {
+        let zeroes = request.kind == VIRTIO_BLK_T_WRITE_ZEROES;
+        let ranges = match self.ranges(request, zeroes) {
+            Ok(ranges) => ranges,
+            Err(code) => return Fate::Answered(code, 0),
+        };
+        let cost = ranges.len() * RANGE_COST_BYTES;
+        if !self.has_room(0, cost, medium) {
+            return Fate::Later;
+        }
+        let bytes = ranges.iter().map(|(range, _)| range.end - range.start).sum();
+        let kind = if zeroes { Kind::Zero } else { Kind::Discard };
+        let mut tag = self.insert(head, request, kind, bytes, now_ns);
+        self.reserve(tag, cost, medium);
+        if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
+            active.parts_left = ranges.len() as u32;
+        }
+        let durable = self.writes_through;
+        for (range, unmap) in ranges {
+            let chore = match zeroes {
+                true => Chore::Zero { range, allocated: !unmap, fast: false, durable },
+                false => Chore::Discard { range, durable },
+            };
+            medium.run(&self.image, chore, tag);
+            tag.part += 1;
+        }
+        Fate::Begun
+    }
+
+    /// Reads the ranges of a request, and whether each may be unmapped; else its status.
+    fn ranges(&self, request: &Request, zeroes: bool) -> Result<Vec<(Range<u64>, bool)>, u32> {
+        const RANGE_BYTES: usize = 16;
+        let count = request.data_bytes / RANGE_BYTES;
+        let whole = request.data_bytes.is_multiple_of(RANGE_BYTES);
+        if !whole || count == 0 || count > RANGES_MAX as usize || self.image.properties().read_only
+        {
+            return Err(VIRTIO_BLK_S_IOERR);
+        }
+        let mut bytes = vec![0; request.data_bytes];
+        if !chain::gather(&self.memory, &request.data, 0, &mut bytes) {
+            return Err(VIRTIO_BLK_S_IOERR);
+        }
+        bytes.chunks_exact(RANGE_BYTES).map(|one| self.range(one, zeroes)).collect()
+    }
+
+    fn range(&self, bytes: &[u8], zeroes: bool) -> Result<(Range<u64>, bool), u32> {
+        let number = |range: Range<usize>| {
+            bytes[range].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let (sector, sectors, flags) = (number(0..8), number(8..12), number(12..16));
+        let allowed = if zeroes { u64::from(VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP) } else { 0 };
+        if flags & !allowed != 0 {
+            return Err(VIRTIO_BLK_S_UNSUPP);
+        }
+        let (start, len) = (sector.checked_mul(SECTOR_BYTES), sectors * SECTOR_BYTES);
+        let fits = |start: &u64| {
+            sectors <= u64::from(device::RANGE_SECTORS_MAX) && self.image.contains(*start, len)
+        };
+        let start = start.filter(fits).ok_or(VIRTIO_BLK_S_IOERR)?;
+        Ok((start..start + len, flags != 0))
+    }
+
+    fn insert(
+        &mut self,
+        head: u16,
+        request: &Request,
+        kind: Kind,
+        bytes: u64,
+        began_ns: u64,
+    ) -> Tag {
+        self.image.stats().begin();
+        let active = Active {
+            head,
+            kind,
+            bytes,
+            began_ns,
+            parts_left: 1,
+            failed: false,
+            given_up: false,
+            reserved: 0,
+            target: Spans::new(),
+            status: request.status,
+            into_guest: request.into_guest,
+        };
+        let slot = self.free.pop().unwrap_or(self.requests.len() as u32);
+        match self.requests.get_mut(slot as usize) {
+            Some(place) => *place = Some(active),
+            None => self.requests.push(Some(active)),
+        }
+        Tag { owner: self.owner, slot, part: 0 }
+    }
+
+    /// Forgets a request that the medium has not taken.
+    fn take_back<M: Medium<File = F>>(&mut self, tag: Tag, medium: &mut M) {
+        let active = self.requests[tag.slot as usize].take();
+        self.unreserve(active.map_or(0, |active| active.reserved), medium);
+        self.free.push(tag.slot);
+        self.image.stats().forget();
+    }
+
+    /// Takes the end of something that was asked of the medium.
+    pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
+        let RequestEnd { tag, result, chunk, .. } = ended;
+        let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
+        active.parts_left -= 1;
+        active.failed |= result.is_err();
+        active.given_up |= result == Err(Errno::SHUTDOWN);
+        if let Some(chunk) = chunk {
+            if !active.target.is_empty() && !active.failed {
+                let from = tag.part as usize * PIECE_BYTES;
+                chain::scatter(&self.memory, &active.target, from, chunk.data());
+            }
+            self.held_bytes -= chunk.data().len();
+            medium.pool().give_back(chunk);
+        }
+        if active.parts_left > 0 {
+            return;
+        }
+        let active = self.requests[tag.slot as usize].take();
+        self.free.push(tag.slot);
+        let Some(active) = active else { return };
+        self.unreserve(active.reserved, medium);
+        let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
+        self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
+        if active.given_up && self.inflight.is_some() {
+            // It stays noted as in flight: the next server does it.
+            return;
+        }
+        let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
+        let written = if into_guest && !failed { bytes as u32 } else { 0 };
+        self.answer(head, Some(status), code, written);
+    }
+
+    /// Answers what is in flight as failed: the medium does nothing of it any more, and tells of no
+    /// end.
+    pub fn give_up(&mut self, now_ns: u64) {
+        for slot in 0..self.requests.len() {
+            let Some(active) = self.requests[slot].take() else { continue };
+            self.free.push(slot as u32);
+            let Active { head, kind, bytes, began_ns, status, .. } = active;
+            self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
+            self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
+        }
+        // Its memory was the medium's.
+        self.held_bytes = 0;
+    }
+
+    /// Gives the driver its descriptors back, `written` bytes of data and the status in them.
+    fn answer(&mut self, head: u16, status: Option<GuestAddress>, code: u32, written: u32) {
+        let memory = &*self.memory;
+        let status = status.filter(|status| memory.write_obj(code as u8, *status).is_ok());
+        if let Some(inflight) = &mut self.inflight {
+            inflight.before_answer(head);
+        }
+        let len = if status.is_some() { written + 1 } else { 0 };
+        if self.queue.add_used(memory, head, len).is_err() {
+            self.break_off();
+            return;
+        }
+        if let Some(inflight) = &mut self.inflight {
+            inflight.after_answer(head, self.queue.next_used());
+        }
+        self.unsaid = true;
+    }
+
+    /// Calls the driver if something was used and it wants to know.
+    pub fn notify(&mut self) {
+        if !core::mem::take(&mut self.unsaid) {
+            return;
+        }
+        // What cannot be read is no reason to keep silent.
+        let wanted = self.queue.needs_notification(&*self.memory).unwrap_or(true);
+        if wanted && !self.is_quiet() {
+            self.call.iter().for_each(Counter::signal);
+        }
+    }
+
+    /// Tells whether the driver asks not to be called, in the way without event indices.
+    fn is_quiet(&self) -> bool {
+        let flags = GuestAddress(self.queue.avail_ring());
+        let quiet = |flags: u16| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0;
+        !self.queue.event_idx_enabled()
+            && self.memory.load(flags, Ordering::Acquire).is_ok_and(quiet)
+    }
+}
+
+/// Returns the index of a used ring; `None`: it is outside the memory.
+pub(super) fn used_index(memory: &GuestMemoryMmap, used: GuestAddress) -> Option<u16> {
+    let index = memory.load(GuestAddress(used.0.checked_add(2)?), Ordering::Acquire).ok()?;
+    Some(u16::from_le(index))
+}

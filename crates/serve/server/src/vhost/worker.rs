@@ -1,0 +1,320 @@
+//! Threads that serve rings: one loop over their kicks and the requests of their images.
+
+use super::{
+    Counter, Ring,
+    ring::{Setup, TakeOutcome},
+};
+use crate::{
+    ServeError,
+    server::{Closes, DISK, EventLoop, INBOX, Inbox, Shared},
+};
+use nowait::Errno;
+use nowait_block::Slab;
+use nowait_device::{Medium, Source};
+use nowait_sys::mutex::Mutex;
+use nowait_sys::{
+    epoll,
+    time::{Deadline, now_ns},
+};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+};
+
+/// Serving threads for rings.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    threads: Mutex<Vec<ThreadHandle>>,
+    inboxes: Vec<Arc<Inbox<Order>>>,
+    next: AtomicUsize,
+}
+
+type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
+
+/// A ring that is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingHandle {
+    thread: usize,
+    key: u64,
+}
+
+/// A ring that stands still: what is needed to start it again.
+#[derive(Debug)]
+pub(crate) struct StoppedRing {
+    pub(super) next_available: u16,
+    pub(super) kick: Counter,
+    pub(super) call: Option<Counter>,
+    pub(super) error: Option<Counter>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Start(Box<Setup<Source>>, Counter, SyncSender<Result<u64, Errno>>),
+    Stop(u64, SyncSender<StoppedRing>),
+    Quit,
+}
+
+impl Workers {
+    /// Starts `count` threads, each with so much memory for transfers.
+    ///
+    /// # Errors
+    /// No descriptors, memory or threads left.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        count: usize,
+        memory_bytes: usize,
+    ) -> Result<Workers, ServeError> {
+        let mut workers =
+            Workers { threads: Mutex::default(), inboxes: Vec::new(), next: AtomicUsize::new(0) };
+        for _ in 0..count.max(1) {
+            let inbox = Inbox::new().map_err(ServeError::descriptors)?;
+            let (shared, orders) = (shared.clone(), inbox.clone());
+            let named = thread::Builder::new().name("nowait-vhost".to_owned());
+            // The queue is made on the thread that uses it.
+            let thread = named.spawn(move || {
+                let _closes = Closes(orders.clone());
+                Worker::new(&shared, orders, memory_bytes)?.run()
+            });
+            let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+            workers.threads.get_mut().push(thread);
+            workers.inboxes.push(inbox);
+        }
+        Ok(workers)
+    }
+
+    /// Has a ring served by one of them.
+    ///
+    /// # Errors
+    /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
+    /// has failed.
+    pub(crate) fn serve(&self, setup: Setup<Source>, kick: Counter) -> Result<RingHandle, Errno> {
+        let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
+        let (answer, answered) = sync_channel(1);
+        self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
+        let key = answered.recv().map_err(|_| Errno::IO)??;
+        Ok(RingHandle { thread, key })
+    }
+
+    /// Stops a ring: waits until its requests have ended.
+    ///
+    /// # Errors
+    /// `EIO`: the thread has failed.
+    pub(crate) fn stop(&self, running: RingHandle) -> Result<StoppedRing, Errno> {
+        let (answer, answered) = sync_channel(1);
+        self.inboxes[running.thread].put(Order::Stop(running.key, answer));
+        answered.recv().map_err(|_| Errno::IO)
+    }
+
+    /// Ends the threads, when no rings are left.
+    ///
+    /// # Errors
+    /// One of them has failed.
+    pub(crate) fn quit(&self) -> Result<(), ServeError> {
+        self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
+        let ended = |thread: ThreadHandle| {
+            thread.join().unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked")))
+        };
+        core::mem::take(&mut *self.threads.lock()).into_iter().try_for_each(ended)
+    }
+}
+
+/// A ring, and what wakes it.
+#[derive(Debug)]
+struct ActiveRing {
+    ring: Ring<Source>,
+    kick: Counter,
+    stopping: Option<SyncSender<StoppedRing>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    shared: Arc<Shared>,
+    event_loop: EventLoop,
+    inbox: Arc<Inbox<Order>>,
+    /// Taken out of it, not obeyed.
+    orders: VecDeque<Order>,
+    rings: Slab<ActiveRing>,
+    /// Rings to which something happened in this round.
+    touched: Vec<u64>,
+    /// Rings that had to give others their turn.
+    waiting: Vec<u64>,
+    /// A ring waits for memory.
+    hunger: bool,
+    quits: bool,
+}
+
+const RINGS_MAX: usize = 1 << 16;
+
+impl Worker {
+    fn new(
+        shared: &Arc<Shared>,
+        inbox: Arc<Inbox<Order>>,
+        memory_bytes: usize,
+    ) -> Result<Worker, ServeError> {
+        let event_loop = EventLoop::new(shared, inbox.raw(), memory_bytes)?;
+        Ok(Worker {
+            shared: shared.clone(),
+            event_loop,
+            inbox,
+            orders: VecDeque::new(),
+            rings: Slab::new(RINGS_MAX),
+            touched: Vec::new(),
+            waiting: Vec::new(),
+            hunger: false,
+            quits: false,
+        })
+    }
+
+    /// Serves until it is ordered to quit.
+    fn run(mut self) -> Result<(), ServeError> {
+        let shared = self.shared.clone();
+        while !(self.quits && self.rings.is_empty()) {
+            match shared.caught("as it served rings", || self.round()) {
+                Some(outcome) => outcome?,
+                None => self.begin_anew()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), ServeError> {
+        self.sleep()?;
+        let now_ns = now_ns();
+        self.hear();
+        // What was held back goes before the ends of others are dealt with.
+        self.event_loop.disk.start();
+        self.collect(now_ns);
+        self.settle(now_ns);
+        self.event_loop.disk.start();
+        Ok(())
+    }
+
+    /// Answers all that is in flight as failed, after a panic: it is unknown what that has lost.
+    fn begin_anew(&mut self) -> Result<(), ServeError> {
+        self.event_loop.renew(&self.shared)?;
+        self.touched.clear();
+        for key in self.rings.keys().collect::<Vec<_>>() {
+            let Some(served) = self.rings.get_mut(key) else { continue };
+            served.ring.give_up(now_ns());
+            // What has come meanwhile is taken in the next round, without a kick.
+            self.waiting.push(key);
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens.
+    fn sleep(&mut self) -> Result<(), ServeError> {
+        let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
+        self.event_loop.sleep(deadline)
+    }
+
+    fn hear(&mut self) {
+        self.touched.append(&mut self.waiting);
+        for index in 0..self.event_loop.ready.len() {
+            let Some(event) = self.event_loop.ready.get(index) else { break };
+            match event.token {
+                DISK => {}
+                INBOX => self.orders.extend(self.inbox.take()),
+                key => {
+                    let Some(served) = self.rings.get(key) else { continue };
+                    served.kick.drain();
+                    self.touched.push(key);
+                }
+            }
+        }
+        while let Some(order) = self.orders.pop_front() {
+            self.obey(order);
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(setup, kick, answer) => {
+                let started = self.welcome(*setup, kick);
+                self.touched.extend(started.ok());
+                // The asking thread waits for it.
+                let _ = answer.send(started);
+            }
+            Order::Stop(key, answer) => {
+                if let Some(served) = self.rings.get_mut(key) {
+                    served.ring.stop();
+                    served.stopping = Some(answer);
+                    self.touched.push(key);
+                }
+            }
+            Order::Quit => self.quits = true,
+        }
+    }
+
+    fn welcome(&mut self, setup: Setup<Source>, kick: Counter) -> Result<u64, Errno> {
+        let raw = kick.raw();
+        let mut ring = Ring::new(0, setup)?;
+        let place = |key| {
+            ring.owner = key;
+            ActiveRing { ring, kick, stopping: None }
+        };
+        let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
+        self.event_loop
+            .epoll
+            .add(raw, epoll::IN, key)
+            .inspect_err(|_| drop(self.rings.remove(key)))?;
+        Ok(key)
+    }
+
+    /// Gives the ends of requests to their rings.
+    fn collect(&mut self, now_ns: u64) {
+        while let Some(ended) = self.event_loop.disk.pop() {
+            let key = ended.tag.owner;
+            // A ring stays until all its requests have ended.
+            if let Some(served) = self.rings.get_mut(key) {
+                #[cfg(test)]
+                crate::failure::inject(crate::failure::At::End, self.shared.exports[0].name());
+                served.ring.end(ended, &mut self.event_loop.disk, now_ns);
+                if self.touched.last() != Some(&key) {
+                    self.touched.push(key);
+                }
+            }
+        }
+    }
+
+    /// Lets rings to which something happened go on, and tells their drivers.
+    fn settle(&mut self, now_ns: u64) {
+        if core::mem::take(&mut self.hunger) {
+            self.touched = self.rings.keys().collect();
+        }
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let touched = core::mem::take(&mut self.touched);
+        for key in &touched {
+            let Some(served) = self.rings.get_mut(*key) else { continue };
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Ring, self.shared.exports[0].name());
+            if served.ring.take(&mut self.event_loop.disk, now_ns) == TakeOutcome::More {
+                self.waiting.push(*key);
+            }
+            served.ring.notify();
+            if served.stopping.is_some() && served.ring.in_flight() == 0 {
+                self.release(*key);
+            }
+        }
+        self.touched = touched;
+        self.touched.clear();
+        self.hunger |= self.event_loop.disk.pool().take_refused();
+    }
+
+    /// Releases a ring, and tells the thread that wants it.
+    fn release(&mut self, key: u64) {
+        let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
+        let _ = self.event_loop.epoll.remove(kick.raw());
+        let next_available = ring.next_available();
+        let (call, error) = ring.into_counters();
+        if let Some(answer) = stopping {
+            let _ = answer.send(StoppedRing { next_available, kick, call, error });
+        }
+    }
+}

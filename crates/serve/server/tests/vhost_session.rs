@@ -1,0 +1,451 @@
+//! VMMs that come, go and misbehave, at a real socket in front of a real file.
+
+#[path = "support/guest.rs"]
+mod guest_support;
+mod support;
+
+use guest_support::{FEATURES, Guest, MEMORY_BYTES, offered};
+use nowait::Nowait;
+use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_server::{
+    access::{Access, Rule},
+    server::{Config, Server},
+    status::{KindStatus, Status, metrics},
+    vhost::{Front, Socket},
+};
+use nowait_sys::{
+    epoll::{self, Epoll, Ready},
+    eventfd::EventFd as Bell,
+    time::Deadline,
+};
+use std::{
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::{fs::MetadataExt, net::UnixStream},
+    },
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use vhost::{
+    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    vhost_user::{
+        Frontend, VhostUserFrontend, VhostUserProtocolFeatures,
+        message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight},
+    },
+};
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_T_WRITE_ZEROES,
+};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+const SIZE: u64 = 8 << 20;
+const QUEUES: u16 = 2;
+const OK: u8 = VIRTIO_BLK_S_OK as u8;
+const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
+
+/// A server with a device of one image.
+struct Host {
+    server: Server,
+    front: Front,
+    image: Arc<Image<Source>>,
+    socket: PathBuf,
+    file: std::fs::File,
+    _folder: TempDir,
+}
+
+impl Host {
+    fn new() -> Host {
+        Host::for_users(&[])
+    }
+
+    /// Serves what `rules` of `--allow` let have it.
+    fn for_users(rules: &[Rule]) -> Host {
+        Host::in_folder(tempfile::tempdir().unwrap(), SIZE, rules)
+    }
+
+    /// Serves an image of this size in a folder in `parent`.
+    fn on(parent: &str, bytes: u64) -> Host {
+        Host::in_folder(tempfile::tempdir_in(parent).unwrap(), bytes, &[])
+    }
+
+    fn in_folder(folder: TempDir, bytes: u64, rules: &[Rule]) -> Host {
+        let (path, socket) = (folder.path().join("image"), folder.path().join("socket"));
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(bytes).unwrap();
+        let nowait = Nowait::new().unwrap();
+        // The folder may be on a file system without direct I/O.
+        let name = "image".to_owned();
+        let options = ImageOptions { path, name, cache: Cache::Host, ..ImageOptions::default() };
+        let image = Arc::new(Image::open(&nowait, &options).unwrap());
+        let access = Access::new(rules, &[image.name()], false).unwrap();
+        let config = Config { access, ..Config::default() };
+        let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
+        let sockets = [Socket { export: None, path: socket.clone() }];
+        let front = Front::start(&server.view(), &sockets, QUEUES, 2, 64 << 20).unwrap();
+        Host { server, front, image, socket, file, _folder: folder }
+    }
+
+    fn stop(self) {
+        self.front.stop().unwrap();
+        self.server.stop().unwrap();
+        assert_eq!((self.image.stats().in_flight(), self.image.stats().connections()), (0, 0));
+    }
+}
+
+/// A VMM with a guest whose driver uses one queue.
+struct Vmm {
+    frontend: Frontend,
+    guest: Guest,
+    kick: EventFd,
+    call: EventFd,
+    calls: Epoll,
+    called: Vec<Ready>,
+}
+
+/// Memory that can be given to another process.
+fn shared_memory() -> Arc<GuestMemoryMmap> {
+    let file = nowait_sys::inspect::memory_file(&[]).unwrap();
+    // SAFETY: it was just made, and is given up here.
+    let file = unsafe { std::fs::File::from_raw_fd(file.into_raw()) };
+    file.set_len(MEMORY_BYTES).unwrap();
+    let whole = (GuestAddress(0), MEMORY_BYTES as usize, Some(FileOffset::new(file, 0)));
+    Arc::new(GuestMemoryMmap::from_ranges_with_files([whole]).unwrap())
+}
+
+fn regions(memory: &GuestMemoryMmap) -> Vec<VhostUserMemoryRegionInfo> {
+    let info = |region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap();
+    memory.iter().map(info).collect()
+}
+
+const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+    .union(VhostUserProtocolFeatures::CONFIG)
+    .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::BACKEND_REQ)
+    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
+const PROTOCOL_BIT: u64 = 1 << 30;
+
+fn connect(host: &Host) -> Frontend {
+    let mut frontend = Frontend::connect(&host.socket, QUEUES.into()).unwrap();
+    frontend.set_owner().unwrap();
+    assert_eq!(frontend.get_features().unwrap(), offered());
+    frontend.set_features(FEATURES | PROTOCOL_BIT).unwrap();
+    assert!(frontend.get_protocol_features().unwrap().contains(PROTOCOL));
+    frontend.set_protocol_features(PROTOCOL).unwrap();
+    frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    frontend
+}
+
+impl Vmm {
+    fn new(host: &Host) -> Vmm {
+        Vmm::with(connect(host), Guest::over(shared_memory(), 64), 0)
+    }
+
+    /// Starts the queue of a guest, in the available ring at `base`.
+    fn with(mut frontend: Frontend, guest: Guest, base: u16) -> Vmm {
+        let regions = regions(&guest.memory);
+        frontend.set_mem_table(&regions).unwrap();
+        let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_NONBLOCK).unwrap());
+        let calls = Epoll::new().unwrap();
+        calls.add(call.as_raw_fd(), epoll::IN, 0).unwrap();
+        let setup = guest.setup(&support::exports()[0], FEATURES);
+        let user = |guest: GuestAddress| regions[0].userspace_addr + guest.0;
+        frontend.set_vring_num(1, guest.size).unwrap();
+        let places = VringConfigData {
+            queue_max_size: 64,
+            queue_size: guest.size,
+            flags: 0,
+            desc_table_addr: user(setup.descriptors),
+            used_ring_addr: user(setup.used),
+            avail_ring_addr: user(setup.available),
+            log_addr: None,
+        };
+        frontend.set_vring_base(1, base).unwrap();
+        frontend.set_vring_addr(1, &places).unwrap();
+        frontend.set_vring_call(1, &call).unwrap();
+        frontend.set_vring_kick(1, &kick).unwrap();
+        frontend.set_vring_enable(1, true).unwrap();
+        Vmm { frontend, guest, kick, call, calls, called: Vec::with_capacity(1) }
+    }
+
+    fn kick(&self) {
+        self.kick.write(1).unwrap();
+    }
+
+    /// Waits until something was used.
+    fn used(&mut self) -> Vec<(u32, u32)> {
+        loop {
+            self.guest.call_after(self.guest.seen);
+            let used = self.guest.used();
+            if !used.is_empty() {
+                return used;
+            }
+            self.calls.wait(&mut self.called, Deadline::NEVER);
+            // It may have been for what was seen already.
+            let _ = self.call.read();
+        }
+    }
+
+    fn read(&mut self, sector: u64, len: u32) -> Vec<u8> {
+        let asked = self.guest.want(VIRTIO_BLK_T_IN, sector, len);
+        self.kick();
+        assert_eq!(self.used(), [(asked.head.into(), len + 1)]);
+        assert_eq!(self.guest.status(asked), OK);
+        self.guest.bytes(asked.data, len as usize)
+    }
+}
+
+#[test]
+fn the_next_vmm_sees_all_that_the_one_before_was_told_is_done() {
+    let host = Host::new();
+    for round in 1..=8u8 {
+        let mut vmm = Vmm::new(&host);
+        let asked: Vec<_> = (0..20)
+            .map(|i| (i, vmm.guest.give(VIRTIO_BLK_T_OUT, i * 16, &[round + i as u8; 8192])))
+            .collect();
+        vmm.kick();
+        // Gone in mid-flight.
+        let mut told = Vec::new();
+        while told.len() < usize::from(round) {
+            told.extend(vmm.used());
+        }
+        drop(vmm.frontend);
+        let done: Vec<_> =
+            asked.into_iter().filter(|(_, one)| vmm.guest.status(*one) == OK).collect();
+        assert!(done.len() >= told.len());
+        let mut next = Vmm::new(&host);
+        for (i, _) in done {
+            assert_eq!(next.read(i * 16, 8192), [round + i as u8; 8192], "{round} {i}");
+        }
+    }
+    host.stop();
+}
+
+#[test]
+fn a_queue_that_was_stopped_goes_on_where_it_was() {
+    let host = Host::new();
+    let mut vmm = Vmm::new(&host);
+    vmm.read(0, 512);
+    let base = vmm.frontend.get_vring_base(1).unwrap();
+    assert_eq!(base, 1);
+    // What is available while it stands still is done later.
+    let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 5, &[9; 512]);
+    vmm.kick();
+    let Vmm { frontend, guest, .. } = vmm;
+    let mut vmm = Vmm::with(frontend, guest, base as u16);
+    assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
+    // The memory and the calls change under a queue that runs.
+    vmm.frontend.set_mem_table(&regions(&vmm.guest.memory)).unwrap();
+    vmm.frontend.set_vring_call(1, &vmm.call).unwrap();
+    assert_eq!(vmm.read(5, 512), [9; 512]);
+    vmm.frontend.set_vring_enable(1, false).unwrap();
+    let asked = vmm.guest.want(VIRTIO_BLK_T_IN, 0, 512);
+    vmm.kick();
+    vmm.frontend.set_vring_enable(1, true).unwrap();
+    assert_eq!(vmm.used(), [(asked.head.into(), 513)]);
+    host.stop();
+}
+
+#[test]
+fn what_is_in_flight_is_noted_for_the_next_server() {
+    let first = Host::new();
+    let mut frontend = connect(&first);
+    let wanted = VhostUserInflight::new(0, 0, QUEUES, 64);
+    let (area, notes) = frontend.get_inflight_fd(&wanted).unwrap();
+    frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
+    let mut vmm = Vmm::with(frontend, Guest::over(shared_memory(), 64), 0);
+    vmm.read(0, 512);
+    first.stop();
+    let second = Host::new();
+    let mut frontend = connect(&second);
+    frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
+    let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 1, &[4; 512]);
+    // A VMM that lost its server does not know where the ring was.
+    let mut vmm = Vmm::with(frontend, vmm.guest, 0);
+    assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
+    assert_eq!(vmm.read(1, 512), [4; 512]);
+    second.stop();
+}
+
+#[test]
+fn a_new_size_is_told_to_the_guest() {
+    let host = Host::new();
+    let mut vmm = Vmm::new(&host);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    vmm.frontend.set_backend_request_fd(&theirs).unwrap();
+    host.file.set_len(2 * SIZE).unwrap();
+    host.image.resize().unwrap();
+    host.front.resized();
+    let mut message = [0; 12];
+    ours.read_exact(&mut message).unwrap();
+    assert_eq!(message[..4], 2u32.to_ne_bytes());
+    let flags = VhostUserConfigFlags::WRITABLE;
+    let (_, config) = vmm.frontend.get_config(0, 8, flags, &[0; 8]).unwrap();
+    assert_eq!(config, (2 * SIZE / 512).to_le_bytes());
+    assert_eq!(vmm.read(SIZE / 512, 512), [0; 512]);
+    host.stop();
+}
+
+#[test]
+fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
+    let host = Host::new();
+    let nonsense: [&[u8]; 4] = [b"", b"GET / HTTP/1.1\r\n\r\n", &[0; 12], &[0xff; 300]];
+    for bytes in nonsense {
+        let mut stream = UnixStream::connect(&host.socket).unwrap();
+        // It may be gone before it has read all of it.
+        let _ = stream.write_all(bytes);
+        drop(stream);
+    }
+    let short = shared_memory();
+    let frontend = connect(&host);
+    let mut beyond = regions(&short);
+    beyond[0].memory_size += 4096;
+    assert!(frontend.set_mem_table(&beyond).is_err(), "memory behind the end of its file");
+    let frontend = connect(&host);
+    let unknown = frontend.set_vring_num(1, 100).is_err();
+    assert!(unknown, "a size that is no power of two");
+    let mut vmm = Vmm::new(&host);
+    assert_eq!(vmm.read(0, 512), [0; 512]);
+    host.stop();
+}
+
+/// Sends part of a message.
+fn begin(host: &Host, part: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    stream.write_all(part).unwrap();
+    stream
+}
+
+/// Asks for the features again and again, and reads no answer.
+fn ask_without_end(host: &Host) -> UnixStream {
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let question = [1u32, 1, 0].map(u32::to_ne_bytes).concat();
+    while stream.write_all(&question).is_ok() {}
+    stream
+}
+
+/// In a header, in what follows it, and in its answers.
+#[test]
+fn a_vmm_that_stands_still_keeps_neither_the_next_nor_the_end() {
+    let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
+    let body = [&head[..], &[0; 39]].concat();
+    let stands_still: [&(dyn Fn(&Host) -> UnixStream + Sync); 4] = [
+        &|host| begin(host, &head[..5]),
+        &|host| begin(host, &head),
+        &|host| begin(host, &body),
+        &ask_without_end,
+    ];
+    std::thread::scope(|scope| {
+        for stands_still in stands_still {
+            scope.spawn(move || {
+                let host = Host::new();
+                let before = stands_still(&host);
+                let mut next = Vmm::new(&host);
+                assert_eq!(next.read(0, 512), [0; 512]);
+                drop((before, next));
+                let again = stands_still(&host);
+                let start = Instant::now();
+                host.stop();
+                assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+                drop(again);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_vmm_is_counted_as_other_clients_are() {
+    let host = Host::new();
+    let view = host.server.view();
+    let status = || Status::of(&view, Instant::now());
+    // What --exit-with-last-client waits for.
+    let last_gone = Arc::new(Bell::new().unwrap());
+    host.image.stats().tell_when_last_gone(last_gone.clone());
+    let mut vmm = Vmm::new(&host);
+    for sector in 0..3 {
+        vmm.guest.give(VIRTIO_BLK_T_OUT, sector, &[1; 512]);
+        vmm.kick();
+        assert_eq!(vmm.used().len(), 1);
+    }
+    vmm.read(0, 4096);
+    vmm.guest.give(VIRTIO_BLK_T_FLUSH, 0, &[]);
+    vmm.kick();
+    assert_eq!(vmm.used().len(), 1);
+    let now = status();
+    assert_eq!((now.clients.now, now.clients.total), (1, 1));
+    let [export] = &now.exports[..] else { panic!("{now:?}") };
+    assert_eq!((&*export.name, export.connections, export.in_flight), ("image", 1, 0));
+    let counted = |kind: &KindStatus| (kind.requests, kind.bytes, kind.errors);
+    let of = |kind: &str| export.kinds.iter().find(|one| one.kind == kind).map(counted);
+    let kinds = ["write", "read", "flush"].map(of);
+    assert_eq!(kinds, [Some((3, 1536, 0)), Some((1, 4096, 0)), Some((1, 0, 0))]);
+    let text = metrics(&now);
+    for line in [
+        "nowait_serve_clients 1",
+        "nowait_serve_connections{export=\"image\"} 1",
+        "nowait_serve_requests_total{export=\"image\",kind=\"write\"} 3",
+        "nowait_serve_bytes_total{export=\"image\",kind=\"read\"} 4096",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert_eq!(last_gone.drain(), 0, "it is still there");
+    drop(vmm);
+    while status().clients.now > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(status().exports[0].connections, 0);
+    assert_eq!(last_gone.drain(), 1);
+    host.stop();
+}
+
+#[test]
+fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
+    let me = tempfile::tempfile().unwrap().metadata().unwrap().uid();
+    let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
+    let host = Host::for_users(&rule(me + 1));
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    // Who is let in waits: this must fail then, not hang.
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // A read with a time limit is not begun again by itself when what a ring has for its thread
+    // interrupts it (signal(7)).
+    assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "closed without a word");
+    host.stop();
+    let host = Host::for_users(&rule(me));
+    let mut vmm = Vmm::new(&host);
+    assert_eq!(vmm.read(0, 512), [0; 512]);
+    drop(vmm);
+    host.stop();
+}
+
+/// A guest has its whole disk zeroed, 512 times over, on a file system that cannot but write the
+/// zeroes: minutes of it when the server is ordered to end.
+#[test]
+fn zeroes_without_end_do_not_keep_the_server_and_are_left_to_the_next() {
+    const BYTES: u64 = 256 << 20;
+    let host = Host::on("/dev/shm", BYTES);
+    let mut frontend = connect(&host);
+    let wanted = VhostUserInflight::new(0, 0, QUEUES, 64);
+    let (area, notes) = frontend.get_inflight_fd(&wanted).unwrap();
+    frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
+    let mut vmm = Vmm::with(frontend, Guest::over(shared_memory(), 64), 0);
+    let sectors = (BYTES / 512) as u32;
+    let one = [&0u64.to_le_bytes()[..], &sectors.to_le_bytes(), &[0; 4]].concat();
+    let asked: Vec<_> =
+        (0..16).map(|_| vmm.guest.give(VIRTIO_BLK_T_WRITE_ZEROES, 0, &one.repeat(32))).collect();
+    vmm.kick();
+    while host.image.stats().in_flight() < 16 {
+        std::thread::yield_now();
+    }
+    let Host { front, server, image, .. } = host;
+    front.stop().unwrap();
+    server.stop().unwrap();
+    let failed = asked.iter().filter(|one| vmm.guest.status(**one) == IOERR).count();
+    assert_eq!((failed, image.stats().in_flight()), (0, 0), "the guest has no errors from it");
+    let heads: Vec<u32> = vmm.guest.used().into_iter().map(|(head, _)| head).collect();
+    assert!(heads.len() < asked.len(), "not all were done: {heads:?}");
+}
