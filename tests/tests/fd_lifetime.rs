@@ -18,6 +18,7 @@ for_each_subject!(posix_locks_survive_requests, posix_lock, [libaio, preload]);
 for_each_subject!(flock_is_released_by_close, flock, [libaio, preload]);
 for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libaio, preload]);
 for_each_subject!(a_program_may_close_everything_and_go_on, close_all, [preload]);
+for_each_subject!(a_closed_event_counter_is_gone, event_counter, [preload]);
 for_each_subject!(appends_land_in_submission_order, append, [libaio, preload]);
 for_each_subject!(overlapping_requests_take_effect_in_order, overlap, [libaio, preload]);
 for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
@@ -38,6 +39,11 @@ fn posix_lock(subject: Subject) {
 
 fn close_all(subject: Subject) {
     in_every_mode(subject, "close-all");
+}
+
+/// Never disturbed: a forked child has the counter, too, until it ends.
+fn event_counter(subject: Subject) {
+    in_every_mode(subject.disturb(None), "event-counter");
 }
 
 /// Never disturbed: a forked child has the open file too, and with it the lock, until it ends; a

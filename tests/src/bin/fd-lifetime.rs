@@ -4,10 +4,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nowait_tests::aio::RWF_APPEND;
 use nowait_tests::blocks;
@@ -27,6 +28,7 @@ fn main() {
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
+        ["event-counter", file] => a_closed_event_counter_is_gone(Path::new(file)),
         ["turns", one, other] => two_files_are_written_in_turn([one, other].map(Path::new)),
         ["context-in-child"] => a_child_makes_a_context(),
         ["umount", folder, device] => umount_is_not_busy(folder, device),
@@ -161,6 +163,45 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
     }
     round(&file);
     round(&file);
+}
+
+/// An event loop is not told of an event counter that the program has closed, though requests that
+/// it was for are still to be fetched.
+fn a_closed_event_counter_is_gone(path: &Path) {
+    open(path).write_all_at(&[b'c'; BLOCK], 0).unwrap();
+    let mut options = OpenOptions::new();
+    let direct = options.read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    // SAFETY: plain numbers; the new descriptors are owned here alone.
+    let (counter, epoll) = unsafe {
+        (
+            OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)),
+            OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)),
+        )
+    };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 1 };
+    let (epoll, number) = (epoll.as_raw_fd(), counter.as_raw_fd());
+    // SAFETY: live descriptors, a live event.
+    let added = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, number, &raw mut event) };
+    assert_eq!(added, 0);
+    let ready = || {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        unsafe { libc::epoll_wait(epoll, &raw mut event, 1, 0) }
+    };
+    let context = Context::new(8).expect("io_setup");
+    let read = || Request::read(direct.as_fd(), BLOCK, 0).eventfd(counter.as_fd());
+    for _ in 0..8 {
+        assert_eq!(context.submit(vec![read()]), 1);
+        assert_eq!(context.reap_all(1).len(), 1);
+        assert_eq!(ready(), 1);
+    }
+    drop(counter);
+    // Perhaps a thread of the engine closes it, which the program waits for a moment only.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while ready() > 0 {
+        assert!(Instant::now() < deadline, "something holds the counter open");
+        std::thread::yield_now();
+    }
 }
 
 /// Sets the soft limit of descriptors by the hard one, which it returns.

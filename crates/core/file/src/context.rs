@@ -255,7 +255,7 @@ impl Context {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
         if before.brought && before.waits == Some(waits) && self.io.ring().unread() > 0 {
-            self.looks.kernel_counter.tell_again();
+            self.looks.kernel_counter.tell_again(&self.engine.holds);
         }
         let deferred = if hurries { Look::EVERYTHING } else { before.deferred };
         let mut brought = false;

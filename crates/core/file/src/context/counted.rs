@@ -6,26 +6,20 @@
 //! has come for, tells it once more, and from then on requests of the context with an event counter
 //! are the driver's.
 
-use crate::{Engine, hold::HeldFd};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use crate::{Engine, hold::Holds};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_block::bio::Descriptor;
-use nowait_sys::{Errno, eventfd, mutex::Mutex, poll, thread};
-use std::sync::Arc;
+use nowait_sys::{Errno, eventfd, poll, thread};
 
 /// Several threads have looked for events.
 const SEVERAL: usize = usize::MAX;
 
-/// A counter in the engine's table of descriptors.
-struct Held {
-    /// The application's number, and how often that had been closed.
-    number: (i32, u32),
-    counter: Arc<HeldFd>,
-}
-
 /// The event counter of a context that the kernel signals itself, and who looks for its events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
-    held: Mutex<Option<Held>>,
+    /// The counter that the engine holds for the driver: the application's number of it, plus one,
+    /// and how often that had been closed.
+    held: AtomicU64,
     /// The mark of the only thread that has looked for events; 0: none has.
     looker: AtomicUsize,
     /// The program has looked at the ring, and not called.
@@ -47,26 +41,33 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Holds the event counter open for the driver; `number` is the application's descriptor of it.
+    /// Holds the event counter open for the driver, until the program closes it; `number` is the
+    /// application's descriptor of it.
     ///
     /// # Errors
-    /// Those of [`Holds::hold_afresh`](crate::hold::Holds::hold_afresh).
+    /// Those of [`Holds::hold`]. `EBADF`: the program closes it meanwhile.
     pub(crate) fn hold(&self, engine: &Engine, number: i32) -> Result<(), Errno> {
-        let number = (number, engine.closes().count(number));
-        let mut held = self.held.lock();
-        if held.as_ref().is_none_or(|it| it.number != number) {
-            *held = None;
-            *held = Some(Held { number, counter: engine.holds.hold_afresh(number.0)? });
+        let state = || (number as u64 + 1) << 32 | u64::from(engine.closes().count(number));
+        let before = state();
+        if self.held.load(Relaxed) == before {
+            return Ok(());
         }
+        engine.holds.hold_counter(number)?;
+        if state() != before {
+            engine.holds.forget(Some(number));
+            return Err(Errno::BADF);
+        }
+        self.held.store(before, Relaxed);
         Ok(())
     }
 
     /// Tells a program that has reset its counter, and made no call for the events that were there.
     /// On the driver.
-    pub(super) fn tell_again(&self) {
+    pub(super) fn tell_again(&self, holds: &Holds) {
         const POLLIN: i16 = 1;
-        let counter = self.held.lock().as_ref().map(|it| it.counter.clone());
-        let Some(Ok(number)) = counter.map(|it| it.number()) else { return };
+        let number = (self.held.load(Relaxed) >> 32) as i32 - 1;
+        let Some(counter) = holds.counter(number) else { return };
+        let Ok(number) = counter.number() else { return };
         let is_reset = poll::ready(number, POLLIN) == Ok(0);
         let is_counter = || eventfd::is_eventfd(number) == Ok(true);
         if is_reset && is_counter() && !self.is_distrusted.swap(true, Relaxed) {

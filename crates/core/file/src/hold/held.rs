@@ -109,6 +109,8 @@ pub struct Holds {
     by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFd>)>>,
     /// The file that was sent last, for the next request on it.
     kept: Mutex<Option<LastHeld>>,
+    /// Event counters that the kernel signals, by the application's number.
+    counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
     next_tag: AtomicU64,
     /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
     /// another.
@@ -125,6 +127,7 @@ impl Holds {
             channel: Arc::new(FdChannel::new(local, remote)),
             by_number: Mutex::default(),
             kept: Mutex::default(),
+            counters: Mutex::default(),
             next_tag: AtomicU64::new(0),
             deferred: Arc::default(),
             shared_table: false.into(),
@@ -188,16 +191,41 @@ impl Holds {
         }
         let before = kept.replace(LastHeld { number, held: held.clone(), is_used: true });
         drop(kept);
-        let_go(before);
+        before.into_iter().for_each(|before| _ = let_go(before.held));
         Ok(held)
+    }
+
+    /// Holds the event counter behind the application's `number` until that is closed
+    /// ([`Holds::forget`]), for [`Holds::counter`].
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub(crate) fn hold_counter(&self, number: i32) -> Result<(), Errno> {
+        let held = self.hold_afresh(number)?;
+        let before = self.counters.lock().insert(number, held);
+        drop(before);
+        Ok(())
+    }
+
+    /// Returns the event counter that is held of the application's `number`.
+    pub(crate) fn counter(&self, number: i32) -> Option<Arc<HeldFd>> {
+        self.counters.lock().get(&number).cloned()
     }
 
     /// Lets go of what is kept of the application's `number`, which is about to be closed; `None`:
     /// of whatever is kept. Returns `false` if only a thread of the engine can close it.
     pub(crate) fn forget(&self, number: Option<i32>) -> bool {
         let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
-        let kept = self.kept.lock().take_if(is_meant);
-        let_go(kept)
+        let kept = self.kept.lock().take_if(is_meant).map(|kept| kept.held);
+        let mut table = self.counters.lock();
+        let counters: Vec<_> = match number {
+            Some(number) => table.remove(&number).into_iter().collect(),
+            None => table.drain().map(|(_, counter)| counter).collect(),
+        };
+        drop(table);
+        let mut are_closed = true;
+        kept.into_iter().chain(counters).for_each(|held| are_closed &= let_go(held));
+        are_closed
     }
 
     /// Lets go of what is kept, unless a request has held it since the last call; by the driver,
@@ -301,9 +329,8 @@ impl Holds {
 
 /// Lets go of a file on a thread of the application, unless a request holds it. Returns `false` if
 /// only a thread of the engine can close it.
-fn let_go(kept: Option<LastHeld>) -> bool {
-    let last = kept.and_then(|kept| Arc::into_inner(kept.held));
-    last.is_none_or(|held| held.let_go_here().is_ok())
+fn let_go(held: Arc<HeldFd>) -> bool {
+    Arc::into_inner(held).is_none_or(|held| held.let_go_here().is_ok())
 }
 
 #[cfg(test)]
@@ -395,6 +422,27 @@ mod tests {
             holds.tidy();
         };
         assert!(is_closed_by(two_ticks));
+    }
+
+    #[test]
+    fn a_counter_is_held_until_its_number_is_closed() {
+        let (local, remote) = fdtable::channel().unwrap();
+        let holds = Holds::new(local, remote.raw());
+        holds.keep_remote(remote);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let number = writer.as_raw_fd();
+        for forgotten in [Some(number), None] {
+            holds.hold_counter(number).unwrap();
+            assert!(holds.counter(number).is_some() && holds.counter(number + 1).is_none());
+            assert!(holds.forget(Some(number + 1)) && holds.counter(number).is_some());
+            assert!(holds.forget(forgotten) && holds.counter(number).is_none());
+        }
+        holds.hold_counter(number).unwrap();
+        assert!(holds.counter(number).unwrap().number().is_ok());
+        drop(writer);
+        assert!(!holds.forget(Some(number)), "only a thread of the engine can close it");
+        holds.tidy();
+        assert_ne!(poll::ppoll(reader.as_raw_fd(), HANGS_UP, Deadline::NOW, None), Ok(0));
     }
 
     #[test]

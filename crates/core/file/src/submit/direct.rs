@@ -1,6 +1,6 @@
 //! Direct transfers as one bio each, on the context's own queue.
 
-use super::Submission;
+use super::{Submission, plan::Plan};
 use crate::{
     Command, Kind,
     cached::kernel_writes::{KernelWrite, Places, UnknownWrite},
@@ -89,13 +89,20 @@ impl<'a> Submission<'a> {
         if !is_plain || self.context.engine().cached(command.fd).is_some() {
             return Ok(false);
         }
-        let (engine, number) = (self.context.engine(), target.eventfd.unwrap_or(-1));
-        self.context.looks.kernel_counter.hold(engine, number)?;
         self.commit_before(command, u64::MAX);
         self.kernel_counter = target.eventfd;
         let started = self.transfer(command, EventTarget { eventfd: None, ..target });
         self.kernel_counter = None;
         Ok(started?.is_some())
+    }
+
+    /// Returns `true` if the kernel can signal the event counter of a transfer with this plan, and
+    /// the driver once more.
+    pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
+        let (engine, looks) = (self.context.engine(), &self.context.looks);
+        let holds = |number| looks.kernel_counter.hold(engine, number).is_ok();
+        let is_held = || self.kernel_counter.is_some_and(holds);
+        plan.stays_with_kernel() && (matches!(plan, Plan::Look(_)) || is_held())
     }
 
     /// Gives a direct transfer to the context's own queue as one bio. `write` counts it, if it is a

@@ -35,7 +35,7 @@ impl<'a> Submission<'a> {
         let mut write = None;
         loop {
             let plan = plan(&facts);
-            if facts.load.counts_by_kernel && !plan.stays_with_kernel() {
+            if facts.load.counts_by_kernel && !self.is_signalled_by_kernel(plan) {
                 return Ok(None);
             }
             let attempt = match plan {
