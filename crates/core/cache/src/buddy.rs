@@ -36,10 +36,6 @@ pub(crate) struct Buddy {
     heads: [u32; ORDERS],
     lengths: [u32; ORDERS],
     free: u64,
-    frames: u32,
-    /// The first block of which no frame was ever taken, nor of any behind it: a list of free
-    /// blocks has them last, in order.
-    fresh: u32,
 }
 
 /// 64 frames, and the block's place in the list of its largest free run.
@@ -59,8 +55,6 @@ impl Buddy {
             heads: [NONE; ORDERS],
             lengths: [0; ORDERS],
             free: u64::from(frames),
-            frames,
-            fresh: 0,
         };
         for number in 0..blocks {
             let free = lowest_bits((frames - number * FRAMES).min(FRAMES));
@@ -83,28 +77,7 @@ impl Buddy {
         block.free &= !(lowest_bits(1 << order) << start);
         self.free -= 1 << order;
         self.link(number);
-        self.fresh = self.fresh.max(number + 1);
         Some(number * FRAMES + start)
-    }
-
-    /// Takes the next block of which no frame was ever taken, as a run of [`ORDER_MAX`]; `None`:
-    /// there is none, or it is shorter than others.
-    pub(crate) fn allocate_fresh(&mut self) -> Option<u32> {
-        let number = self.fresh;
-        if self.blocks.get(number as usize)?.free != lowest_bits(FRAMES) {
-            return None;
-        }
-        self.unlink(number);
-        self.blocks[number as usize].free = 0;
-        self.free -= u64::from(FRAMES);
-        self.fresh += 1;
-        Some(number * FRAMES)
-    }
-
-    /// Returns how many free frames are in blocks of which a frame was taken before. All of such a
-    /// block count, whether or not each was taken.
-    pub(crate) fn free_used_before(&self) -> u64 {
-        self.free - u64::from(self.frames.saturating_sub(self.fresh * FRAMES))
     }
 
     /// Gives back a run that `allocate` returned.
@@ -226,7 +199,7 @@ mod tests {
         fn runs_are_aligned_disjoint_and_coalesce(
             frames in 1..FRAMES_MAX,
             steps in vec(
-                (any::<bool>(), 0..=ORDER_MAX + 1, any::<prop::sample::Index>()),
+                (any::<bool>(), 0..=ORDER_MAX, any::<prop::sample::Index>()),
                 0..STEPS_MAX,
             ),
         ) {
@@ -234,16 +207,8 @@ mod tests {
             let fresh = buddy.blocks_by_largest();
             let mut used = vec![false; frames as usize];
             let mut held = Vec::new();
-            let mut fresh_from = 0;
             for (allocate, order, which) in steps {
-                if allocate && order > ORDER_MAX {
-                    let Some(first) = buddy.allocate_fresh() else { continue };
-                    prop_assert_eq!(first, fresh_from * FRAMES);
-                    let run = &mut used[first as usize..][..FRAMES as usize];
-                    prop_assert!(run.iter().all(|used| !used));
-                    run.fill(true);
-                    held.push((first, ORDER_MAX));
-                } else if allocate {
+                if allocate {
                     let fits = |at: u32| (at..at + (1 << order)).all(|f| {
                         used.get(f as usize) == Some(&false)
                     });
@@ -262,12 +227,6 @@ mod tests {
                 }
                 let free = used.iter().filter(|used| !**used).count() as u64;
                 prop_assert_eq!(buddy.free_frames(), free);
-                let last = used.iter().rposition(|used| *used);
-                let taken = last.map_or(0, |last| last as u32 / FRAMES + 1);
-                fresh_from = fresh_from.max(taken);
-                let before = used.iter().take((fresh_from * FRAMES) as usize);
-                let free_before = before.filter(|used| !**used).count() as u64;
-                prop_assert_eq!(buddy.free_used_before(), free_before);
             }
             for (first, order) in held {
                 buddy.free(first, order);

@@ -63,7 +63,7 @@ struct Registry {
 
 impl Cache {
     /// Makes a cache of `bytes`, rounded up to a multiple of 2 MiB. Memory is taken from the
-    /// system as it is used, or ahead of that ([`Frames::ask_to_populate`]).
+    /// system as it is used.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or address space. `EINVAL`: zero, or 16 TiB and more.

@@ -1,8 +1,4 @@
 //! The memory of a cache: frames of 4 KiB in huge pages, handed out in runs, and their headers.
-//!
-//! The system gives memory when it is first touched, and clears a huge page for that: 0.1 ms, and
-//! milliseconds in a virtual machine whose host has to find it. So that requests seldom wait for
-//! it, a thread touches frames ahead of their use, as many as are in use, within bounds.
 
 use crate::buddy::{Buddy, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
@@ -13,7 +9,6 @@ use nowait_sys::{
     Errno,
     memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, huge_vec, prefetch},
 };
-use std::sync::OnceLock;
 
 /// Bytes of a frame, which are those of a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
@@ -35,15 +30,6 @@ const CACHE_LINE: usize = 64;
 /// Why there is no run of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
-
-/// How many free frames are to be touched at least, and at most.
-const AHEAD_MIN: u64 = (4 << 20) / FRAME_BYTES as u64;
-const AHEAD_MAX: u64 = (64 << 20) / FRAME_BYTES as u64;
-/// Blocks of 256 KiB in a huge page, which is touched as a whole: a request that met the clearing
-/// of the rest would wait for it.
-const BLOCKS_OF_HUGE_PAGE: usize = HUGE_PAGE_SIZE / (FRAME_BYTES << ORDER_MAX);
-/// The last are left to those that use them, so that some are free while others are touched.
-const LEFT: u64 = (4 << 20) / FRAME_BYTES as u64;
 
 /// How a pool stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,20 +59,8 @@ pub struct Frames {
     folios: Box<[Folio]>,
     buddy: Mutex<Buddy>,
     room: Room,
-    /// Asks for [`Frames::populate_next`]; there is none where no thread does that.
-    ask: OnceLock<Ask>,
     smaller: AtomicU64,
     failed: AtomicU64,
-}
-
-/// What asks a thread to touch frames ahead. Called under the lock of a mapping, and again for each
-/// request until enough are touched.
-struct Ask(Box<dyn Fn() + Send + Sync>);
-
-impl core::fmt::Debug for Ask {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Ask")
-    }
 }
 
 impl Frames {
@@ -114,7 +88,6 @@ impl Frames {
             folios: folios.into_boxed_slice(),
             buddy: Mutex::new(Buddy::new(frames)),
             room: Room::default(),
-            ask: OnceLock::new(),
             smaller: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
@@ -133,12 +106,7 @@ impl Frames {
     pub(crate) fn allocate(&self, order: u32) -> Result<FolioId, NoFrames> {
         let mut buddy = self.buddy.lock();
         let found = (0..=order).rev().find_map(|order| Some((buddy.allocate(order)?, order)));
-        let lacks = || buddy.free_used_before() < self.wanted_ahead(&buddy) / 2;
-        let ask = self.ask.get().filter(|_| lacks());
         drop(buddy);
-        if let Some(Ask(ask)) = ask {
-            ask();
-        }
         let Some((frame, got)) = found else {
             self.failed.fetch_add(1, Relaxed);
             return Err(NoFrames);
@@ -149,56 +117,6 @@ impl Frames {
         let id = FolioId::of_frame(frame);
         self.folio(id).set_order(got);
         Ok(id)
-    }
-
-    /// Returns how many free frames are to be touched, beyond a few that are left; 0: all are in
-    /// use, or were before.
-    fn wanted_ahead(&self, buddy: &Buddy) -> u64 {
-        let free = buddy.free_frames();
-        let wanted = (u64::from(self.total) - free).clamp(AHEAD_MIN, AHEAD_MAX);
-        wanted.min(free.saturating_sub(LEFT))
-    }
-
-    /// Has `ask` called from now on when a thread is to call [`Frames::populate_next`].
-    pub fn ask_to_populate(&self, ask: impl Fn() + Send + Sync + 'static) {
-        let _ = self.ask.set(Ask(Box::new(ask)));
-    }
-
-    /// Touches frames that were never used, if more are wanted, so that the system has given their
-    /// memory when they are used: a huge page at a time, for as long as the system needs to clear
-    /// it. False: no more are wanted now.
-    pub fn populate_next(&self) -> bool {
-        let mut buddy = self.buddy.lock();
-        if buddy.free_used_before() >= self.wanted_ahead(&buddy) {
-            return false;
-        }
-        let mut runs = [0; BLOCKS_OF_HUGE_PAGE];
-        let mut count = 0;
-        while let Some(run) = buddy.allocate_fresh() {
-            runs[count] = run;
-            count += 1;
-            // The next begins a huge page.
-            if ((run as usize + (1 << ORDER_MAX)) * FRAME_BYTES).is_multiple_of(HUGE_PAGE_SIZE) {
-                break;
-            }
-        }
-        drop(buddy);
-        runs[..count].iter().for_each(|run| self.touch(*run));
-        let mut buddy = self.buddy.lock();
-        // The first is then the next to be used.
-        runs[..count].iter().rev().for_each(|run| buddy.free(*run, ORDER_MAX));
-        drop(buddy);
-        self.room.notice();
-        count > 0
-    }
-
-    /// Writes to each page of a run of the largest order that the caller has taken.
-    fn touch(&self, first: u32) {
-        for frame in first..first + (1 << ORDER_MAX) {
-            let page = self.memory.base().wrapping_add(frame as usize * FRAME_BYTES);
-            // SAFETY: inside the memory; the frame belongs to the caller, and to no folio.
-            unsafe { page.write_volatile(0) };
-        }
     }
 
     /// Gives back a frozen folio, the caller's alone. Say so by [`Frames::notice_room`] once no
@@ -305,11 +223,6 @@ impl Frames {
         }
     }
 
-    /// Returns how many free frames were used before, or touched ahead of their use.
-    pub fn free_touched(&self) -> u64 {
-        self.buddy.lock().free_used_before()
-    }
-
     /// Returns how many frames are free.
     pub fn free_frames(&self) -> u64 {
         self.buddy.lock().free_frames()
@@ -349,63 +262,5 @@ mod tests {
         let gap = (frames.data(second) as usize).abs_diff(frames.data(first) as usize);
         assert!(gap >= 16 * FRAME_BYTES);
         assert!((frames.data(first) as usize).is_multiple_of(16 * FRAME_BYTES));
-    }
-
-    /// Frames of so many mebibytes.
-    fn mebibytes(count: u64) -> u64 {
-        (count << 20) / FRAME_BYTES as u64
-    }
-
-    fn populate(frames: &Frames) {
-        while frames.populate_next() {}
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
-    fn frames_are_touched_ahead_of_their_use_and_given_back() {
-        let frames = Frames::new(256 << 20).unwrap();
-        let touched = || frames.free_touched();
-        populate(&frames);
-        assert_eq!(touched(), AHEAD_MIN);
-        assert_eq!(frames.free_frames(), mebibytes(256));
-        let folios: Vec<_> = (0..24 * 4).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
-        assert_eq!(touched(), 0, "they are used first");
-        populate(&frames);
-        assert_eq!(touched(), mebibytes(24), "as many as are in use");
-        folios.into_iter().for_each(|folio| frames.free(folio));
-        assert_eq!(touched(), mebibytes(48), "no more are wanted");
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
-    fn the_last_frames_are_left_to_those_that_use_them() {
-        let frames = Frames::new(64 << 20).unwrap();
-        let _folios: Vec<_> = (0..40 * 4).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
-        populate(&frames);
-        assert_eq!(frames.free_touched(), mebibytes(64 - 40) - LEFT);
-        assert_eq!(frames.free_frames(), mebibytes(64 - 40));
-    }
-
-    #[test]
-    fn a_huge_page_that_was_begun_is_touched_to_its_end() {
-        let frames = Frames::new(16 << 20).unwrap();
-        let _first: Vec<_> = (0..3).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
-        assert!(frames.populate_next());
-        assert_eq!(frames.free_touched(), 5 << ORDER_MAX);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "clears hundreds of mebibytes")]
-    fn it_is_asked_for_when_half_of_what_is_wanted_is_used() {
-        let frames = std::sync::Arc::new(Frames::new(64 << 20).unwrap());
-        let asked = std::sync::Arc::new(AtomicU64::new(0));
-        let count = asked.clone();
-        frames.ask_to_populate(move || _ = count.fetch_add(1, Relaxed));
-        populate(&frames);
-        let half = AHEAD_MIN / 2 / (1 << ORDER_MAX);
-        let _first: Vec<_> = (0..half).map(|_| frames.allocate(ORDER_MAX).unwrap()).collect();
-        assert_eq!(asked.load(Relaxed), 0);
-        let _next = frames.allocate(ORDER_MAX).unwrap();
-        assert_eq!(asked.load(Relaxed), 1);
     }
 }

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A hit is `find`: no lock, no allocation. Every change of the tree and its tags is made under
-//! the mapping's lock, held for a few instructions a folio, seldom for the call that wakes the
-//! populator, and never across a wait. LOCKED and WRITEBACK belong to the operation that set them;
+//! the mapping's lock, held for a few instructions a folio, and
+//! never across a wait. LOCKED and WRITEBACK belong to the operation that set them;
 //! a folio with either stays in the tree.
 
 use crate::FRAME_BYTES;

@@ -8,7 +8,6 @@ mod helper;
 mod known;
 pub mod owner;
 pub(crate) mod parker;
-mod populator;
 pub(crate) mod queues;
 pub(crate) mod section;
 pub(crate) mod starter;

@@ -72,7 +72,6 @@ impl UserFile {
         let is_idle = cached.writes.none_at_all(key);
         let at_once = mistake::makes(Mistake::OpenAtOnce);
         let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
-        engine.populate_cache();
         let mut files = cached.files.lock();
         // A write that comes from now on finds the file.
         if is_idle && !turn.opening.is_passed() || at_once {

@@ -73,9 +73,4 @@ impl Helper {
             thread.join();
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn runs(&self) -> bool {
-        self.state.lock().thread.is_some()
-    }
 }

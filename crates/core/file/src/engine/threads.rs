@@ -4,7 +4,6 @@ use super::{
     Engine,
     cleaner::Cleaner,
     owner::Owned,
-    populator::Populator,
     section::{self, Section},
     starter::{Starter, starting},
 };
@@ -40,7 +39,6 @@ pub(crate) struct Threads {
     driver: Option<Driver>,
     /// Runs where there is no driver.
     pub(super) cleaner: Arc<Cleaner>,
-    pub(super) populator: Arc<Populator>,
     /// Where there are no threads.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
@@ -62,7 +60,6 @@ impl Threads {
             workers: OnceLock::new(),
             driver: has_driver.then(Driver::default),
             cleaner: Arc::default(),
-            populator: Arc::default(),
             owned: Owned::default(),
             loops: Mutex::default(),
             kicked: Arc::new(RunList::with_wake(section::wake(engine.clone()))),
@@ -204,7 +201,6 @@ impl Engine {
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
         self.threads.cleaner.helper.stop();
-        self.threads.populator.helper.stop();
         self.user_files.dirty.clear();
         self.threads.driver().iter().for_each(|driver| driver.stop());
         self.end_owned();
