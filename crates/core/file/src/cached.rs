@@ -49,7 +49,7 @@ pub use writers::Writer;
 /// The user files by inode, locked.
 type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 
-/// What there is of an inode.
+/// The entry of an inode.
 #[derive(Debug)]
 enum Entry {
     /// A file that was open, and perhaps is.
@@ -74,7 +74,7 @@ pub(crate) struct CachedFiles {
     cache: Lazy<Arc<Cache>>,
     /// Submitters take this lock: it is held across no call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
-    /// Whether there ever was one: most programs never look further.
+    /// A user file was opened at some time. Most programs open none, and never look further.
     any: AtomicBool,
     marks: Arc<InodeMarks>,
     pub(crate) writes: KernelWrites,
@@ -111,8 +111,8 @@ impl CachedFiles {
         }
     }
 
-    /// The same for a write that is over soon, to an inode that was not looked up. `None`: there
-    /// are user files, and it may be one of theirs.
+    /// Counts a write that is over soon, to an inode that was not looked up. Returns `None` if
+    /// there are user files, and the inode may be one of theirs.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
@@ -128,7 +128,8 @@ impl CachedFiles {
         self.files.lock().get(&key).and_then(Entry::file)
     }
 
-    /// The same for a write, which otherwise goes to the kernel, and is counted.
+    /// Returns the user file that takes a write to this inode. Without one the write goes to the
+    /// kernel, and is counted.
     fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         match self.files.lock().get(&key)? {
             Entry::Open(file) => file.upgrade(),

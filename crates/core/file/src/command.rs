@@ -11,7 +11,7 @@ use nowait_sys::{
     },
 };
 
-/// What a command asks for.
+/// The operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Fill the segments.
@@ -62,7 +62,7 @@ impl Flags {
         }
     }
 
-    /// Tells whether they are only remembered.
+    /// Returns `true` if they are only remembered.
     pub(crate) fn are_remembered(self) -> bool {
         matches!(self, Flags::Remembered(_))
     }
@@ -82,7 +82,7 @@ pub fn open_for(fd: i32) -> Result<Flags, Errno> {
 /// Made only by [`Command::new`], whose caller promises that the segments live long enough.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// What to do.
+    /// The operation.
     pub kind: Kind,
     /// The application's descriptor.
     pub fd: i32,
@@ -144,12 +144,12 @@ impl Command {
         Ok(were_remembered)
     }
 
-    /// Tells whether the status flags are only remembered: nothing may be decided by them.
+    /// Returns `true` if the status flags are only remembered: nothing may be decided by them.
     pub(crate) fn is_hinted(&self) -> bool {
         self.flags.are_remembered()
     }
 
-    /// Tells whether its file is known to be in memory, without a look.
+    /// Returns `true` if its file is known to be in memory, without a look.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.flags, Flags::InMemory(_))
     }
@@ -159,7 +159,7 @@ impl Command {
         self.done as u32
     }
 
-    /// Tells whether all is transferred.
+    /// Returns `true` if all is transferred.
     pub(crate) fn is_complete(&self) -> bool {
         self.done >= self.len
     }
@@ -248,12 +248,12 @@ impl Command {
         }
     }
 
-    /// Tells whether the caller asked never to wait: then EAGAIN is the answer, not a retry.
+    /// Returns `true` if the caller asked never to wait: then EAGAIN is the answer, not a retry.
     pub fn wants_nowait(&self) -> bool {
         self.rw_flags & rwf::NOWAIT != 0
     }
 
-    /// Tells whether a write is durable when it ends.
+    /// Returns `true` if a write is durable when it ends.
     pub fn is_synchronous(&self) -> bool {
         self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.flags.bits() & O_DSYNC != 0
     }
@@ -268,13 +268,13 @@ impl Command {
         }
     }
 
-    /// Tells whether a write goes to the end of the file.
+    /// Returns `true` if a write goes to the end of the file.
     pub fn is_append(&self) -> bool {
         self.rw_flags & rwf::APPEND != 0
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Tells whether a write changes the bytes at its offset, and may be asked for once more.
+    /// Returns `true` if a write changes the bytes at its offset, and may be asked for once more.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }
@@ -291,7 +291,7 @@ impl Command {
         }
     }
 
-    /// Tells whether the file is open for direct I/O.
+    /// Returns `true` if the file is open for direct I/O.
     pub fn is_direct(&self) -> bool {
         self.flags.bits() & O_DIRECT != 0
     }

@@ -30,7 +30,7 @@ pub enum SubmitMode {
     Offload,
 }
 
-/// What an engine is started with.
+/// The settings of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Which backend.
@@ -42,11 +42,11 @@ pub struct Config {
     /// Size of the page cache for user files, in bytes; taken from the system as it is used,
     /// or a little ahead of that.
     pub cache_bytes: u64,
-    /// What may be in flight at a time in the whole engine; more is refused with EAGAIN.
+    /// Limits on requests in flight in the whole engine; a request above them fails with EAGAIN.
     pub limits: Limits,
-    /// The same for each context, besides its slots.
+    /// Limits on requests in flight in each context, besides its slots.
     pub context_limits: Limits,
-    /// Whether contexts count what they do.
+    /// Contexts count their requests and completions.
     pub stats: bool,
     /// Answers as the kernel's AIO, where plain calls answer otherwise: a cancelled poll ends with
     /// 0, not with ECANCELED; and a context with an event ring refuses transfers on files whose

@@ -26,7 +26,7 @@ pub(crate) use own::Give;
 use own::OwnQueue;
 use std::sync::Arc;
 
-/// What a program submits to and reaps from.
+/// A context: programs submit requests to it, and reap their events from it.
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
@@ -49,7 +49,7 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Tells whether it is one of the kernel's AIO to the program: its answers are the same.
+    /// Returns `true` if it is one of the kernel's AIO to the program: its answers are the same.
     pub(crate) fn answers_as_aio(&self) -> bool {
         self.engine.config().answers_as_aio && self.io.face().is_none()
     }
@@ -310,7 +310,7 @@ impl Drop for Context {
     }
 }
 
-/// What the driver saw of a context at its last tick.
+/// The state of a context at the driver's last tick.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: it was not looked at yet.

@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
 
-/// What a deferred request may do when a thread takes it off the list.
+/// The turn of a deferred request, when a thread takes it off the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It moves the bytes that it can move without blocking.
@@ -309,8 +309,9 @@ mod tests {
         }
     }
 
-    /// Has a read deferred, and `wait` wait for it. Returns how many requests callers have carried
-    /// out, and the engine's threads instead of them. `None`: no read has to wait here.
+    /// Submits a read that is deferred, and waits for it by `wait`. Returns how many requests
+    /// callers have carried out, and how many the engine's threads. `None`: no read has to wait
+    /// here.
     fn carried_by(wait: impl Fn(&Arc<Context>)) -> Option<(u64, u64)> {
         let context = context(config())?;
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();

@@ -56,7 +56,7 @@ impl Engine {
     /// `reason` says in reports why it was chosen.
     ///
     /// # Errors
-    /// Those of [`Engine::start`].
+    /// The errors of [`Engine::start`].
     pub fn on_machine(config: Config, reason: String) -> Result<Arc<Engine>, Errno> {
         let parts = Parts::of_machine(&config, reason);
         Engine::start(config, parts)
@@ -161,7 +161,7 @@ impl Engine {
         &self.known.closes
     }
 
-    /// Has bios of the page cache carried out; from a thread that serves no queue.
+    /// Hands bios of the page cache to the threads that carry them; from a thread without a queue.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
             let _section = Section::enter(self);
@@ -172,8 +172,8 @@ impl Engine {
         }
     }
 
-    /// Has what is in flight in own queues collected without a caller, as soon as it completes, or
-    /// no longer: while the process waits for it.
+    /// Makes the driver collect completions of own queues at once and without a caller, while the
+    /// process waits for all of them; or ends that.
     pub fn hurry(&self, hurries: bool) {
         self.threads.driver().iter().for_each(|driver| driver.hurry(hurries));
     }

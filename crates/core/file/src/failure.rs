@@ -178,7 +178,7 @@ mod tests {
                     write(&context, &file, &mut memory, 0..3);
                     write(&context, &other, &mut memory, 3..4);
                     let events = reap(&context, 4);
-                    // What was to be released before the end had nothing to do with the write.
+                    // The failed release comes after the write, whose result is good.
                     let over = matches!(at, At::Finish | At::Deliver);
                     let result = if over { 4096 } else { io };
                     assert_eq!(events, [(0, result), (1, result), (2, result), (3, 4096)]);

@@ -45,7 +45,7 @@ impl Drop for AsEngine {
     }
 }
 
-/// Tells whether the calling thread's descriptor table is the engine's.
+/// Returns `true` if the calling thread's descriptor table is the engine's.
 pub fn in_engine_table() -> bool {
     fdtable::is_private()
 }

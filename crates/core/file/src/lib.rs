@@ -9,7 +9,7 @@
 //!                 └─ workers      a pool; what can only be done by a blocking call
 //! ```
 //!
-//! What a request meets. It comes from `submit`, and goes on in the others, which know each other:
+//! The way of a request. It comes from `submit`, and goes on in the others, which know each other:
 //!
 //! | module | what it is |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | [`route`] | the plug, the driver, the own queue: where bios go, and what brings completions |
 //! | [`engine`] | what a process has once: threads, and the state that all contexts share |
 //!
-//! What these share is below them and knows none of them:
+//! Modules that these share. They know none of them:
 //!
 //! | module | what it is |
 //! |---|---|

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_sys::Errno;
 
-/// What may be in flight at a time, apart from what ends inside submit.
+/// The most that may be in flight at a time. Requests that end inside submit do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// devices that make the kernel sleep when they run out.
 const DEPTH: u32 = 192;
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub struct Parts {
     /// Carry its bios.
     pub backends: Box<dyn Backends>,
@@ -34,7 +34,7 @@ pub struct Parts {
     pub executor: Executor,
 }
 
-/// What an engine reads the time from.
+/// The clock of an engine.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// CLOCK_MONOTONIC.
@@ -57,7 +57,7 @@ impl Clock {
         Deadline::at_ns(self.now_ns().saturating_add(ns))
     }
 
-    /// Tells whether the time has come; looks at the clock only if that matters.
+    /// Returns `true` if the time has come; looks at the clock only if that matters.
     pub fn has_passed(&self, deadline: Deadline) -> bool {
         deadline.ns().is_some_and(|ns| ns == 0 || self.now_ns() >= ns)
     }
@@ -117,13 +117,13 @@ pub trait Backends: Send + Sync {
     /// workers carry all bios.
     fn limits(&self) -> Option<Limits>;
 
-    /// Tells whether a thread that waits in the driver's queue is roused by an event counter, which
-    /// the queue then gets.
+    /// Returns `true` if a thread that waits in the driver's queue is roused by an event counter,
+    /// which the queue then gets.
     fn need_counters(&self) -> bool {
         false
     }
 
-    /// The same for own queues.
+    /// Returns `true` if a thread that waits in an own queue is roused by an event counter.
     fn own_need_counters(&self) -> bool {
         self.need_counters()
     }
@@ -139,7 +139,7 @@ pub trait Backends: Send + Sync {
     /// `issuer` says how a ring is used, and is not [`Issuer::Single`].
     ///
     /// # Errors
-    /// Those of [`Backends::driver_queue`].
+    /// The errors of [`Backends::driver_queue`].
     fn own_queue(
         &self,
         counter: Option<Counter>,
@@ -162,8 +162,8 @@ pub trait Backends: Send + Sync {
 
 /// Carries bios by blocking calls; their completions go where [`ThreadsConfig::deliver`] says.
 pub trait Workers: BlockBackend {
-    /// Has these completions delivered as if they came from here: what has ended elsewhere must be
-    /// continued in the workers' descriptor table. Empties the list.
+    /// Delivers these completions as if they came from here: a request that has ended elsewhere
+    /// must go on in the workers' descriptor table. Empties the list.
     fn deliver(&self, completions: &mut Vec<Completion>);
 
     /// Ends what has not started with `ECANCELED`, waits for the rest, and takes no more.

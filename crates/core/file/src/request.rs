@@ -6,7 +6,7 @@
 //! | `Queued` | a bio for what is left is on its way, or the driver will run the request |
 //! | `Done` | everything transferred, end of file, or an error |
 //!
-//! What every request has is in [`FileOperation`]; what its iterations do is its body's:
+//! [`FileOperation`] has the state of every request; its body makes the iterations:
 //!
 //! * `kernel`: a file with offsets, through the kernel, carried by bios
 //! * `stream`: a file without offsets, or a poll: waits for readiness
@@ -65,7 +65,7 @@ pub struct FileOperation {
     over: bool,
 }
 
-/// What the iterations of a request do.
+/// The body of a request: it makes the iterations.
 pub(crate) enum Body {
     /// Transfer through the kernel, at offsets; a short transfer is continued.
     Kernel(KernelBody),
@@ -86,7 +86,7 @@ enum OrderPlace {
     Stream(StreamTicket),
 }
 
-/// What an iteration of a body works with, besides the body.
+/// The arguments of an iteration, besides the body.
 pub(crate) struct Iteration<'a, 'w> {
     command: &'a mut Command,
     target: &'a Target,
@@ -119,12 +119,12 @@ impl Body {
         }
     }
 
-    /// Tells whether it waits for readiness, perhaps for ever.
+    /// Returns `true` if it waits for readiness, perhaps for ever.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self, Body::Stream(_))
     }
 
-    /// Tells whether it takes a place in an order.
+    /// Returns `true` if it takes a place in an order.
     pub(crate) fn registers(&self) -> bool {
         match self {
             Body::Kernel(_) | Body::Cached(_) => true,
@@ -163,7 +163,7 @@ impl FileOperation {
         }
     }
 
-    /// Has it begin after another, and others after it.
+    /// Makes it begin after another request, and others after it.
     pub(crate) fn with_links(mut self, links: Option<Box<Links>>) -> FileOperation {
         self.links = links;
         self
@@ -215,7 +215,7 @@ impl FileOperation {
         }
     }
 
-    /// Tells whether an earlier request is in the way; the end of that kicks this one.
+    /// Returns `true` if an earlier request is in the way; the end of that kicks this one.
     pub(crate) fn is_blocked(&self) -> bool {
         match &self.place {
             OrderPlace::None | OrderPlace::Begun(_) => false,
@@ -325,8 +325,8 @@ impl FileOperation {
         }
     }
 
-    /// Has another route carry a request that its own queue gave up, or refused; false: that is its
-    /// result.
+    /// Moves a request that its own queue gave up, or refused, to another route. Returns `false` if
+    /// it was not, or cannot be moved: `result` is its result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
@@ -346,9 +346,10 @@ impl FileOperation {
         true
     }
 
-    /// Tells whether only a thread that has the engine's table can end it: it is the last to hold
-    /// its file, which is closed before the event is visible, because the application may unmount
-    /// then; or it signals an event counter, which it knows by the number there if it has a file.
+    /// Returns `true` if only a thread that has the engine's table can end it: it is the last to
+    /// hold its file, which is closed before the event is visible, because the application may
+    /// unmount then; or it signals an event counter, which it knows by the number there if it has a
+    /// file.
     ///
     /// Gives up a file that other requests hold, too, or that is still on its way.
     fn needs_engine_table(&mut self) -> bool {
@@ -372,7 +373,7 @@ impl FileOperation {
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
             Kind::Poll(_) if engine.config().answers_as_aio => Ok(0),
-            // What a stream has taken or given cannot be asked of it again.
+            // A stream cannot give or take the same bytes again.
             _ if self.body.is_endless() && self.command.done > 0 => Ok(self.command.transferred()),
             _ => Err(Errno::CANCELED),
         }

@@ -27,7 +27,7 @@ pub enum Route {
     Workers,
 }
 
-/// What a queue carries by itself.
+/// The requests that a queue carries by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// There is none, or it is full.

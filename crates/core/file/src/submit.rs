@@ -37,7 +37,7 @@ use uncommitted::Uncommitted;
 
 pub use crate::request::event::EventTarget;
 
-/// What has come of a command that was started.
+/// The state of a command that was started.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
@@ -70,11 +70,11 @@ pub struct Submission<'a> {
     inline_left: usize,
     /// As the engine's threads will know it.
     event_counter: EventCounter,
-    /// The same for requests that end on any thread.
+    /// The event counter for requests that end on any thread.
     counter_everywhere: EventCounter,
     /// Direct requests that were queued and wait for the commit.
     uncommitted: Uncommitted,
-    /// Those of the request that is being started.
+    /// Links of the request that is being started.
     links: Option<Box<Links>>,
     /// Requests that ended in their first iteration, and are not counted yet.
     inline: u64,
@@ -202,9 +202,9 @@ impl<'a> Submission<'a> {
 }
 
 impl Submission<'_> {
-    /// Has the kernel take the direct requests of this submission that `command` must not overtake,
-    /// and gives those that the kernel may carry out after it their places in the order. The file
-    /// ends at `end`; `u64::MAX`: below that, as far as is known.
+    /// Commits the direct requests of this submission that `command` must not overtake, and gives
+    /// places in the order to those that the kernel may carry out after it. The file ends at `end`;
+    /// `u64::MAX`: below that, as far as is known.
     fn commit_before(&mut self, command: &Command, end: u64) {
         if self.uncommitted.precede(command, end) {
             self.commit_own();
@@ -228,7 +228,7 @@ impl Submission<'_> {
         self.carry_elsewhere(self.context.own.commit());
     }
 
-    /// Has others carry what the own queue has refused.
+    /// Moves requests that the own queue has refused to other routes.
     fn carry_elsewhere(&mut self, refused: Refused) {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;

@@ -10,7 +10,7 @@ use nowait_sys::time::Deadline;
 /// How long a loop rests after it has failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
-/// What a loop does after a turn.
+/// The next step of a loop after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next turn: there was something to do.

@@ -24,7 +24,7 @@ fn rounds() -> usize {
     }
 }
 
-/// What waits for ever, each in its way.
+/// Requests that wait for ever, each in its way.
 struct Silent {
     pipe: PipeReader,
     socket: UnixStream,

@@ -219,8 +219,9 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
-/// What the kernel would allocate blocks for inside the submitter's system call is handed on (M4),
-/// by the kernel's own ring where that carries it; what is on the disk already goes the direct way.
+/// A write for which the kernel would allocate blocks inside the submitter's system call is handed
+/// on (M4), by the kernel's own ring where that carries it; a write to blocks on disk goes
+/// directly.
 #[test]
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
@@ -285,7 +286,7 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// What waits behind the first of them is written with it, and each has its own event.
+/// The writes that wait behind the first are written with it, and each has its own event.
 #[test]
 fn direct_writes_that_extend_a_file_one_behind_the_other_all_arrive() {
     const BLOCKS: usize = 100;

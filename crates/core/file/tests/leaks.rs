@@ -23,7 +23,7 @@ fn aio_nr() -> i64 {
     std::fs::read_to_string("/proc/sys/fs/aio-nr").unwrap().trim().parse().unwrap()
 }
 
-/// What a process has of everything that a context could leave behind.
+/// Counts everything in a process that a context could leave behind.
 fn belongings() -> (usize, usize, usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -40,7 +40,7 @@ fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     submit(&other, 5, poll(&reader, POLLIN)).unwrap();
     assert_eq!(submit(&other, 6, poll(&reader, POLLIN)), Err(Errno::AGAIN), "of the engine");
     assert_eq!(engine.requests(), 5);
-    // What ends inside submit is never refused.
+    // A request that ends inside submit is never refused.
     let file = File::open("/proc/self/exe").unwrap();
     submit(&other, 7, poll(&file, POLLIN)).unwrap();
     assert_eq!(reap(&other, 1), [(7, i64::from(POLLIN))]);

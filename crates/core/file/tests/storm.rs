@@ -39,7 +39,7 @@ const SLOTS: usize = 96;
 const REQUESTS: u64 = 250;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
-/// What is written over a read's buffer when its event has come.
+/// The byte written over a read's buffer when its event has come.
 const STAMP: u8 = 0xa5;
 
 const FREE: u32 = 0;
@@ -184,7 +184,7 @@ impl Files {
     }
 }
 
-/// What the threads of a storm share.
+/// The state that the threads of a storm share.
 struct Storm {
     context: Arc<Context>,
     slots: Vec<Slot>,
@@ -307,7 +307,7 @@ impl Storm {
     }
 }
 
-/// What happens to the process meanwhile.
+/// The disturbance of the process meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
     Quiet,

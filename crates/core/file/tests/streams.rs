@@ -96,7 +96,7 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
                 write_all(&writer, b"short\n");
                 assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
                 assert_eq!(text(memory, 6), b"short\n", "{kind}");
-                // What is there already ends in submit.
+                // A read of bytes that are there ends in submit.
                 write_all(&writer, b"there\n");
                 submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
                 assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
@@ -169,7 +169,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
         for (name, memory) in memories.iter().enumerate() {
             submit(&context, name as u64, command(Kind::Read, &reader, *memory, 0)).unwrap();
         }
-        // Those in the middle, last first, and then the first of all.
+        // The requests in the middle, last first, and then the first of all.
         let cancelled = |name: u64| name == 0 || name % 4 == 3;
         (0..READS).rev().filter(|name| cancelled(*name)).for_each(|name| {
             context.cancel(name).unwrap();
@@ -304,7 +304,7 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         assert_eq!(reap(&context, 1), [(0, 50_000)]);
         drop(reader);
         let results: Vec<i64> = reap(&context, 4).iter().map(|(_, res)| *res).collect();
-        // What was written of the second counts, if it has begun; the others wrote nothing.
+        // The second counts the bytes it wrote, if it has begun; the others wrote nothing.
         let begun = results[0] != failed(Errno::PIPE);
         assert!(!begun || 0 < results[0] && results[0] < 50_000, "{results:?}");
         assert_eq!(results[1..], [failed(Errno::PIPE); 3]);
@@ -348,7 +348,7 @@ fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixS
     }
 }
 
-/// Has reads of a socket wait, so that the next is expected to.
+/// Makes reads of a socket wait, so that the next is expected to.
 fn be_silent(context: &Arc<Context>, reader: &UnixStream, mut writer: &UnixStream) {
     for round in 0..5 {
         let memory = leaked(8, 0);

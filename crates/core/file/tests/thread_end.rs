@@ -57,7 +57,7 @@ fn part(memory: *mut [u8], name: u64) -> *mut [u8] {
     core::ptr::slice_from_raw_parts_mut(start, BLOCK)
 }
 
-/// Has a thread submit all requests, which ends then, and expects that all are done. The descriptor
+/// Submits all requests on a thread, which then ends, and expects that all are done. The descriptor
 /// is closed at once, too: a request holds its file.
 fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u8]) {
     let (memory, other) = (Memory(memory), file.try_clone().unwrap());

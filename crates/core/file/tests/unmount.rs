@@ -80,7 +80,7 @@ fn open(path: &Path, flags: i32) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-/// Has `requests` made on the mounted image, takes as many events as it says, and unmounts.
+/// Makes `requests` on the mounted image, takes as many events as it says, and unmounts.
 fn unmounts_after(claim: &str, requests: impl Fn(&Arc<Context>, &Path) -> usize) {
     let Some(image) = Image::new() else { return };
     let each = |engine: &Arc<Engine>| {

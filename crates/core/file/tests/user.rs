@@ -210,7 +210,7 @@ fn requests_of_a_context_complete_once_each() {
     });
 }
 
-/// What one submit copies itself is bounded; what goes by one bio is not torn apart for that.
+/// One submit copies a bounded number of bytes; writes of one bio are not torn apart for that.
 #[test]
 fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
     const LEN: usize = 65_536;

@@ -41,7 +41,7 @@ impl UserFile {
     /// Waits for the writes submitted before, and until what they wrote is in the file.
     ///
     /// # Errors
-    /// That of a write to the file: what it could not take stays cached.
+    /// The error of a write to the file: what it could not take stays cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         if engine.orders.conflicts(self.key(), &Reach::new(WHOLE, Access::Sync)) || self.is_dirty()
         {
@@ -58,7 +58,7 @@ impl UserFile {
     /// that come later wait for the end of the exclusion.
     ///
     /// # Errors
-    /// That of a write to the file: nothing is excluded.
+    /// The error of a write to the file: nothing is excluded.
     pub fn exclude(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Exclusion, Errno> {
         let ticket = wait_for_turn(engine, self, WHOLE, Access::Write);
         let mut change = Change::outside(self.cached());
@@ -76,7 +76,7 @@ impl UserFile {
     /// it, or takes place after it.
     ///
     /// # Errors
-    /// Those of ftruncate(2); `EBADF`: it has no writer.
+    /// The errors of ftruncate(2); `EBADF`: it has no writer.
     pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
         // All that is behind the smaller end, before and after.
         let from = bytes.min(self.cached.size());
@@ -93,7 +93,7 @@ impl UserFile {
         cut
     }
 
-    /// Tells whether the file is not what the cache says.
+    /// Returns `true` if the file is not what the cache says.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
     }
@@ -128,7 +128,7 @@ impl Drop for Exclusion {
 /// Prepares a change of a file past its cache, on the calling thread, which sleeps while it waits.
 ///
 /// # Errors
-/// Those of [`Change::iterate`].
+/// The errors of [`Change::iterate`].
 pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
     sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
 }

@@ -24,8 +24,8 @@ const WINDOW_PAGES_MAX: u32 = 512;
 pub struct UserFile {
     pub(super) key: InodeKey,
     pub(super) cached: Arc<CachedFile>,
-    /// What reading ahead remembers of requests that come without an open of their own; it tells
-    /// several streams apart.
+    /// Readahead state of requests that come without an open of their own; it tells several streams
+    /// apart.
     pub(super) reads: Arc<OpenFile>,
     /// Handles that count themselves; not by references, which requests and the driver have too.
     pub(super) handles: Arc<OpenCount>,

@@ -21,7 +21,7 @@ impl UserHandle {
     /// Opens the file behind `fd`, as [`UserFile::open`] does; `writes`: also for writing.
     ///
     /// # Errors
-    /// Those of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: not for writing.
+    /// The errors of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: not for writing.
     pub fn open(engine: &Arc<Engine>, fd: i32, writes: bool) -> Result<UserHandle, Errno> {
         let file = UserFile::open_for_reading(engine, fd)?;
         file.handles.enter();
@@ -44,7 +44,7 @@ impl UserHandle {
     /// ask for a sync later.
     ///
     /// # Errors
-    /// That of a write to the file, in this call or before; what is lost stays lost.
+    /// The error of a write to the file, in this call or before; what is lost stays lost.
     pub fn close(self, engine: &Arc<Engine>, is_last: bool) -> Result<(), Errno> {
         let UserHandle { file, writes } = self;
         let was_last_writer = writes && file.end_writing();
@@ -61,7 +61,8 @@ impl UserHandle {
         counts.extend(was_last.then_some(&handles));
         let key = file.key();
         drop(file);
-        // What an open in another mode writes meanwhile keeps the file, until it is on the disk.
+        // Pages that an open in another mode dirties meanwhile keep the file, until they are on
+        // disk.
         let is_kept = || was_last && engine.user_files.dirty.keeps(key);
         if !mistake::makes(Mistake::CloseAtOnce) {
             engine.wait_until_closed(&counts, is_kept);
@@ -75,7 +76,7 @@ impl UserFile {
     /// all (`is_last`), what could not be written is given up.
     ///
     /// # Errors
-    /// That of a write to the file, in this call or before.
+    /// The error of a write to the file, in this call or before.
     pub fn write_back_at_close(
         self: &Arc<Self>,
         engine: &Arc<Engine>,

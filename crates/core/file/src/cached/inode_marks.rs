@@ -35,12 +35,12 @@ impl InodeMarks {
         Mark { marks: self.clone(), place }
     }
 
-    /// Tells whether an inode may be marked.
+    /// Returns `true` if an inode may be marked.
     pub(crate) fn may_have(&self, key: InodeKey) -> bool {
         !self.places[place(key)].is_zero()
     }
 
-    /// Tells whether any inode is marked.
+    /// Returns `true` if any inode is marked.
     pub(crate) fn have_any(&self) -> bool {
         !self.all.is_zero()
     }

@@ -102,18 +102,18 @@ impl KernelWrites {
         }
     }
 
-    /// Tells whether no write to the inode is in flight; a no may be wrong.
+    /// Returns `true` if no write to the inode is in flight; a no may be wrong.
     pub(crate) fn none(&self, key: InodeKey) -> bool {
         let Places(first, second) = Places::of(key);
         self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
     }
 
-    /// Tells whether no write is in flight that this counter of unknown inodes counts.
+    /// Returns `true` if no write is in flight that this counter of unknown inodes counts.
     fn none_unknown(&self, index: usize) -> bool {
         self.unknown[index].0.is_zero()
     }
 
-    /// Tells whether no write is in flight that may be one to the inode.
+    /// Returns `true` if no write is in flight that may be one to the inode.
     pub(crate) fn none_at_all(&self, key: InodeKey) -> bool {
         (0..UNKNOWN).all(|index| self.none_unknown(index)) && self.none(key)
     }
@@ -154,7 +154,7 @@ impl Drop for KernelWrite<'_> {
     }
 }
 
-/// The same in a request.
+/// A counted write that a request keeps until its end.
 pub(crate) struct KeptWrite {
     context: Arc<Context>,
     places: Places,

@@ -30,9 +30,9 @@ impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's.
     /// Until the end, if `fd` can write: [`UserHandle`](super::UserHandle) says an end.
     ///
-    /// What is cached of it is written and dropped if it may have been changed by others since it
-    /// was read, except while it cannot be written. Waits for the requests that are in flight then,
-    /// and for writes in flight that the engine does past the cache; may wait for the disk.
+    /// If others may have changed the file since it was read, its cached pages are written and
+    /// dropped, except while they cannot be written. Waits for the requests that are in flight
+    /// then, and for writes in flight that the engine does past the cache; may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are in flight to the engine's threads.
@@ -192,7 +192,7 @@ pub(super) fn target(file: &Arc<BothTables>) -> Target {
 /// Opens the file behind `fd` for reads of the cache. True: past the kernel's cache.
 ///
 /// # Errors
-/// Those of open(2).
+/// The errors of open(2).
 fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
     match file::reopen(fd, O_RDONLY | O_DIRECT) {
         // No direct I/O there.
@@ -206,7 +206,7 @@ fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
     Ok((file::reopen(fd, O_RDONLY)?, false))
 }
 
-/// Tells whether direct requests of single frames suit a file. One that does not say takes
+/// Returns `true` if direct requests of single frames suit a file. One that does not say takes
 /// blocks of up to 4 KiB.
 fn takes_frames(alignment: Option<DirectAlignment>) -> bool {
     let frame = FRAME_BYTES as u32;

@@ -28,7 +28,7 @@ impl Opening {
         self.is_passed.store(true, Relaxed);
     }
 
-    /// Tells whether a write has begun past the cache.
+    /// Returns `true` if a write has begun past the cache.
     pub(super) fn is_passed(&self) -> bool {
         self.is_passed.load(Relaxed)
     }

@@ -175,7 +175,7 @@ impl UserOperation {
     /// same iterations, with the thread as what is kicked.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// The errors of the operation.
     pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
         let result = sleep_through(engine, |bios, wait| self.iterate(bios, wait));
         let is_write = self.is_write();

@@ -68,7 +68,8 @@ impl UserFile {
         Ok(())
     }
 
-    /// Has the file open for writing until it is closed: for writers that say no end.
+    /// Keeps the file open for writing until it is closed: for writers that do not say when they
+    /// end.
     ///
     /// # Errors
     /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
@@ -82,7 +83,8 @@ impl UserFile {
         Ok(())
     }
 
-    /// Has the file open for writing until what is returned is ended: for a handle in another mode.
+    /// Keeps the file open for writing until the returned writer ends: for a handle in another
+    /// mode.
     ///
     /// # Errors
     /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
@@ -119,7 +121,7 @@ impl UserFile {
     /// Sets the size of the file behind the cache.
     ///
     /// # Errors
-    /// Those of ftruncate(2); `EBADF`: it has no writer.
+    /// The errors of ftruncate(2); `EBADF`: it has no writer.
     pub(super) fn set_len_behind(&self, bytes: u64) -> Result<(), Errno> {
         let tail = self.writers.open.lock().as_ref().map(|open| open.tail.clone());
         file::set_len(tail.ok_or(Errno::BADF)?.number()?, bytes)
@@ -140,7 +142,7 @@ impl Writer {
     /// writing.
     ///
     /// # Errors
-    /// That of a write to the file, in this call or before.
+    /// The error of a write to the file, in this call or before.
     pub fn end(self, engine: &Arc<Engine>) -> Result<(), Errno> {
         let Some(file) = self.0.upgrade().filter(|file| file.end_writing()) else { return Ok(()) };
         let written = file.write_back_at_close(engine, false);

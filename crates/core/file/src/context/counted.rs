@@ -45,7 +45,7 @@ impl KernelCounter {
     /// application's descriptor of it.
     ///
     /// # Errors
-    /// Those of [`Holds::hold`]. `EBADF`: the program closes it meanwhile.
+    /// The errors of [`Holds::hold`]. `EBADF`: the program closes it meanwhile.
     pub(crate) fn hold(&self, engine: &Engine, number: i32) -> Result<(), Errno> {
         let state = || (number as u64 + 1) << 32 | u64::from(engine.closes().count(number));
         let before = state();
@@ -61,8 +61,8 @@ impl KernelCounter {
         Ok(())
     }
 
-    /// Tells a program that has reset its counter, and made no call for the events that were there.
-    /// On the driver.
+    /// Signals the counter once more for a program that has reset it, and made no call for the
+    /// events that were there. On the driver.
     pub(super) fn tell_again(&self, holds: &Holds) {
         const POLLIN: i16 = 1;
         let number = (self.held.load(Relaxed) >> 32) as i32 - 1;

@@ -88,7 +88,8 @@ impl Context {
         }
     }
 
-    /// The same for one whose caller may be asleep elsewhere than in its event loop.
+    /// Asks the driver to look after a context whose caller may sleep elsewhere than in its event
+    /// loop.
     pub(crate) fn look_after_loop(self: &Arc<Self>) {
         if self.own.in_flight() > 0 {
             self.have_watched();
@@ -109,7 +110,7 @@ impl Context {
     /// (libaio's own tests) rely on it.
     ///
     /// # Errors
-    /// Those of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
+    /// The errors of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
     pub fn wait_events(
         &self,
         min: usize,
@@ -194,7 +195,7 @@ impl Context {
     /// thread that does nothing else, and need not be woken when a request starts.
     ///
     /// # Errors
-    /// Those of [`Context::wait_events`].
+    /// The errors of [`Context::wait_events`].
     pub fn serve(
         &self,
         deadline: Deadline,
@@ -273,7 +274,7 @@ impl Notifiers {
     /// Takes a free notifier, or one that `make` makes.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn take(
         &self,
         make: impl FnOnce() -> Result<Notifier, Errno>,

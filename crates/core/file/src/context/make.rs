@@ -23,22 +23,22 @@ impl Context {
         Context::with_own_queue(engine, (id, nr), Issuer::Any, false)
     }
 
-    /// The same for a caller that keeps the descriptor of each transfer open until its event has
-    /// come. What the kernel ends short, or gives up, goes on then although the file was not looked
-    /// at: the number still means it.
+    /// Makes a context for a caller that keeps the descriptor of each transfer open until its event
+    /// has come. Requests that the kernel ends short, or gives up, then go on without a look at
+    /// their file: the number still means it.
     ///
     /// # Errors
-    /// Those of [`Context::new`].
+    /// The errors of [`Context::new`].
     pub fn over_open_files(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
         Context::with_own_queue(engine, (id, nr), Issuer::Any, true)
     }
 
-    /// The same for one thread at a time, which submits and takes the events: what ends does not
-    /// interrupt it. What another thread has submitted, and computes since, ends when that makes a
-    /// system call, or the tick of its processor interrupts it, if that has one.
+    /// Makes a context for one thread at a time, which submits and takes the events: completions do
+    /// not interrupt it. If another thread has submitted and only computes since, its requests
+    /// complete when it makes a system call, or at the tick of its processor, if that has one.
     ///
     /// # Errors
-    /// Those of [`Context::new`].
+    /// The errors of [`Context::new`].
     pub fn in_turn(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
         Context::with_own_queue(engine, (id, nr), Issuer::InTurn, true)
     }
@@ -65,7 +65,7 @@ impl Context {
     /// waits in it. A sync covers every write submitted before it, direct ones too.
     ///
     /// # Errors
-    /// Those of [`Context::new`].
+    /// The errors of [`Context::new`].
     pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
         let stats = Stats::new(engine.config().stats);
         Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None, false))

@@ -31,7 +31,7 @@ impl OwnQueue {
         give: Give,
     ) -> Option<Refused> {
         let own = self.queue.as_ref()?;
-        // Of remembered flags the kernel knows better what they are now.
+        // Remembered flags may be old; the kernel knows those of now.
         let is_hinted = command.is_hinted();
         let rw_flags = if is_hinted { command.rw_flags } else { engine.known.rw_flags(command) };
         self.direct.start((command, rw_flags), request, |bio| match give {

@@ -20,8 +20,8 @@ pub(crate) struct Cleaner {
 }
 
 impl Engine {
-    /// Has user files cleaned from now on, and what waits for their loans run, where there is no
-    /// driver.
+    /// Starts the cleaner where there is no driver: it writes user files back, and runs requests
+    /// that wait for loans of their pages.
     ///
     /// # Errors
     /// `EAGAIN`: no thread can be had.
@@ -93,7 +93,7 @@ impl Loop for Run {
 
 impl Run {
     fn round(&mut self, engine: &Arc<Engine>) {
-        // What was kicked is run when this ends; a thread that kicks after the look says so again.
+        // Kicked requests run when this ends; a thread that kicks after the look says so again.
         let _section = Section::enter(engine);
         self.cleaner.has_kicked.store(false, SeqCst);
         if engine.clock().has_passed(self.due) {

@@ -21,12 +21,12 @@ impl Engine {
         self.with_room_in(MOMENTS, || self.holds.hold_counted(number, count.map(OpenCount::count)))
     }
 
-    /// Has `hold` send the file of a request to the engine's threads. There is room for some
-    /// hundred on the way: with more, the driver or a worker takes them in, for which it waits a
-    /// tenth of a second at most.
+    /// Calls `hold`, which sends the file of a request to the engine's threads. The channel has
+    /// room for some hundred files. If it is full, the driver or a worker takes them in; the caller
+    /// waits a tenth of a second for that at most.
     ///
     /// # Errors
-    /// Those of [`Holds::hold`](crate::hold::Holds::hold).
+    /// The errors of [`Holds::hold`](crate::hold::Holds::hold).
     pub(crate) fn with_room<T>(&self, hold: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         const MOMENTS: usize = 10;
         self.with_room_in(MOMENTS, hold)

@@ -1,4 +1,4 @@
-//! What files lie on: a disk with request tags, something else, or memory.
+//! The devices that files lie on: a disk with request tags, another device, or memory.
 
 use super::Engine;
 use crate::hints::filesystem::FileSystem;
@@ -12,7 +12,7 @@ impl Engine {
     /// files lie on.
     ///
     /// # Errors
-    /// Those of [`FileSystems::of`].
+    /// The errors of [`FileSystems::of`].
     ///
     /// [`FileSystems::of`]: crate::hints::filesystem::FileSystems::of
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {

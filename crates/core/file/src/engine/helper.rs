@@ -38,12 +38,12 @@ impl Helper {
         Ok(())
     }
 
-    /// Tells whether the thread is to end.
+    /// Returns `true` if the thread is to end.
     pub(crate) fn stops(&self) -> bool {
         self.state.lock().stops
     }
 
-    /// Has the thread look again; what it looks at was changed before.
+    /// Makes the thread look again. The caller has changed what it looks at before.
     pub(crate) fn tell(&self) {
         let _between_look_and_sleep = self.state.lock();
         self.news.notify_all();

@@ -1,4 +1,4 @@
-//! What is known of the process, of files, and of the kernel.
+//! Facts about the process, its files, and the kernel, each found out once.
 
 use crate::{
     Command, Kind,
@@ -12,7 +12,7 @@ use nowait_sys::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// What an engine has found out.
+/// The facts that an engine has found out.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) closes: Arc<Closes>,
@@ -20,7 +20,7 @@ pub(crate) struct Known {
     pub(super) filesystems: FileSystems,
     /// Threads may ask what rights they have.
     knows_rights: AtomicBool,
-    /// Whether writes can say that they append, or do not.
+    /// The kernel knows flags by which a write appends, or does not (RWF_APPEND, RWF_NOAPPEND).
     chooses_append: OnceLock<bool>,
 }
 

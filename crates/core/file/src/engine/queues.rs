@@ -11,13 +11,13 @@ use nowait_sys::Errno;
 /// Contexts that get a queue of their own; more share the driver's.
 const OWN_QUEUES_MAX: usize = 64;
 
-/// What no queue can take.
+/// The limits of a queue that takes nothing.
 pub(crate) const NO_QUEUES: Limits =
     Limits { depth: 0, buffered_reads: false, writes: false, readiness: false };
 
 /// The queues of an engine: the driver's, and those of contexts.
 pub(crate) struct Queues {
-    /// What each of them can take.
+    /// The limits of each of them.
     pub(crate) limits: Limits,
     /// Contexts that have one.
     own: AtomicUsize,
@@ -35,7 +35,7 @@ impl Queues {
         self.limits.depth > 0
     }
 
-    /// Has `make` make a queue for a context, if there may be another.
+    /// Makes a queue for a context by `make`, if there may be another.
     pub(super) fn own_queue<T>(&self, make: impl FnOnce() -> Result<T, Errno>) -> Option<T> {
         if !self.are_there() {
             return None;

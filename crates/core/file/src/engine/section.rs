@@ -15,7 +15,7 @@ thread_local! {
     static SERVES: Cell<*const Engine> = const { Cell::new(null()) };
 }
 
-/// What this thread kicks is run by it, when this is dropped at the latest.
+/// While it lives, this thread runs what it kicks: when it is dropped at the latest.
 #[must_use]
 pub(crate) struct Section<'e> {
     engine: &'e Arc<Engine>,

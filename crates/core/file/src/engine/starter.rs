@@ -37,7 +37,7 @@ impl Started {
     /// Waits until the start has ended.
     ///
     /// # Errors
-    /// Those that the starting threads said.
+    /// The errors that the starting threads reported.
     pub(crate) fn wait(&self) -> Result<(), Errno> {
         let mut said = self.0.said.lock();
         loop {

@@ -80,7 +80,7 @@ impl Threads {
         self.driver.iter().for_each(|driver| driver.hand_over(batch));
     }
 
-    /// Has the driver carry bios of the page cache. Gives them back where there is no driver.
+    /// Hands bios of the page cache to the driver. Gives them back where there is no driver.
     pub(crate) fn hand_bios_to_driver(&self, bios: &mut Vec<Bio>) {
         self.driver.iter().for_each(|driver| driver.hand_over_bios(bios));
     }

@@ -14,8 +14,8 @@ const INLINE_BYTES_MAX: usize = 256 << 10;
 /// How long a burst lasts at most where the program need not look for events.
 const BURST_NS: u64 = 5_000_000;
 
-/// What was copied inside submit, for one context. A hint: threads that submit at once may each
-/// miss what the other adds.
+/// Bytes that were copied inside submit, for one context. A hint: threads that submit at once may
+/// each miss what the other adds.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     copied: AtomicUsize,
@@ -36,8 +36,8 @@ impl Burst {
         INLINE_BYTES_MAX.saturating_sub(self.copied.load(Relaxed))
     }
 
-    /// The same where a program need not look: one that is told of each end, or does not care,
-    /// never does. There a burst lasts `BURST_NS`, at `now`.
+    /// Returns the bytes left where the program need not look for events, because it is told of
+    /// each end, or does not care. There a burst lasts `BURST_NS`, at `now`.
     pub(crate) fn left_at(&self, looks: u64, now: u64) -> usize {
         let is_over = self.ends.load(Relaxed) <= now;
         if is_over {

@@ -14,13 +14,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const SLOTS: usize = 64;
 /// A write that takes longer has blocked, besides what its bytes take.
 const LONG_NS: u64 = 1_000_000;
-/// The same if others write to the device, which may have lost their processors meanwhile.
+/// A long write while others write to the device: they may have lost their processors meanwhile.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The slowest rate at which a processor copies, in nanoseconds a KiB.
 const COPY_NS_PER_KIB: u64 = 1_000;
 /// How long writes stay out of submit after the first that took long.
 const PAUSE_NS: u64 = 5_000_000;
-/// The same at most, as a power of two of [`PAUSE_NS`]: 1.3 s.
+/// The longest pause, as a power of two of [`PAUSE_NS`]: 1.3 s.
 const DOUBLINGS_MAX: u64 = 8;
 /// Writes that are suspect after one that took long. A writer that is throttled is held up at least
 /// every 32 pages (`nr_dirtied_pause`, mm/page-writeback.c).
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_with_each_write_that_blocks_and_shrinks_while_it_is_calm() {
-        // Of a write at the end of the last pause: whether it slept, the length of the next pause.
+        // The write at the end of the last pause slept or not; the length of the next pause.
         let table = [
             (SHORT, None, 0),
             (LONG, None, 0),

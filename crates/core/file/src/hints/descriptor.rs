@@ -1,5 +1,5 @@
-//! What a context remembers of its descriptors: whether attempts have been worth it lately,
-//! and what they were attempts at. Hints: see [`super`].
+//! A context's memory of its descriptors: whether attempts have been worth it lately, and their
+//! status flags and files. Hints: see [`super`].
 
 use super::calm::Device;
 use crate::command::Flags;
@@ -115,7 +115,7 @@ impl DescriptorHints {
         self.flags[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Tells whether the file was on a memory file system when last looked at; `None`: it was not
+    /// Returns whether the file was on a memory file system when last looked at; `None`: it was not
     /// looked at lately.
     pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
         let known = self.in_memory[self.slot(fd)].load(Relaxed);
@@ -158,7 +158,7 @@ impl DescriptorHints {
         }
     }
 
-    /// Tells whether transfers that must not wait were refused as such (`EOPNOTSUPP`).
+    /// Returns `true` if transfers that must not wait were refused as such (`EOPNOTSUPP`).
     pub(crate) fn always_waits(&self, fd: i32) -> bool {
         self.in_memory[self.slot(fd)].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
     }
@@ -168,7 +168,7 @@ impl DescriptorHints {
         self.in_memory[self.slot(fd)].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
 
-    /// Tells whether `number` was the last one found to be an event counter.
+    /// Returns `true` if `number` was the last one found to be an event counter.
     pub(crate) fn is_known_counter(&self, number: i32) -> bool {
         self.counter.load(Relaxed) == number as u32 + 1
     }

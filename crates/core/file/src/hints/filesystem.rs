@@ -1,4 +1,4 @@
-//! What file systems can do without waiting.
+//! The operations that file systems do without waiting.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use nowait_sys::{
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// What is known about a kind of file system.
+/// The properties of a kind of file system.
 #[derive(Debug, Default)]
 pub struct FileSystem {
     /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
@@ -43,14 +43,14 @@ impl FileSystem {
         }
     }
 
-    /// Tells whether trying a buffered write without waiting makes sense.
+    /// Returns `true` if trying a buffered write without waiting makes sense.
     pub fn may_write_nowait(&self) -> bool {
         self.nowait_write.load(Relaxed) != UNSUPPORTED
     }
 
-    /// Tells whether a write to `range` of the file with this `stat` can use up blocks or change
-    /// the mode bits: only then it matters with whose rights it is done (reserved blocks, quota,
-    /// set-id bits).
+    /// Returns `true` if a write to `range` of the file with this `stat` can use up blocks or
+    /// change the mode bits: only then it matters with whose rights it is done (reserved blocks,
+    /// quota, set-id bits).
     pub fn rights_matter(&self, stat: &Stat, range: &Range<u64>) -> bool {
         const SET_ID: u32 = 0o6000;
         let allocated = range.end <= stat.size as u64 && !stat.may_have_holes();
@@ -90,7 +90,8 @@ impl FileSystems {
     /// Returns what is known about the file system of `fd`, which has this `stat`.
     ///
     /// # Errors
-    /// Those of fstatfs(2), the first time; each time where mounts have no numbers of their own.
+    /// The errors of fstatfs(2), the first time; each time where mounts have no numbers of their
+    /// own.
     pub fn of(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         if stat.is_block_device() {
             return Ok(self.of_kind(Kind::BlockDevice));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
 #[derive(Debug)]
 pub(crate) struct BothTables {
-    /// With its count, which goes after it.
+    /// The descriptor, and its count, which goes after it.
     here: Option<(Fd, Option<Counted>)>,
     pub(crate) there: Arc<HeldFd>,
     deferred: Arc<Deferred<Box<dyn Send>>>,

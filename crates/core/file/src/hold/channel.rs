@@ -33,7 +33,7 @@ pub(super) struct FdChannel {
 
 #[derive(Debug, Default)]
 struct Arrived {
-    /// What is in flight, in this order.
+    /// Tags of the files in flight, in their order.
     in_flight: VecDeque<u64>,
     /// Numbers in the engine's table: only a thread of the engine may close them. `None`: there was
     /// none free for the file, which is lost.
@@ -168,8 +168,8 @@ impl FdChannel {
         }
     }
 
-    /// Has the engine's threads take in files in flight, and close what was given up; `rouse` has
-    /// one of them call [`FdChannel::make_room`].
+    /// Asks the engine's threads to take in files in flight, and to close those given up; `rouse`
+    /// makes one of them call [`FdChannel::make_room`].
     pub(super) fn ask(&self, rouse: impl FnOnce()) {
         self.congested.store(1, SeqCst);
         rouse();
@@ -200,7 +200,7 @@ impl FdChannel {
         // A thread that has begun to wait meanwhile tries again, too.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
-        // What was given up in between was asked for in vain.
+        // A file given up in between was asked for in vain.
         self.close_given_up();
     }
 

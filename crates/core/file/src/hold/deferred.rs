@@ -1,9 +1,9 @@
-//! What is dropped later, on a thread with the other descriptor table: a descriptor is closed in
-//! the table it is in.
+//! Values that a thread with the other descriptor table drops later: a descriptor is closed in the
+//! table it is in.
 
 use nowait_sys::mutex::Mutex;
 
-/// What waits to be dropped.
+/// Values that wait to be dropped.
 pub(crate) struct Deferred<T>(Mutex<Vec<T>>);
 
 impl<T> core::fmt::Debug for Deferred<T> {

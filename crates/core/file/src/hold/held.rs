@@ -12,7 +12,7 @@ use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 
-/// What tells one open file from another, as far as requests can notice.
+/// The identity of an open file, as far as requests can notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     dev: u64,
@@ -144,7 +144,7 @@ impl Holds {
         self.shared_table.store(true, Relaxed);
     }
 
-    /// Tells whether the engine's threads share the application's table.
+    /// Returns `true` if the engine's threads share the application's table.
     pub fn is_table_shared(&self) -> bool {
         self.shared_table.load(Relaxed)
     }
@@ -176,7 +176,7 @@ impl Holds {
     /// ticks. A program that waits for each of its requests has its file sent once.
     ///
     /// # Errors
-    /// Those of [`Holds::hold`].
+    /// The errors of [`Holds::hold`].
     pub(crate) fn hold_and_keep(
         &self,
         number: i32,
@@ -199,7 +199,7 @@ impl Holds {
     /// ([`Holds::forget`]), for [`Holds::counter`].
     ///
     /// # Errors
-    /// Those of [`Holds::hold`].
+    /// The errors of [`Holds::hold`].
     pub(crate) fn hold_counter(&self, number: i32) -> Result<(), Errno> {
         let held = self.hold_afresh(number)?;
         let before = self.counters.lock().insert(number, held);
@@ -240,7 +240,7 @@ impl Holds {
     /// files that cannot be told from each other by their inode (event counters).
     ///
     /// # Errors
-    /// Those of [`Holds::hold`].
+    /// The errors of [`Holds::hold`].
     pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         self.send(number).map(Arc::new)
     }
@@ -248,7 +248,7 @@ impl Holds {
     /// The same; it is counted until it is closed.
     ///
     /// # Errors
-    /// Those of [`Holds::hold`].
+    /// The errors of [`Holds::hold`].
     pub(crate) fn hold_counted(
         &self,
         number: i32,
@@ -259,7 +259,7 @@ impl Holds {
         Ok(Arc::new(held))
     }
 
-    /// Tells whether the application's numbers mean nothing to the calling thread.
+    /// Returns `true` if the application's numbers mean nothing to the calling thread.
     pub(crate) fn is_elsewhere(&self) -> bool {
         in_engine_table() && !self.is_table_shared()
     }
@@ -268,7 +268,7 @@ impl Holds {
     /// to look whether it is still the file that is meant.
     ///
     /// # Errors
-    /// Those of [`fdtable::fetch`].
+    /// The errors of [`fdtable::fetch`].
     pub(crate) fn fetch(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         let fd = AtomicI32::new(fdtable::fetch(number)?.into_raw());
         let tag = self.next_tag.fetch_add(1, AcqRel);
@@ -293,8 +293,8 @@ impl Holds {
         self.channel.wait_for_room(rouse);
     }
 
-    /// Has what was given up closed soon, by a thread that has the table: this one, or the one that
-    /// `rouse` has call [`Holds::make_room`].
+    /// Closes files that were given up, on a thread that has the table: this one now, or soon the
+    /// one that `rouse` makes call [`Holds::make_room`].
     pub(crate) fn close_soon(&self, rouse: impl FnOnce()) {
         match self.is_table_shared() {
             true => self.channel.close_given_up(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The end of a request, for those that begin after it.
 #[derive(Debug)]
 pub struct Link {
-    /// What a success returns; `None`: whatever is no error.
+    /// The result of a success; `None`: any that is no error.
     expected: Option<u64>,
     state: Mutex<State>,
 }
@@ -46,7 +46,8 @@ impl Link {
         }
     }
 
-    /// Tells whether the request has succeeded; `None`: it is in flight, and its end kicks `entry`.
+    /// Returns whether the request has succeeded; `None`: it is in flight, and its end kicks
+    /// `entry`.
     pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
         match &mut *self.state.lock() {
             State::Open(waiting) => {

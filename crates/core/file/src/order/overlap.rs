@@ -58,14 +58,14 @@ impl Entry {
         self.reach.precedes(later) && !mistake::makes(Mistake::NoOrder)
     }
 
-    /// Tells whether all that comes later waits for it.
+    /// Returns `true` if all that comes later waits for it.
     fn is_whole(&self) -> bool {
         self.reach.access == Access::Write && self.reach.range == (0..u64::MAX)
     }
 }
 
 /// Where a request lies among those on its inode: by what it does, its length, and where it begins.
-/// What overlaps some bytes is so found without a look at all that does not.
+/// So a search for what overlaps some bytes skips all that does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     access: Access,
@@ -254,12 +254,12 @@ impl Inode {
 pub struct Ticket {
     key: InodeKey,
     place: Place,
-    /// Whether the earlier requests that were in the way are over; `None`: there never was one.
+    /// Set when the earlier requests that were in the way are over; `None`: none was in the way.
     free: Option<Arc<AtomicBool>>,
 }
 
 impl Ticket {
-    /// Tells whether an earlier request is in the way. When the last is gone the wait entry is
+    /// Returns `true` if an earlier request is in the way. When the last is gone the wait entry is
     /// kicked.
     pub fn is_blocked(&self) -> bool {
         self.free.as_ref().is_some_and(|free| !free.load(Acquire))
@@ -270,7 +270,7 @@ impl Ticket {
 #[derive(Default)]
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
-    /// Those that are no syncs: nothing waits for a sync.
+    /// Entries that are no syncs: nothing waits for a sync.
     count: AtomicUsize,
     /// How many of them write: without one, none waits for another.
     writes: AtomicUsize,
@@ -296,14 +296,14 @@ impl Orders {
         self.writes.load(Acquire) > 0
     }
 
-    /// Tells whether a request would have to wait now.
+    /// Returns `true` if a request would have to wait now.
     pub fn conflicts(&self, key: InodeKey, reach: &Reach) -> bool {
         let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&key) else { return false };
         inode.in_the_way(reach, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
-    /// Tells whether a write of ours is in flight on the inode: it may hold the inode's lock.
+    /// Returns `true` if a write of ours is in flight on the inode: it may hold the inode's lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
         self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
@@ -321,7 +321,7 @@ impl Orders {
         self.enter_by(Way::Cache, key, reach, entry)
     }
 
-    /// The same for a request that goes another way.
+    /// Enters a request that goes this way, as [`Orders::enter`] does.
     pub(crate) fn enter_by(
         &self,
         way: Way,
@@ -374,7 +374,7 @@ impl Orders {
         if entry.is_whole()
             && let Some(waiting) = &mut entry.waiting
         {
-            // Those behind it rely on what it waits for.
+            // The requests behind it rely on what it waits for.
             let ended = waiting.entry.take();
             drop(inodes);
             return drop(ended);

@@ -27,7 +27,7 @@ impl FileState {
     }
 }
 
-/// What a request does to its bytes.
+/// The access of a request to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Reads them.
@@ -54,7 +54,7 @@ impl Access {
 pub struct Reach {
     /// The bytes.
     pub range: Range<u64>,
-    /// What the request does to them.
+    /// The access of the request to them.
     pub access: Access,
     /// The first byte of the hole that a write leaves between the end of the file and its own
     /// first byte: a read there finds zeroes after the write, and nothing before. `range.start`

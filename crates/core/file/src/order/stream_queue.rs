@@ -27,12 +27,13 @@ type Line = BTreeMap<u64, Option<Waiting>>;
 pub(crate) struct StreamTicket {
     key: InodeKey,
     number: u64,
-    /// Whether it is the first now; `None`: it was from the beginning.
+    /// Set when it becomes the first; `None`: it was from the beginning.
     reached: Option<Arc<AtomicBool>>,
 }
 
 impl StreamTicket {
-    /// Tells whether an earlier request is in the way. When that is over the wait entry is kicked.
+    /// Returns `true` if an earlier request is in the way. When that is over the wait entry is
+    /// kicked.
     pub(crate) fn is_blocked(&self) -> bool {
         self.reached.as_ref().is_some_and(|reached| !reached.load(Acquire))
     }
@@ -47,12 +48,12 @@ pub(crate) struct StreamQueues {
 }
 
 impl StreamQueues {
-    /// Tells whether all lines are empty.
+    /// Returns `true` if all lines are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
 
-    /// Tells whether a request would have to wait now.
+    /// Returns `true` if a request would have to wait now.
     pub(crate) fn is_taken(&self, key: InodeKey) -> bool {
         !self.is_empty() && self.lines.lock().contains_key(&key)
     }
@@ -129,7 +130,7 @@ mod tests {
         assert!(turns.is_empty());
     }
 
-    /// With an entry for each pair of requests this would take five thousand million of them.
+    /// An entry for each pair of requests would be five thousand million entries.
     #[test]
     fn a_hundred_thousand_in_one_line_are_kicked_once_each() {
         let count = if cfg!(miri) { 100 } else { 100_000 };
@@ -178,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as lists: the first of each may go, the others may not, whichever leaves.
+        /// A model of lists: the first of each may go, the others may not, whichever leaves.
         #[test]
         fn lines_agree_with_lists(
             steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),

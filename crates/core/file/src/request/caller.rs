@@ -67,7 +67,7 @@ impl KernelBody {
             if is_untouched || self.is_still_here(it) {
                 return moved;
             }
-            // What a read of another file has left in the buffer is read over.
+            // The next read overwrites what a read of another file has left in the buffer.
             it.command.done = done;
             return Moved::NotHere;
         }

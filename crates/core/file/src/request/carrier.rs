@@ -1,4 +1,4 @@
-//! What brings the bios of a request to a queue or to the workers, on the file that it holds.
+//! The carrier: it brings the bios of a request to a queue or to the workers, on its held file.
 
 use super::Iteration;
 use crate::{
@@ -94,12 +94,13 @@ impl Carrier {
         self.held = last.and_then(|held| held.let_go_here().err()).map(Arc::new);
     }
 
-    /// Tells whether the own queue gave the request up.
+    /// Returns `true` if the own queue gave the request up.
     pub(super) fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
         self.route == Route::Own && own_queue::gave_up(result)
     }
 
-    /// Tells whether the kernel refused to carry it by the own queue, because it would have waited.
+    /// Returns `true` if the kernel refused to carry it by the own queue, because it would have
+    /// waited.
     pub(super) fn was_refused(&self, result: Result<u32, Errno>, command: &Command) -> bool {
         self.route == Route::Own && own_queue::refused(result) && !command.wants_nowait()
     }

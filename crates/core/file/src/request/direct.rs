@@ -56,11 +56,11 @@ pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 /// The direct requests of a context.
 pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
-    /// Those in it that are not in order; changed under its lock.
+    /// Requests in the table that have no place in the order; changed under its lock.
     unordered: AtomicUsize,
     /// The mark of the thread that has added the last of them ([`thread::mark`]).
     pub(super) submitter: Arc<AtomicUsize>,
-    /// Those of all contexts.
+    /// The unordered requests of all contexts.
     all: Arc<Unordered>,
 }
 
@@ -118,8 +118,8 @@ impl DirectRequests {
         Some(request)
     }
 
-    /// Has those requests take their places in the order that `later` must not overtake, and that
-    /// the kernel may carry out after it. Returns `true` if there were such.
+    /// Gives places in the order to the requests that `later` must not overtake, and that the
+    /// kernel may carry out after it. Returns `true` if there were such.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
         if self.unordered.load(Relaxed) == 0 {
             return false;
@@ -204,7 +204,7 @@ impl DirectRequests {
 impl DirectRequest {
     /// Returns what its event says if its bio has ended so; `None`: it goes on.
     fn end_of(&self, result: Result<u32, Errno>) -> Option<i64> {
-        // What the kernel has signalled is over.
+        // A request that the kernel has signalled is over.
         let is_over = match result {
             Ok(bytes) => u64::from(bytes) == self.command.len - self.command.done,
             Err(errno) => errno == Errno::CANCELED && self.cancelled,

@@ -28,7 +28,7 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Table>);
 
-/// What a request is taken out by.
+/// The key by which a request is taken out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     obj: u64,

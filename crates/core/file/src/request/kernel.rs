@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The body of such a request.
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
-    /// With whose rights it acts, where they matter.
+    /// The credentials that it acts with, where they matter.
     pub(crate) credentials: Option<Arc<Credentials>>,
     /// Is counted as a write past the page cache of the engine until it ends.
     pub(crate) write: Option<KeptWrite>,
@@ -42,7 +42,7 @@ impl KernelBody {
         KernelBody::new(Carrier::by(route, Some(FileState::of(stat))))
     }
 
-    /// Has the thread that waits for it carry it out; `fd` is the application's number.
+    /// Leaves it to the thread that waits for it; `fd` is the application's number.
     pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
         self.deferred = Some(context.engine().closes().count(fd));
         // The driver looks after the context, and lets go of the file some time.

@@ -145,7 +145,7 @@ impl StreamBody {
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 
-/// What an attempt that does not wait came to.
+/// The outcome of an attempt that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// The request is over.
@@ -160,12 +160,12 @@ pub(crate) enum Attempt {
 /// least, one page of a pipe.
 pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
 
-/// Tells whether a request takes what is there instead of waiting.
+/// Returns `true` if a request takes what is there instead of waiting.
 pub(crate) fn is_impatient(command: &Command) -> bool {
     command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
 }
 
-/// Tells whether an attempt at a read came short of what there was.
+/// Returns `true` if an attempt at a read came short of what there was.
 pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
     command.kind == Kind::Read
         && !command.is_complete()
@@ -173,8 +173,8 @@ pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
         && stat.is_endless()
 }
 
-/// Tells whether an inode is one stream: two descriptors of it mean the same. Those of anonymous
-/// files and of devices do not.
+/// Returns `true` if an inode is one stream: two descriptors of it mean the same. Those of
+/// anonymous files and of devices do not.
 pub(crate) fn is_one(stat: &Stat) -> bool {
     stat.is_pipe() || stat.is_socket()
 }
@@ -230,7 +230,8 @@ pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
     transfer(command, command.fd, 0).map(|bytes| bytes as u32)
 }
 
-/// Tells whether the kernel's AIO refuses a request at submission with which an attempt ended so.
+/// Returns `true` if the kernel's AIO refuses a request at submission with which an attempt ended
+/// so.
 pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
     /// Less than an event counter holds is a mistake in the request, not in the file.
     const COUNTER_BYTES: u64 = 8;
@@ -252,7 +253,7 @@ fn transfer(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
     }
 }
 
-/// The same by the calls of sockets. `None`: it is no socket, and might wait.
+/// Tries by the calls of sockets. Returns `None` if it is no socket, and might wait.
 fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     let stat = file::stat(fd).ok().filter(is_one)?;
     // Nothing is read or written at once, and reading it takes no message, as with read(2).

@@ -44,8 +44,8 @@ impl Unordered {
         self.counts[usize::from(kind == Kind::Write)].fetch_sub(1, Relaxed);
     }
 
-    /// Has those requests take their places in the order that `later`, a command for `own`, must
-    /// not overtake: those of `own`, and those that this thread has submitted elsewhere. The file
+    /// Gives places in the order to the requests that `later`, a command for `own`, must not
+    /// overtake: those of `own`, and those that this thread has submitted elsewhere. The file
     /// of `later` ends at `end`. Adds the contexts of such requests to `ordered`.
     pub(crate) fn take_places_before(
         &self,
@@ -60,7 +60,7 @@ impl Unordered {
             return;
         }
         let orders = &own.engine().orders;
-        // What is dropped here may be the last of a context: not under the lock.
+        // A reference dropped here may be the last of a context: not under the lock.
         let contexts = self.of_this_thread(own);
         for context in core::iter::once(own).chain(&contexts) {
             if context.own.direct.take_places_before(later, end, orders) {

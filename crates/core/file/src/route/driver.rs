@@ -28,18 +28,18 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
 /// the throughput of whole batches for buffered reads).
 const CHUNK: usize = 2;
-/// The same while each writes by the bio of the one before.
+/// Requests started before the next commit while each joins the bio of the one before.
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
-/// The same while the process waits for all that is in flight.
+/// The tick while the process waits for all that is in flight, in nanoseconds.
 const HURRIED_TICK_NS: u64 = 200_000;
 
 /// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
 /// process may be killed at any time.
 pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 
-/// What other threads know of the driver.
+/// The part of the driver that other threads use.
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
@@ -147,7 +147,7 @@ impl Driver {
         }
     }
 
-    /// Has own queues looked after all the time, or no longer.
+    /// Makes the driver look after own queues all the time, or no longer.
     pub(crate) fn hurry(&self, hurries: bool) {
         self.hurries.store(hurries, SeqCst);
         self.wake();
@@ -179,7 +179,7 @@ impl Driver {
 /// on the thread that will make its turns.
 ///
 /// # Errors
-/// Those of [`Backends::driver_queue`].
+/// The errors of [`Backends::driver_queue`].
 ///
 /// [`Backends::driver_queue`]: crate::parts::Backends::driver_queue
 pub(crate) fn new_loop(
@@ -204,7 +204,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
         match new_loop(&engine, driver, counter) {
             Ok(mut run) => {
                 starter.ended(Ok(()));
-                // Of all its turns: it does not sleep while the list has something.
+                // One section for all its turns: it does not sleep while the list has something.
                 let section = Section::enter(&engine);
                 run.run();
                 drop(section);
@@ -219,7 +219,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
 /// Requests that wait for the driver.
 type Waiting = Fair<Arc<Request<FileOperation>>>;
 
-/// Tells requests of different contexts apart. The driver has the right to run what it was handed.
+/// Returns the flow of a request: its context. The driver may run the requests it was handed.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
 }
@@ -248,7 +248,7 @@ impl Loop for Run {
             false => self.round(&engine, driver),
             true => self.drain(&engine, driver),
         };
-        // What a round that fails had in hand is still there.
+        // The requests that a failed round had in hand are still there.
         engine.failures.caught("as the driver", round).unwrap_or(Next::Rest)
     }
 

@@ -21,7 +21,7 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// What brings the completions of a queue to its context.
+/// The pump: it brings the completions of a queue to its context.
 pub(crate) struct OwnPump {
     queue: Arc<dyn BlockBackend>,
     engine: Arc<Engine>,
@@ -45,7 +45,7 @@ impl OwnPump {
     }
 }
 
-/// What came out of the queue, and what is made of it; kept for the memory.
+/// Completions from the queue and the requests made of them; kept to reuse the memory.
 #[derive(Default)]
 struct Collected {
     completions: Vec<Completion>,
@@ -54,13 +54,13 @@ struct Collected {
     unfinished: Vec<Unfinished>,
 }
 
-/// What one run takes on of the page cache's completions, in bytes. What they bring is copied to
-/// the requests that wait for it: the caller is to send its next requests on their way while the
+/// Bytes of the page cache's completions that one run takes on. The run copies them to the requests
+/// that wait for them: the caller is to send its next requests on their way while the
 /// rest is copied, so that the device has work. Reads of 64 KiB, 64 in flight: 20 k a second, and
 /// 15 k with all that is there in one run.
 pub(crate) const RUN_BYTES_MAX: usize = 128 << 10;
 
-/// What a request costs besides the copy of its bytes, in bytes copied meanwhile.
+/// The cost of a request besides the copy of its bytes, in bytes that are copied in that time.
 pub(crate) const REQUEST_BYTES: usize = 12 << 10;
 
 impl Pump for OwnPump {
@@ -70,8 +70,8 @@ impl Pump for OwnPump {
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
         if hold::in_engine_table() {
-            // What the application's threads have queued and not committed yet names files of
-            // their table: here their numbers mean others.
+            // Requests that the application's threads have queued and not committed name files of
+            // their table: here the numbers mean others.
             self.queue.collect(&mut self.collected.lock().completions);
             return Ok(());
         }
@@ -103,8 +103,8 @@ impl Pump for OwnPump {
             context.io().complete_batch(events);
             return events.clear();
         }
-        // What a request continues with goes by the driver or the workers (request.rs); only
-        // the page cache goes on in this queue.
+        // A request goes on by the driver or the workers (request.rs); only the page cache goes on
+        // in this queue.
         let section = Section::enter(context.engine());
         // Before the events are visible, as with all others.
         tickets.drain(..).for_each(|ticket| context.engine().orders.leave(&ticket));
@@ -179,9 +179,10 @@ impl Context {
     }
 }
 
-/// Has others carry what the own queue has refused, on the thread that queued it, which is still in
-/// submit: the numbers of its files mean what they did. `rights` are those of that thread; a write
-/// for which they cannot be had fails, because it would be done with those of the engine.
+/// Moves requests that the own queue has refused to other routes, on the thread that queued them,
+/// which is still in submit: the numbers of their files mean what they did. `rights` are those of
+/// that thread; a write for which they cannot be had fails, because it would be done with those of
+/// the engine.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,
@@ -231,19 +232,19 @@ fn zero_is_refusal(result: Result<u32, Errno>) -> Result<u32, Errno> {
     if result == Ok(0) { Err(Errno::AGAIN) } else { result }
 }
 
-/// Tells whether a ring gave up what it ended so: the thread that had entered it is gone. The
+/// Returns `true` if a ring gave up what it ended so: the thread that had entered it is gone. The
 /// kernel has moved nothing then: of what was moved it tells the count.
 pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR))
         && !mistake::makes(Mistake::LeaveGivenUp)
 }
 
-/// Tells whether the kernel refused what would have waited in submit: it begins anew elsewhere.
+/// Returns `true` if the kernel refused what would have waited in submit: it begins anew elsewhere.
 pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }
 
-/// Tells whether a request of which a bio ended so goes on: what is left of it, or all anew.
+/// Returns `true` if a request of which a bio ended so goes on: what is left of it, or all anew.
 fn goes_on(command: &Command, result: Result<u32, Errno>) -> bool {
     let is_refused = refused(result) && !command.wants_nowait();
     is_refused || gave_up(result) || result.is_ok_and(|bytes| bytes > 0)
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
     }
 
-    /// What the requests of these tests move: more than a block, which the kernel may end short.
+    /// Bytes of the requests in these tests: more than a block, which the kernel may end short.
     const BYTES: i64 = 8192;
     const HALF: u32 = 4096;
 
@@ -311,7 +312,7 @@ mod tests {
 
     type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
 
-    /// The same for any first result.
+    /// Ends a request with any first result.
     fn ended_early(
         kind: Kind,
         known: bool,
@@ -321,7 +322,7 @@ mod tests {
         ended(kind, (known, false), make, end_with(first))
     }
 
-    /// Has a request end with `first`, out of its queue.
+    /// Makes a request end with `first`, out of its queue.
     fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
         move |context, queue| {
             queue.commit();
@@ -500,7 +501,7 @@ mod tests {
             Cached { engine, context, folder, user }
         }
 
-        /// Has a ring give up the only bio among these.
+        /// Makes a ring give up the only bio among these.
         fn gives_up(&self, bios: &[Bio]) {
             assert_eq!(bios.len(), 1);
             let pump = OwnPump::new(Arc::new(Null::new(1)), &self.context);

@@ -44,7 +44,7 @@ pub struct Plug {
     handed_over: Vec<Arc<Request<FileOperation>>>,
     /// Requests that wait for a caller.
     deferred: Vec<Arc<Request<FileOperation>>>,
-    /// What the deferred request that runs now is to do; `None`: no such request runs.
+    /// The turn of the deferred request that runs now; `None`: no such request runs.
     pub(crate) turn: Option<Turn>,
     /// It goes back on the list.
     back: Option<Back>,
@@ -110,7 +110,7 @@ impl Plug {
         }
     }
 
-    /// Has a request wait for a thread that waits in its context.
+    /// Leaves a request to a thread that waits in its context.
     pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
         self.deferred.push(request);
     }
@@ -126,7 +126,7 @@ impl Plug {
         self.back
     }
 
-    /// Has the deferred request that runs go back on the list.
+    /// Puts the deferred request that runs back on the list.
     pub(crate) fn goes_back(&mut self, why: Back) {
         self.back = Some(why);
     }
@@ -162,7 +162,7 @@ impl Plug {
         self.driver_bios.push_back(bio);
     }
 
-    /// Tells whether bios for the driver's queue found no room there.
+    /// Returns `true` if bios for the driver's queue found no room there.
     pub fn is_backed_up(&self) -> bool {
         !self.driver_bios.is_empty()
     }
@@ -172,7 +172,7 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
-    /// Has a worker continue a request, as if its bio had ended with `result` there.
+    /// Makes a worker continue a request, as if its bio had ended with `result` there.
     pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
         self.over.push(Completion { token, result });
     }
@@ -187,7 +187,7 @@ impl Plug {
         self.cancellable.push((request, token));
     }
 
-    /// Tells whether anything waits to be handed over.
+    /// Returns `true` if anything waits to be handed over.
     pub fn is_empty(&self) -> bool {
         self.own_bios.is_empty()
             && self.cache_bios.is_empty()
@@ -214,7 +214,7 @@ impl Plug {
         if !self.driver_bios.is_empty()
             && let Some(queue) = self.engine.threads.driver().and_then(Driver::queue)
         {
-            // What does not fit stays here: the driver comes back when it has reaped.
+            // Bios that do not fit stay here: the driver comes back when it has reaped.
             self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
@@ -317,8 +317,8 @@ impl Plug {
         }
     }
 
-    /// Has the driver or the workers carry a bio that a context's own queue gave up or refused, of
-    /// the page cache or of a request: what they say of it is its result.
+    /// Moves a bio that a context's own queue gave up or refused, of the page cache or of a
+    /// request, to the driver or the workers: their result is its result.
     pub(crate) fn carry_elsewhere(&mut self, token: u64, result: Result<u32, Errno>) {
         if !token::is_of_cache(token) {
             return self.complete(token, result);

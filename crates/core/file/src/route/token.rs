@@ -15,9 +15,9 @@ const MARKS: u64 = 3;
 /// Whose bio has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// That of the request with this address.
+    /// The token of the request with this address.
     Request(u64),
-    /// That of the direct request with this key.
+    /// The token of the direct request with this key.
     Direct(u64),
     /// The page cache's.
     Cache,
@@ -34,7 +34,7 @@ impl Owner {
     }
 }
 
-/// Tells whether this is the token of a bio of the page cache.
+/// Returns `true` if this is the token of a bio of the page cache.
 pub(crate) fn is_of_cache(token: u64) -> bool {
     token & CACHE == CACHE
 }

@@ -1,7 +1,7 @@
 //! The attempt: what a request can transfer inside submit, without waiting.
 //!
-//! What was transferred is in the command itself, so that no way on from here, nor another look at
-//! the descriptor, can transfer it again.
+//! The command itself counts the bytes transferred, so that no way on from here, nor another look
+//! at the descriptor, can transfer them again.
 
 use super::{Reason, Submission, descriptor::Descriptor};
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
 };
 use nowait_sys::{Errno, file::rwf};
 
-/// What an attempt came to, beside what it has added to the command's progress.
+/// The outcome of an attempt, besides the bytes that it has added to the command's progress.
 pub(crate) enum Attempt {
     /// Over, with this result.
     Done(Result<u32, Errno>),
-    /// What is left needs a request, for this reason.
+    /// The rest needs a request, for this reason.
     Rest(Reason),
     /// The file is a stream: it has no offsets.
     Stream,
@@ -23,7 +23,7 @@ pub(crate) enum Attempt {
 }
 
 impl Submission<'_> {
-    /// Tells whether an earlier request on the same bytes is in flight.
+    /// Returns `true` if an earlier request on the same bytes is in flight.
     pub(super) fn must_wait(
         &self,
         command: &Command,

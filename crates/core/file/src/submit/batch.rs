@@ -1,4 +1,4 @@
-//! What a submission has started and not yet handed over.
+//! Requests that a submission has started and not yet handed over.
 
 use crate::{
     Command, Context, Engine,
@@ -10,8 +10,8 @@ use core::mem::take;
 use nowait_retry::Request;
 use std::sync::Arc;
 
-/// What one submission copies of durable writes that go by one bio, in bytes: more than of others,
-/// since in halves they would be two bios and two flushes. Eight of 64 KiB and a bit.
+/// Bytes of durable writes that one submission copies into one bio: more than of others, since two
+/// halves would be two bios and two flushes. Eight of 64 KiB and a bit.
 const JOINED_BYTES_MAX: usize = 640 << 10;
 
 /// The requests that a submission has started since it last handed over.
@@ -28,7 +28,7 @@ pub(super) struct Batch<'a> {
     ordered: Vec<Arc<Context>>,
     /// The event of one that was over at once is in the ring.
     pub(super) has_delivered: bool,
-    /// What the requests to user files on the plug move.
+    /// Bytes that the requests to user files on the plug move.
     plugged_bytes: usize,
     /// The last of them writes by the bio of the one before: a bio that is full ends that.
     joined: bool,
@@ -70,8 +70,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Has those requests take their places in the order that `later` must not overtake, and that
-    /// the kernel may carry out after it.
+    /// Gives places in the order to the requests that `later` must not overtake, and that the
+    /// kernel may carry out after it.
     pub(super) fn take_places_before(&mut self, later: (&Command, u64), context: &Arc<Context>) {
         let unordered = &context.engine().unordered;
         unordered.take_places_before(later, context, &mut self.ordered);

@@ -21,7 +21,7 @@ use std::{ops::ControlFlow, sync::Arc};
 /// How many requests before its own the bytes of a request are asked for.
 const AHEAD: usize = 2;
 
-/// What the first attempt came to: over, with so many bytes, or what is left to do.
+/// The outcome of the first attempt: over, with so many bytes, or the rest of the operation.
 type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {

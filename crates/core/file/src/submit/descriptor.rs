@@ -20,7 +20,7 @@ impl Descriptor {
     /// Returns the state of the file.
     ///
     /// # Errors
-    /// Those of fstat(2).
+    /// The errors of fstat(2).
     pub(super) fn stat(&mut self) -> Result<&Stat, Errno> {
         if self.known.is_none() {
             self.known = Some(file::stat(self.fd)?);

@@ -11,7 +11,7 @@ impl Engine {
     /// it is stays so, and requests on it need not look.
     ///
     /// # Errors
-    /// Those of fcntl(2).
+    /// The errors of fcntl(2).
     pub fn flags_of_kept(&self, fd: i32, stat: &Stat) -> Result<Flags, Errno> {
         let flags = file::status_flags(fd)?;
         let is_in_memory = || self.filesystem(stat, fd).is_ok_and(|fs| fs.in_memory);

@@ -5,7 +5,7 @@ use crate::{Command, Opened, order::Links, request::event::EventTarget};
 use nowait_sys::Errno;
 
 impl Submission<'_> {
-    /// Tells whether the request that is being started must wait for another.
+    /// Returns `true` if the request that is being started must wait for another.
     pub(super) fn begins_later(&self) -> bool {
         self.links.as_ref().is_some_and(|links| links.after.is_some())
     }
@@ -15,7 +15,7 @@ impl Submission<'_> {
     /// submitted after it, to the same engine.
     ///
     /// # Errors
-    /// Those of these. `EOPNOTSUPP`: a stream cannot begin after another request.
+    /// The errors of both. `EOPNOTSUPP`: a stream cannot begin after another request.
     pub fn start_linked(
         &mut self,
         opened: Option<Opened<'_>>,

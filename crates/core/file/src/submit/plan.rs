@@ -1,13 +1,14 @@
-//! What a submission does with a transfer: a function of what is known, which makes no system call.
+//! The plan of a transfer: a function of the facts known so far, which makes no system call.
 //!
-//! What is not known, and decides, is looked at ([`Plan::Look`]), and the plan is made anew; so it
-//! is after an attempt that was in vain. A cached read is planned without a look at its file.
+//! If a fact decides and is not known, the plan says to look at it ([`Plan::Look`]). Then the plan
+//! is made anew, and also after an attempt that was in vain. A cached read is planned without a
+//! look at its file.
 
 use super::Reason;
 use crate::route::{Queue, Route};
 use nowait_sys::Errno;
 
-/// What a submission does next.
+/// The next step of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// It finds this out, and plans again.
@@ -38,7 +39,7 @@ impl Plan {
     }
 }
 
-/// What the submission can find out.
+/// A fact that the submission can find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// The status flags, which are only remembered.
@@ -69,7 +70,7 @@ pub(crate) struct Carry {
     pub(crate) reason: Reason,
 }
 
-/// What is known of a file with a number.
+/// The kind and state of a file with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum File {
     /// A pipe, a socket, a terminal: it has no offsets.
@@ -87,7 +88,7 @@ pub(crate) enum File {
     },
 }
 
-/// What the command asks for.
+/// The properties of the command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ask {
     pub(crate) is_write: bool,
@@ -133,7 +134,7 @@ pub(crate) struct Load {
     pub(crate) driver: Queue,
 }
 
-/// What is known of a transfer. `None`: it was not looked at.
+/// The facts about a transfer. `None`: it was not looked at yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) ask: Ask,
@@ -326,7 +327,7 @@ impl Facts {
         }
         match self.own {
             _ if self.ask.begins_later => carry(by_threads, false),
-            // What is cached the context's own ring copies inside submit, too.
+            // The context's own ring copies cached bytes inside submit, too.
             _ if reason == Reason::Large => carry(by_threads, false),
             None => Plan::Look(Fact::Own),
             Some(Queue::Ring) => carry(Route::Own, false),
@@ -397,7 +398,7 @@ impl Facts {
     }
 }
 
-/// Whether a transfer is tried in submit.
+/// The tries of a transfer in submit.
 enum Tries {
     Unknown,
     Yes,

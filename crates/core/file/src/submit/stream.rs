@@ -100,7 +100,7 @@ impl Submission<'_> {
         let carrier = Carrier::by(route, Some(FileState::of(stat)));
         let body = Body::Stream(StreamBody::new(carrier, way, turn));
         match self.request(command, target, stat, body, Reason::Driver) {
-            // What was written cannot be taken back.
+            // The bytes written cannot be taken back.
             Err(_) if command.done > 0 => {
                 Ok(self.completed(Work::Stream, Ok(command.transferred())))
             }
@@ -108,8 +108,8 @@ impl Submission<'_> {
         }
     }
 
-    /// Tells whether the context refuses a transfer, as the kernel's AIO does, because the driver
-    /// of the file knows plain calls only.
+    /// Returns `true` if the context refuses a transfer, as the kernel's AIO does, because the
+    /// driver of the file knows plain calls only.
     pub(super) fn refuses_plain_calls(&self, command: &Command, stat: &Stat) -> bool {
         self.context.answers_as_aio()
             && !stream::is_one(stat)

@@ -312,10 +312,10 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Tells whether it is the file system that has refused a write, because that must not wait. The
-/// kernel refuses it before if no request on the file may say so, or if another of its flags is not
-/// for this file. A read shows which, at an offset where nothing is; of a file that is not open for
-/// reading, the file system is taken for it.
+/// Returns `true` if the file system has refused a write because that must not wait.
+/// The kernel refuses it before if no request on the file may say so, or if another of its flags is
+/// not for this file. A read shows which, at an offset where nothing is; of a file that is not open
+/// for reading, the file system is taken for it.
 fn is_refused_begun(command: &Command) -> bool {
     const NOWHERE: i64 = i64::MAX - 4097;
     if !command.wants_nowait() || command.rw_flags & (rwf::ATOMIC | rwf::DONTCACHE) != 0 {

@@ -1,4 +1,4 @@
-//! What the requests of a storm came to, held against what they may do.
+//! The results of the requests of a storm, compared with the results that they may have.
 //!
 //! * A request that was not cancelled moves all of its bytes; one that says ECANCELED, none. A
 //!   stream that the program has closed at both ends may cut it short.
@@ -16,7 +16,7 @@ const SECTOR: usize = 512;
 /// Ready for what was not asked: POLLERR, POLLHUP; io_uring adds POLLRDHUP.
 const ALWAYS: i64 = 0x8 | 0x10 | 0x2000;
 
-/// What a request is meant to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// Moves bytes from the beginning of a block of a file.
@@ -32,7 +32,7 @@ pub(crate) enum What {
 /// One request, in the order of submission.
 #[derive(Debug)]
 struct Entry {
-    /// What a cancellation names it with; others had the name before, and will have it.
+    /// The name by which a cancellation means it; others had the name before, and will have it.
     name: u64,
     what: What,
     len: usize,
@@ -41,7 +41,7 @@ struct Entry {
     /// Its event's result; a request that was refused has none.
     res: Option<i64>,
     cancelled: bool,
-    /// What a read brought.
+    /// The bytes that a read brought.
     data: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn byte(number: usize, index: usize) -> u8 {
     (mixed as u8) ^ (index as u8).wrapping_mul(31) ^ ((index >> 8) as u8).wrapping_mul(7)
 }
 
-/// What a block of a file holds before the storm.
+/// Returns the content of a block of a file before the storm.
 pub(crate) fn initial(file: usize, block: u64) -> Vec<u8> {
     (0..BLOCK)
         .map(|index| byte(usize::MAX / 2 + file * BLOCKS as usize + block as usize, index))
@@ -269,7 +269,7 @@ impl Entry {
     }
 }
 
-/// What the judge must catch.
+/// Histories that the judge must refuse.
 mod canaries {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What tests of the whole engine share: engines of every kind, memory, commands.
+//! Helpers of the tests of the whole engine: engines of every kind, memory, commands.
 #![allow(dead_code)] // each test uses a part
 
 use nowait_block::{Segments, conformance::note_skip_here};
@@ -149,7 +149,7 @@ pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
     });
 }
 
-/// Tells whether an event is there now.
+/// Returns `true` if an event is there now.
 pub(crate) fn has_event(context: &Arc<Context>) -> bool {
     context.wait_events(0, 0, Deadline::NOW, None, |_, _| Ok(())).unwrap();
     context.io().ring().unread() > 0

@@ -31,12 +31,12 @@ pub(crate) enum Mistake {
     SkipsWrites(u64),
 }
 
-/// What makes the queues of an engine.
+/// The maker of the queues of an engine.
 pub(crate) struct Machine {
     pub(crate) seed: u64,
     pub(crate) device: SimDevice,
     pub(crate) files: Arc<Files>,
-    /// What the queues are said to take.
+    /// The limits that the queues report.
     pub(crate) limits: Limits,
     pub(crate) mistake: Option<Mistake>,
 }

@@ -1,5 +1,5 @@
-//! What requests may come to: the files as they are if overlapping requests take effect one after
-//! another, in the order of their submission.
+//! The results that requests may have: the files as they are if overlapping requests take effect
+//! one after another, in the order of their submission.
 
 use nowait_block::Segments;
 use nowait_file::{Command, Kind, command::open_for};
@@ -18,11 +18,11 @@ pub(crate) struct Op {
     /// A write that is durable when it ends.
     pub(crate) durable: bool,
     pub(crate) offset: u64,
-    /// What is written; as long as what is read.
+    /// The bytes to write, or as many as are read.
     data: Vec<u8>,
     /// The request's.
     memory: Vec<u8>,
-    /// That of its event.
+    /// The result of its event.
     pub(crate) result: Option<i64>,
     pub(crate) cancelled: bool,
     /// Submit has said no.
@@ -43,7 +43,7 @@ impl Op {
         Op { result, ..Op::new(file, Kind::Write, false, range.start, data) }
     }
 
-    /// What is written.
+    /// Returns the bytes to write.
     pub(crate) fn data(&self) -> &[u8] {
         &self.data
     }
@@ -52,7 +52,7 @@ impl Op {
         self.offset..self.offset + self.data.len() as u64
     }
 
-    /// Tells whether both are about the same bytes of the same file.
+    /// Returns `true` if both are about the same bytes of the same file.
     pub(crate) fn overlaps(&self, other: &Op) -> bool {
         let (a, b) = (self.range(), other.range());
         self.file == other.file && a.start < b.end && b.start < a.end
@@ -82,7 +82,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// What a request may come to on a device that is not perfect.
+/// The results that a request may have on a device that is not perfect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct May {
     pub(crate) fail: bool,
@@ -132,7 +132,7 @@ impl Model {
     }
 }
 
-/// What was seen of bytes that were not known is known from then on.
+/// Compares bytes seen with those known; bytes that were not known are known from then on.
 fn compare(known: &mut [Option<u8>], seen: &[u8]) -> Result<(), String> {
     for (index, (known, seen)) in known.iter_mut().zip(seen).enumerate() {
         if *known.get_or_insert(*seen) != *seen {

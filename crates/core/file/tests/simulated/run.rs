@@ -44,7 +44,7 @@ struct Stand {
     direct: File,
 }
 
-/// What a run came to; drop order: the engine before the memory of its requests.
+/// The outcome of a run; drop order: the engine before the memory of its requests.
 pub(crate) struct Run {
     seed: u64,
     prng: Prng,
@@ -73,7 +73,7 @@ pub(crate) struct Run {
     passed: bool,
 }
 
-/// What happened in some runs.
+/// Counts of what happened in some runs.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     requests: u64,
@@ -322,8 +322,8 @@ impl Run {
         Ok(())
     }
 
-    /// Of a cached file, a block of which a part is missing is no block; and what is direct and
-    /// known by its number only is not asked again for the rest.
+    /// A cached file never gives a part of a block; and the rest of a direct request that is known
+    /// by its number only is not asked for again.
     fn may(&self, op: &Op) -> May {
         let cached = self.users[op.file].is_some();
         let fail = self.fails || self.is_short && cached;
@@ -346,7 +346,7 @@ impl Run {
         } else {
             self.device.set_faults(Faults::none());
             for file in self.users.iter().flatten() {
-                // What is in flight may fail yet.
+                // Requests in flight may fail yet.
                 if (0..3).all(|_| file.settle(&self.engine).is_err()) {
                     return Err("what is dirty cannot be written".to_owned());
                 }
@@ -405,7 +405,7 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What a mistake keeps in flight would never end.
+        // Requests that a mistake keeps in flight would never end.
         if self.passed {
             self.contexts.drain(..).for_each(|context| context.destroy().unwrap());
             self.users = Default::default();
