@@ -1,11 +1,12 @@
 //! `nowait doctor`: collects what the probes find. `text` prints it for people.
 
+mod answer;
 mod engines;
 mod text;
 
 use crate::args::{DoctorArgs, Via};
 use crate::error::{Failure, Result};
-use crate::program::{self, Program};
+use crate::program::{self, Help, Program};
 use crate::{libraries, print, print_json};
 use nowait_block::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
 use nowait_sys::inspect;
@@ -89,6 +90,8 @@ struct PathReport {
     o_direct_error: Option<&'static str>,
     memory_alignment: Option<u32>,
     offset_alignment: Option<u32>,
+    /// Why writes wait here, and what to change.
+    advice: Option<&'static str>,
 }
 
 /// Answers to RWF_NOWAIT: `yes`, `EAGAIN`, `EOPNOTSUPP`, …
@@ -112,9 +115,12 @@ struct Library {
 struct ProgramReport {
     path: String,
     interpreter: Option<String>,
-    /// `yes`, `preload`, `perhaps` or `no`.
+    /// `yes`, `perhaps` or `no`.
     helps: &'static str,
+    #[serde(skip)]
+    help: Help,
     reason: String,
+    links_liburing: bool,
 }
 
 const NOTES: &[&str] = &["programs that issue the system calls themselves, inline (some language \
@@ -124,9 +130,10 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
 /// Collects and prints; exit code 1 when something keeps nowait from working.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
-    match args.json {
-        true => print_json(&report)?,
-        false => print(text::render(&report).as_bytes())?,
+    match &report.program {
+        _ if args.json => print_json(&report)?,
+        Some(program) => print(answer::render(&report, program).as_bytes())?,
+        None => print(text::render(&report).as_bytes())?,
     };
     Ok(ExitCode::from(u8::from(!report.problems.is_empty())))
 }
@@ -242,7 +249,7 @@ impl RefusalReport {
 
 impl PathReport {
     fn new(path: &Path, support: NowaitSupport) -> PathReport {
-        let alignment = support.direct.ok();
+        let (alignment, waits) = (support.direct.ok(), timestamps_wait(&support));
         PathReport {
             path: path.display().to_string(),
             file_system: support.file_system,
@@ -252,12 +259,22 @@ impl PathReport {
                 direct_read: answer(&support.direct_read),
                 direct_write: answer(&support.direct_write),
             },
+            advice: waits.then_some(
+                "writes wait for timestamps: use Linux 7.0 or newer, and mount with lazytime",
+            ),
             o_direct: support.direct.is_ok(),
             o_direct_error: support.direct.err().map(nowait_sys::Errno::name),
             memory_alignment: alignment.map(|it| it.memory),
             offset_alignment: alignment.map(|it| it.offset),
         }
     }
+}
+
+/// Returns `true` if writes wait here because XFS updates the timestamps of a file in a transaction
+/// (xfs_vn_update_time): each write in another tick of the clock, though it allocates nothing.
+fn timestamps_wait(support: &NowaitSupport) -> bool {
+    let waits = |answer: &Answer| matches!(answer, Answer::WouldWait);
+    support.file_system == "xfs" && (waits(&support.buffered_write) || waits(&support.direct_write))
 }
 
 fn answer(answer: &Answer) -> String {
@@ -294,7 +311,9 @@ impl ProgramReport {
             path: program.path.display().to_string(),
             interpreter: program.interpreter.as_ref().map(|it| it.display().to_string()),
             helps: help.name(),
+            help,
             reason,
+            links_liburing: program.links_liburing(),
         }
     }
 }

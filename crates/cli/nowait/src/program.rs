@@ -149,11 +149,18 @@ impl Program {
                 (Help::No, "it is statically linked: no library can be put in front".to_owned())
             }
             Ok(Image::Foreign) => (Help::No, "it is not a 64-bit program".to_owned()),
-            Ok(Image::Script(..) | Image::Other) => {
-                (Help::Perhaps, "it is no ELF file; what it runs decides".to_owned())
-            }
+            Ok(Image::Script(..) | Image::Other) => (
+                Help::Perhaps,
+                "not an ELF executable: check the interpreter that runs it".to_owned(),
+            ),
             Err(error) => (Help::Perhaps, format!("it cannot be read: {error}")),
         }
+    }
+
+    /// Returns `true` if it names liburing among its libraries.
+    pub(crate) fn links_liburing(&self) -> bool {
+        let Ok(Image::Elf(elf)) = &self.image else { return false };
+        elf.needed.iter().any(|name| name.starts_with("liburing"))
     }
 
     /// Returns why preloading is certain to have no effect, if so.
@@ -179,15 +186,13 @@ fn judge(elf: &Elf) -> (Help, String) {
         let by = "served by the preload library, which `nowait run` takes";
         return (Help::Yes, format!("it uses POSIX AIO ({name}): {by}"));
     }
-    let uring = elf.needed.iter().any(|name| name.starts_with("liburing"));
-    let uring = if uring { "it links liburing, which needs no help; " } else { "" };
     let imports = |wanted: &str| elf.imports.iter().any(|name| name == wanted);
     let why = match (imports("syscall"), imports("dlopen")) {
-        (true, _) => "it calls syscall(): AIO through that is served by `nowait run`",
+        (true, _) => "it calls syscall(): nowait serves AIO through that, the kernel io_uring",
         (_, true) => "it loads libraries at run time, which may use libaio",
-        _ => "it links no libaio itself; a library of its may",
+        _ => "it links no libaio itself; a library that it links may",
     };
-    (Help::Perhaps, format!("{uring}{why}; `nowait run --report` will tell"))
+    (Help::Perhaps, why.to_owned())
 }
 
 #[cfg(test)]
@@ -209,7 +214,7 @@ mod tests {
         assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::Yes);
         let (help, why) = linked(&["liburing.so.2"], &["syscall"]);
         assert_eq!(help, Help::Perhaps);
-        assert!(why.contains("liburing") && why.contains("syscall()"), "{why}");
+        assert!(why.contains("syscall()"), "{why}");
     }
 
     #[test]

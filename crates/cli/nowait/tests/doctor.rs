@@ -113,6 +113,11 @@ fn programs_are_judged_by_what_they_link() {
             assert_eq!(report["program"]["helps"], helps, "{report:#}");
         }
     }
+    let dir = tempfile::tempdir().unwrap();
+    libraries(dir.path());
+    let mut command = nowait(&["doctor", "--program", "sh"]);
+    let (code, out, _) = outcome(command.env("NOWAIT_LIBDIR", dir.path()));
+    assert!(code == 0 && out.lines().count() <= 5 && out.contains("nowait may help"), "{out}");
     let (code, report) = doctor(&["--program", "no-such-program-at-all"], &[], 0);
     assert_eq!((code, &report["program"]), (1, &Value::Null));
 }

@@ -11,18 +11,15 @@ pub(super) fn render(report: &Report) -> String {
     let _ = writeln!(text, "auto chooses {}: {}\n", report.auto.backend, report.auto.reason);
     let _ = writeln!(text, "{}\n", host(report).trim_fmt());
     if let Some(path) = &report.path {
-        let _ = writeln!(text, "{}\n{}\n", heading(path), matrix(path).trim_fmt());
+        let _ = writeln!(text, "{}\n{}", heading(path), matrix(path).trim_fmt());
+        path.advice.iter().for_each(|advice| _ = writeln!(text, "{advice}"));
+        text.push('\n');
     }
     for library in &report.libraries {
         let _ = writeln!(text, "{}", describe(library));
     }
     for (name, value) in &report.environment {
         let _ = writeln!(text, "set: {name}={value}");
-    }
-    if let Some(program) = &report.program {
-        let by = program.interpreter.as_ref().map_or(String::new(), |by| format!(" (run by {by})"));
-        let (path, helps, reason) = (&program.path, program.helps, &program.reason);
-        let _ = writeln!(text, "\n{path}{by}\n  can nowait help? {helps}: {reason}");
     }
     text.push('\n');
     for process in &report.several_engines {
