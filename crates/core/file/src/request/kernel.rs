@@ -19,6 +19,8 @@ pub(crate) struct KernelBody {
     pub(crate) wants_lane: bool,
     /// Is there from its place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
+    /// Its first iteration, in submit, gives it to the driver's queue.
+    pub(crate) enters: bool,
     /// The thread that waits for it carries it out. How often its number had been closed when it
     /// was deferred.
     pub(super) deferred: Option<u32>,
@@ -33,6 +35,7 @@ impl KernelBody {
             write: None,
             wants_lane: false,
             lane: None,
+            enters: false,
             deferred: None,
         }
     }
@@ -63,7 +66,12 @@ impl KernelBody {
             return self.run_by_caller(it.plug.turn, it);
         }
         let route = self.carrier.route;
-        let fd = match self.carrier.begin(route, it) {
+        let enters = core::mem::take(&mut self.enters);
+        let begun = match enters {
+            true => ControlFlow::Continue(it.command.fd),
+            false => self.carrier.begin(route, it),
+        };
+        let fd = match begun {
             ControlFlow::Continue(fd) => fd,
             ControlFlow::Break(step) => return step,
         };
@@ -73,7 +81,11 @@ impl KernelBody {
         bio.hints.lane.clone_from(&self.lane);
         bio.hints.upfront = it.command.kind == Kind::Read;
         bio.hints.joins = self.wants_lane && it.command.is_positioned();
-        self.carrier.queue(route, bio, it)
+        match enters {
+            true => it.plug.enter_driver(bio),
+            false => return self.carrier.queue(route, bio, it),
+        }
+        Step::Queued
     }
 
     /// Continues after the end of a bio.

@@ -39,6 +39,8 @@ pub struct Plug {
     pub(crate) cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
+    /// Bios for the driver's queue that this thread, in submit, gives to the kernel itself.
+    entering: Vec<Bio>,
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -101,6 +103,7 @@ impl Plug {
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
+            entering: Vec::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
             deferred: Vec::new(),
@@ -172,6 +175,12 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
+    /// Adds a bio for the driver's queue that this thread gives to the kernel; only in submit. Its
+    /// file is the application's number.
+    pub(crate) fn enter_driver(&mut self, bio: Bio) {
+        self.entering.push(bio);
+    }
+
     /// Makes a worker continue a request, as if its bio had ended with `result` there.
     pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
         self.over.push(Completion { token, result });
@@ -193,6 +202,7 @@ impl Plug {
             && self.cache_bios.is_empty()
             && self.driver_bios.is_empty()
             && self.worker_bios.is_empty()
+            && self.entering.is_empty()
             && self.over.is_empty()
             && self.handed_over.is_empty()
             && self.deferred.is_empty()
@@ -206,6 +216,7 @@ impl Plug {
         if let Some(context) = served {
             self.flush_own(context);
         }
+        self.flush_entering();
         if !self.handed_over.is_empty() {
             self.engine.threads.hand_to_driver(&mut self.handed_over);
         }
@@ -230,6 +241,27 @@ impl Plug {
             if request.is_cancelled() {
                 served.iter().for_each(|context| context.own.cancel_bio(token));
                 self.engine.threads.cancel_bio(token);
+            }
+        }
+    }
+
+    /// Gives bios to the driver's queue on this thread. If there is no room, the driver takes over.
+    fn flush_entering(&mut self) {
+        if self.entering.is_empty() {
+            return;
+        }
+        let queue = self.engine.threads.driver().and_then(Driver::queue);
+        for bio in core::mem::take(&mut self.entering) {
+            let given = match &queue {
+                Some(queue) => queue.submit_now(bio, true),
+                None => Err(bio),
+            };
+            match given {
+                Ok(refused) => {
+                    refused.bios.into_iter().for_each(|(token, it)| self.complete(token, it));
+                }
+                // SAFETY: the token is a FileOperation's, and no queue has its bio.
+                Err(bio) => self.hand_to_driver(unsafe { Request::from_token(bio.token) }),
             }
         }
     }

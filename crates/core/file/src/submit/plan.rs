@@ -67,6 +67,8 @@ pub(crate) struct Carry {
     pub(crate) is_deferred: bool,
     /// A worker carries it out after the writes of its inode that were submitted before.
     pub(crate) in_turn: bool,
+    /// The submitter gives it to the driver's queue itself: the kernel blocks until it has blocks.
+    pub(crate) enters: bool,
     pub(crate) reason: Reason,
 }
 
@@ -312,7 +314,7 @@ impl Facts {
 
     fn request_of_read(&self, reason: Reason) -> Plan {
         let carry = |route, is_deferred| {
-            Plan::Request(Carry { route, is_deferred, in_turn: false, reason })
+            Plan::Request(Carry { route, is_deferred, in_turn: false, enters: false, reason })
         };
         if self.is_direct() {
             return carry(self.route_of_direct(reason), false);
@@ -339,15 +341,27 @@ impl Facts {
         let Facts { ask, load, .. } = self;
         let is_copied = !ask.is_durable && !self.is_direct();
         let in_turn = is_copied || reason == Reason::Extend && self.extends();
+        // A hole is filled by an asynchronous write: the kernel has the file's lock until there are
+        // blocks, and not until they are written, as it has for the call of a worker.
+        let fills = self.is_direct() && reason == Reason::Extend && !self.extends();
+        let enters = fills && load.driver == Queue::Aio && self.may_block_in_submit();
         let is_placed = self.is_direct() && reason != Reason::Extend && !ask.begins_later;
         let route = match is_placed {
             true => self.route_of_direct(reason),
+            false if enters || fills && load.driver == Queue::Ring => Route::Driver,
             false => Route::Workers,
         };
         // Several that block for long do so side by side, on the threads of the engine.
         let is_due = load.is_alone || is_copied;
         let is_deferred = load.has_callers && is_due && route == Route::Workers;
-        Plan::Request(Carry { route, is_deferred, in_turn, reason })
+        Plan::Request(Carry { route, is_deferred, in_turn, enters, reason })
+    }
+
+    /// Returns `true` if the transfer may block inside submit, where the kernel's AIO would.
+    fn may_block_in_submit(&self) -> bool {
+        let Facts { ask, load, .. } = self;
+        let is_free = self.must_wait == Some(false) && !ask.is_linked && self.missed.is_none();
+        is_free && load.answers_as_aio && !load.offloads
     }
 
     /// Returns who carries a direct request that finds its blocks.

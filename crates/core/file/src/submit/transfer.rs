@@ -305,6 +305,7 @@ impl<'a> Submission<'a> {
             body.write = Some(write.keep(self.context));
         }
         body.wants_lane = carry.in_turn;
+        body.enters = carry.enters;
         if carry.is_deferred {
             body.defer(self.context, command.fd);
         }

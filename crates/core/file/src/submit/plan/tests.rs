@@ -76,7 +76,7 @@ fn look(fact: Fact) -> Plan {
 }
 
 fn request(route: Route, is_deferred: bool, in_turn: bool, reason: Reason) -> Plan {
-    Plan::Request(Carry { route, is_deferred, in_turn, reason })
+    Plan::Request(Carry { route, is_deferred, in_turn, enters: false, reason })
 }
 
 fn check(table: Vec<(&str, Facts, Plan)>) {
@@ -308,7 +308,6 @@ fn direct_reads() {
 #[test]
 fn direct_writes() {
     let write = Facts { file: Some(REGULAR), ..direct(write()) };
-    let holes = Facts { file: Some(HOLES), ..write };
     let end = Facts { file: Some(END), ..write };
     let bio = Plan::Bio { may_block: false };
     check(vec![
@@ -321,19 +320,6 @@ fn direct_writes() {
             loaded(blocked(write), |it| it.driver = Queue::None),
             request(Route::Workers, false, false, Order),
         ),
-        ("into holes", holes, Plan::Bio { may_block: true }),
-        (
-            "into holes, another face",
-            loaded(holes, |it| it.answers_as_aio = false),
-            request(Route::Workers, false, false, Extend),
-        ),
-        (
-            "into holes, familiar",
-            asking(holes, |it| {
-                (it.is_hinted, it.is_familiar, it.finds_blocks) = (true, true, true);
-            }),
-            Plan::BioUnseen { may_block: true },
-        ),
         (
             "refused",
             Facts { missed: Some(Driver), ..write },
@@ -344,8 +330,6 @@ fn direct_writes() {
             loaded(write, |it| it.counts_by_kernel = true),
             Plan::Bio { may_block: true },
         ),
-        ("into holes, by a ring", Facts { own: Some(Queue::Ring), ..holes }, bio),
-        ("into holes, no queue", no_queue(holes), request(Route::Workers, false, false, Extend)),
         ("at the end", end, request(Route::Workers, false, true, Extend)),
         (
             "at the end, and no other",
@@ -364,6 +348,49 @@ fn direct_writes() {
             }),
             request(Route::Driver, false, false, Order),
         ),
+    ]);
+}
+
+#[test]
+fn direct_writes_into_holes() {
+    let holes = Facts { file: Some(HOLES), ..direct(write()) };
+    let bio = Plan::Bio { may_block: false };
+    let by = |driver| loaded(alone(no_queue(holes)), |it| it.driver = driver);
+    let entering = Plan::Request(Carry {
+        route: Route::Driver,
+        is_deferred: false,
+        in_turn: false,
+        enters: true,
+        reason: Extend,
+    });
+    check(vec![
+        ("into holes", holes, Plan::Bio { may_block: true }),
+        (
+            "into holes, another face",
+            loaded(holes, |it| it.answers_as_aio = false),
+            request(Route::Driver, false, false, Extend),
+        ),
+        (
+            "into holes, familiar",
+            asking(holes, |it| {
+                (it.is_hinted, it.is_familiar, it.finds_blocks) = (true, true, true);
+            }),
+            Plan::BioUnseen { may_block: true },
+        ),
+        ("into holes, by a ring", Facts { own: Some(Queue::Ring), ..holes }, bio),
+        ("into holes, no queue", no_queue(holes), request(Route::Driver, false, false, Extend)),
+        ("into holes, no ring", by(Queue::Aio), entering),
+        (
+            "into holes, no ring, another face",
+            loaded(by(Queue::Aio), |it| it.answers_as_aio = false),
+            request(Route::Workers, false, false, Extend),
+        ),
+        (
+            "into holes behind another, no ring",
+            Facts { must_wait: Some(true), ..by(Queue::Aio) },
+            request(Route::Workers, false, false, Extend),
+        ),
+        ("into holes, no driver", by(Queue::None), request(Route::Workers, false, false, Extend)),
     ]);
 }
 
