@@ -26,8 +26,8 @@ LIST
 
 # The crates, and the names of their tests beside those inside them. Not among them: those that take
 # long on any kernel, and those that need a server or another program than a compiler and fio.
-crates=(nowait-sys nowait-retry nowait-block nowait-file nowait nowait-process nowait-libaio
-    nowait-posix nowait-capi nowait-tests)
+crates=(nowait-sys nowait-retry nowait-block nowait-file nowait-engine nowait nowait-process
+    nowait-libaio nowait-posix nowait-capi nowait-tests)
 tests=(
     conformance interrupt size_limit system threads             # the backends
     cancel destroy engine few_descriptors in_memory leaks limits masks storm streams thread_end

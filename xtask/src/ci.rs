@@ -342,6 +342,7 @@ const SANITIZED: &[&str] = &[
     "nowait-block",
     "nowait-cache",
     "nowait-file",
+    "nowait-engine",
     "nowait-process",
     "nowait-posix",
     "nowait",

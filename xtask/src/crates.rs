@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_rust_api_and_what_it_is_made_of_are_published() {
         let engine = ["block", "cache", "file", "retry", "sys"];
-        let mut expected = vec![String::from("nowait")];
+        let mut expected = vec![String::from("nowait-engine"), String::from("nowait")];
         expected.extend(engine.map(|name| format!("nowait-{name}")));
         assert_eq!(published().unwrap(), expected);
     }

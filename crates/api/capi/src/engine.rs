@@ -8,7 +8,8 @@ use core::{
     ffi::{c_char, c_int},
     mem::offset_of,
 };
-use nowait::{BackendChoice, Builder, Config, Errno, Nowait, SubmitMode};
+use nowait::{BackendChoice, Builder, Errno, Nowait, SubmitMode};
+use nowait_engine::Config;
 use std::ffi::CString;
 
 /// `NOWAIT_COUNT`.
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn nowait_engine_report(
 ) -> i64 {
     // SAFETY: the caller's engine and memory.
     guarded(|| unsafe {
-        let report = (*engine).nowait.report(&[]);
+        let report = (*engine).nowait.report();
         Ok(copy_out(report.trim_end(), text, size))
     })
 }
@@ -136,7 +137,7 @@ impl Options {
         }
         let mut config = match self.flags & ENVIRONMENT {
             0 => Config::default(),
-            _ => nowait::Options::from_env().config,
+            _ => nowait_engine::Options::from_env().config,
         };
         config.stats = self.flags & COUNT != 0;
         match self.backend {
@@ -164,7 +165,7 @@ impl Options {
         if self.max_bytes != 0 {
             config.limits.bytes = self.max_bytes;
         }
-        Ok(Builder::from(config))
+        Ok(Builder::from_config(config))
     }
 }
 

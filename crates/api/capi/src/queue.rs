@@ -202,12 +202,9 @@ pub unsafe extern "C" fn nowait_queue_report(
     size: usize,
 ) -> i64 {
     // SAFETY: the caller's queue.
-    let owner = unsafe { &*queue };
-    used(owner, |queue| {
-        let summary = queue.summary();
-        let report = owner.nowait.report(summary.as_slice());
+    used(unsafe { &*queue }, |queue| {
         // SAFETY: the caller's memory.
-        Ok(unsafe { copy_out(report.trim_end(), text, size) })
+        Ok(unsafe { copy_out(queue.report().trim_end(), text, size) })
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::decode::{self, DecodedIocb, decode};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use nowait::{Context, Submission};
+use nowait_engine::{Context, Submission};
 use nowait_process::{
     leaving,
     looks::Looks,

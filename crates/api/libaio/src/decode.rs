@@ -1,7 +1,7 @@
 //! Decodes the application's iocb to a command, with the kernel's checks in the kernel's order
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
-use nowait::{
+use nowait_engine::{
     Command, EventTarget, Kind, Segments,
     command::{Flags, LEN_MAX},
 };

@@ -26,6 +26,7 @@ impl File {
     /// writes back what is cached of the file, and drops it; in the others there is nothing to do.
     /// # Errors
     /// That of a write of what was cached, which stays so then.
+    #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
         looked.map_err(|errno| self.about("another look", errno))

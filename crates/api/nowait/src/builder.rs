@@ -1,15 +1,11 @@
 //! The handle of an engine, and how it is started.
 
 use crate::{
-    CacheCounts, Error, Queue,
-    calls::Calls,
-    choice,
-    reactor::Reactor,
-    report::{self, Summary},
-    timer::Timer,
+    BackendChoice, Error, Limits, Queue, SubmitMode, calls::Calls, reactor::Reactor, timer::Timer,
 };
 use core::fmt;
-use nowait_file::{BackendChoice, Config, Engine, Parts, SubmitMode, limits::Limits};
+use nowait_engine::{CacheCounts, Config, Engine, Options, choice, report};
+use nowait_file::Parts;
 use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
 use std::sync::Arc;
 
@@ -66,12 +62,14 @@ impl Nowait {
     }
 
     /// Returns what nowait's own page cache has done; `None`: no file was ever opened with it.
+    #[doc(hidden)]
     pub fn cache_counts(&self) -> Option<CacheCounts> {
         self.0.engine.cache_counts()
     }
 
     /// Returns how often a thread of the engine, or of a program that says so here, failed by a
     /// mistake of its own: must be 0.
+    #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()
     }
@@ -114,10 +112,10 @@ impl Nowait {
         &self.0.timer
     }
 
-    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: backend, page cache, and
-    /// what is given of queues.
-    pub fn report(&self, queues: &[Summary]) -> String {
-        report::as_json(Some(self.engine()), queues)
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: the backend and the page
+    /// cache. [`Queue::report`] adds what a queue did.
+    pub fn report(&self) -> String {
+        report::as_json(Some(self.engine()), &[])
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -153,19 +151,23 @@ impl Drop for EngineShared {
     }
 }
 
-impl From<Config> for Builder {
-    /// Begins with a configuration, such as that of the environment
-    /// ([`Options::from_env`](crate::Options::from_env)).
-    fn from(config: Config) -> Builder {
-        Builder(config)
-    }
-}
-
 /// Describes an engine to be started; made by [`Nowait::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct Builder(Config);
 
 impl Builder {
+    /// Begins with what the environment variables `NOWAIT_*` ask for. A variable with an invalid
+    /// value has no effect.
+    pub fn from_env() -> Builder {
+        Builder(Options::from_env().config)
+    }
+
+    /// Begins with a configuration of the engine.
+    #[doc(hidden)]
+    pub fn from_config(config: Config) -> Builder {
+        Builder(config)
+    }
+
     /// Chooses the backend. `Auto`, the default, takes the best that works here and never fails
     /// for a missing one; another one must work, or [`Builder::build`] fails with the reason.
     #[must_use]
@@ -219,8 +221,7 @@ impl Builder {
         self
     }
 
-    /// Counts what queues do, for [`Queue::summary`](crate::Queue::summary) and
-    /// [`Nowait::report`]; off by default.
+    /// Counts what queues do, for [`Queue::report`]; off by default.
     #[must_use]
     pub fn stats(mut self, yes: bool) -> Builder {
         self.0.stats = yes;
@@ -274,5 +275,59 @@ impl Builder {
             timer: Timer::default(),
             process: ForkMark::new(),
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::File;
+    use std::process::Command;
+
+    /// Has threads of engines fail, and uses these.
+    fn fail() {
+        let path = std::env::current_exe().unwrap();
+        for way in ["queue", "future", "end"] {
+            let nowait = Nowait::new().unwrap();
+            for cause in ["first", "second"] {
+                nowait.engine().caught(way, || panic!("{cause}"));
+            }
+            assert!(nowait.report().contains("\"failed_threads\":2"));
+            match way {
+                "queue" => {
+                    let file = File::open(&nowait, &path).unwrap();
+                    let mut queue: Queue<()> = nowait.queue(1).unwrap();
+                    queue.sync_data(&file, ()).unwrap();
+                    queue.submit();
+                    queue.wait(1, None).unwrap();
+                    eprintln!("\nover");
+                }
+                "future" => {
+                    let file = crate::AsyncFile::from(File::open(&nowait, &path).unwrap());
+                    futures_lite::future::block_on(file.sync_data()).unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_thread_is_counted_and_said_once_however_the_engine_is_used() {
+        const NAME: &str = "builder::tests::\
+            a_failed_thread_is_counted_and_said_once_however_the_engine_is_used";
+        // In a process of its own: its standard error tells.
+        const CHILD: &str = "NOWAIT_TEST_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            return fail();
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1");
+        let output = child.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let said = said.lines().filter(|it| it.starts_with("nowait:") || *it == "over");
+        let said: Vec<_> = said.map(|line| line.split(": its request").next().unwrap()).collect();
+        let failed = |way: &str| format!("nowait: a thread failed {way}: first");
+        assert_eq!(said, [&failed("queue"), "over", &failed("future"), &failed("end")]);
     }
 }

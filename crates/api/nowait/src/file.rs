@@ -1,10 +1,9 @@
 //! Open files, and requests on them that block.
 
-use crate::{
-    CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access, report,
-};
+use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
+use nowait_engine::report;
 use nowait_file::{
     Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserHandle, UserOperation, Writer,
     command::{Flags, LEN_MAX},
@@ -240,7 +239,7 @@ impl File {
     /// `EBADF`: not open for reading.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
         self.check(Kind::Read, &[], offset)?;
-        Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)))
+        Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)).map(Lent::new))
     }
 
     /// Lends many ranges, offset and length each, as [`File::lend`] does one: gives `each` the
@@ -266,7 +265,7 @@ impl File {
         lookahead.look(ranges.iter().map(transfer));
         for (index, (offset, len)) in ranges.iter().enumerate() {
             lookahead.step(index, |index| ranges.get(index).and_then(transfer));
-            each(index, user.cached().pin_range(*offset, *len));
+            each(index, user.cached().pin_range(*offset, *len).map(Lent::new));
         }
         Ok(())
     }

@@ -36,9 +36,8 @@
 //! # }
 //! ```
 //!
-//! The other faces (the C ABI) use what stands below [`Nowait`]: [`options`], the environment
-//! variables; [`choice`], which backend and why; [`report`], what the contexts of a process did;
-//! and the engine itself.
+//! The documented items are the whole API. The engine below it is in the crates `nowait-*`, which
+//! make no promise, as do the hidden items here, by which the project's other interfaces reach it.
 
 mod align;
 mod allocation;
@@ -46,17 +45,15 @@ mod async_file;
 mod buffer;
 mod builder;
 mod calls;
-pub mod choice;
 #[cfg(any(feature = "futures-io", feature = "tokio"))]
 mod cursor;
 mod error;
 mod file;
+mod lent;
 mod open;
 mod operation;
-pub mod options;
 mod queue;
 mod reactor;
-pub mod report;
 mod request;
 mod stream;
 mod timer;
@@ -70,22 +67,11 @@ pub use builder::{Builder, Nowait};
 pub use cursor::Cursor;
 pub use error::Error;
 pub use file::File;
+pub use lent::Lent;
+pub use nowait_engine::{BackendChoice, Limits, SubmitMode};
 pub use nowait_sys::{Errno, file::Advice};
 pub use open::{CacheMode, OpenOptions};
 pub use operation::{FileSync, Operation, Readiness, Transfer, VectoredTransfer};
 pub use queue::{Completion, POLL_IN, POLL_OUT, Queue, Refused, RequestId};
 pub use request::Buffers;
 pub use stream::Stream;
-
-pub use choice::start_engine;
-pub use nowait_block::Segments;
-pub use nowait_cache::{PinnedRange as Lent, cache::IoCounts as CacheCounts};
-pub use nowait_file::command;
-pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, Opened, Sink, SubmitMode, Target,
-    UserFile,
-    limits::Limits,
-    outcome,
-    submit::{EventTarget, Started, Submission},
-};
-pub use options::Options;

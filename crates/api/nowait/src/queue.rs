@@ -21,11 +21,11 @@
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
-    report::{self, Summary},
     request::{OpenHandle, Request, outcome, readable, writable},
 };
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
+use nowait_engine::report::{self, Summary};
 use nowait_file::{
     Ahead, Command, Context, Kind, Lookahead,
     submit::{EventTarget, Started, Submission},
@@ -199,10 +199,11 @@ impl<T, B> Queue<T, B> {
         self.over.len()
     }
 
-    /// Returns what the queue did; `None`: the engine does not count, see
+    /// Returns the report of [`Nowait::report`] with what this queue did, if the engine counts: see
     /// [`Builder::stats`](crate::Builder::stats).
-    pub fn summary(&self) -> Option<Summary> {
-        Summary::of(&self.context)
+    pub fn report(&self) -> String {
+        let summary = Summary::of(&self.context);
+        report::as_json(Some(self.nowait.engine()), summary.as_slice())
     }
 
     /// Prepares [`File::sync_all`]; it covers the writes submitted before it.

@@ -5,9 +5,10 @@
 //! descriptors, and an executor's waker writes to one of the application's. Started with the
 //! first future of an engine.
 
-use crate::{calls::Calls, report, request::outcome};
+use crate::{calls::Calls, request::outcome};
 use core::task::Waker;
 use nowait_block::Slab;
+use nowait_engine::report;
 use nowait_file::{
     Context,
     turn::{Loop, Next},

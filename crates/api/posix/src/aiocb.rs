@@ -8,7 +8,7 @@ use core::{
     mem::offset_of,
     sync::atomic::{AtomicI64, Ordering::Relaxed},
 };
-use nowait::outcome::Outcome;
+use nowait_engine::outcome::Outcome;
 use nowait_sys::Errno;
 
 /// `struct aiocb` of glibc (aio.h), which is `struct aiocb64` too.

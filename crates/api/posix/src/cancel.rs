@@ -1,7 +1,7 @@
 //! aio_cancel.
 
 use crate::{aiocb::Block, posix::Posix};
-use nowait::command::open_for;
+use nowait_engine::command::open_for;
 use nowait_sys::{
     Errno,
     mistake::{self, Mistake},

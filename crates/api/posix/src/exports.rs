@@ -10,7 +10,7 @@ use crate::{
     submit,
 };
 use core::sync::atomic::AtomicU32;
-use nowait::Kind;
+use nowait_engine::Kind;
 use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 

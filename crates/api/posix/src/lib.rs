@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What a signal handler may call (aio_error, aio_return, aio_suspend) takes no lock and no memory:
-//! it looks at the words of the blocks, and sleeps on one of its own ([`nowait::outcome`]).
+//! it looks at the words of the blocks, and sleeps on one of its own ([`nowait_engine::outcome`]).
 
 pub mod aiocb;
 pub mod cancel;

@@ -6,7 +6,7 @@ use crate::{
     posix::{Posix, REQUESTS_MAX, SLEEPERS},
     submit::{Order, submit},
 };
-use nowait::Kind;
+use nowait_engine::Kind;
 use nowait_sys::Errno;
 
 const LIO_READ: i32 = 0;

@@ -7,7 +7,7 @@
 
 use crate::notice::Call;
 use core::time::Duration;
-use nowait::Engine;
+use nowait_engine::Engine;
 use nowait_sys::{
     mutex::{Condvar, Mutex, MutexGuard},
     own_thread::OwnThread,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn engine() -> Arc<Engine> {
-        nowait::start_engine(&nowait::Config::default()).unwrap().0
+        nowait_engine::start_engine(&nowait_engine::Config::default()).unwrap().0
     }
 
     #[test]

@@ -10,7 +10,7 @@ use core::{
     cmp::Reverse,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release},
 };
-use nowait::{Context, Sink, outcome::Sleepers};
+use nowait_engine::{Context, Sink, outcome::Sleepers};
 use nowait_process::{Process, process::Face};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{

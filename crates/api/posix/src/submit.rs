@@ -6,7 +6,7 @@ use crate::{
     posix::{ASKED, PRIO_DELTA_MAX, Posix},
 };
 use core::sync::atomic::Ordering::Relaxed;
-use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
+use nowait_engine::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
 use nowait_process::{leaving, looks::Looks, memory};
 use nowait_sys::{
     Errno,

@@ -1,6 +1,6 @@
 //! The options in the environment, as it was when the library was loaded.
 
-use nowait::Options;
+use nowait_engine::Options;
 use nowait_sys::environment::kept;
 
 /// Returns the options. Reads the environment of now if its variables were not kept.

@@ -12,7 +12,7 @@ use core::{
     ffi::c_void,
     sync::atomic::{AtomicU32, Ordering::SeqCst, fence},
 };
-use nowait::options::LogLevel;
+use nowait_engine::options::LogLevel;
 use nowait_sys::{
     Errno, fd, fdtable, futex,
     inside::Inside,
@@ -121,7 +121,7 @@ impl Process {
     /// ends.
     fn has_more_to_tell(&self) -> bool {
         let Some(contexts) = self.contexts().try_read() else { return true };
-        let more = |context: &nowait::Context| match context.io().face() {
+        let more = |context: &nowait_engine::Context| match context.io().face() {
             Some(_) => context.io().outstanding(),
             None => context.io().owed(),
         };

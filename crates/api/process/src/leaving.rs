@@ -23,7 +23,7 @@ use core::{
     cell::Cell,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
 };
-use nowait::Context;
+use nowait_engine::Context;
 use nowait_sys::{
     Errno,
     fork::{self, ForkMark},

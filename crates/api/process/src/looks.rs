@@ -4,7 +4,7 @@
 //! (by stdio, or the system call itself), and a request must never reach another file. Status
 //! flags of transfers may be remembered longer (`Context::status_flags`).
 
-use nowait::{
+use nowait_engine::{
     Context, Kind,
     command::{Flags, open_for},
 };

@@ -14,7 +14,7 @@ use core::{
         Ordering::Release,
     },
 };
-use nowait::{
+use nowait_engine::{
     Context, Engine, Options, Sink,
     options::LogLevel,
     report::{self, Summary},

@@ -6,9 +6,9 @@
 //! ends with the process; of a process that was killed, the file stays.
 
 use crate::process::Process;
-use nowait::{Errno, report};
+use nowait_engine::report;
 use nowait_sys::{
-    fd, fdtable, fork, inspect,
+    Errno, fd, fdtable, fork, inspect,
     own_thread::{OwnThread, STACK_BYTES},
 };
 use std::ffi::CString;

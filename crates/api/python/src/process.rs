@@ -15,7 +15,8 @@ use core::{
     },
     time::Duration,
 };
-use nowait::{BackendChoice, Limits, Nowait, Options};
+use nowait::{BackendChoice, Builder, Limits, Nowait};
+use nowait_engine::{Options, choice};
 use nowait_sys::{
     mutex::{Condvar, Mutex},
     stderr,
@@ -191,12 +192,12 @@ fn say(line: &str) {
 fn start(options: &Options) -> Result<Nowait, nowait::Error> {
     let config = options.config.clone();
     let asked = config.backend;
-    nowait::Builder::from(config.clone()).build().or_else(|error| {
+    Builder::from_config(config.clone()).build().or_else(|error| {
         if asked == BackendChoice::Auto {
             return Err(error);
         }
         say(&format!("{error}; another backend is used"));
-        nowait::Builder::from(config).backend(BackendChoice::Auto).build()
+        Builder::from_config(config).backend(BackendChoice::Auto).build()
     })
 }
 
@@ -260,6 +261,6 @@ pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn backend() -> PyResult<(&'static str, String, &'static str)> {
     let process = ProcessEngine::get()?;
-    let name = nowait::choice::name(process.nowait.backend());
+    let name = choice::name(process.nowait.backend());
     Ok((name, process.nowait.backend_reason().to_owned(), process.default_cache()))
 }

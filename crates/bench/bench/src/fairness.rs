@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nowait::{Engine, Kind, Segments};
-use nowait_file::BackendChoice;
+use nowait_engine::{BackendChoice, Engine, Kind, Segments};
 use nowait_sys::file::{Advice, advise};
 use serde_json::{Value, json};
 

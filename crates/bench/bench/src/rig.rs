@@ -4,11 +4,11 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nowait::{
-    AlignedBuffer, Command, Context, Engine, EventTarget, Kind, Segments, Submission,
+use nowait::AlignedBuffer;
+use nowait_engine::{
+    BackendChoice, Command, Config, Context, Engine, EventTarget, Kind, Segments, Submission,
     command::open_for,
 };
-use nowait_file::{BackendChoice, Config};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 

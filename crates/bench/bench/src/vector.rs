@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nowait::{Kind, Segments};
-use nowait_file::BackendChoice;
+use nowait_engine::{BackendChoice, Kind, Segments};
 use serde_json::json;
 
 use crate::args::{Defaults, Extent, FOLDER, MeasureArgs};

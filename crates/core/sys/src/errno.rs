@@ -7,29 +7,44 @@ use core::fmt;
 pub struct Errno(i32);
 
 macro_rules! errnos {
-    ($($name:ident = $libc:ident),* $(,)?) => {
+    (
+        public { $($name:ident = $libc:ident),* $(,)? }
+        internal { $($internal:ident = $number:ident),* $(,)? }
+    ) => {
         impl Errno {
             $(#[doc = concat!("`", stringify!($libc), "`, see errno(3).")]
             pub const $name: Errno = Errno(libc::$libc);)*
 
+            $(#[doc(hidden)]
+            pub const $internal: Errno = Errno(libc::$number);)*
+
             /// Returns the symbolic name, or `"errno"` for a number without one here.
             pub fn name(self) -> &'static str {
-                match self.0 { $(libc::$libc => stringify!($libc),)* _ => "errno" }
+                match self.0 {
+                    $(libc::$libc => stringify!($libc),)*
+                    $(libc::$number => stringify!($number),)*
+                    _ => "errno",
+                }
             }
         }
     };
 }
 
 errnos! {
-    PERM = EPERM, NOENT = ENOENT, INTR = EINTR, IO = EIO, BADF = EBADF, AGAIN = EAGAIN,
-    NOMEM = ENOMEM, ACCES = EACCES, FAULT = EFAULT, BUSY = EBUSY, INVAL = EINVAL,
-    ISDIR = EISDIR, NFILE = ENFILE, MFILE = EMFILE, FBIG = EFBIG, NOSPC = ENOSPC,
-    SPIPE = ESPIPE, ROFS = EROFS, PIPE = EPIPE, NOSYS = ENOSYS, OPNOTSUPP = EOPNOTSUPP,
-    CANCELED = ECANCELED, INPROGRESS = EINPROGRESS, TIME = ETIME, TIMEDOUT = ETIMEDOUT,
-    DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, ALREADY = EALREADY, MSGSIZE = EMSGSIZE,
-    SHUTDOWN = ESHUTDOWN,
-    NOTTY = ENOTTY, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST, TXTBSY = ETXTBSY, SRCH = ESRCH,
-    NODATA = ENODATA, NOTCONN = ENOTCONN,
+    // The errors of files, streams and engines: the crate `nowait` documents these constants.
+    public {
+        PERM = EPERM, NOENT = ENOENT, IO = EIO, BADF = EBADF, AGAIN = EAGAIN, NOMEM = ENOMEM,
+        ACCES = EACCES, BUSY = EBUSY, INVAL = EINVAL, ISDIR = EISDIR, NFILE = ENFILE,
+        MFILE = EMFILE, FBIG = EFBIG, NOSPC = ENOSPC, SPIPE = ESPIPE, ROFS = EROFS, PIPE = EPIPE,
+        NOSYS = ENOSYS, OPNOTSUPP = EOPNOTSUPP, CANCELED = ECANCELED, TIMEDOUT = ETIMEDOUT,
+        DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST,
+        TXTBSY = ETXTBSY, NODATA = ENODATA,
+    }
+    // What the engine and the servers handle themselves.
+    internal {
+        INTR = EINTR, FAULT = EFAULT, INPROGRESS = EINPROGRESS, TIME = ETIME, ALREADY = EALREADY,
+        MSGSIZE = EMSGSIZE, SHUTDOWN = ESHUTDOWN, NOTTY = ENOTTY, SRCH = ESRCH, NOTCONN = ENOTCONN,
+    }
 }
 
 impl Errno {
@@ -40,6 +55,7 @@ impl Errno {
     }
 
     /// Returns the error of the C library's last failed call on this thread.
+    #[doc(hidden)]
     pub fn last() -> Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }

@@ -484,6 +484,7 @@ pub enum Advice {
 
 impl Advice {
     /// Returns what a program means by the number `advice`; `None`: something else, or nothing.
+    #[doc(hidden)]
     pub fn from_raw(advice: i32) -> Option<Advice> {
         Some(match advice {
             libc::POSIX_FADV_NORMAL => Advice::Normal,

@@ -91,6 +91,7 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at all.
+    #[doc(hidden)]
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
     }
@@ -172,13 +173,9 @@ impl<T, B> Queue<T, B> {
         Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
-    /// Tells whether [`Queue::event_fd`] was asked for.
-    pub fn has_event_fd(&self) -> bool {
-        self.control.has_event
-    }
-
     /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped:
     /// for callers that do not pop all of them after a wait.
+    #[doc(hidden)]
     pub fn ring_if_over(&self) {
         if self.control.has_event && !self.over.is_empty() {
             self.context.ring_event_counter();

@@ -4,9 +4,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use nowait::command::Flags;
-use nowait::{Command, EventTarget, Kind, Segments, Submission};
-use nowait_file::BackendChoice;
+use nowait_engine::command::Flags;
+use nowait_engine::{BackendChoice, Command, EventTarget, Kind, Segments, Submission};
 use nowait_sys::file::IoVec;
 use nowait_sys::timer::Timer;
 

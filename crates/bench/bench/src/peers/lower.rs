@@ -3,8 +3,10 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nowait::command::Flags;
-use nowait::{Command, Config, Context, EventTarget, Kind, Segments, Started, Submission, choice};
+use nowait_engine::command::Flags;
+use nowait_engine::{
+    Command, Config, Context, EventTarget, Kind, Segments, Started, Submission, choice,
+};
 use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
@@ -14,7 +16,7 @@ use crate::error::{BenchError, Result, failed};
 
 /// An engine of ours and the file in its cache.
 pub(crate) struct Lower {
-    engine: Arc<nowait::Engine>,
+    engine: Arc<nowait_engine::Engine>,
     file: Arc<UserFile>,
     /// Lend pages instead of copying them, for blocks up to this size.
     lend_bytes_max: usize,

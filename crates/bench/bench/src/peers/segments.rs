@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nowait::Segments;
+use nowait_engine::Segments;
 use nowait_sys::file::IoVec;
 use nowait_sys::uring::{Completion, Entry, Issuer, Ring, opcode, types};
 

@@ -28,8 +28,9 @@ use crate::{
     ublk,
 };
 pub(crate) use inbox::Order;
-use nowait::{CacheCounts, Errno, Nowait};
+use nowait::{Errno, Nowait};
 use nowait_device::{Chores, Image, Source};
+use nowait_engine::{CacheCounts, choice};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
 use std::{
@@ -89,7 +90,7 @@ pub struct View(Arc<Shared>);
 impl View {
     /// Returns the name of what carries the requests.
     pub fn backend(&self) -> &'static str {
-        nowait::choice::name(self.0.nowait.backend())
+        choice::name(self.0.nowait.backend())
     }
 
     /// Returns what it looks at.

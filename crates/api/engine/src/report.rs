@@ -75,14 +75,14 @@ impl Summary {
 
 /// Says on the standard error that a thread of `engine` has failed, if one has and it was not said
 /// yet; on a thread of the application.
-pub(crate) fn tell_failure(engine: &Engine) {
+pub fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
         stderr::say(&format!("nowait: {line}\n"));
     }
 }
 
 /// Says on the standard error what a close could not write that returns no error.
-pub(crate) fn tell_lost(path: &Path, errno: Errno) {
+pub fn tell_lost(path: &Path, errno: Errno) {
     let error = std::io::Error::from_raw_os_error(errno.raw());
     stderr::say(&format!("nowait: {}: {error}: what was written is lost\n", path.display()));
 }
@@ -175,58 +175,4 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         text.push('\n');
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::as_json;
-    use crate::{File, Nowait, Queue};
-    use std::process::Command;
-
-    /// Has threads of engines fail, and uses these.
-    fn fail() {
-        let path = std::env::current_exe().unwrap();
-        for way in ["queue", "future", "end"] {
-            let nowait = Nowait::new().unwrap();
-            for cause in ["first", "second"] {
-                nowait.engine().caught(way, || panic!("{cause}"));
-            }
-            assert!(as_json(Some(nowait.engine()), &[]).contains("\"failed_threads\":2"));
-            match way {
-                "queue" => {
-                    let file = File::open(&nowait, &path).unwrap();
-                    let mut queue: Queue<()> = nowait.queue(1).unwrap();
-                    queue.sync_data(&file, ()).unwrap();
-                    queue.submit();
-                    queue.wait(1, None).unwrap();
-                    eprintln!("\nover");
-                }
-                "future" => {
-                    let file = crate::AsyncFile::from(File::open(&nowait, &path).unwrap());
-                    futures_lite::future::block_on(file.sync_data()).unwrap();
-                }
-                _ => {}
-            }
-        }
-    }
-
-    #[test]
-    fn a_failed_thread_is_counted_and_said_once_however_the_engine_is_used() {
-        const NAME: &str = "report::tests::\
-            a_failed_thread_is_counted_and_said_once_however_the_engine_is_used";
-        // In a process of its own: its standard error tells.
-        const CHILD: &str = "NOWAIT_TEST_CHILD";
-        if std::env::var_os(CHILD).is_some() {
-            return fail();
-        }
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1");
-        let output = child.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{said}");
-        let said = said.lines().filter(|it| it.starts_with("nowait:") || *it == "over");
-        let said: Vec<_> = said.map(|line| line.split(": its request").next().unwrap()).collect();
-        let failed = |way: &str| format!("nowait: a thread failed {way}: first");
-        assert_eq!(said, [&failed("queue"), "over", &failed("future"), &failed("end")]);
-    }
 }

@@ -1,0 +1,34 @@
+//! What the interfaces of nowait share: the choice of the backend, the environment, the report.
+//!
+//! This crate is internal and makes no promise: its interface changes with every version. Programs
+//! use the crate `nowait`.
+//!
+//! ```text
+//!  nowait · capi · python        libaio · posix ── process
+//!          │                             │
+//!          └──────────┬──────────────────┘
+//!                     ▼
+//!  options   what the environment asks for
+//!  choice    the backend that works here, with the reason; starts the engine
+//!  report    what the contexts of a process did
+//!                     │
+//!                     ▼
+//!  nowait-file        Engine, Context, Submission, Command
+//! ```
+//!
+//! A frontend imports the engine's types from here, too, so that it depends on one crate.
+
+pub mod choice;
+pub mod options;
+pub mod report;
+
+pub use choice::start_engine;
+pub use nowait_block::Segments;
+pub use nowait_cache::cache::IoCounts as CacheCounts;
+pub use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind, Sink, SubmitMode, command,
+    limits::Limits,
+    outcome,
+    submit::{EventTarget, Started, Submission},
+};
+pub use options::Options;
