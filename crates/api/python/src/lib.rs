@@ -27,6 +27,9 @@
 //! `await`: if it ended within, the `Operation` returned is done, and the `await` on
 //! it goes on without the event loop.
 //!
+//! **An `Operation` is made before its request is submitted.** The thread that finds the end of the
+//! request finds the `Operation` too. It gets an event loop when it has to wait for one.
+//!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, whatever becomes
 //! of the awaitable: cancelled, forgotten, its loop closed. Queues are never dropped: that of a
 //! thread that ended goes to the next one.

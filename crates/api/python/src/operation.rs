@@ -29,7 +29,7 @@ pub struct Operation {
     /// Of asyncio's protocol: set by an `await` that suspends, reset by the task.
     blocking: AtomicBool,
     /// Its event loop is a run of trio.
-    is_trio: bool,
+    is_trio: AtomicBool,
 }
 
 struct State {
@@ -71,20 +71,19 @@ impl From<Outcome> for Phase {
 impl Operation {
     /// Makes one that is over.
     pub(crate) fn over(py: Python<'_>, outcome: Outcome) -> PyResult<Py<Operation>> {
-        Operation::new(py, outcome.into(), None)
+        Operation::new(py, outcome.into())
     }
 
-    /// Makes one that a task of the event loop waits for.
-    pub(crate) fn pending(py: Python<'_>, running: Running<'_>) -> PyResult<Py<Operation>> {
-        Operation::new(py, Phase::Pending, Some(running))
+    /// Makes one for a request that is about to be submitted. If it is not over then,
+    /// [`Operation::set_loop`] follows.
+    pub(crate) fn begun(py: Python<'_>) -> PyResult<Py<Operation>> {
+        Operation::new(py, Phase::Pending)
     }
 
-    fn new(py: Python<'_>, phase: Phase, running: Option<Running<'_>>) -> PyResult<Py<Operation>> {
-        let is_trio = running.as_ref().is_some_and(|running| running.is_trio);
-        let event_loop = running.map(|running| running.event_loop.unbind());
-        let state = State { phase, callbacks: Vec::new(), event_loop, request: None };
-        let (state, blocking) = (Mutex::new(state), AtomicBool::new(false));
-        let operation = Py::new(py, Operation { state, blocking, is_trio })?;
+    fn new(py: Python<'_>, phase: Phase) -> PyResult<Py<Operation>> {
+        let state = State { phase, callbacks: Vec::new(), event_loop: None, request: None };
+        let (blocking, is_trio) = (AtomicBool::new(false), AtomicBool::new(false));
+        let operation = Py::new(py, Operation { state: Mutex::new(state), blocking, is_trio })?;
         let object = operation.as_ptr();
         // SAFETY: a live object that can be tracked. One that was free is not, which the collector
         // would never look at.
@@ -98,6 +97,13 @@ impl Operation {
 
     pub(crate) fn is_over(&self) -> bool {
         !matches!(self.state.lock().phase, Phase::Pending)
+    }
+
+    /// Says in which event loop a task waits.
+    pub(crate) fn set_loop(&self, running: Running<'_>) {
+        self.is_trio.store(running.is_trio, Relaxed);
+        let before = self.state.lock().event_loop.replace(running.event_loop.unbind());
+        drop(before);
     }
 
     /// Says what `cancel` stops.
@@ -133,18 +139,18 @@ impl Operation {
         is_here: bool,
     ) {
         let py = slf.py();
-        // A run of trio finds that out by itself.
-        let call = if is_here || slf.get().is_trio {
-            intern!(py, "call_soon")
-        } else {
-            intern!(py, "call_soon_threadsafe")
-        };
         let callbacks = mem::take(&mut state.callbacks);
         let request = state.request.take();
         let event_loop = state.event_loop.as_ref().map(|event_loop| event_loop.clone_ref(py));
         drop(state);
         drop(request);
         let Some(event_loop) = event_loop else { return };
+        // A run of trio finds that out by itself.
+        let call = if is_here || slf.get().is_trio.load(Relaxed) {
+            intern!(py, "call_soon")
+        } else {
+            intern!(py, "call_soon_threadsafe")
+        };
         for (callback, context) in callbacks {
             // The one error is that the loop was closed: then nothing waits.
             let _ = call_soon(event_loop.bind(py), call, slf, &callback, context.as_ref());
@@ -173,7 +179,7 @@ impl Operation {
 #[pymethods]
 impl Operation {
     fn __await__(slf: Bound<'_, Operation>) -> PyResult<Bound<'_, PyAny>> {
-        if !slf.get().is_trio {
+        if !slf.get().is_trio.load(Relaxed) {
             return Ok(slf.into_any());
         }
         let py = slf.py();
@@ -315,9 +321,7 @@ impl Operation {
         drop(state);
         let Some(queue) = queue.filter(|_| !is_ours) else { return Ok(()) };
         queue.watch(&running)?;
-        let event_loop = Some(running.event_loop.unbind());
-        let before = mem::replace(&mut self.state.lock().event_loop, event_loop);
-        drop(before);
+        self.set_loop(running);
         Ok(())
     }
 
@@ -434,7 +438,9 @@ impl Drop for Operation {
 /// Returns what ends when [`Operation::grant`] is called: for the lock of a stream.
 #[pyfunction]
 pub(crate) fn turn(py: Python<'_>) -> PyResult<Py<Operation>> {
-    Operation::pending(py, running(py)?)
+    let (running, operation) = (running(py)?, Operation::begun(py)?);
+    operation.get().set_loop(running);
+    Ok(operation)
 }
 
 fn call_soon(

@@ -46,31 +46,21 @@ impl Action {
     }
 }
 
-/// The end of a request. What it holds is dropped without the lock: buffers may have code of the
+/// The end of a request. The caller drops it without the lock: buffers may have code of the
 /// program's, and the last handle of a file closes it.
-pub(crate) struct Ended {
-    pub(crate) key: u64,
+pub(crate) struct Ended<T> {
+    /// What waits for the request; `None`: nothing does.
+    pub(crate) target: Option<T>,
     /// `None`: it moves no bytes.
     pub(crate) transfer: Option<Transfer>,
     pub(crate) result: Result<(), Failure>,
 }
 
-/// A request that was submitted, and whose `Operation` does not exist yet.
-#[derive(Default)]
-struct Announced {
-    /// Its name in the queue.
-    name: Option<RequestId>,
-    /// The loop of another thread has found that it has ended.
-    ended: Option<Ended>,
-}
-
-/// The requests of a thread; `T` is what is known of one until its end.
+/// The requests of a thread; a `T` waits for the end of each.
 pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
-    /// By their keys: those that Python waits for, and their names in the queue.
+    /// By the keys of the requests: what waits, and the name in the queue.
     known: HashMap<u64, (T, Option<RequestId>)>,
-    /// By their keys: those that Python is about to wait for.
-    announced: HashMap<u64, Announced>,
     /// What waits for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
     in_flight: Amount,
@@ -79,49 +69,14 @@ pub(crate) struct Requests<T> {
 
 impl<T> Requests<T> {
     pub(crate) fn new(queue: Queue<u64, Transfer>) -> Requests<T> {
-        let (known, announced, line) = (HashMap::new(), HashMap::new(), BTreeMap::new());
-        Requests { queue, known, announced, line, in_flight: Amount::default(), next_key: 0 }
+        let (known, line) = (HashMap::new(), BTreeMap::new());
+        Requests { queue, known, line, in_flight: Amount::default(), next_key: 0 }
     }
 
     pub(crate) fn new_keys(&mut self, count: usize) -> Range<u64> {
         let first = self.next_key;
         self.next_key += count as u64;
         first..self.next_key
-    }
-
-    /// Says, before a request is taken, that [`Requests::expect`] or [`Requests::forget`] follows
-    /// for it. It may have ended by then.
-    pub(crate) fn announce(&mut self, key: u64) {
-        self.announced.insert(key, Announced::default());
-    }
-
-    /// Takes an announcement back; returns what ended meanwhile, to be dropped without the lock.
-    pub(crate) fn forget(&mut self, key: u64) -> Option<Ended> {
-        self.announced.remove(&key)?.ended
-    }
-
-    /// Remembers what waits for a request; returns both if that has ended.
-    pub(crate) fn expect(&mut self, key: u64, target: T) -> Option<(Ended, T)> {
-        let Announced { name, ended } = self.announced.remove(&key).unwrap_or_default();
-        if let Some(ended) = ended {
-            return Some((ended, target));
-        }
-        self.known.insert(key, (target, name));
-        None
-    }
-
-    /// Returns what has ended with what waits for it, if anything does; keeps what is announced.
-    pub(crate) fn deliver(&mut self, ended: Ended) -> Option<(Ended, Option<T>)> {
-        if let Some(announced) = self.announced.get_mut(&ended.key) {
-            announced.ended = Some(ended);
-            return None;
-        }
-        let target = self.known(ended.key);
-        Some((ended, target))
-    }
-
-    fn known(&mut self, key: u64) -> Option<T> {
-        self.known.remove(&key).map(|(target, _)| target)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -142,14 +97,14 @@ impl<T> Requests<T> {
         self.queue.wait(usize::MAX, Some(at_most))
     }
 
-    /// Makes a read that finds all it asks for without waiting, and none in line before it; gives
-    /// back what it is not.
+    /// Makes a read that finds all it asks for without waiting, and none in line before it; returns
+    /// the action if it is not such a read. The end has no target.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,
         file: &File,
         action: Action,
-    ) -> Result<Ended, Action> {
+    ) -> Result<Ended<T>, Action> {
         let Action::Read(destination, offset) = action else { return Err(action) };
         let (memory, len) = match destination {
             destination if !self.line.is_empty() => return Err(Action::Read(destination, offset)),
@@ -172,18 +127,19 @@ impl<T> Requests<T> {
                 return Err(Action::Read(destination, offset));
             }
         };
-        Ok(Ended { key: u64::MAX, transfer: Some(transfer), result })
+        Ok(Ended { target: None, transfer: Some(transfer), result })
     }
 
-    /// Prepares a request, or puts it in line; what is over goes to `ended`.
+    /// Prepares a request, or puts it in line. `target` waits for its end; an end goes to `ended`.
     pub(crate) fn take(
         &mut self,
         py: Python<'_>,
         load: &Load,
-        key: u64,
+        (key, target): (u64, T),
         (file, action): (&File, Action),
-        ended: &mut impl FnMut(Ended),
+        ended: &mut impl FnMut(Ended<T>),
     ) {
+        self.known.insert(key, (target, None));
         if self.line.is_empty() && self.may_begin(load, action.bytes()) {
             return self.begin(py, load, key, (file, action), ended);
         }
@@ -195,10 +151,11 @@ impl<T> Requests<T> {
 
     /// Submits what is prepared; what is over goes to `ended`. Tells whether the line has a turn,
     /// because some of that was over at once: no completion will call for it.
-    pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended)) -> bool {
+    pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {
-            let (in_flight, mut rests) = (&mut self.in_flight, Vec::new());
+            let (in_flight, known) = (&mut self.in_flight, &mut self.known);
+            let mut rests = Vec::new();
             self.queue.submit_and_pop(|completion| {
                 let Completion { tag: key, buffers, result } = completion;
                 let mut transfer = buffers.one();
@@ -210,7 +167,9 @@ impl<T> Requests<T> {
                     return rests.extend(transfer.map(|rest| (key, rest)));
                 }
                 load.leave(in_flight, size(transfer.as_ref()));
-                ended(Ended { key, transfer, result: result.map(drop).map_err(Failure::from) });
+                let target = known.remove(&key).map(|(target, _)| target);
+                let result = result.map(drop).map_err(Failure::from);
+                ended(Ended { target, transfer, result });
             });
             if rests.is_empty() {
                 return !self.line.is_empty() && self.in_flight.requests < begun;
@@ -227,7 +186,7 @@ impl<T> Requests<T> {
         &mut self,
         py: Python<'_>,
         load: &Load,
-        ended: &mut impl FnMut(Ended),
+        ended: &mut impl FnMut(Ended<T>),
     ) -> Result<bool, Error> {
         self.queue.wait(0, Some(Duration::ZERO))?;
         self.submit(load, ended);
@@ -261,7 +220,7 @@ impl<T> Requests<T> {
             if self.line.is_empty() {
                 load.has_line(false);
             }
-            left((file, action, self.known(key)));
+            left((file, action, self.known.remove(&key).map(|(target, _)| target)));
         } else if let Some((_, Some(id))) = self.known.get(&key) {
             self.queue.cancel(*id);
         }
@@ -278,7 +237,7 @@ impl<T> Requests<T> {
         load: &Load,
         key: u64,
         (file, action): (&File, Action),
-        ended: &mut impl FnMut(Ended),
+        ended: &mut impl FnMut(Ended<T>),
     ) {
         let bytes = action.bytes();
         let transfer =
@@ -291,7 +250,7 @@ impl<T> Requests<T> {
                 };
                 let Ok(memory) = memory else {
                     load.leave(&mut self.in_flight, bytes);
-                    return ended(Ended { key, transfer: None, result: Err(Failure::Memory) });
+                    return self.end(key, None, Failure::Memory, ended);
                 };
                 return self.prepare_transfer(load, key, transfer(memory, offset, false), ended);
             }
@@ -310,7 +269,7 @@ impl<T> Requests<T> {
         load: &Load,
         key: u64,
         transfer: Transfer,
-        ended: &mut impl FnMut(Ended),
+        ended: &mut impl FnMut(Ended<T>),
     ) {
         let (file, offset) = (transfer.file.clone(), transfer.offset());
         let prepared = match transfer.is_write {
@@ -325,22 +284,32 @@ impl<T> Requests<T> {
         load: &Load,
         key: u64,
         prepared: Result<RequestId, Refused<u64, Transfer>>,
-        ended: &mut impl FnMut(Ended),
+        ended: &mut impl FnMut(Ended<T>),
     ) {
         match prepared {
             Ok(id) => {
                 if let Some((_, name)) = self.known.get_mut(&key) {
                     *name = Some(id);
-                } else if let Some(announced) = self.announced.get_mut(&key) {
-                    announced.name = Some(id);
                 }
             }
             Err(Refused { error, tag, buffers }) => {
                 let transfer = buffers.one();
                 load.leave(&mut self.in_flight, size(transfer.as_ref()));
-                ended(Ended { key: tag, transfer, result: Err(error.into()) });
+                self.end(tag, transfer, error.into(), ended);
             }
         }
+    }
+
+    /// Ends a request that was not submitted.
+    fn end(
+        &mut self,
+        key: u64,
+        transfer: Option<Transfer>,
+        failure: Failure,
+        ended: &mut impl FnMut(Ended<T>),
+    ) {
+        let target = self.known.remove(&key).map(|(target, _)| target);
+        ended(Ended { target, transfer, result: Err(failure) });
     }
 }
 

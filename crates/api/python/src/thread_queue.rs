@@ -47,13 +47,15 @@ enum Target {
 }
 
 impl Target {
+    fn one(py: Python<'_>, operation: &Py<Operation>) -> Target {
+        Target::One(operation.clone_ref(py))
+    }
+
     /// Tells it of the end, in the thread whose loop is `here`.
-    fn end(self, py: Python<'_>, ended: Ended, here: Option<&Bound<'_, PyAny>>) {
+    fn end(self, py: Python<'_>, outcome: Outcome, here: Option<&Bound<'_, PyAny>>) {
         match self {
-            Target::One(operation) => {
-                Operation::end(operation.bind(py), outcome(py, ended), here);
-            }
-            Target::Part(batch, index) => batch.take(py, index, outcome(py, ended), here),
+            Target::One(operation) => Operation::end(operation.bind(py), outcome, here),
+            Target::Part(batch, index) => batch.take(py, index, outcome, here),
         }
     }
 }
@@ -133,58 +135,25 @@ impl ThreadQueue {
             _ => Some(running(py)?),
         };
         let own = ThreadQueue::of_this_thread()?;
-        let mut over = None;
-        let key = {
+        let operation = Operation::begun(py)?;
+        let mut over = Over::default();
+        {
             let (mut requests, load) = (own.requests.lock(), &own.process.load);
-            let key = requests.new_keys(1).start;
             match requests.read_at_once(py, file, action) {
-                Ok(ended) => over = Some(ended),
+                Ok(read) => over.push(Ended { target: Some(Target::one(py, &operation)), ..read }),
                 Err(action) => {
-                    let ended = &mut |ended: Ended| over = Some(ended);
-                    requests.announce(key);
-                    requests.take(py, load, key, (file, action), ended);
-                    if requests.submit(load, ended) {
+                    let keys = requests.new_keys(1);
+                    let target = (keys.start, Target::one(py, &operation));
+                    operation.get().set_request(&own, keys);
+                    requests.take(py, load, target, (file, action), &mut |end| over.push(end));
+                    if requests.submit(load, &mut |end| over.push(end)) {
                         own.ring();
-                    }
-                    if over.is_some() {
-                        requests.forget(key);
                     }
                 }
             }
-            key
-        };
-        if let Some(ended) = over {
-            return Operation::over(py, outcome(py, ended));
         }
-        let operation = own.pending(py, known, key..key + 1)?;
-        let target = Target::One(operation.clone_ref(py));
-        let early = own.requests.lock().expect(key, target);
-        early.into_iter().for_each(|(ended, target)| target.end(py, ended, None));
-        Ok(operation)
-    }
-
-    /// Makes what is awaited for requests that were announced.
-    fn pending(
-        self: &Arc<ThreadQueue>,
-        py: Python<'_>,
-        known: Option<Running<'_>>,
-        keys: Range<u64>,
-    ) -> PyResult<Py<Operation>> {
-        let make = || {
-            let running = known.map_or_else(|| running(py), Ok)?;
-            self.watch(&running)?;
-            Operation::pending(py, running)
-        };
-        let made = make();
-        if let Ok(operation) = &made {
-            operation.get().set_request(self, keys);
-        } else {
-            let mut requests = self.requests.lock();
-            let early: Vec<_> = keys.map(|key| requests.forget(key)).collect();
-            drop(requests);
-            drop(early);
-        }
-        made
+        over.end(py);
+        own.wait_for(py, known, operation)
     }
 
     /// Submits reads together, and returns what to wait for: the list of their results, or their
@@ -198,43 +167,47 @@ impl ThreadQueue {
         reads: Vec<(usize, u64)>,
     ) -> PyResult<Py<Operation>> {
         let own = ThreadQueue::of_this_thread()?;
-        let count = reads.len();
-        let mut over = Vec::with_capacity(count);
-        let keys = {
-            let (mut requests, load) = (own.requests.lock(), &own.process.load);
-            let keys = requests.new_keys(count);
-            let ended = &mut |ended: Ended| over.push(ended);
-            for (key, (len, offset)) in keys.clone().zip(reads) {
-                let read = Action::Read(Destination::New(len), offset);
-                requests.announce(key);
-                requests.take(py, load, key, (file, read), ended);
-            }
-            if requests.submit(load, ended) {
-                own.ring();
-            }
-            over.iter().for_each(|ended| drop(requests.forget(ended.key)));
-            keys
-        };
-        let mut results = Results::of(count);
-        let mut in_flight = vec![true; if over.len() < count { count } else { 0 }];
-        for ended in over {
-            let index = (ended.key - keys.start) as usize;
-            in_flight.get_mut(index).into_iter().for_each(|it| *it = false);
-            results.take(index, outcome(py, ended));
+        let operation = Operation::begun(py)?;
+        let results = Results::of(reads.len());
+        if reads.is_empty() {
+            Operation::end(operation.bind(py), results.outcome(py), None);
+            return Ok(operation);
         }
-        if results.left == 0 {
-            return Operation::over(py, results.outcome(py));
-        }
-        let operation = own.pending(py, None, keys.clone())?;
+        let mut over = Over { others: Vec::with_capacity(reads.len()), last: None };
         let (of, results) = (operation.clone_ref(py), Mutex::new(results));
         let batch = Arc::new(Batch { operation: of, results });
-        let mut requests = own.requests.lock();
-        let mut early = Vec::new();
-        for (index, key) in keys.enumerate().filter(|(index, _)| in_flight[*index]) {
-            early.extend(requests.expect(key, Target::Part(batch.clone(), index)));
+        {
+            let (mut requests, load) = (own.requests.lock(), &own.process.load);
+            let keys = requests.new_keys(reads.len());
+            operation.get().set_request(&own, keys.clone());
+            for (index, (key, (len, offset))) in keys.zip(reads).enumerate() {
+                let read = Action::Read(Destination::New(len), offset);
+                let target = (key, Target::Part(batch.clone(), index));
+                requests.take(py, load, target, (file, read), &mut |end| over.push(end));
+            }
+            if requests.submit(load, &mut |end| over.push(end)) {
+                own.ring();
+            }
         }
-        drop(requests);
-        early.into_iter().for_each(|(ended, target)| target.end(py, ended, None));
+        over.end(py);
+        own.wait_for(py, None, operation)
+    }
+
+    /// Has the event loop that runs in this thread wait for an operation, unless that is over.
+    ///
+    /// # Errors
+    /// `RuntimeError`: no event loop runs. The request goes on, and nothing waits for it.
+    fn wait_for(
+        self: &Arc<ThreadQueue>,
+        py: Python<'_>,
+        known: Option<Running<'_>>,
+        operation: Py<Operation>,
+    ) -> PyResult<Py<Operation>> {
+        if !operation.get().is_over() {
+            let running = known.map_or_else(|| running(py), Ok)?;
+            self.watch(&running)?;
+            operation.get().set_loop(running);
+        }
         Ok(operation)
     }
 
@@ -275,8 +248,7 @@ impl ThreadQueue {
     {
         let running = running(py)?;
         let own = ThreadQueue::of_this_thread()?;
-        own.watch(&running)?;
-        let operation = Operation::pending(py, running)?;
+        let operation = own.wait_for(py, Some(running), Operation::begun(py)?)?;
         let (of, process) = (operation.clone_ref(py), own.process);
         let call = move || {
             if of.get().is_over() {
@@ -367,23 +339,14 @@ impl ThreadQueue {
             self.rung.store(false, SeqCst);
         }
         let mut over = Vec::new();
-        let over: Vec<_> = {
-            let mut requests = self.requests.lock();
-            let more = requests.reap(py, &self.process.load, &mut |ended| over.push(ended));
-            if more.map_err(|error| Failure::from(error).exception())? {
-                self.ring();
-            }
-            over.into_iter().filter_map(|ended| requests.deliver(ended)).collect()
-        };
+        let more = self.requests.lock().reap(py, &self.process.load, &mut |end| over.push(end));
+        if more.map_err(|error| Failure::from(error).exception())? {
+            self.ring();
+        }
         // That of what has ended may be another one, in another thread.
         let here = running(py).ok().map(|running| running.event_loop);
         let here = here.as_ref();
-        for (ended, target) in over {
-            // Without one it was cancelled before it could be told: nothing waits.
-            if let Some(target) = target {
-                target.end(py, ended, here);
-            }
-        }
+        over.into_iter().for_each(|ended| end(py, ended, here));
         if is_rung {
             let landed = mem::take(&mut *self.landed.lock());
             for (operation, finish) in landed {
@@ -461,10 +424,31 @@ impl Batch {
     }
 }
 
-/// Makes the result of a request.
-fn outcome(py: Python<'_>, ended: Ended) -> Outcome {
-    ended.result?;
-    ended.transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py))
+/// Tells what waits for a request of its end, in the thread whose loop is `here`.
+fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, PyAny>>) {
+    let Ended { target, transfer, result } = ended;
+    let value = || transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py));
+    let outcome = result.and_then(|()| value());
+    if let Some(target) = target {
+        target.end(py, outcome, here);
+    }
+}
+
+/// What is over when a submission returns: mostly nothing, or the one request that was submitted.
+#[derive(Default)]
+struct Over {
+    others: Vec<Ended<Target>>,
+    last: Option<Ended<Target>>,
+}
+
+impl Over {
+    fn push(&mut self, ended: Ended<Target>) {
+        self.others.extend(self.last.replace(ended));
+    }
+
+    fn end(self, py: Python<'_>) {
+        self.others.into_iter().chain(self.last).for_each(|ended| end(py, ended, None));
+    }
 }
 
 /// What an event loop calls when a descriptor is readable.
