@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-from ._nowait import Operation, turn
+from ._nowait import Operation, adopt, turn
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ async def let_others_run() -> None:
 async def end_of(operation: Operation[Any]) -> None:
     """Wait until an operation is over, however it ends. It goes on if the wait is cancelled."""
     # It may have begun in another event loop, which is closed by now.
-    operation.adopt()
+    adopt(operation)
     if operation.done():
         return
     if not is_trio():

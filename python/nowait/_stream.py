@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ._loop import Lock, begun, end_of, let_others_run, to_its_end
-from ._nowait import LineIterator, Lines, Operation, RawFile
+from ._nowait import LineIterator, Lines, Operation, RawFile, finish
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -283,7 +283,7 @@ class Stream(RawFile):
         behind, self._behind = self._behind, None
         if behind and self.is_open:
             if self._late is not None:
-                self._late.finish()  # an append comes behind the one before
+                finish(self._late)  # an append comes behind the one before
             self.write_now(bytes(behind), self._end)
 
     # The position.

@@ -51,10 +51,35 @@ impl Failure {
     }
 }
 
+/// How a request ends.
+pub(crate) type Outcome = Result<Py<PyAny>, Failure>;
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::System { errno: error.errno().raw(), text: error.to_string(), path: None }
     }
+}
+
+/// Makes asyncio's `CancelledError`.
+pub(crate) fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
+    raise(py, "CancelledError", message)
+}
+
+/// Makes asyncio's `InvalidStateError`.
+pub(crate) fn not_over(py: Python<'_>) -> PyErr {
+    raise(py, "InvalidStateError", None)
+}
+
+/// Makes an exception of asyncio's.
+fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
+    let made = py.import("asyncio.exceptions").and_then(|module| {
+        let class = module.getattr(name)?;
+        match message {
+            Some(message) => class.call1((message,)),
+            None => class.call0(),
+        }
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
 }
 
 /// Returns what strerror(3) says.

@@ -1,7 +1,13 @@
 //! Which event loop runs in a thread: one of asyncio, or a run of trio, which `nowait/_trio.py`
 //! gives the methods that are asked of those.
 
-use pyo3::{exceptions::PyRuntimeError, intern, prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{
+    exceptions::PyRuntimeError,
+    intern,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyDict, PyString, PyTuple},
+};
 
 /// The event loop that runs in this thread.
 pub(crate) struct Running<'py> {
@@ -53,4 +59,24 @@ fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let function = FUNCTION
         .get_or_try_init(py, || py.import("nowait._trio")?.getattr("running").map(Bound::unbind))?;
     function.bind(py).call0().map(Some)
+}
+
+/// Has `callback` called with `operation` by an event loop; `call` names the method.
+pub(crate) fn call_soon(
+    event_loop: &Bound<'_, PyAny>,
+    call: &Bound<'_, PyString>,
+    operation: &Bound<'_, PyAny>,
+    callback: &Py<PyAny>,
+    context: Option<&Py<PyAny>>,
+) -> PyResult<()> {
+    let py = operation.py();
+    let options = PyDict::new(py);
+    options.set_item("context", context)?;
+    let arguments = PyTuple::new(py, [callback.bind(py), operation])?;
+    event_loop.call_method(call, arguments, Some(&options)).map(drop)
+}
+
+/// Returns a copy of the context that runs here.
+pub(crate) fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
 }

@@ -1,73 +1,24 @@
 //! Open files, and the requests on them.
 
 use crate::{
-    error::{Failure, INVAL},
+    engine::ProcessEngine,
+    error::{Failure, Outcome},
+    handle::Handle,
     lent::{self, LentPart},
     memory::{Memory, number},
-    operation::{Operation, Outcome},
-    process::ProcessEngine,
+    operation::Operation,
+    process::PythonProcess,
     requests::{Action, Destination},
-    thread_queue::ThreadQueue,
+    submit::{ask, call, submit, submit_many},
 };
-use nowait::{Advice, CacheMode, File, OpenOptions};
-use nowait_sys::{file::O_APPEND, mutex::Mutex};
+use nowait::{Advice, CacheMode, OpenOptions};
+use nowait_sys::file::O_APPEND;
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
-use std::{os::fd::AsFd, os::fd::AsRawFd, path::PathBuf, sync::Arc, sync::OnceLock};
+use std::{os::fd::AsFd, os::fd::AsRawFd, path::PathBuf, sync::Arc};
 
 /// A file that is opened by `open_at`: positional requests.
 #[pyclass(module = "nowait._nowait", subclass, frozen)]
 pub struct RawFile(Arc<Handle>);
-
-/// What the exit of the process knows of a file.
-#[derive(Default)]
-pub(crate) struct Handle {
-    state: Mutex<State>,
-    /// Whose engine it is.
-    process: OnceLock<&'static ProcessEngine>,
-}
-
-#[derive(Default)]
-enum State {
-    #[default]
-    Unopened,
-    Open(File),
-    Closed,
-}
-
-impl Handle {
-    /// Takes the file out: it is closed for Python.
-    pub(crate) fn take(&self) -> Option<File> {
-        match core::mem::replace(&mut *self.state.lock(), State::Closed) {
-            State::Open(file) => Some(file),
-            _ => None,
-        }
-    }
-
-    fn is_here(&self) -> bool {
-        self.process.get().is_none_or(|process| process.is_here())
-    }
-}
-
-impl RawFile {
-    /// Returns the file.
-    ///
-    /// # Errors
-    /// `ValueError`: it is closed. `OSError`: it was opened before a fork.
-    #[inline]
-    fn file(&self) -> PyResult<File> {
-        match &*self.0.state.lock() {
-            State::Open(file) if self.0.is_here() => Ok(file.clone()),
-            State::Open(file) => {
-                let text = "it was opened before the fork: open it again in the child";
-                let (path, errno) = (file.path().to_owned(), INVAL);
-                let failure = Failure::System { errno, text: text.to_owned(), path: Some(path) };
-                Err(failure.exception())
-            }
-            State::Closed => Err(PyValueError::new_err("I/O operation on closed file")),
-            State::Unopened => Err(PyValueError::new_err("the file is not open yet: await it")),
-        }
-    }
-}
 
 #[pymethods]
 impl RawFile {
@@ -87,17 +38,16 @@ impl RawFile {
         cache: Option<&str>,
         permissions: u32,
     ) -> PyResult<Py<Operation>> {
-        let process = ProcessEngine::get()?;
-        let options = options(how, cache_mode(cache, process)?).mode(permissions);
-        let (nowait, shared) = (process.nowait.clone(), slf.get().0.clone());
-        ThreadQueue::ask(py, move || {
+        let process = PythonProcess::get()?;
+        let options = options(how, cache_mode(cache, &process.engine)?).mode(permissions);
+        let (nowait, shared) = (process.engine.nowait.clone(), slf.get().0.clone());
+        ask(py, move || {
             let opened = options.open(&nowait, &path);
             // Not called if the operation was cancelled: then the file is closed with it.
             move |_: Python<'_>| -> Outcome {
                 let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);
-                let _ = shared.process.set(process);
-                *shared.state.lock() = State::Open(file);
+                shared.open(&process.engine, file);
                 Ok(slf.into_any())
             }
         })
@@ -105,66 +55,65 @@ impl RawFile {
 
     /// Reads `length` bytes at `offset`; fewer at the end of the file only.
     fn read_at(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
-        ThreadQueue::submit(py, &file, Action::Read(Destination::New(length), offset))
+        let file = self.0.file()?;
+        submit(py, &file, Action::Read(Destination::New(length), offset))
     }
 
     /// Reads at `offset` into the whole of `buffer`; returns how many bytes.
     fn readinto_at(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let memory = Memory::for_filling(buffer, file.alignment())?;
         let read = Action::Read(Destination::Given(memory), offset);
-        ThreadQueue::submit(buffer.py(), &file, read)
+        submit(buffer.py(), &file, read)
     }
 
     /// Writes all of `data` at `offset`; returns how many bytes.
     fn write_at(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let memory = Memory::for_write(data, file.alignment())?;
-        ThreadQueue::submit(data.py(), &file, Action::Write(memory, offset))
+        submit(data.py(), &file, Action::Write(memory, offset))
     }
 
     /// Writes all of `data` at `offset`, and waits for it: for what no task can await any more.
     fn write_now(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let written = py.detach(|| file.write_all_at(data, offset));
         written.map_err(|error| Failure::from(error).exception())
     }
 
     /// Reads many ranges, offset and length each, in one submission; returns the list of bytes.
     fn read_many(&self, ranges: &Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let mut reads = Vec::with_capacity(ranges.len().unwrap_or(0));
         for range in ranges.try_iter()? {
             let (offset, length): (u64, usize) = range?.extract()?;
             reads.push((length, offset));
         }
-        ThreadQueue::submit_many(ranges.py(), &file, reads)
+        submit_many(ranges.py(), &file, reads)
     }
 
     /// Lends `length` bytes at `offset`, fewer at the end of the file, if they are in the cache of
     /// nowait: objects for `memoryview`, in order. `None`: they are not, or are being changed.
     fn lend_at(&self, length: usize, offset: u64) -> PyResult<Option<Vec<LentPart>>> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let lent = file.lend(offset, length).map_err(|error| Failure::from(error).exception())?;
-        let process = self.0.process.get().copied();
-        Ok(lent.zip(process).map(|(lent, process)| lent::parts(lent, process)))
+        Ok(lent.zip(self.0.engine()).map(|(lent, engine)| lent::parts(lent, engine)))
     }
 
     /// Makes data and metadata durable.
     fn sync(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
-        ThreadQueue::submit(py, &self.file()?, Action::SyncAll)
+        submit(py, &self.0.file()?, Action::SyncAll)
     }
 
     /// Makes the data durable, and what is needed to read them.
     fn datasync(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
-        ThreadQueue::submit(py, &self.file()?, Action::SyncData)
+        submit(py, &self.0.file()?, Action::SyncData)
     }
 
     /// Makes `length` bytes from `offset` on durable; 0: all from there on.
     #[pyo3(signature = (offset, length = 0))]
     fn sync_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<Py<Operation>> {
-        ThreadQueue::submit(py, &self.file()?, Action::SyncRange(offset, length))
+        submit(py, &self.0.file()?, Action::SyncRange(offset, length))
     }
 
     /// Says how a part of the file will be used; 0: to the end. A hint, which changes no result.
@@ -176,7 +125,7 @@ impl RawFile {
         offset: u64,
         length: u64,
     ) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
+        let file = self.0.file()?;
         let advice = match advice {
             "normal" => Advice::Normal,
             "random" => Advice::Random,
@@ -186,7 +135,7 @@ impl RawFile {
             _ => return Err(PyValueError::new_err(format!("unknown advice {advice:?}"))),
         };
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
-        ThreadQueue::call(py, move || {
+        call(py, move || {
             let advised = file.advise(offset..end, advice);
             move |py: Python<'_>| -> Outcome { Ok(advised.map(|()| py.None())?) }
         })
@@ -194,8 +143,8 @@ impl RawFile {
 
     /// Returns the size in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
-        ThreadQueue::call(py, move || {
+        let file = self.0.file()?;
+        call(py, move || {
             let size = file.size();
             move |py: Python<'_>| -> Outcome { Ok(number(py, size? as usize)) }
         })
@@ -203,8 +152,8 @@ impl RawFile {
 
     /// Cuts the file off at `size` bytes, or extends it with zeroes; returns the size.
     fn resize(&self, py: Python<'_>, size: u64) -> PyResult<Py<Operation>> {
-        let file = self.file()?;
-        ThreadQueue::call(py, move || {
+        let file = self.0.file()?;
+        call(py, move || {
             let cut = file.set_len(size);
             move |py: Python<'_>| -> Outcome { Ok(cut.map(|()| number(py, size as usize))?) }
         })
@@ -217,7 +166,7 @@ impl RawFile {
             drop(file); // closes the descriptor only
             return Operation::over(py, Ok(py.None()));
         }
-        ThreadQueue::call(py, move || {
+        call(py, move || {
             let closed = file.close();
             |py: Python<'_>| -> Outcome { Ok(closed.map(|()| py.None())?) }
         })
@@ -226,33 +175,33 @@ impl RawFile {
     /// Has the file closed on a helper thread, which nothing waits for.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
-        match self.0.process.get() {
-            Some(process) if process.is_here() => process.run_aside(move || drop(file)),
+        match self.0.engine() {
+            Some(engine) if engine.is_here() => engine.run_aside(move || drop(file)),
             _ => drop(file),
         }
     }
 
     /// Returns the number of the descriptor.
     fn fileno(&self) -> PyResult<i32> {
-        Ok(self.file()?.as_fd().as_raw_fd())
+        Ok(self.0.file()?.as_fd().as_raw_fd())
     }
 
     /// Whether the file was closed.
     #[getter]
     fn closed(&self) -> bool {
-        matches!(*self.0.state.lock(), State::Closed)
+        self.0.is_closed()
     }
 
     /// Whether the file is open.
     #[getter]
     fn is_open(&self) -> bool {
-        matches!(*self.0.state.lock(), State::Open(_))
+        self.0.is_open()
     }
 
     /// What divides offset and length, and the address, of direct requests; `None`: nothing.
     #[getter]
     fn alignment(&self) -> PyResult<Option<(usize, usize)>> {
-        let alignment = self.file()?.alignment();
+        let alignment = self.0.file()?.alignment();
         Ok(alignment.map(|alignment| (alignment.offset, alignment.memory)))
     }
 }
@@ -264,8 +213,8 @@ impl Drop for RawFile {
     }
 }
 
-fn cache_mode(name: Option<&str>, process: &ProcessEngine) -> PyResult<CacheMode> {
-    Ok(match name.unwrap_or(process.default_cache()) {
+fn cache_mode(name: Option<&str>, engine: &ProcessEngine) -> PyResult<CacheMode> {
+    Ok(match name.unwrap_or(engine.default_cache()) {
         "host" => CacheMode::Host,
         "user" => CacheMode::User,
         "direct" => CacheMode::Direct,

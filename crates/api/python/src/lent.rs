@@ -1,6 +1,6 @@
 //! Cached pages that Python sees in place: no copy, read-only.
 
-use crate::process::ProcessEngine;
+use crate::engine::ProcessEngine;
 use core::{
     ffi::c_int,
     mem::ManuallyDrop,
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// Pages that were lent together. They go back when no view of them is left.
 struct Loan {
     lent: ManuallyDrop<Lent>,
-    process: &'static ProcessEngine,
+    engine: &'static ProcessEngine,
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
         // A forked child has a copy of the cache, which another thread may have held locked.
-        if self.process.is_here() {
+        if self.engine.is_here() {
             // SAFETY: not used again, and dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.lent) };
         }
@@ -36,9 +36,9 @@ pub struct LentPart {
 }
 
 /// Makes the parts of what was lent.
-pub(crate) fn parts(lent: Lent, process: &'static ProcessEngine) -> Vec<LentPart> {
+pub(crate) fn parts(lent: Lent, engine: &'static ProcessEngine) -> Vec<LentPart> {
     let count = lent.chunks().len();
-    let loan = Arc::new(Loan { lent: ManuallyDrop::new(lent), process });
+    let loan = Arc::new(Loan { lent: ManuallyDrop::new(lent), engine });
     let part = |index| LentPart { loan: loan.clone(), index, views: AtomicUsize::new(0) };
     (0..count).map(part).collect()
 }

@@ -1,26 +1,27 @@
 //! The extension module of the Python package: what of a file and of its requests must be quick,
 //! or must outlive what Python does. The rest of the package is Python, in `python/nowait`.
 //!
+//! Each file imports only files below it:
+//!
 //! ```text
-//!  python/nowait      open, File: modes, streams of bytes and text, with
+//!  python/nowait      open, File: modes, streams of bytes and text
 //!                       │
 //!  file.rs            RawFile: positional requests on an open file
-//!                       │
-//!  thread_queue.rs    the queue of a thread: submits, and reaps in its event loop
-//!                       │                              │ operation.rs
-//!                       │                              what Python awaits
-//!  requests.rs        those in flight, and in line for a place
-//!                       │ limits.rs                    │ transfer.rs, memory.rs
-//!                     how many places there are       what the engine may touch
-//!                       │
-//!  event_loop.rs      whether that is a loop of asyncio or a run of trio
-//!                       │
-//!  lent.rs            cached pages that Python sees in place
-//!  lines.rs           what a stream has read ahead, line by line
-//!  ready.rs           what is awaited for a line
 //!  whole.rs           whole files by path, on helper threads
-//!  small.rs           or, if one is small and cached, inside the call
-//!  process.rs         one engine for the process, and its end
+//!  small.rs           or inside the call, if the file is small and cached
+//!  lines.rs           what a stream has read ahead, line by line; ready.rs: one line, awaited
+//!                       │
+//!  submit.rs          submits requests and calls; returns their operations
+//!  process.rs         what the process has: an engine, queues of threads, open files; the exit
+//!  reaper.rs          brings ends to operations, in the event loop or by a wait
+//!  operation.rs       what Python awaits; batch.rs: several requests that end as one
+//!  thread_queue.rs    the queue of a thread, and the descriptors that its loop watches
+//!  requests.rs        requests in flight, and in line for a place
+//!                       │
+//!  transfer.rs, memory.rs    what the engine may touch
+//!  handle.rs, lent.rs        open files, and cached pages that Python sees in place
+//!  engine.rs, limits.rs      the engine, and how many places there are
+//!  event_loop.rs, error.rs   a loop of asyncio or a run of trio; failures as exceptions
 //! ```
 //!
 //! **What is over at once never suspends.** A request is submitted by the call, not by the
@@ -36,9 +37,12 @@
 //!
 //! **No Python code runs under a lock**: it could switch to a thread that wants the lock.
 
+mod batch;
+mod engine;
 mod error;
 mod event_loop;
 mod file;
+mod handle;
 mod lent;
 mod limits;
 mod lines;
@@ -46,8 +50,10 @@ mod memory;
 mod operation;
 mod process;
 mod ready;
+mod reaper;
 mod requests;
 mod small;
+mod submit;
 mod thread_queue;
 mod transfer;
 mod whole;
@@ -67,6 +73,8 @@ mod _nowait {
     use super::operation::{Operation, turn};
     #[pymodule_export]
     use super::process::{after_fork, backend, in_flight, limits, set_limits, shut_down};
+    #[pymodule_export]
+    use super::reaper::{adopt, finish};
     #[pymodule_export]
     use super::whole::{copy_whole, read_whole, write_whole};
 }

@@ -1,6 +1,6 @@
 //! The memory of a request: whose it is, and what becomes of it at the end.
 
-use crate::{error::Failure, operation::Outcome};
+use crate::error::{Failure, Outcome};
 use nowait::{AlignedBuffer, Alignment, IoBuffer, IoBufferMut};
 use pyo3::{
     buffer::PyUntypedBuffer,

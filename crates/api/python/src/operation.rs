@@ -8,8 +8,10 @@
 //! task.
 
 use crate::{
-    error::Failure,
-    event_loop::{Running, running},
+    batch::Results,
+    error::{Failure, Outcome, cancelled, not_over},
+    event_loop::{Running, call_soon, copied_context, running},
+    requests::Ended,
     thread_queue::ThreadQueue,
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +19,7 @@ use nowait_sys::mutex::Mutex;
 use pyo3::{
     PyTraverseError, PyVisit, ffi, intern,
     prelude::*,
-    types::{PyDict, PyString, PyTuple, PyType},
+    types::{PyDict, PyType},
 };
 use std::{mem, ops::Range, sync::Arc};
 
@@ -39,7 +41,23 @@ struct State {
     /// In which the callbacks are called; `None` for what was over at once.
     event_loop: Option<Py<PyAny>>,
     /// What is in flight, to be cancelled.
-    request: Option<(Arc<ThreadQueue>, Range<u64>)>,
+    request: Option<(Arc<OperationQueue>, Range<u64>)>,
+}
+
+/// The queue of a thread, whose requests end operations.
+pub(crate) type OperationQueue = ThreadQueue<Target>;
+
+/// What waits for the end of a request.
+pub(crate) enum Target {
+    One(Py<Operation>),
+    /// Of several requests with one result, and which.
+    Part(Arc<Batch>, usize),
+}
+
+/// Several requests, and the operation that waits for all of them.
+pub(crate) struct Batch {
+    operation: Py<Operation>,
+    results: Mutex<Results>,
 }
 
 /// A function, and the context to call it in.
@@ -55,9 +73,6 @@ enum Phase {
     },
     Cancelled(Option<Py<PyAny>>),
 }
-
-/// How a request ends.
-pub(crate) type Outcome = Result<Py<PyAny>, Failure>;
 
 impl From<Outcome> for Phase {
     fn from(outcome: Outcome) -> Phase {
@@ -106,8 +121,19 @@ impl Operation {
         drop(before);
     }
 
+    /// Returns `true` if no other event loop than this one was given to it.
+    pub(crate) fn is_of(&self, running: &Running<'_>) -> bool {
+        let state = self.state.lock();
+        state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
+    }
+
+    /// Returns the queue of its request, unless that is over.
+    pub(crate) fn queue(&self) -> Option<Arc<OperationQueue>> {
+        self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
+    }
+
     /// Says what `cancel` stops.
-    pub(crate) fn set_request(&self, queue: &Arc<ThreadQueue>, keys: Range<u64>) {
+    pub(crate) fn set_request(&self, queue: &Arc<OperationQueue>, keys: Range<u64>) {
         self.state.lock().request = Some((queue.clone(), keys));
     }
 
@@ -153,7 +179,7 @@ impl Operation {
         };
         for (callback, context) in callbacks {
             // The one error is that the loop was closed: then nothing waits.
-            let _ = call_soon(event_loop.bind(py), call, slf, &callback, context.as_ref());
+            let _ = call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref());
         }
     }
 
@@ -276,7 +302,7 @@ impl Operation {
         drop(state);
         let event_loop = slf.get().get_loop(py)?;
         let call = intern!(py, "call_soon");
-        call_soon(event_loop.bind(py), call, slf, &callback, context.as_ref())
+        call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref())
     }
 
     /// Forgets a callback; returns how often it was to be called.
@@ -310,25 +336,6 @@ impl Operation {
             Operation::call_back(slf, state, true);
         }
         awaited
-    }
-
-    /// Belongs to the event loop that runs here from now on: its own has ended before it.
-    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
-        let running = running(py)?;
-        let state = self.state.lock();
-        let is_ours = state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop));
-        let queue = state.request.as_ref().map(|(queue, _)| queue.clone());
-        drop(state);
-        let Some(queue) = queue.filter(|_| !is_ours) else { return Ok(()) };
-        queue.watch(&running)?;
-        self.set_loop(running);
-        Ok(())
-    }
-
-    /// Waits for the end, and for that of all else in its queue: where no event loop does.
-    fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let queue = self.state.lock().request.as_ref().map(|(queue, _)| queue.clone());
-        queue.map_or(Ok(()), |queue| queue.drain(py))
     }
 
     /// Forgets a callback, and cancels the operation if it was the last: nothing waits any more.
@@ -418,6 +425,58 @@ impl Operation {
     }
 }
 
+impl Target {
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Target::One(operation) => operation.get().is_over(),
+            Target::Part(batch, _) => batch.operation.get().is_over(),
+        }
+    }
+
+    /// Tells it of the end, in the thread whose loop is `here`.
+    pub(crate) fn end(self, py: Python<'_>, outcome: Outcome, here: Option<&Bound<'_, PyAny>>) {
+        match self {
+            Target::One(operation) => Operation::end(operation.bind(py), outcome, here),
+            Target::Part(batch, index) => batch.take(py, index, outcome, here),
+        }
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(operation: Py<Operation>, count: usize) -> Batch {
+        Batch { operation, results: Mutex::new(Results::of(count)) }
+    }
+
+    /// Takes the end of one part; that of the last is the end of all.
+    fn take(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        outcome: Outcome,
+        here: Option<&Bound<'_, PyAny>>,
+    ) {
+        let results = {
+            let mut results = self.results.lock();
+            results.take(index, outcome);
+            if !results.is_over() {
+                return;
+            }
+            mem::replace(&mut *results, Results::of(0))
+        };
+        Operation::end(self.operation.bind(py), results.outcome(py), here);
+    }
+}
+
+/// Tells what waits for a request of its end, in the thread whose loop is `here`.
+pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, PyAny>>) {
+    let Ended { target, transfer, result } = ended;
+    let value = || transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py));
+    let outcome = result.and_then(|()| value());
+    if let Some(target) = target {
+        target.end(py, outcome, here);
+    }
+}
+
 impl Drop for Operation {
     /// A failure that the program was never told goes where asyncio's own go.
     fn drop(&mut self) {
@@ -441,42 +500,4 @@ pub(crate) fn turn(py: Python<'_>) -> PyResult<Py<Operation>> {
     let (running, operation) = (running(py)?, Operation::begun(py)?);
     operation.get().set_loop(running);
     Ok(operation)
-}
-
-fn call_soon(
-    event_loop: &Bound<'_, PyAny>,
-    call: &Bound<'_, PyString>,
-    operation: &Bound<'_, Operation>,
-    callback: &Py<PyAny>,
-    context: Option<&Py<PyAny>>,
-) -> PyResult<()> {
-    let py = operation.py();
-    let options = PyDict::new(py);
-    options.set_item("context", context)?;
-    let arguments = PyTuple::new(py, [callback.bind(py), operation.as_any()])?;
-    event_loop.call_method(call, arguments, Some(&options)).map(drop)
-}
-
-fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
-}
-
-fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
-    raise(py, "CancelledError", message)
-}
-
-fn not_over(py: Python<'_>) -> PyErr {
-    raise(py, "InvalidStateError", None)
-}
-
-/// Makes an exception of asyncio's.
-fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
-    let made = py.import("asyncio.exceptions").and_then(|module| {
-        let class = module.getattr(name)?;
-        match message {
-            Some(message) => class.call1((message,)),
-            None => class.call0(),
-        }
-    });
-    made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -4,7 +4,7 @@
 //! on a known mount is opened here: one where a helper thread has seen that a read may be told not
 //! to wait, which such file systems do not know, or that all is in memory.
 
-use crate::{memory::Memory, process::ProcessEngine};
+use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait::{IoBuffer, IoBufferMut};
 use nowait_sys::{
@@ -50,8 +50,8 @@ fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> 
 
 /// Closes on a helper thread what would wait for its blocks to be given back.
 fn close_aside(descriptors: (Named, Fd)) {
-    if let Ok(process) = ProcessEngine::get() {
-        process.run_aside(move || drop(descriptors));
+    if let Ok(process) = PythonProcess::get() {
+        process.engine.run_aside(move || drop(descriptors));
     }
 }
 

@@ -1,7 +1,10 @@
 //! A read or write of some memory, which goes on until all is done: the kernel may do a part of
 //! what it was asked for, of a write for example up to where the disk is full.
 
-use crate::{error::Failure, memory::Memory, operation::Outcome};
+use crate::{
+    error::{Failure, Outcome},
+    memory::Memory,
+};
 use nowait::{File, IoBuffer, IoBufferMut};
 use pyo3::Python;
 

@@ -5,11 +5,10 @@
 //! not written yet, is not in them.
 
 use crate::{
-    error::{Failure, INVAL},
+    error::{Failure, INVAL, Outcome},
     memory::{Memory, copied, number},
-    operation::{Operation, Outcome},
-    small,
-    thread_queue::ThreadQueue,
+    operation::Operation,
+    small, submit,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait::IoBuffer;
@@ -28,7 +27,7 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
     if let Some(bytes) = small::read_at_once(py, &path) {
         return Operation::over(py, Ok(bytes));
     }
-    ThreadQueue::ask(py, move || {
+    submit::ask(py, move || {
         let read = small::read_and_learn(&path);
         move |py: Python<'_>| -> Outcome {
             let bytes = read.map_err(|error| Failure::of_io(&error, path))?;
@@ -50,7 +49,7 @@ pub(crate) fn write_whole(
     atomic: bool,
 ) -> PyResult<Py<Operation>> {
     let memory = Memory::for_write(data, None)?;
-    ThreadQueue::call(py, move || {
+    submit::call(py, move || {
         // SAFETY: the memory keeps this many bytes alive, at this place.
         let bytes = unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) };
         let written = match atomic {
@@ -68,7 +67,7 @@ pub(crate) fn write_whole(
 /// bytes.
 #[pyfunction]
 pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<Py<Operation>> {
-    ThreadQueue::call(py, move || {
+    submit::call(py, move || {
         let copied = match is_same(&from, &to) {
             true => Err(io::Error::from_raw_os_error(INVAL)), // it would be emptied first
             false => fs::copy(&from, &to),

@@ -1,0 +1,127 @@
+//! The engine of a process, the limits of what is in flight on it, and its calls on helper threads.
+
+use crate::{error::Failure, limits::Load};
+use core::time::Duration;
+use nowait::{BackendChoice, Builder, Limits, Nowait};
+use nowait_engine::Options;
+use nowait_sys::{
+    fork::ForkMark,
+    mutex::{Condvar, Mutex},
+    stderr,
+};
+use pyo3::prelude::*;
+
+/// How long a wait at the exit lasts before it looks for signals.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Never dropped: the process ends with it, and a forked child cannot.
+pub(crate) struct ProcessEngine {
+    pub(crate) nowait: Nowait,
+    pub(crate) load: Load,
+    /// Files are cached by nowait unless the program says otherwise.
+    user_cache: bool,
+    /// Calls on helper threads that the exit waits for.
+    aside: Mutex<usize>,
+    none_aside: Condvar,
+    process: ForkMark,
+}
+
+impl ProcessEngine {
+    /// Starts an engine as the environment asks for it; `parent` is the engine of the process that
+    /// this one was forked from.
+    ///
+    /// # Errors
+    /// `OSError`: no descriptors or threads.
+    pub(crate) fn start(parent: Option<&ProcessEngine>) -> PyResult<ProcessEngine> {
+        let mut options = Options::from_env();
+        options.complaints.iter().for_each(|line| say(line));
+        // What is too much waits here: the engine would refuse it.
+        let limits = core::mem::replace(&mut options.config.limits, Limits::NONE);
+        let each = core::mem::replace(&mut options.config.context_limits, Limits::NONE);
+        let limits = parent.map_or((limits.into(), each.into()), |it| it.load.limits());
+        Ok(ProcessEngine {
+            nowait: start(&options).map_err(|error| Failure::from(error).exception())?,
+            load: Load::new(limits),
+            user_cache: options.user_cache,
+            aside: Mutex::default(),
+            none_aside: Condvar::default(),
+            process: ForkMark::new(),
+        })
+    }
+
+    /// Returns `true` if it is the engine of this process, not of the one it was forked from.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_here()
+    }
+
+    /// Returns the name of the cache mode of files that are opened without one.
+    pub(crate) fn default_cache(&self) -> &'static str {
+        if self.user_cache { "user" } else { "host" }
+    }
+
+    /// Runs `work`, which may block, on a helper thread; the exit waits for it.
+    pub(crate) fn run_aside(&'static self, work: impl FnOnce() + Send + 'static) {
+        *self.aside.lock() += 1;
+        let counted = Counted(self);
+        self.nowait.run_aside(move || {
+            let counted = counted;
+            work();
+            drop(counted);
+        });
+    }
+
+    /// Runs `work`, which may block, on a helper thread; the exit does not wait for it.
+    pub(crate) fn ask_aside(&'static self, work: impl FnOnce() + Send + 'static) {
+        self.nowait.run_aside(work);
+    }
+
+    /// Waits for the calls that [`ProcessEngine::run_aside`] has begun.
+    ///
+    /// # Errors
+    /// What a handler of a signal raises meanwhile.
+    pub(crate) fn wait_for_calls(&self, py: Python<'_>) -> PyResult<()> {
+        let is_over = || {
+            let mut aside = self.aside.lock();
+            if *aside > 0 {
+                self.none_aside.wait_for(&mut aside, LOOK);
+            }
+            *aside == 0
+        };
+        while !py.detach(is_over) {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+}
+
+/// A call that is counted until it has returned, also by a panic.
+struct Counted(&'static ProcessEngine);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut aside = self.0.aside.lock();
+        *aside -= 1;
+        if *aside == 0 {
+            self.0.none_aside.notify_all();
+        }
+    }
+}
+
+/// Writes a line to the standard error; an error of that is ignored.
+fn say(line: &str) {
+    stderr::say(&format!("nowait: {line}\n"));
+}
+
+/// Starts the engine, with another backend where the one that was asked for does not work.
+fn start(options: &Options) -> Result<Nowait, nowait::Error> {
+    let config = options.config.clone();
+    let asked = config.backend;
+    Builder::from_config(config.clone()).build().or_else(|error| {
+        if asked == BackendChoice::Auto {
+            return Err(error);
+        }
+        say(&format!("{error}; another backend is used"));
+        Builder::from_config(config).backend(BackendChoice::Auto).build()
+    })
+}

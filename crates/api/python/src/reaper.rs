@@ -1,0 +1,76 @@
+//! How the ends of requests come to their operations: by an event loop that watches the queue of
+//! its thread, or by a wait.
+
+use crate::{
+    engine::LOOK,
+    event_loop::{Running, running},
+    operation::{Operation, OperationQueue, end},
+    thread_queue::News,
+};
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// What an event loop calls when a descriptor of a queue is readable.
+#[pyclass(frozen)]
+struct Reaper(Arc<OperationQueue>);
+
+#[pymethods]
+impl Reaper {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        reap(&self.0, py)
+    }
+}
+
+/// Has the event loop call [`reap`] when requests have ended.
+pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyResult<()> {
+    let event_loop = &running.event_loop;
+    queue.watch(event_loop, || Ok(Py::new(event_loop.py(), Reaper(queue.clone()))?.into_any()))
+}
+
+/// Takes everything that has ended, and ends the operations.
+fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
+    let News { over, landed } = queue.news(py)?;
+    // What has ended may belong to another loop, in another thread.
+    let here = running(py).ok().map(|running| running.event_loop);
+    let here = here.as_ref();
+    over.into_iter().for_each(|ended| end(py, ended, here));
+    for (target, finish) in landed {
+        match target.is_over() {
+            // Cancelled. What there is to drop may be a file, whose closing may block.
+            true => queue.engine.run_aside(move || drop(finish)),
+            false => target.end(py, finish(py), here),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until nothing is in flight: for the exit.
+pub(crate) fn drain(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
+    loop {
+        queue.wait_for_all(py, LOOK)?;
+        py.check_signals()?;
+        reap(queue, py)?;
+        if queue.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Has an operation belong to the event loop that runs here: the loop in which it began has ended.
+#[pyfunction]
+pub(crate) fn adopt(operation: &Bound<'_, Operation>) -> PyResult<()> {
+    let running = running(operation.py())?;
+    let operation = operation.get();
+    let Some(queue) = operation.queue().filter(|_| !operation.is_of(&running)) else {
+        return Ok(());
+    };
+    watch(&queue, &running)?;
+    operation.set_loop(running);
+    Ok(())
+}
+
+/// Waits for the end of an operation, and of all else in its queue: where no event loop does.
+#[pyfunction]
+pub(crate) fn finish(py: Python<'_>, operation: &Bound<'_, Operation>) -> PyResult<()> {
+    operation.get().queue().map_or(Ok(()), |queue| drain(&queue, py))
+}

@@ -1,0 +1,178 @@
+//! Submits requests and calls, and returns the operations to wait for.
+
+use crate::{
+    batch::Results,
+    engine::ProcessEngine,
+    error::{Failure, Outcome},
+    event_loop::{Running, running},
+    operation::{Batch, Operation, OperationQueue, Target, end},
+    process::own_queue,
+    reaper::watch,
+    requests::{Action, Destination, Ended},
+};
+use nowait::File;
+use pyo3::prelude::*;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// Submits a request, and returns what to wait for.
+///
+/// # Errors
+/// `RuntimeError`: no event loop runs in this thread; a read may be over without one. Failures of
+/// the request are its own.
+pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py<Operation>> {
+    // To ask costs a system call before Python 3.12: reads ask when they have to wait.
+    let known = match action {
+        Action::Read(..) => None,
+        _ => Some(running(py)?),
+    };
+    let queue = own_queue()?;
+    let operation = Operation::begun(py)?;
+    let target = Target::One(operation.clone_ref(py));
+    let mut over = Over::default();
+    queue.with(|requests, load| match requests.read_at_once(py, file, action) {
+        Ok(read) => over.push(Ended { target: Some(target), ..read }),
+        Err(action) => {
+            let keys = requests.new_keys(1);
+            let named = (keys.start, target);
+            operation.get().set_request(&queue, keys);
+            requests.take(py, load, named, (file, action), &mut |end| over.push(end));
+            if requests.submit(load, &mut |end| over.push(end)) {
+                queue.ring();
+            }
+        }
+    });
+    over.end(py);
+    wait_for(py, &queue, known, operation)
+}
+
+/// Submits reads together, and returns what to wait for: the list of their results, or their first
+/// failure when all are over.
+///
+/// # Errors
+/// Those of [`submit`].
+pub(crate) fn submit_many(
+    py: Python<'_>,
+    file: &File,
+    reads: Vec<(usize, u64)>,
+) -> PyResult<Py<Operation>> {
+    if reads.is_empty() {
+        return Operation::over(py, Results::of(0).outcome(py));
+    }
+    let queue = own_queue()?;
+    let operation = Operation::begun(py)?;
+    let batch = Arc::new(Batch::new(operation.clone_ref(py), reads.len()));
+    let mut over = Over::with_capacity(reads.len());
+    queue.with(|requests, load| {
+        let keys = requests.new_keys(reads.len());
+        operation.get().set_request(&queue, keys.clone());
+        for (index, (key, (len, offset))) in keys.zip(reads).enumerate() {
+            let read = Action::Read(Destination::New(len), offset);
+            let target = Target::Part(batch.clone(), index);
+            requests.take(py, load, (key, target), (file, read), &mut |end| over.push(end));
+        }
+        if requests.submit(load, &mut |end| over.push(end)) {
+            queue.ring();
+        }
+    });
+    over.end(py);
+    wait_for(py, &queue, None, operation)
+}
+
+/// Runs `work`, which may block, on a helper thread. What it returns is called by the event loop,
+/// and makes the result. The exit waits for it.
+///
+/// # Errors
+/// `RuntimeError`: no event loop runs in this thread.
+pub(crate) fn call<F>(
+    py: Python<'_>,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> PyResult<Py<Operation>>
+where
+    F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+{
+    begin_call(py, work, ProcessEngine::run_aside)
+}
+
+/// Runs `work` as [`call`] does, and the exit does not wait for it: for a call that matters for its
+/// result only, and has no file that is open.
+///
+/// # Errors
+/// Those of [`call`].
+pub(crate) fn ask<F>(
+    py: Python<'_>,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> PyResult<Py<Operation>>
+where
+    F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+{
+    begin_call(py, work, ProcessEngine::ask_aside)
+}
+
+fn begin_call<F>(
+    py: Python<'_>,
+    work: impl FnOnce() -> F + Send + 'static,
+    run: impl FnOnce(&'static ProcessEngine, Box<dyn FnOnce() + Send>),
+) -> PyResult<Py<Operation>>
+where
+    F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+{
+    let running = running(py)?;
+    let queue = own_queue()?;
+    let operation = wait_for(py, &queue, Some(running), Operation::begun(py)?)?;
+    let (target, engine) = (Target::One(operation.clone_ref(py)), queue.engine);
+    let call = move || {
+        if target.is_over() {
+            return; // cancelled before its turn: what it holds is dropped here
+        }
+        let finish = catch_unwind(AssertUnwindSafe(work));
+        let finish = Box::new(move |py: Python<'_>| match finish {
+            Ok(finish) => finish(py),
+            Err(_) => Err(Failure::Runtime("a call of nowait panicked")),
+        });
+        queue.land((target, finish));
+    };
+    run(engine, Box::new(call));
+    Ok(operation)
+}
+
+/// Has the event loop that runs in this thread wait for an operation, unless that is over.
+///
+/// # Errors
+/// `RuntimeError`: no event loop runs. The request goes on, and nothing waits for it.
+fn wait_for(
+    py: Python<'_>,
+    queue: &Arc<OperationQueue>,
+    known: Option<Running<'_>>,
+    operation: Py<Operation>,
+) -> PyResult<Py<Operation>> {
+    if !operation.get().is_over() {
+        let running = known.map_or_else(|| running(py), Ok)?;
+        watch(queue, &running)?;
+        operation.get().set_loop(running);
+    }
+    Ok(operation)
+}
+
+/// What is over when a submission returns: mostly nothing, or the one request that was submitted.
+#[derive(Default)]
+struct Over {
+    others: Vec<Ended<Target>>,
+    last: Option<Ended<Target>>,
+}
+
+impl Over {
+    fn with_capacity(count: usize) -> Over {
+        Over { others: Vec::with_capacity(count), last: None }
+    }
+
+    fn push(&mut self, ended: Ended<Target>) {
+        self.others.extend(self.last.replace(ended));
+    }
+
+    fn end(self, py: Python<'_>) {
+        self.others.into_iter().chain(self.last).for_each(|ended| end(py, ended, None));
+    }
+}
