@@ -4,11 +4,12 @@
 //! use the crate `nowait`.
 //!
 //! ```text
-//!  nowait · capi · python        libaio · posix ── process
-//!          │                             │
-//!          └──────────┬──────────────────┘
+//!  nowait · capi · python · cli    libaio · posix ── process
+//!          │                               │
+//!          └──────────┬────────────────────┘
 //!                     ▼
 //!  options   what the environment asks for
+//!  probe     tries each backend, and says why one cannot be used
 //!  choice    the backend that works here, with the reason; starts the engine
 //!  report    what the contexts of a process did
 //!                     │
@@ -23,7 +24,7 @@ pub mod options;
 pub mod report;
 
 pub use choice::start_engine;
-pub use nowait_block::Segments;
+pub use nowait_block::{Segments, probe};
 pub use nowait_cache::cache::IoCounts as CacheCounts;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Sink, SubmitMode, command,

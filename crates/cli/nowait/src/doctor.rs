@@ -8,7 +8,7 @@ use crate::args::{DoctorArgs, Via};
 use crate::error::{Failure, Result};
 use crate::program::{self, Help, Program};
 use crate::{libraries, print, print_json};
-use nowait_block::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
+use nowait_engine::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
 use nowait_sys::inspect;
 use serde::Serialize;
 use std::collections::BTreeMap;

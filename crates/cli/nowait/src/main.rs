@@ -8,7 +8,7 @@
 //!                 │   ├─ systemd     unit files, as systemd reads them
 //!                 │   └─ program     whether its program can be helped
 //!                 ├─ status     units that are enabled, processes that are served
-//!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 ├─ doctor     collects what nowait_engine::probe finds; text or JSON
 //!                 ├─ serve, top images as block devices, and their status; the crate nowait-server
 //!                 ├─ image      images on object stores; the crate nowait-image-store
 //!                 ├─ bench      the measurements of the crate nowait-bench

@@ -3,7 +3,7 @@
 use crate::args::{Backend, Cache, Options, RunArgs, Submit};
 use crate::error::{Failure, Result, say};
 use crate::{libraries, program};
-use nowait_block::probe::{self, Probe};
+use nowait_engine::probe::{self, Probe};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
