@@ -58,7 +58,8 @@ impl Parts {
         let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
         let kernel = kernels().into_iter().find(has_ublk);
         let kernel = kernel.ok_or_else(|| lacking("no kernel with ublk"))?;
-        Parts::of(scratch, &kernel, &[&subject::built("bin/nowait")])
+        let programs = ["bin/nowait", "bin/nowait-serve"].map(subject::built);
+        Parts::of(scratch, &kernel, &[&programs[0], &programs[1]])
     }
 
     fn of(scratch: &Scratch, folder: &Path, programs: &[&Path]) -> Result<Parts, Skip> {

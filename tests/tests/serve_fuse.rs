@@ -494,8 +494,11 @@ fn a_user_without_rights_mounts_by_fusermount() {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("a new owner");
     }
     // Where every user may run it, whatever folder this is built in.
+    for name in ["nowait", "nowait-serve"] {
+        let built = nowait_tests::subject::built(&format!("bin/{name}"));
+        fs::copy(built, scratch.file(name)).expect("a copy of a program");
+    }
     let copy = scratch.file("nowait");
-    fs::copy(nowait_tests::subject::built("bin/nowait"), &copy).expect("a copy of the tool");
     Program::new("unshare")
         .args(["--mount", "sh", "-c", WITHOUT_ROOT])
         .env("FOLDER", scratch.path())

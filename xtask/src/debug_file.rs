@@ -4,7 +4,6 @@
 //! by the number that the linker gave the program, by gdb, perf and the backtraces of a panic, if
 //! that folder is copied to `/usr/lib/debug`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::dist::{create_folder, rename, temporary};
@@ -19,10 +18,6 @@ pub(crate) fn install(machine: Machine, program: &Path, to: &Path, debug: &Path)
     let notes = process::output(process::command("readelf", &["-n", &program.to_string_lossy()]))?;
     let place = place(&notes)
         .ok_or_else(|| format!("{}: no build ID: link with --build-id", program.display()))?;
-    // Those of earlier builds belong to no program any more.
-    if debug.exists() {
-        fs::remove_dir_all(debug).map_err(|error| format!("{}: {error}", debug.display()))?;
-    }
     let keep: &[&str] = &["--only-keep-debug", "--compress-debug-sections=zlib"];
     for (options, file) in [(keep, &debug.join(place)), (&["--strip-debug"], &to.to_path_buf())] {
         create_folder(file.parent().unwrap_or(debug))?;

@@ -1,7 +1,7 @@
-//! Fills dist/: the tool, the two shared objects linked by the C compiler, and the C API.
+//! Fills dist/: the programs, the two shared objects linked by the C compiler, and the C API.
 //!
 //! ```text
-//!   crates/cli/nowait ─────────► dist/bin/nowait, dist/lib/debug (debug_file.rs)
+//!   crates/cli/nowait, serve/serve, bench/bench ──► dist/bin, dist/lib/debug     (debug_file.rs)
 //!   crates/api/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
 //!   crates/api/faces (Rust) ──► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────┼─► dist/lib/libaio.so.1
@@ -19,7 +19,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, OWN};
 use crate::process::{self, Result};
 use crate::{c_api, debug_file, examples, places, symbols};
 
@@ -79,6 +79,15 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
+/// A program: its package, and its name in dist/bin.
+type Program = (&'static str, &'static str);
+
+const PROGRAMS: &[Program] =
+    &[("nowait-cli", "nowait"), ("nowait-serve", "nowait-serve"), ("nowait-bench", "nowait-bench")];
+
+/// The programs that `make demo` runs.
+const DEMO_PROGRAMS: &[Program] = &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench")];
+
 /// The completions: shell, file under dist/share.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "bash-completion/completions/nowait"),
@@ -105,10 +114,13 @@ pub(crate) fn run(machine: Machine) -> Result {
     if machine.is_musl() {
         return link_libraries(machine);
     }
-    build_tool(machine)?;
+    // The debug information of earlier builds belongs to no program any more.
+    remove_folder(&dist.join("lib/debug"))?;
+    build_programs(machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // What the tool says of itself is the same on every machine, and only here it can be asked.
+    // What the programs say of themselves is the same on every machine, and only here it can be
+    // asked.
     if machine.is_own() {
         share(&dist)?;
     }
@@ -116,6 +128,17 @@ pub(crate) fn run(machine: Machine) -> Result {
         install(&process::root().join("contrib/systemd").join(from), &dist.join("lib").join(to))?;
     }
     list(&dist)
+}
+
+/// Builds in release mode what `make demo` needs: the two libraries, the tool and the benchmarks.
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn run_for_demo() -> Result {
+    println!("dist: building {}", names(DEMO_PROGRAMS));
+    build_programs(OWN, DEMO_PROGRAMS)?;
+    println!("dist: building libaio.so.1, libnowait_preload.so");
+    link_libraries(OWN)
 }
 
 /// Makes the two libraries that programs of others are run with.
@@ -130,20 +153,29 @@ pub(crate) fn link_libraries(machine: Machine) -> Result {
     link_alias(&machine.dist().join("lib"), "libaio.so.1t64", "libaio.so.1")
 }
 
-/// Builds the tool; where nothing but tests runs it, as they are built themselves: with assertions,
-/// and in half the time, since all that it needs is built for the tests too.
-fn build_tool(machine: Machine) -> Result {
+/// Builds programs; where nothing but tests runs them, as tests are built: with assertions, and in
+/// half the time, since all that they need is built for the tests too.
+fn build_programs(machine: Machine, programs: &[Program]) -> Result {
     let is_for_tests = env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own();
     let (command, built) = if is_for_tests {
         let what = ["build", "--workspace", "--all-targets", "--features", examples::FEATURES];
-        (process::command("cargo", &what), process::target().join("debug/nowait"))
+        (process::command("cargo", &what), process::target().join("debug"))
     } else {
-        let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"])?;
-        (command, machine.built("nowait"))
+        let packages = programs.iter().flat_map(|(package, _)| ["-p", package]);
+        let what: Vec<&str> = ["build", "--release"].into_iter().chain(packages).collect();
+        (machine.cargo(&what)?, machine.built(""))
     };
     process::stream(command, |line| println!("{line}"))?;
-    let dist = machine.dist();
-    debug_file::install(machine, &built, &dist.join("bin/nowait"), &dist.join("lib/debug"))
+    let (bin, debug) = (machine.dist().join("bin"), machine.dist().join("lib/debug"));
+    for (_, name) in programs {
+        debug_file::install(machine, &built.join(name), &bin.join(name), &debug)?;
+    }
+    Ok(())
+}
+
+fn names(programs: &[Program]) -> String {
+    let names: Vec<&str> = programs.iter().map(|(_, name)| *name).collect();
+    names.join(", ")
 }
 
 /// Builds the static archive of a package; returns the system libraries that it says it needs.
@@ -207,7 +239,8 @@ pub(crate) fn link_alias(folder: &Path, alias: &str, library: &str) -> Result {
     rename(&temporary, &alias)
 }
 
-/// Asks the tool for its manual pages and its completions; one that has none is left alone.
+/// Asks the tool for the manual pages and completions, which it asks the other programs for; one
+/// that has none is left alone.
 fn share(dist: &Path) -> Result {
     let pages = dist.join("share/man/man1");
     create_folder(&pages)?;
@@ -249,6 +282,15 @@ pub(crate) fn create_folder(folder: &Path) -> Result {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
+fn remove_folder(folder: &Path) -> Result {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn rename(from: &Path, to: &Path) -> Result {
     fs::rename(from, to).map_err(|error| format!("{}: {error}", to.display()))
 }
@@ -256,7 +298,8 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result {
 fn list(dist: &Path) -> Result {
     let libraries = ["libaio.so.1", "libnowait_preload.so", "libnowait.so", "libnowait.a"]
         .map(|n| format!("lib/{n}"));
-    for file in libraries.iter().map(String::as_str).chain(["bin/nowait"]) {
+    let programs = PROGRAMS.iter().map(|(_, name)| format!("bin/{name}"));
+    for file in libraries.into_iter().chain(programs) {
         let path = dist.join(file);
         let length = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let shown = path.strip_prefix(process::root()).unwrap_or(&path).display().to_string();

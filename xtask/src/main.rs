@@ -46,9 +46,9 @@ Usage: cargo x COMMAND
 
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
-  dist [c-api | drop-ins]
+  dist [c-api | drop-ins | demo]
                 fill dist/, or only what a C program needs, or the two libraries that programs
-                are run with, and check what was linked
+                are run with, or what `make demo` needs, and check what was linked
   dist NAME     the same for another machine, into dist/NAME: arm64 or musl
   install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
                 install what dist/ holds; below /usr/local, if no prefix is given
@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         ["dist"] => dist::run(machine::OWN),
         ["dist", "c-api"] => c_api::install(machine::OWN),
         ["dist", "drop-ins"] => dist::link_libraries(machine::OWN),
+        ["dist", "demo"] => dist::run_for_demo(),
         ["dist", name] => machine::Machine::named(name).and_then(dist::run),
         ["docs"] => docs::run(),
         ["install", options @ ..] => install::run(options),

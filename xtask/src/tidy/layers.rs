@@ -23,11 +23,14 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-capi", 7),
     ("nowait-python", 7),
     ("nowait-cli", 7),
+    ("nowait-status", 2),
+    ("nowait-terminal", 1),
     ("nowait-bench", 7),
     ("nowait-bench-futures", 7),
     ("nowait-bench-stores", 7),
     ("nowait-device", 7),
     ("nowait-server", 7),
+    ("nowait-serve", 8),
     ("nowait-simulator", 6),
     ("nowait-objects", 6),
     ("nowait-machine", 8),
@@ -37,14 +40,10 @@ const LAYERS: &[(&str, u8)] = &[
 const SAME_LAYER: &[(&str, &str)] = &[
     // The engine parks threads and reads the clock.
     ("nowait-retry", "nowait-sys"),
-    // The command is the front of the benchmark.
-    ("nowait-cli", "nowait-bench"),
     // The cache of an image on a store is a file of the engine's.
     ("nowait-image-store", "nowait"),
-    // The fronts of an image, and the commands for them and for it.
+    // The fronts of an image.
     ("nowait-server", "nowait-device"),
-    ("nowait-cli", "nowait-server"),
-    ("nowait-cli", "nowait-device"),
 ];
 
 /// Packages that talk to the system.

@@ -1,4 +1,4 @@
-//! The command line of the measurements, for the `nowait` tool to embed.
+//! The command line of the measurements.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The measurements by name, for the `nowait` tool to embed.
+//! The measurements by name.
 
 use clap::Subcommand;
 

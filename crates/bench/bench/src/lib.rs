@@ -21,8 +21,8 @@
 //!  compare                   two saved measurements
 //! ```
 //!
-//! The command-line tool embeds [`Bench`]; the binary `nowait-bench` of this package does the same
-//! with nothing around it, and so without the server that `serve` measures.
+//! The binary `nowait-bench` of this package puts [`Bench`] on a command line. `serve` and `remote`
+//! start `nowait-serve`, a program of another package.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 

@@ -1,23 +1,94 @@
-//! `nowait-bench`: the measurements of the `nowait` tool, without the tool.
+//! `nowait-bench`: what `nowait bench` starts.
 
+use clap::{CommandFactory, Parser, Subcommand};
+use nowait_bench::Bench;
+use nowait_terminal::{Description, Failure, Result, explain, man_pages};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
-use nowait_bench::Bench;
-
-#[derive(Parser)]
-#[command(version, about = "Measure an unmodified fio with and without nowait")]
+/// The command of this program, as it is given to `nowait`.
+#[derive(Debug, Parser)]
+#[command(name = "nowait", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
-    bench: Bench,
+    command: Command,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure an unmodified fio with and without nowait, interleaved.
+    #[command(subcommand, after_help = EXAMPLES)]
+    Bench(Box<Bench>),
+    /// Describe the command for completions, as JSON.
+    #[command(hide = true)]
+    Describe,
+    /// Write the manual pages of the command into a directory.
+    #[command(hide = true)]
+    Man { dir: PathBuf },
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait bench demo                      one table in under 90 seconds
+  nowait bench submit --quick --case a   one case, short
+  nowait bench posix --quick             POSIX AIO against the C library's
+  nowait bench cached --quick            our own page cache, every case
+  nowait bench vector                    one request of many segments against many
+  nowait bench fairness                  single requests beside thousands
+  nowait bench mixed                     sockets, a file and a timer on one thread
+  nowait bench serve --quick             servers of images, every case
+  nowait bench programs --quick          real programs as installed, with and without
+  nowait bench aio-stress --quick        every engine on an uncached file
+  nowait bench rawio --quick             asynchronous requests against 160 threads
+  nowait bench paper                     the sources' tables, simulated
+  nowait bench paper --device /var/tmp   … on this disk, with all peers
+  nowait bench compare a.json b.json     two saved measurements";
+
 fn main() -> ExitCode {
-    match Cli::parse().bench.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nowait-bench: {error}");
-            ExitCode::from(error.exit_code())
-        }
+    let cli = match Cli::try_parse_from(line(std::env::args_os().skip(1).collect())) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    let outcome = match &cli.command {
+        Command::Bench(which) => bench(which),
+        Command::Describe => Description::print_below(Cli::command()),
+        Command::Man { dir } => man_pages(Cli::command(), dir, |page| page != "nowait"),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Returns the command line of `nowait` that the arguments of this program stand for.
+fn line(words: Vec<OsString>) -> Vec<OsString> {
+    let is_bench = !words.first().is_some_and(|word| word == "describe" || word == "man");
+    let command = is_bench.then_some("bench");
+    ["nowait"].into_iter().chain(command).map(OsString::from).chain(words).collect()
+}
+
+fn bench(which: &Bench) -> Result<ExitCode> {
+    which
+        .run()
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|error| Failure::new(error.to_string()).with_code(error.exit_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn its_arguments_are_those_of_nowait_bench() {
+        let line = |words: &[&str]| super::line(words.iter().map(OsString::from).collect());
+        assert_eq!(line(&["submit", "--quick"]), ["nowait", "bench", "submit", "--quick"]);
+        assert_eq!(line(&[]), ["nowait", "bench"]);
+        assert_eq!(line(&["man", "/pages"]), ["nowait", "man", "/pages"]);
     }
 }

@@ -1,7 +1,7 @@
 //! A program that serves: started, waited for, and ended in order.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,6 +15,13 @@ use crate::launch::{self, Usage};
 /// How long a server may take to end when it gets no requests any more.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Returns the program of `nowait serve` beside this one, or else its name, for PATH.
+pub(crate) fn nowait_serve() -> PathBuf {
+    const NAME: &str = "nowait-serve";
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(NAME));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(NAME))
+}
 
 /// A server that runs. Dropped, it ends in order, for what it has mounted would stay, or is killed
 /// if it does not.

@@ -149,6 +149,14 @@ fn wrong_usage_is_told() {
 }
 
 #[test]
+fn a_wrong_option_is_told_in_one_line() {
+    let output = bench(&["submit", "--rounds", "0"]).output().expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.starts_with("nowait: ") && output.stdout.is_empty(), "{stderr}");
+}
+
+#[test]
 fn a_file_that_is_too_large_is_told_before_it_is_written() {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let output = bench(&["aio-stress", "--size=8000T", "--device"]).arg(folder.path()).output();

@@ -1,15 +1,13 @@
 //! The command line.
 
 mod enable;
-mod image;
 
+use crate::top::TopArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
-pub(crate) use image::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 
 /// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -44,17 +42,14 @@ pub(crate) enum Command {
     #[command(after_help = enable::STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Measure an unmodified fio with and without nowait, interleaved.
-    #[command(subcommand, after_help = BENCH_EXAMPLES)]
-    Bench(nowait_bench::Bench),
+    Bench,
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
-    #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Box<nowait_server::ServeArgs>),
+    Serve,
     /// Make, list, check and remove images on object stores.
-    #[command(subcommand, after_help = image::IMAGE_EXAMPLES)]
-    Image(ImageCommand),
+    Image,
     /// Show the activity of image servers and of programs under `nowait run`.
     #[command(after_help = TOP_EXAMPLES)]
-    Top(nowait_server::TopArgs),
+    Top(TopArgs),
     /// Print the completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -69,53 +64,10 @@ pub(crate) enum Command {
     },
 }
 
-const SERVE_EXAMPLES: &str = "\
-SIGTERM or SIGINT: answers what is in flight, makes it durable, and ends. SIGHUP: takes the sizes
-of the files as they are now, and reads certificate, key and authority again.
-
-Examples:
-  nowait serve disk.img --nbd unix:/run/disk.sock
-  nowait serve disk.img --fuse /run/disk             then: losetup -f --direct-io=on /run/disk
-  nowait serve disk.img --ublk 0                     then: mkfs.ext4 /dev/ublkb0
-  nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
-  nowait serve vm=disk.img,offset=1M,length=20G iso=cd.iso,read-only --nbd unix:/run/nbd.sock
-  nowait serve disk.img --nbd unix:/run/disk.sock --exit-with-last-client --pid-file /run/disk.pid
-  nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
-A disk of a virtual machine, by NBD, and by vhost-user, where the server shares its memory:
-  qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw,if=virtio
-  nowait serve vm=/images/vm.raw --vhost-user vm=/run/vm.sock
-  qemu-system-x86_64 … -m 4G -object memory-backend-memfd,id=mem,size=4G,share=on \\
-      -machine q35,memory-backend=mem -chardev socket,id=vm,path=/run/vm.sock,reconnect=1 \\
-      -device vhost-user-blk-pci,chardev=vm,num-queues=4
-In a container without root:
-  nbdcopy disk.raw nbd+unix:///vm?socket=/run/nbd.sock
-  qemu-img convert -O qcow2 nbd+unix:///vm?socket=/run/nbd.sock backup.qcow2
-A remote disk, over TLS, for who has a certificate for the name vm7:
-  nowait serve vm=/images/vm.raw --nbd tcp:0.0.0.0:10809 --allow tls:vm7 \\
-      --tls-cert server-cert.pem --tls-key server-key.pem --tls-client-ca ca-cert.pem
-  nbdinfo nbds://server.example/vm?tls-certificates=/etc/pki/nbd";
-
 const TOP_EXAMPLES: &str = "\
 Examples:
   nowait top                             all servers of this user, once a second
   nowait top --json | jq '.[].exports'   their counters, once";
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  nowait bench demo                      one table in under 90 seconds
-  nowait bench submit --quick --case a   one case, short
-  nowait bench posix --quick             POSIX AIO against the C library's
-  nowait bench cached --quick            our own page cache, every case
-  nowait bench vector                    one request of many segments against many
-  nowait bench fairness                  single requests beside thousands
-  nowait bench mixed                     sockets, a file and a timer on one thread
-  nowait bench serve --quick             servers of images, every case
-  nowait bench programs --quick          real programs as installed, with and without
-  nowait bench aio-stress --quick        every engine on an uncached file
-  nowait bench rawio --quick             asynchronous requests against 160 threads
-  nowait bench paper                     the sources' tables, simulated
-  nowait bench paper --device /var/tmp   … on this disk, with all peers
-  nowait bench compare a.json b.json     two saved measurements";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;
@@ -276,26 +228,6 @@ pub(crate) enum Via {
     Libaio,
 }
 
-/// Prints help and version as asked, and an error in one line; returns the exit code.
-pub(crate) fn explain(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr()
-        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    {
-        let _ = error.print();
-        return ExitCode::from(error.exit_code() as u8);
-    }
-    crate::error::say(one_line(&error.render().to_string()));
-    ExitCode::from(2)
-}
-
-/// Joins the lines of clap's first paragraph; the usage that follows is what --help prints.
-fn one_line(text: &str) -> String {
-    let first = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = first.split_whitespace().collect();
-    let line = words.join(" ");
-    format!("{} (see --help)", line.strip_prefix("error: ").unwrap_or(&line))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,13 +246,5 @@ mod tests {
         for submit in Submit::value_variants() {
             assert_eq!(submit.to_possible_value().unwrap().get_name(), submit.name());
         }
-    }
-
-    #[test]
-    fn an_error_of_several_lines_becomes_one() {
-        let error = Cli::try_parse_from(["nowait", "run", "--backend", "x", "--", "a"]);
-        let line = one_line(&error.unwrap_err().render().to_string());
-        assert!(line.starts_with("invalid value 'x' for '--backend"), "{line}");
-        assert!(!line.contains('\n') && line.contains("uring"), "{line}");
     }
 }

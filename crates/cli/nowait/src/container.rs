@@ -1,9 +1,9 @@
 //! `nowait enable --container`: the lines that put a container under nowait. Nothing is written.
 
 use crate::args::{ContainerKind, EnableArgs, Via};
-use crate::error::{Failure, Result};
-use crate::{libraries, print, print_json, run};
+use crate::{libraries, run};
 use clap::ValueEnum;
+use nowait_terminal::{Failure, Result, print, print_json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

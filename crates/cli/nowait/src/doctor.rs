@@ -5,11 +5,11 @@ mod engines;
 mod text;
 
 use crate::args::{DoctorArgs, Via};
-use crate::error::{Failure, Result};
+use crate::libraries;
 use crate::program::{self, Help, Program};
-use crate::{libraries, print, print_json};
-use nowait_engine::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
+use nowait_block::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
 use nowait_sys::inspect;
+use nowait_terminal::{Failure, Result, print, print_json};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -13,12 +13,12 @@ mod filter;
 mod report;
 
 use crate::args::{DisableArgs, EnableArgs, Options, Services, Via};
-use crate::error::{Failure, Result};
 use crate::program::Setting;
 use crate::systemd::{Place, Unit, UnitName};
-use crate::{libraries, print, run};
+use crate::{libraries, run};
 use checks::Findings;
 use drop_in::Found;
+use nowait_terminal::{Failure, Result, print};
 use report::{Disabled, Enabled};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

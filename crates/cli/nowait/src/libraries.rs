@@ -1,8 +1,8 @@
 //! Finds nowait's shared objects, and checks that they load.
 
 use crate::args::Via;
-use crate::error::{Failure, Result};
 use crate::systemd::Place;
+use nowait_terminal::{Failure, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

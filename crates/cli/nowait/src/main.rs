@@ -8,41 +8,41 @@
 //!                 │   ├─ systemd     unit files, as systemd reads them
 //!                 │   └─ program     whether its program can be helped
 //!                 ├─ status     units that are enabled, processes that are served
-//!                 ├─ doctor     collects what nowait_engine::probe finds; text or JSON
-//!                 ├─ serve, top images as block devices, and their status; the crate nowait-server
-//!                 ├─ image      images on object stores; the crate nowait-image-store
-//!                 ├─ bench      the measurements of the crate nowait-bench
+//!                 ├─ top        servers and processes, once a second
+//!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 ├─ companion  becomes nowait-serve (serve, image) or nowait-bench (bench)
 //!                 └─ man, completions
 //! ```
 
 mod args;
+mod companion;
 mod container;
 mod doctor;
 mod elf;
 mod enable;
-mod error;
-mod image;
 mod libraries;
 mod program;
 mod run;
 mod status;
 mod systemd;
-mod table;
-mod transfer;
+mod top;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
-use error::{Failure, Result};
-use nowait_server::printable;
-use serde::Serialize;
-use std::io::Write;
+use companion::Companion;
+use nowait_terminal::{Result, explain, man_page, man_pages};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(job) = companion::job(&words) {
+        return job.run().report();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return args::explain(&error),
+        Err(error) => return explain(&error),
     };
     let outcome = match &cli.command {
         Command::Run(args) => Err(run::run(args)),
@@ -53,12 +53,10 @@ fn main() -> ExitCode {
         },
         Command::Disable(args) => enable::disable(args),
         Command::Status(args) => status::status(args),
-        Command::Bench(which) => bench(which),
-        Command::Serve(args) => served(nowait_server::serve(args)),
-        Command::Image(command) => image::image(command),
-        Command::Top(args) => served(nowait_server::top(args)),
+        Command::Top(args) => top::top(args),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),
+        Command::Serve | Command::Image | Command::Bench => unreachable!("jobs of companions"),
     };
     match outcome {
         Ok(code) => code,
@@ -66,53 +64,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(which: &nowait_bench::Bench) -> Result<ExitCode> {
-    which
-        .run()
-        .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| Failure::new(error.to_string()).with_code(error.exit_code()))
-}
-
-fn served(outcome: std::result::Result<(), nowait_server::ServeError>) -> Result<ExitCode> {
-    outcome.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
-}
-
+/// Completes the commands of the companions that are installed, too.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "nowait", &mut text);
-    print(&text)
+    let mut described: Vec<_> = companion::ALL.into_iter().flat_map(Companion::commands).collect();
+    let command = Cli::command().mut_subcommands(|command| {
+        let found = described.iter().position(|it| it.name() == command.get_name());
+        found.map_or(command, |at| described.swap_remove(at).command())
+    });
+    nowait_terminal::completions(command, shell)
 }
 
 fn man(dir: Option<&Path>) -> Result<ExitCode> {
-    let failed = |error: std::io::Error| Failure::new(format!("man page: {error}"));
-    let Some(dir) = dir else {
-        let mut text = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(failed)?;
-        return print(&text);
-    };
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), dir).map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Writes text to standard output, control characters of names as escapes; a reader that has gone
-/// away (`| head`) is no failure.
-fn print(text: &[u8]) -> Result<ExitCode> {
-    write(&printable::printable(&String::from_utf8_lossy(text)))
-}
-
-/// Writes JSON to standard output, for programs and for people.
-fn print_json(it: &impl Serialize) -> Result<ExitCode> {
-    let text = serde_json::to_string_pretty(it).map_err(|error| Failure::new(error.to_string()))?;
-    write(&(printable::json(&text) + "\n"))
-}
-
-fn write(text: &str) -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    let Some(dir) = dir else { return man_page(Cli::command()) };
+    man_pages(Cli::command(), dir, |page| !Companion::has_page(page))?;
+    companion::ALL.into_iter().try_fold(ExitCode::SUCCESS, |_, it| it.write_pages(dir))
 }

@@ -1,9 +1,9 @@
 //! `nowait run`: sets the environment and becomes the program.
 
 use crate::args::{Backend, Cache, Options, RunArgs, Submit};
-use crate::error::{Failure, Result, say};
 use crate::{libraries, program};
-use nowait_engine::probe::{self, Probe};
+use nowait_block::probe::{self, Probe};
+use nowait_terminal::{Failure, Result, say};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -31,7 +31,7 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     let mut command = Command::new(name);
     command.args(rest).envs(variables(options));
     if args.stats {
-        let folder = nowait_server::status::place::own_folder();
+        let folder = nowait_status::place::own_folder();
         let failed = |error| Failure::new(format!("the folder for --stats: {error}"));
         command.env("NOWAIT_STATS", folder.map_err(failed)?);
     }

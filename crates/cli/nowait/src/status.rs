@@ -4,10 +4,9 @@ mod processes;
 
 use crate::args::{StatusArgs, Via};
 use crate::enable::{drop_in, kept, place};
-use crate::error::Result;
+use crate::libraries;
 use crate::systemd::{Place, Source, Unit, UnitName};
-use crate::table::table;
-use crate::{libraries, print, print_json};
+use nowait_terminal::{Result, print, print_json, table};
 use processes::Process;
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -108,7 +108,6 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["run", "--cache", "mine", "--", "true"],
         &["run", "--workers", "0", "--", "true"],
         &["doctor", "--yaml"],
-        &["bench", "submit", "--rounds", "0"],
         &["wat"],
     ];
     for case in cases {

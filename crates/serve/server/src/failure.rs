@@ -9,13 +9,14 @@ use crate::{
     fuse::{Face, Mount, MountPoint, Rights},
     nbd::Security,
     server::{Address, Config, Listener, Server, Socket},
-    status::{Endpoint, Status, fetch, metrics},
+    status::{Endpoint, metrics, snapshot},
     vhost::{Front, Setup, Socket as Place, Workers},
 };
 use ::vhost::{VhostBackend, vhost_user::Frontend};
 use guest_support::{FEATURES, Guest, counter};
 use nowait::Nowait;
 use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_status::fetch;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -101,7 +102,7 @@ impl Rig {
     }
 
     fn failed(&self) -> u64 {
-        Status::of(&self.server.view(), Instant::now()).failed_threads
+        snapshot(&self.server.view(), Instant::now()).failed_threads
     }
 
     /// Nothing is left behind.
@@ -142,7 +143,7 @@ fn a_panic_for_a_client_sends_that_away_and_no_other() {
         assert!(other.reads() && rig.client().reads(), "{at:?}");
         assert_eq!(rig.failed(), count as u64 + 1);
     }
-    let status = Status::of(&rig.server.view(), Instant::now());
+    let status = snapshot(&rig.server.view(), Instant::now());
     assert!(metrics(&status).contains("nowait_serve_failed_threads_total 3\n"));
     drop(other);
     rig.stop();
@@ -261,7 +262,7 @@ fn a_panic_as_the_status_is_told_is_no_answer_and_the_next_question_has_one() {
     let path = rig.folder.path().join("socket");
     let listener = Arc::new(Listener::bind(&Address::Unix(path.clone())).unwrap());
     let (view, started) = (rig.server.view(), Instant::now());
-    Endpoint::start(listener, &rig.server.view(), move || Status::of(&view, started)).unwrap();
+    Endpoint::start(listener, &rig.server.view(), move || snapshot(&view, started)).unwrap();
     want(At::Status, NAME);
     assert!(fetch(&path).is_err());
     assert_eq!(fetch(&path).unwrap().failed_threads, 1);

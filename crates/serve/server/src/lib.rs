@@ -16,7 +16,6 @@
 //! * [`access`]: access to exports
 //! * `identity`: whether what a name stands for was made here
 //! * `os_text`: paths of the command line
-//! * [`printable`]: names on a terminal
 //! * [`command`]: the command: listeners, signals, ends
 
 // What the integration tests have in common is used by tests of this crate, too.
@@ -32,12 +31,11 @@ pub mod fuse;
 mod identity;
 pub mod nbd;
 mod os_text;
-pub mod printable;
 mod say;
 pub mod server;
 pub mod status;
 pub mod ublk;
 pub mod vhost;
 
-pub use command::{ServeArgs, TopArgs, bytes, serve, top};
+pub use command::{ServeArgs, bytes, serve};
 pub use error::ServeError;

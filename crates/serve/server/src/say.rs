@@ -1,8 +1,8 @@
 //! Standard error: messages, and on a terminal the line below them that changes.
 
-use crate::printable;
 use core::fmt::Display;
 use nowait_sys::mutex::Mutex;
+use nowait_terminal::printable;
 use std::io::{self, Write};
 
 /// Whether the line is there; held while something is written, whichever threads talk.

@@ -10,9 +10,10 @@ use nowait_device::{Cache, Image, ImageOptions, Source};
 use nowait_server::{
     access::{Access, Rule},
     server::{Config, Server},
-    status::{KindStatus, Status, metrics},
+    status::{metrics, snapshot},
     vhost::{Front, Socket},
 };
+use nowait_status::KindStatus;
 use nowait_sys::{
     epoll::{self, Epoll, Ready},
     eventfd::EventFd as Bell,
@@ -362,7 +363,7 @@ fn a_vmm_that_stands_still_keeps_neither_the_next_nor_the_end() {
 fn a_vmm_is_counted_as_other_clients_are() {
     let host = Host::new();
     let view = host.server.view();
-    let status = || Status::of(&view, Instant::now());
+    let status = || snapshot(&view, Instant::now());
     // What --exit-with-last-client waits for.
     let last_gone = Arc::new(Bell::new().unwrap());
     host.image.stats().tell_when_last_gone(last_gone.clone());

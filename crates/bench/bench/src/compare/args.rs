@@ -1,4 +1,4 @@
-//! The command line of `bench compare`, for the `nowait` tool to embed.
+//! The command line of `bench compare`.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The command line of `bench programs`, for the `nowait` tool to embed.
+//! The command line of `bench programs`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The command line of `bench remote`, for the `nowait` tool to embed.
+//! The command line of `bench remote`.
 
 use std::path::PathBuf;
 

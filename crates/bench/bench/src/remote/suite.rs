@@ -24,6 +24,7 @@ use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
+use crate::server;
 use crate::verdict;
 
 /// What figures that are published are of, at least.
@@ -41,7 +42,7 @@ pub(crate) fn measure(
     let fio = Command::new("fio").arg("--version").output();
     let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
     let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
-    let nowait = std::env::current_exe().context(|| "find this program".to_owned())?;
+    let nowait = server::nowait_serve();
     std::fs::create_dir_all(&args.dir).context(|| args.dir.display().to_string())?;
     let scratch = tempfile::tempdir_in(&args.dir).context(|| "temporary folder".to_owned())?;
     let store = Store::start(&args.store, &scratch.path().join("store"))?;

@@ -1,4 +1,4 @@
-//! The command line of `bench serve`, for the `nowait` tool to embed.
+//! The command line of `bench serve`.
 
 use clap::Args;
 

@@ -23,6 +23,7 @@ use crate::measurement::{Measurement, Pairs};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
+use crate::server;
 use crate::stats;
 use crate::verdict;
 
@@ -42,7 +43,7 @@ pub(crate) fn measure(
     let fio = Command::new("fio").arg("--version").output();
     let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
     let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
-    let nowait = std::env::current_exe().context(|| "find this program".to_owned())?;
+    let nowait = server::nowait_serve();
     std::fs::create_dir_all(&disk.dir).context(|| disk.dir.display().to_string())?;
     let scratch = tempfile::tempdir().context(|| "temporary folder".to_owned())?;
     let mut notes = Vec::new();

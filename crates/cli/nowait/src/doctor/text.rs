@@ -1,8 +1,8 @@
 //! The report of `nowait doctor` as text.
 
 use super::{Backend, Library, Limit, PathReport, Report};
-use crate::table::table;
 use comfy_table::Table;
+use nowait_terminal::table;
 use std::fmt::Write as _;
 
 /// Renders the whole report; ends with a newline.

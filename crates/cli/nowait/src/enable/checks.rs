@@ -7,7 +7,7 @@ use super::filter::{Filter, Part, Verdict};
 use super::{Plan, drop_in};
 use crate::args::Backend;
 use crate::systemd::{UnitName, words};
-use nowait_engine::probe::Situation;
+use nowait_block::probe::Situation;
 pub(super) use programs::{Judged, setting};
 use std::fs;
 use std::path::Path;

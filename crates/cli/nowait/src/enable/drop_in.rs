@@ -1,7 +1,7 @@
 //! The file that `nowait enable` writes: its text, and how it comes and goes.
 
-use crate::error::{Failure, Result};
 use crate::systemd::{Place, Source, UnitName, quote};
+use nowait_terminal::{Failure, Result};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -3,8 +3,7 @@
 use super::checks::Judged;
 use super::print as print_bytes;
 use crate::args::Services;
-use crate::error::Result;
-use crate::print_json;
+use nowait_terminal::{Result, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -56,7 +56,7 @@ fn look_at(
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
-    let report = nowait_server::status::place::figures(pid);
+    let report = nowait_status::place::figures(pid);
     let reported = report.as_ref().and_then(|report| report["backend"].as_str());
     Some(Process {
         pid,

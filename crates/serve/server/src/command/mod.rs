@@ -1,4 +1,4 @@
-//! `nowait serve`, from the command line to the last flush, and `nowait top`, which watches it.
+//! `nowait serve`, from the command line to the last flush.
 
 mod activation;
 mod args;
@@ -7,8 +7,6 @@ mod files;
 mod pid_file;
 mod run;
 mod start;
-mod top;
 
 pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive, bytes};
 pub use run::serve;
-pub use top::{TopArgs, top};

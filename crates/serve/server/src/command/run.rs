@@ -14,7 +14,7 @@ use crate::{
     nbd::{Limits, Security},
     say::{self, say},
     server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles, View},
-    status::{Endpoint, Status, StatusLine, place},
+    status::{Endpoint, StatusLine, own_socket, snapshot},
     ublk::Drive,
     vhost::{Front, Socket},
 };
@@ -402,7 +402,7 @@ impl Main {
         // They may have to wait, and a start that is given up makes nothing durable: before the
         // first client is served.
         let machines = listen_for_machines(args, &start)?;
-        let own = start.step(|| Ok(place::listen()))?;
+        let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
         let mut unserved = Unserved(Some(server.view()));
         // Before all other ways in: who is served by none loses nothing if a device does not come.
@@ -453,7 +453,7 @@ impl Main {
         for listener in &told.0 {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {
-                Status::of(&view, started)
+                snapshot(&view, started)
             })?;
         }
         Ok(told)
@@ -514,7 +514,7 @@ impl Main {
                 self.reload_tls();
             }
             if let (true, Some(line)) = (ready.is_empty(), &mut self.line) {
-                say::show(&line.next(Status::of(&self.server.view(), self.started)));
+                say::show(&line.next(snapshot(&self.server.view(), self.started)));
             }
         }
     }

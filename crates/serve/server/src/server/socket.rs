@@ -193,23 +193,6 @@ impl Socket {
         }
     }
 
-    /// Limits how long a read or write may wait, if it does.
-    ///
-    /// # Errors
-    /// Those of setsockopt(2).
-    pub fn set_timeouts(&self, most: Duration) -> io::Result<()> {
-        match self {
-            Socket::Unix(stream) => {
-                stream.set_read_timeout(Some(most))?;
-                stream.set_write_timeout(Some(most))
-            }
-            Socket::Tcp(stream) => {
-                stream.set_read_timeout(Some(most))?;
-                stream.set_write_timeout(Some(most))
-            }
-        }
-    }
-
     /// Returns what is known of the peer.
     pub fn peer(&self) -> Peer {
         let (user, address) = match self {

@@ -1,7 +1,8 @@
 //! A client of the status endpoint: its question, then the answer.
 
-use super::{Status, http};
+use super::http;
 use crate::server::Socket;
+use nowait_status::Status;
 use std::io::{self, ErrorKind, Read, Write};
 
 /// What a client is waited for with.
@@ -85,7 +86,7 @@ impl Asker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::ExportStatus;
+    use nowait_status::ExportStatus;
     use std::os::unix::net::UnixStream;
 
     fn asker() -> (Asker, UnixStream) {

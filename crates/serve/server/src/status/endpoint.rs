@@ -1,15 +1,13 @@
 //! The status endpoint on a socket: one thread, and several clients at a time.
 
-use super::{
-    PATIENCE, Status,
-    asker::{Asker, Wait},
-};
+use super::asker::{Asker, Wait};
 #[cfg(test)]
 use crate::failure;
 use crate::{
     ServeError,
     server::{Listener, Shared, View},
 };
+use nowait_status::{PATIENCE, Status};
 use nowait_sys::{
     Errno,
     epoll::{self, Epoll},
@@ -142,12 +140,10 @@ impl<S: Fn() -> Status> Desk<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        server::{Address, Config, Server},
-        status::fetch,
-    };
+    use crate::server::{Address, Config, Server};
     use nowait::Nowait;
     use nowait_device::{Image, ImageOptions};
+    use nowait_status::fetch;
     use std::{
         io::{Read, Write},
         os::unix::net::UnixStream,

@@ -1,6 +1,7 @@
 //! The least of HTTP/1.1 that curl and Prometheus need.
 
-use super::{Status, metrics};
+use super::metrics;
+use nowait_status::Status;
 
 /// Longest question.
 const QUESTION_BYTES_MAX: usize = 8192;

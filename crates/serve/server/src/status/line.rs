@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::{
+use nowait_status::{
     Status,
     format::{self, rate, time},
     quantile_ns,
@@ -65,7 +65,7 @@ fn counted(count: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{CacheStatus, ConnectionStatus, ExportStatus, KindStatus, StoreStatus};
+    use nowait_status::{CacheStatus, ConnectionStatus, ExportStatus, KindStatus, StoreStatus};
 
     #[test]
     fn the_line_is_about_the_time_since_the_last_one() {

@@ -1,7 +1,7 @@
 //! The counters in the text format of Prometheus.
 
-use super::{ConnectionStatus, ExportStatus, KindStatus, Status, StoreStatus};
 use core::fmt::Write;
+use nowait_status::{ConnectionStatus, ExportStatus, KindStatus, Status, StoreStatus};
 
 /// Bounds of the buckets, in nanoseconds: powers of two from 4 µs to 8 s.
 const BOUNDS: core::ops::RangeInclusive<u32> = 12..=33;
@@ -171,7 +171,7 @@ fn escape(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::CacheStatus;
+    use nowait_status::CacheStatus;
 
     #[test]
     fn names_are_escaped_and_buckets_add_up() {

@@ -1,10 +1,7 @@
 //! `nowait image`: images on object stores.
 
 use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
-use crate::error::{Failure, Result, say};
-use crate::table::table;
 use crate::transfer::{export_from, import_into};
-use crate::{print, print_json};
 use nowait_device::transfer::Transfer;
 use nowait_image_store::catalog::NOTICED_WITHIN;
 use nowait_image_store::check::{Report, check};
@@ -12,6 +9,7 @@ use nowait_image_store::edit::{self, clone, edit};
 use nowait_image_store::repair::{self, Loss, Way};
 use nowait_image_store::shrink::shrink;
 use nowait_image_store::{Edit, Head, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
+use nowait_terminal::{Failure, Result, print, print_json, say, table};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;

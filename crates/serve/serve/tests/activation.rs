@@ -9,7 +9,7 @@ use support::outcome;
 fn serve(given: &str) -> (i32, String, String) {
     let script = format!(
         "LISTEN_FDS=1 LISTEN_PID=$$ exec '{}' serve /image {given}",
-        env!("CARGO_BIN_EXE_nowait")
+        env!("CARGO_BIN_EXE_nowait-serve")
     );
     outcome(Command::new("sh").args(["-c", &script]))
 }

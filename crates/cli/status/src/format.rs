@@ -1,15 +1,15 @@
 //! The format of figures on the terminal.
 
-use super::{KindStatus, StoreStatus};
+use crate::{KindStatus, StoreStatus};
 
 /// Returns requests and megabytes a second.
-pub(crate) fn rate(kind: &KindStatus, ms: u64) -> String {
+pub fn rate(kind: &KindStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     format!("{:.0}/s {:.1} MB/s", per_s(kind.requests), per_s(kind.bytes) / 1e6)
 }
 
 /// Returns what was asked of stores in a second, and what they have not got yet.
-pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
+pub fn store(store: &StoreStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     let failed = match store.failures {
         0 => String::new(),
@@ -30,7 +30,7 @@ pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
 }
 
 /// Returns a time with its unit.
-pub(crate) fn time(ns: u64) -> String {
+pub fn time(ns: u64) -> String {
     match ns {
         0 => "-".to_owned(),
         1..10_000 => format!("{:.1} µs", ns as f64 / 1e3),

@@ -1,7 +1,6 @@
 //! Asks another server for its status, as `nowait top` does.
 
-use super::{PATIENCE, Status};
-use crate::server::Socket;
+use crate::{PATIENCE, Status};
 use std::{
     io::{self, Read, Write},
     os::unix::net::UnixStream,
@@ -16,12 +15,12 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// nothing.
 #[derive(Debug)]
 struct Timed {
-    socket: Socket,
+    socket: UnixStream,
     until: Instant,
 }
 
 impl Timed {
-    fn new(socket: Socket) -> Timed {
+    fn new(socket: UnixStream) -> Timed {
         Timed { socket, until: Instant::now() + PATIENCE }
     }
 
@@ -32,7 +31,8 @@ impl Timed {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.socket.set_timeouts(left)
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.set_write_timeout(Some(left))
     }
 }
 
@@ -59,7 +59,7 @@ impl Write for Timed {
 /// # Errors
 /// No server answers there, or not as ours does.
 pub fn fetch(path: &Path) -> io::Result<Status> {
-    let mut server = Timed::new(Socket::Unix(UnixStream::connect(path)?));
+    let mut server = Timed::new(UnixStream::connect(path)?);
     server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();
     server.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
@@ -75,7 +75,7 @@ mod tests {
     fn an_answer_has_one_deadline_however_often_bytes_come() {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(b"HTTP/1.1 200").unwrap();
-        let mut timed = Timed::new(Socket::Unix(near));
+        let mut timed = Timed::new(near);
         assert_eq!(timed.read(&mut [0; 4]).unwrap(), 4);
         timed.until = Instant::now();
         // More is there, but the time is over.

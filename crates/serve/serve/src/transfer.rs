@@ -1,12 +1,11 @@
 //! `nowait image import` and `export`: images on object stores from and to files and NBD servers.
 
-use crate::error::{Failure, Result};
 use crate::image::shown;
-use crate::print;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nowait::Nowait;
 use nowait_device::image::ImageError;
 use nowait_device::transfer::{Copied, Progress, Transfer, export, import};
+use nowait_terminal::{Failure, Result, print};
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
 /// Makes an empty table; 100 columns where the output is no terminal.
-pub(crate) fn table() -> Table {
+pub fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     for between_rows in [

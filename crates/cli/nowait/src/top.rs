@@ -1,10 +1,10 @@
 //! `nowait top`: the servers of this user and the processes under `nowait run`, once a second.
 
-use crate::{
-    ServeError, printable,
-    status::{ExportStatus, KindStatus, Status, StoreStatus, fetch, format, place, quantile_ns},
-};
 use clap::Args;
+use nowait_status::{
+    ExportStatus, KindStatus, Status, StoreStatus, fetch, format, place, quantile_ns,
+};
+use nowait_terminal::{Failure, Result, printable};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -12,26 +12,27 @@ use std::{
     fs,
     io::{self, IsTerminal, Write as _},
     path::PathBuf,
+    process::ExitCode,
     sync::mpsc,
     time::{Duration, Instant},
 };
 
 /// What to look at, and how often.
 #[derive(Args, Clone, Debug)]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// Status sockets to ask [default: those of all servers of this user].
     #[arg(value_hint = clap::ValueHint::FilePath)]
-    pub sockets: Vec<PathBuf>,
+    pub(crate) sockets: Vec<PathBuf>,
     /// Seconds from one look to the next.
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub interval: u64,
+    pub(crate) interval: u64,
     /// Look twice, print once, and end; so it is when the output is no terminal.
     #[arg(long)]
-    pub once: bool,
+    pub(crate) once: bool,
     /// Print the counters of all servers as one JSON array, and end.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// What was seen in one look.
@@ -87,16 +88,17 @@ impl Figures {
 ///
 /// # Errors
 /// No server answers at a socket that was named; the output is gone.
-pub fn top(args: &TopArgs) -> Result<(), ServeError> {
-    let failed = |error: io::Error| ServeError::io("standard output", &error);
+pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
+    let failed = |error: io::Error| Failure::new(format!("standard output: {error}"));
     let mut out = io::stdout().lock();
     for path in &args.sockets {
-        fetch(path).map_err(|error| ServeError::io(path.display(), &error))?;
+        fetch(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     }
     if args.json {
         let all: Vec<Status> = look(args).servers.into_values().collect();
         let text = serde_json::to_string(&all).unwrap_or_default();
-        return writeln!(out, "{}", printable::json(&text)).map_err(failed);
+        let written = writeln!(out, "{}", printable::json(&text));
+        return written.map(|()| ExitCode::SUCCESS).map_err(failed);
     }
     let once = args.once || !out.is_terminal();
     let (mut before, mut at) = (look(args), Instant::now());
@@ -106,7 +108,8 @@ pub fn top(args: &TopArgs) -> Result<(), ServeError> {
         let text = show(&before, &now, at.elapsed());
         let text = printable::printable(&text);
         if once {
-            return out.write_all(text.as_bytes()).map_err(failed);
+            let written = out.write_all(text.as_bytes());
+            return written.map(|()| ExitCode::SUCCESS).map_err(failed);
         }
         // Home, and what is left of the last screen is cleared.
         write!(out, "\x1b[H\x1b[J{text}").and_then(|()| out.flush()).map_err(failed)?;
@@ -347,7 +350,7 @@ fn row(before: Option<&ExportStatus>, now: &ExportStatus, ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::ConnectionStatus;
+    use nowait_status::ConnectionStatus;
     use serde_json::json;
 
     #[test]

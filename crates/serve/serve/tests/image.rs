@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use support::{nowait, outcome};
+use support::{nowait_serve, outcome};
 use tempfile::TempDir;
 
 const SECRET: &[u8] = b"a secret";
@@ -36,7 +36,7 @@ impl Place {
 
 /// Runs `nowait image`; returns what it prints.
 fn image(words: &[&str]) -> String {
-    let (code, out, err) = outcome(nowait(&["image"]).args(words));
+    let (code, out, err) = outcome(nowait_serve(&["image"]).args(words));
     assert_eq!((code, err.as_str()), (0, ""), "{words:?}");
     out
 }
@@ -48,8 +48,8 @@ fn refused(words: &[&str]) -> String {
 
 /// The same with variables.
 fn refused_with(words: &[&str], variables: &[(&str, &str)]) -> String {
-    let mut nowait = nowait(words);
-    let (code, out, err) = outcome(nowait.env("NO_COLOR", "1").envs(variables.iter().copied()));
+    let mut program = nowait_serve(words);
+    let (code, out, err) = outcome(program.env("NO_COLOR", "1").envs(variables.iter().copied()));
     assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{words:?}: {err}");
     err
 }

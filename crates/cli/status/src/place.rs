@@ -1,15 +1,10 @@
-//! The folder of this user's status sockets.
+//! The folder of this user's status sockets, and of the figures of programs.
 
-use crate::{
-    say::say,
-    server::{Address, Listener},
-};
 use nowait_sys::inspect;
 use std::{
     env, fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
-    process,
     time::Duration,
 };
 
@@ -29,35 +24,6 @@ pub fn folder() -> PathBuf {
         None if user == 0 => PathBuf::from(ROOTS),
         None => env::temp_dir().join(format!("nowait-{user}")),
     }
-}
-
-/// Listens where `nowait top` looks; `None`: it will not see this server, which is said unless
-/// there is no folder for it.
-pub fn listen() -> Option<Listener> {
-    listen_at(own_socket()).map_err(|reason| reason.iter().for_each(say)).ok()
-}
-
-fn listen_at(path: io::Result<PathBuf>) -> Result<Listener, Option<String>> {
-    use io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
-    let bind = |path: PathBuf| {
-        let address = Address::Unix(path);
-        Listener::bind(&address).map_err(|error| (error.kind(), format!("{address}: {error}")))
-    };
-    let path = path.map_err(|error| (error.kind(), error.to_string()));
-    path.and_then(bind).map_err(|(kind, reason)| {
-        let is_expected = matches!(kind, NotFound | PermissionDenied | ReadOnlyFilesystem);
-        let advice = "set XDG_RUNTIME_DIR to another folder";
-        let line = format!("`nowait top` does not see this server: {reason}; {advice}");
-        (!is_expected).then_some(line)
-    })
-}
-
-/// Returns the path of this process's socket, in a folder that is this user's alone.
-///
-/// # Errors
-/// Those of [`own_folder`].
-fn own_socket() -> io::Result<PathBuf> {
-    Ok(own_folder()?.join(format!("serve-{}.sock", process::id())))
 }
 
 /// Returns the folder, which is made if it is missing, and which is this user's alone.
@@ -123,18 +89,6 @@ pub fn sockets() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_with_too_long_a_name_is_said_and_one_that_is_missing_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s".repeat(200));
-        let said = listen_at(Ok(path)).unwrap_err().unwrap();
-        let end = "has 107 bytes at most; set XDG_RUNTIME_DIR to another folder";
-        assert!(said.ends_with(end), "{said}");
-        assert_eq!(listen_at(Ok(folder.path().join("no/such"))).unwrap_err(), None);
-        assert_eq!(listen_at(Err(io::ErrorKind::PermissionDenied.into())).unwrap_err(), None);
-        drop(listen_at(Ok(folder.path().join("short"))).unwrap());
-    }
 
     #[test]
     fn instances_of_the_unit_have_folders_of_their_own() {

@@ -1,0 +1,152 @@
+//! The programs that do what `nowait serve`, `image` and `bench` say: found beside this one, or by
+//! PATH.
+
+use crate::program;
+use nowait_terminal::{Description, Failure, Result};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// A program that is not part of this one, in a package of its own, both with this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Companion(&'static str);
+
+const SERVE: Companion = Companion("nowait-serve");
+const BENCH: Companion = Companion("nowait-bench");
+
+/// Every companion.
+pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
+
+/// A command line of a companion.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    companion: Companion,
+    /// The command as the user calls it.
+    command: &'static str,
+    words: Vec<OsString>,
+}
+
+impl Companion {
+    fn of(command: &OsStr) -> Option<(Companion, &'static str)> {
+        match command.to_str()? {
+            "serve" => Some((SERVE, "serve")),
+            "image" => Some((SERVE, "image")),
+            "bench" => Some((BENCH, "bench")),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if `page` is a manual page that the companion writes.
+    pub(crate) fn has_page(page: &str) -> bool {
+        let command = page.split('-').nth(1);
+        command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
+    }
+
+    /// Finds the program.
+    fn find(self) -> Option<PathBuf> {
+        let own = std::env::current_exe().ok();
+        let beside = own.as_deref().and_then(Path::parent).map(|folder| folder.join(self.0));
+        beside
+            .filter(|path| program::is_executable(path))
+            .or_else(|| program::find(self.0.as_ref()))
+    }
+
+    /// Returns the descriptions of its commands; nothing if it is not installed.
+    pub(crate) fn commands(self) -> Vec<Description> {
+        let asked = self.find().map(|path| {
+            let mut ask = Command::new(path);
+            ask.arg("describe").stdin(Stdio::null()).stderr(Stdio::null()).output()
+        });
+        let answer = asked.and_then(std::result::Result::ok);
+        answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
+    }
+
+    /// Has it write its manual pages into `folder`; does nothing if it is not installed.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub(crate) fn write_pages(self, folder: &Path) -> Result<ExitCode> {
+        let Some(path) = self.find() else { return Ok(ExitCode::SUCCESS) };
+        let ended = Command::new(&path).arg("man").arg(folder).status();
+        match ended {
+            Ok(status) if status.success() => Ok(ExitCode::SUCCESS),
+            Ok(status) => Err(Failure::new(format!("{} man: {status}", path.display()))),
+            Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))),
+        }
+    }
+}
+
+/// Returns the job that `words`, the arguments of `nowait`, are for a companion; `None` if they are
+/// for this program.
+pub(crate) fn job(words: &[OsString]) -> Option<Job> {
+    let (is_help, at) = match words.first()?.to_str() {
+        Some("help") => (true, 1),
+        _ => (false, 0),
+    };
+    let (companion, command) = Companion::of(words.get(at)?)?;
+    let help = is_help.then(|| OsString::from("help"));
+    // The benchmarks are one command; the servers' program has several.
+    let name = (companion == SERVE).then(|| OsString::from(command));
+    let rest = words[at + 1..].iter().cloned();
+    Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })
+}
+
+impl Job {
+    /// Becomes the companion: signals, exit status and standard streams are its own. Comes back
+    /// only when it cannot.
+    pub(crate) fn run(self) -> Failure {
+        let Job { companion: Companion(name), command, words } = self;
+        let Some(path) = Companion(name).find() else {
+            return Failure::new(format!(
+                "{command}: the program {name} is not installed (install the package {name})"
+            ));
+        };
+        let error = Command::new(&path).args(words).exec();
+        let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+        Failure::new(format!("{}: {error}", path.display())).with_code(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn commands_of_companions_are_handed_over_word_for_word() {
+        let table = [
+            ("serve disk.img --nbd unix:/s", Some((SERVE, "serve disk.img --nbd unix:/s"))),
+            ("serve -- --help", Some((SERVE, "serve -- --help"))),
+            ("image", Some((SERVE, "image"))),
+            ("bench submit --quick", Some((BENCH, "submit --quick"))),
+            ("bench", Some((BENCH, ""))),
+            ("help serve", Some((SERVE, "help serve"))),
+            ("help image create", Some((SERVE, "help image create"))),
+            ("help bench submit", Some((BENCH, "help submit"))),
+            ("help", None),
+            ("help run", None),
+            ("run -- serve", None),
+            ("-h serve", None),
+            ("", None),
+        ];
+        for (line, expected) in table {
+            let found = job(&words(line)).map(|it| (it.companion, it.words));
+            assert_eq!(found, expected.map(|(companion, line)| (companion, words(line))), "{line}");
+        }
+    }
+
+    #[test]
+    fn pages_are_written_by_the_program_that_has_the_command() {
+        for page in ["nowait-serve", "nowait-image-create", "nowait-bench", "nowait-bench-serve"] {
+            assert!(Companion::has_page(page), "{page}");
+        }
+        for page in ["nowait", "nowait-run", "nowait-enable", "nowait-man"] {
+            assert!(!Companion::has_page(page), "{page}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What is counted of the other end of an image that does not lie on this machine.
+
+use serde::{Deserialize, Serialize};
+
+/// An image on an object store: what it costs, since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// `serving, epoch 3`, or why all requests fail.
+    pub state: String,
+    /// Requests to the store.
+    pub puts: u64,
+    /// Bytes of the PUTs.
+    pub put_bytes: u64,
+    /// Requests to the store.
+    pub gets: u64,
+    /// Bytes that the GETs asked for.
+    pub got_bytes: u64,
+    /// Requests to the store.
+    pub deletes: u64,
+    /// Requests to the store that had no answer in time, or an error. Most are asked again.
+    pub failures: u64,
+    /// Why the last of those failed.
+    pub last_error: Option<String>,
+    /// Segments of the log that were given up after what was live in them had been moved.
+    pub segments_collected: u64,
+    /// Bytes that were moved so; they are among those of the PUTs.
+    pub moved_bytes: u64,
+    /// Bytes that were written and are not durable.
+    pub unflushed_bytes: u64,
+    /// Reads of data that the cache has answered, if there is one.
+    #[serde(default)]
+    pub cache_hits: u64,
+    /// Those that the store was asked for.
+    #[serde(default)]
+    pub cache_misses: u64,
+    /// The cache is not asked for now: the disk of its folder does not answer.
+    #[serde(default)]
+    pub cache_is_aside: bool,
+}
+
+/// The connection to an NBD server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// There is one now.
+    pub is_up: bool,
+    /// Connections made after the first.
+    pub reconnects: u64,
+    /// Requests asked again on a later connection.
+    pub repeated: u64,
+    /// Bytes that are kept to be written again, because the server has not flushed them.
+    pub kept_bytes: u64,
+    /// Reads that the cache has answered, if there is one.
+    #[serde(default)]
+    pub cache_hits: u64,
+    /// Those that the server was asked for.
+    #[serde(default)]
+    pub cache_misses: u64,
+}
+
+impl StoreStatus {
+    /// Returns the sum of what is counted of two.
+    #[must_use]
+    pub(crate) fn and(self, other: &StoreStatus) -> StoreStatus {
+        StoreStatus {
+            puts: self.puts + other.puts,
+            put_bytes: self.put_bytes + other.put_bytes,
+            gets: self.gets + other.gets,
+            got_bytes: self.got_bytes + other.got_bytes,
+            deletes: self.deletes + other.deletes,
+            failures: self.failures + other.failures,
+            segments_collected: self.segments_collected + other.segments_collected,
+            moved_bytes: self.moved_bytes + other.moved_bytes,
+            unflushed_bytes: self.unflushed_bytes + other.unflushed_bytes,
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
+            cache_is_aside: self.cache_is_aside || other.cache_is_aside,
+            ..StoreStatus::default()
+        }
+    }
+
+    /// Returns how many of a hundred reads the cache has answered; `None`: there were none.
+    pub fn hit_percent(&self) -> Option<u64> {
+        (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
+    }
+
+    /// Returns what was asked for since `before`; what is there now is as it is.
+    #[must_use]
+    pub fn since(&self, before: &StoreStatus) -> StoreStatus {
+        StoreStatus {
+            puts: self.puts.saturating_sub(before.puts),
+            put_bytes: self.put_bytes.saturating_sub(before.put_bytes),
+            gets: self.gets.saturating_sub(before.gets),
+            got_bytes: self.got_bytes.saturating_sub(before.got_bytes),
+            deletes: self.deletes.saturating_sub(before.deletes),
+            failures: self.failures.saturating_sub(before.failures),
+            segments_collected: self.segments_collected.saturating_sub(before.segments_collected),
+            moved_bytes: self.moved_bytes.saturating_sub(before.moved_bytes),
+            cache_hits: self.cache_hits.saturating_sub(before.cache_hits),
+            cache_misses: self.cache_misses.saturating_sub(before.cache_misses),
+            ..self.clone()
+        }
+    }
+}
+
+impl ConnectionStatus {
+    /// Returns how many of a hundred reads the cache has answered since `before`; `None`: there
+    /// were none, or there is no cache.
+    pub fn hit_percent_since(&self, before: &ConnectionStatus) -> Option<u64> {
+        let hits = self.cache_hits.saturating_sub(before.cache_hits);
+        let misses = self.cache_misses.saturating_sub(before.cache_misses);
+        (hits * 100).checked_div(hits + misses)
+    }
+
+    /// Returns the sum of what is counted of two caches.
+    #[must_use]
+    pub(crate) fn with_cache_of(self, other: &ConnectionStatus) -> ConnectionStatus {
+        ConnectionStatus {
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
+            ..self
+        }
+    }
+}

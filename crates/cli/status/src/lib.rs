@@ -1,0 +1,20 @@
+//! The status of image servers and of programs under `nowait run`: its form, its place, and how
+//! to ask for it.
+//!
+//! ```text
+//!  server ── a socket ──▶ fetch ──▶ Status     place    where sockets and figures are
+//!  program ── a file ───▶ place::figures       format   figures on a terminal
+//! ```
+
+mod backing;
+mod fetch;
+pub mod format;
+pub mod place;
+mod status;
+
+pub use backing::{ConnectionStatus, StoreStatus};
+pub use fetch::fetch;
+pub use status::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};
+
+/// How long a question to a server and its answer may take together.
+pub const PATIENCE: core::time::Duration = core::time::Duration::from_secs(2);
