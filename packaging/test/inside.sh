@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Runs in a fresh system that has /packages and, of a higher version, /upgrade.
+# Runs in a fresh system that has /packages and, of a higher version, /upgrade, of a lower /before.
 set -euo pipefail
 
 step() { printf '== %s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
 install() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+
+# Installs the packages of the programs that lie in a folder.
+install_all() { install "$1"/nowait{,-runtime,-serve,-bench}_*.deb; }
 
 # Random reads and writes of a buffered file by libaio; prints fio's words.
 job() {
@@ -15,7 +18,8 @@ job() {
 
 step "no compiler, none of our files"
 if command -v cc; then fail "a compiler is here"; fi
-find / -xdev -name '*nowait*' -not -path '/packages/*' -not -path '/upgrade/*' | grep . &&
+find / -xdev -name '*nowait*' -not -path '/packages/*' -not -path '/upgrade/*' \
+    -not -path '/before/*' | grep . &&
     fail "files of ours before the installation"
 
 step "install"
@@ -23,7 +27,21 @@ apt-get update -qq
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 install fio mariadb-server systemd
-install /packages/nowait_*.deb /packages/nowait-runtime_*.deb
+install /before/nowait_*.deb /before/nowait-runtime_*.deb
+
+step "an upgrade from one package with all programs"
+tools=(nowait nowait-runtime nowait-serve nowait-bench)
+install_all /packages
+for program in nowait-serve nowait-bench; do
+    [ "$(dpkg -S "/usr/bin/$program")" = "$program: /usr/bin/$program" ] || fail "whose is $program"
+    nowait "${program#nowait-}" --version
+done
+apt-get remove -y -qq nowait-serve nowait-bench >/dev/null
+for command in serve image bench; do
+    if said=$(nowait "$command" 2>&1); then fail "nowait $command without its program"; fi
+    case $said in *"install the package nowait-"*) ;; *) fail "it says: $said" ;; esac
+done
+install_all /packages
 
 step "doctor"
 nowait doctor
@@ -54,7 +72,7 @@ mariadb -e 'create database t; use t; create table t.t (n int primary key, s cha
     grep -q t.t || fail "MariaDB wrote nothing"
 
 step "upgrade while it runs"
-install /upgrade/nowait_*.deb /upgrade/nowait-runtime_*.deb
+install_all /upgrade
 dpkg-query -W -f '${Version}\n' nowait | grep -q upgrade || fail "not upgraded"
 mariadb -e 'select count(*) from t.t' | grep -q 20000 || fail "MariaDB lost its library"
 mariadb-admin shutdown
@@ -75,9 +93,9 @@ nowait disable mariadb.service
 systemd-analyze verify --man=no nowait-serve@disk.service nowait-serve@disk.socket
 
 step "remove"
-apt-get purge -y -qq nowait nowait-runtime >/dev/null
+apt-get purge -y -qq "${tools[@]}" >/dev/null
 left=$(find / -xdev -name '*nowait*' -not -path '/packages/*' -not -path '/upgrade/*' \
-    -not -path '/var/lib/nowait' -not -path '/var/lib/systemd/*')
+    -not -path '/before/*' -not -path '/var/lib/nowait' -not -path '/var/lib/systemd/*')
 [ -z "$left" ] || fail "left behind: $left"
 job >/dev/null
 

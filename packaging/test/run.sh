@@ -10,18 +10,34 @@ releases=("$@")
 lintian --fail-on error,warning dist/packages/*.deb
 rpmlint -c packaging/rpmlint.toml dist/packages/*.rpm
 
-# The same packages with a higher version: what an upgrade installs.
+# The same packages with another version: what an upgrade installs, or replaces.
+# Usage: repack FROM TO SUFFIX
 repack() {
     local deb tree
     mkdir -p "$2"
     for deb in "$1"/*.deb; do
         tree=$(mktemp -d)
         dpkg-deb -R "$deb" "$tree"
-        sed -i -E 's/^Version: (.*)/Version: \1+upgrade/; s/\(= ([^)]*)\)/(= \1+upgrade)/' \
+        sed -i -E "s/^Version: (.*)/Version: \\1$3/; s/\\(= ([^)]*)\\)/(= \\1$3)/g" \
             "$tree/DEBIAN/control"
         dpkg-deb -b "$tree" "$2/$(basename "$deb")" >/dev/null
         rm -rf "$tree"
     done
+}
+
+# The tool with all three programs in one package, as before 0.3.0.
+# Usage: unsplit FOLDER
+unsplit() {
+    local tree name
+    tree=$(mktemp -d)
+    dpkg-deb -R "$1"/nowait_*.deb "$tree"
+    for name in nowait-serve nowait-bench; do
+        dpkg-deb -x "$1/$name"_*.deb "$tree"
+        rm "$1/$name"[-_]*.deb
+    done
+    sed -i -E '/^(Recommends|Suggests):/d' "$tree/DEBIAN/control"
+    dpkg-deb -b "$tree" "$1"/nowait_*.deb >/dev/null
+    rm -rf "$tree"
 }
 
 # The image has a tool that runs.
@@ -30,6 +46,7 @@ tar -xf dist/packages/nowait-*.oci.tar -C "$image"
 version=$(basename dist/packages/nowait-*.oci.tar | cut -d- -f2)
 umoci unpack --image "$image:$version" "$image/bundle"
 chroot "$image/bundle/rootfs" /usr/bin/nowait --version
+chroot "$image/bundle/rootfs" /usr/bin/nowait serve --version
 test -f "$image/bundle/rootfs/usr/lib/nowait/libnowait_preload.so"
 rm -rf "$image"
 
@@ -45,7 +62,9 @@ for release in "${releases[@]}"; do
         --include=ca-certificates "$release" "$root" "$mirror"
     mkdir -p "$root/packages" "$root/test"
     cp dist/packages/*.deb "$root/packages/"
-    repack dist/packages "$root/upgrade"
+    repack dist/packages "$root/upgrade" +upgrade
+    repack dist/packages "$root/before" "~before"
+    unsplit "$root/before"
     cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/test/"
     # Mounts and processes end with it: removing the system later cannot reach through them.
     unshare --mount --pid --fork --propagation private bash -euc '

@@ -173,6 +173,12 @@ fn build_programs(machine: Machine, programs: &[Program]) -> Result {
     Ok(())
 }
 
+/// Returns a program that is not in `dist`, which is empty, or which only `make demo` has filled.
+pub(crate) fn missing_program(dist: &Path) -> Option<String> {
+    let files = PROGRAMS.iter().map(|(_, name)| format!("bin/{name}"));
+    files.into_iter().find(|file| !dist.join(file).exists())
+}
+
 fn names(programs: &[Program]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, name)| *name).collect();
     names.join(", ")

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::dist::{create_folder, rename, temporary};
+use crate::dist::{create_folder, missing_program, rename, temporary};
 use crate::process::{self, Result};
 
 const LICENSES: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT"];
@@ -50,8 +50,8 @@ fn place(name: &str, places: &Places) -> PathBuf {
 pub(crate) fn run(options: &[&str]) -> Result {
     let places = read(options)?;
     let dist = process::root().join("dist");
-    if !dist.join("bin/nowait").exists() {
-        return Err(String::from("install: dist/ is empty; run `make dist` first"));
+    if let Some(missing) = missing_program(&dist) {
+        return Err(format!("install: dist/{missing} is missing; run `make dist` first"));
     }
     for from in files(&dist)? {
         install_one(&dist, &from, &places)?;
@@ -224,8 +224,8 @@ mod tests {
         let places = read(&["--prefix=/opt/nowait", "--libdir="]).unwrap();
         let file = "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n";
         assert_eq!(with_places(file, &places), "prefix=/opt/nowait\nlibdir=/opt/nowait/lib\n");
-        let unit = with_places("ExecStart=/usr/bin/nowait serve x\n", &places);
-        assert_eq!(unit, "ExecStart=/opt/nowait/bin/nowait serve x\n");
+        let unit = with_places("ExecStart=/usr/bin/nowait-serve serve x\n", &places);
+        assert_eq!(unit, "ExecStart=/opt/nowait/bin/nowait-serve serve x\n");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::dist::create_folder;
+use crate::dist::{create_folder, missing_program};
 use crate::process::{self, Result};
 use crate::python;
 use crate::tool::Tool;
@@ -35,6 +35,8 @@ const CYCLONEDX: Tool = Tool {
 /// Folders of crates, each with the package that holds what is linked from it.
 const SBOMS: &[(&str, &str)] = &[
     ("crates/cli/nowait", "nowait"),
+    ("crates/serve/serve", "nowait-serve"),
+    ("crates/bench/bench", "nowait-bench"),
     ("crates/api/faces", "nowait-runtime"),
     ("crates/api/capi", "libnowait"),
 ];
@@ -45,8 +47,8 @@ const SBOMS: &[(&str, &str)] = &[
 /// dist/ has not been built, a tool is missing or fails, or the kind is unknown.
 pub(crate) fn run(kind: &str) -> Result {
     let root = process::root();
-    if !root.join("dist/bin/nowait").exists() {
-        return Err(format!("{kind}: dist/ is empty; run `make dist` first"));
+    if let Some(missing) = missing_program(&root.join("dist")) {
+        return Err(format!("{kind}: dist/{missing} is missing; run `make dist` first"));
     }
     let staged = process::target().join("packages").join(kind);
     empty(&staged)?;
@@ -129,7 +131,7 @@ impl Job<'_> {
         self.keep(&self.staged.join("RPMS").join(env::consts::ARCH), ".rpm")
     }
 
-    /// Two archives: what runs anywhere it is unpacked, and the debug information of the tool.
+    /// Two archives: what runs anywhere it is unpacked, and the debug information of the programs.
     fn tarball(&self) -> Result {
         let name = format!("nowait-{VERSION}-{}-linux", env::consts::ARCH);
         let tree = self.staged.join(&name);
@@ -161,9 +163,10 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// An image with the tool and the libraries, for `COPY --from` and for an init container.
+    /// An image with the tool, the servers and the libraries, for `COPY --from` and for an init
+    /// container.
     fn oci(&self) -> Result {
-        let debs: Vec<PathBuf> = ["nowait", "nowait-runtime"]
+        let debs: Vec<PathBuf> = ["nowait", "nowait-serve", "nowait-runtime"]
             .iter()
             .map(|name| find(&self.packages(), &format!("{name}_{VERSION}_"), ".deb"))
             .collect::<Result<_>>()
@@ -209,7 +212,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// What the tool and the libraries are made of, as CycloneDX has it.
+    /// What the programs and the libraries are made of, as CycloneDX has it.
     fn sbom(&self) -> Result {
         // In a copy: the program writes beside every manifest.
         for part in ["Cargo.toml", "Cargo.lock", "crates", "tests", "xtask"] {

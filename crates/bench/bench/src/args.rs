@@ -186,7 +186,8 @@ impl Places {
     }
 }
 
-/// Finds a file of ours in `dist`, or beside this program, or in the folder dist.
+/// Finds a library of ours, `lib/NAME`, in `dist`, or beside this program, or in the folder dist.
+/// Packages have it in `lib/nowait`.
 ///
 /// # Errors
 /// It is not there; the message says where it was looked for.
@@ -198,7 +199,9 @@ pub(crate) fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> 
         None => beside.into_iter().chain([Path::new("dist")]).collect(),
     };
     let candidates = folders.iter().map(|folder| folder.join(file));
-    candidates.clone().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
+    let installed = file.replacen("lib/", "lib/nowait/", 1);
+    let places = folders.iter().flat_map(|folder| [folder.join(&installed), folder.join(file)]);
+    places.into_iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
         let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
         BenchError::failed(format!("no {}; run `make dist` or pass --dist", tried.join(" and ")))
     })
@@ -327,6 +330,18 @@ pub(crate) mod tests {
         let _: SubmitArgs = parse(&[]);
         let demo: DemoArgs = parse(&["--size", "1G"]);
         assert_eq!(demo.size, 1 << 30);
+    }
+
+    #[test]
+    fn a_library_of_a_package_is_taken_before_one_of_that_name_beside() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path().canonicalize().expect("a folder");
+        std::fs::create_dir_all(root.join("lib/nowait")).expect("a folder");
+        std::fs::write(root.join("lib/libaio.so.1"), "").expect("a file");
+        let found = || found_in_dist(Some(&root), "lib/libaio.so.1").expect("it is there");
+        assert_eq!(found(), root.join("lib/libaio.so.1"));
+        std::fs::write(root.join("lib/nowait/libaio.so.1"), "").expect("a file");
+        assert_eq!(found(), root.join("lib/nowait/libaio.so.1"));
     }
 
     #[test]
