@@ -1,4 +1,4 @@
-# All commands of the project. Each needs only Debian and Rust: the first one installs the rest.
+# All commands of the project. Each needs only Debian and Rust, and installs what it needs besides.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-i
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Install the system packages and toolchain components that are missing
+setup: $(STAMP) ## Install what the tests need: system packages and toolchain components
 	@:
 
 $(STAMP):
@@ -30,7 +30,8 @@ ARCH :=
 LIBC :=
 OTHER := $(filter-out glibc,$(ARCH) $(LIBC))
 
-dist: setup ## Build dist/: the tool, the libraries, the C API; ARCH=arm64, LIBC=musl: for another
+dist: ## Build dist/: programs, libraries, C API; ARCH=arm64, LIBC=musl: for another
+	@bash xtask/setup.sh build
 ifneq ($(OTHER),)
 	@bash xtask/setup.sh $(OTHER)
 endif
@@ -71,7 +72,7 @@ wheel: setup ## Build the Python package as wheels in dist/wheels; TARGETS=TRIPL
 	@$(X) wheel $(TARGETS)
 
 .PHONY: test-pythons test-musl test-kernels
-test-pythons: dist ## Test the Python package with each CPython that is here (2 minutes for each)
+test-pythons: setup dist ## Test the Python package with each CPython here (2 minutes for each)
 	@$(X) ci --quick pythons
 
 test-musl: setup ## Run programs of musl's under dist/musl, on every backend
@@ -79,7 +80,7 @@ test-musl: setup ## Run programs of musl's under dist/musl, on every backend
 	@$(X) dist musl
 	@bash packaging/musl/run.sh
 
-test-kernels: dist ## Run the tests on other kernels: KERNELS="5.10 arm64", or all of amd64 (hours)
+test-kernels: setup dist ## Run the tests on other kernels: KERNELS="5.10 arm64", or all (hours)
 	@bash xtask/setup.sh kernels
 ifneq ($(filter arm64,$(KERNELS)),)
 	@bash xtask/setup.sh kernels-arm64
@@ -90,14 +91,18 @@ endif
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
 	@$(X) docs
 
-demo: dist ## Show an unmodified fio with and without nowait (under 90 seconds)
+# Only what it runs is built: neither the servers nor the C API.
+demo: ## Show an unmodified fio with and without nowait (90 seconds after the build)
+	@echo "demo: builds the two libraries, nowait and nowait-bench; then fio runs with each libaio"
+	@bash xtask/setup.sh demo
+	@$(X) dist demo
 	@mkdir -p target/demo
 	@$(NOWAIT) bench demo --html target/demo/report.html $(DEMO_ARGS)
 
 test: setup ## Run every test in its quick form, and the checks
 	@$(X) ci
 
-test-full: dist ## Run every test at full length (hours)
+test-full: setup dist ## Run every test at full length (hours)
 	@$(X) ci test random
 
 lint: setup ## Check format, clippy, tidy, packages of crates and documentation
@@ -111,27 +116,27 @@ bench: ## Run the benchmarks at their quick size, with a report (9 minutes)
 	@$(MAKE) bench-posix BENCH_ARGS="--quick $(BENCH_ARGS)"
 	@$(MAKE) bench-cache BENCH_ARGS="--quick $(BENCH_ARGS)"
 
-bench-submit: dist ## Measure the time inside io_submit against the system's libaio
+bench-submit: setup dist ## Measure the time inside io_submit against the system's libaio
 	@mkdir -p target/bench
 	@$(NOWAIT) bench submit --json target/bench/submit.json --html target/bench/submit.html \
 		$(BENCH_ARGS)
 
-bench-posix: dist ## Measure POSIX AIO against the C library's
+bench-posix: setup dist ## Measure POSIX AIO against the C library's
 	@mkdir -p target/bench
 	@$(NOWAIT) bench posix --json target/bench/posix.json --html target/bench/posix.html \
 		$(BENCH_ARGS)
 
-bench-cache: dist ## Measure the page cache of nowait against every peer
+bench-cache: setup dist ## Measure the page cache of nowait against every peer
 	@mkdir -p target/bench
 	@$(NOWAIT) bench cached --json target/bench/cached.json --html target/bench/cached.html \
 		$(BENCH_ARGS)
 
-bench-serve: dist ## Measure nowait's servers against qemu-nbd, nbdkit, QEMU's FUSE and loop
+bench-serve: setup dist ## Measure nowait's servers against qemu-nbd, nbdkit, QEMU's FUSE and loop
 	@mkdir -p target/bench
 	@$(NOWAIT) bench serve --json target/bench/serve.json --html target/bench/serve.html \
 		$(BENCH_ARGS)
 
-bench-programs: dist ## Measure real programs as installed, with and without nowait
+bench-programs: setup dist ## Measure real programs as installed, with and without nowait
 	@mkdir -p target/bench
 	@$(NOWAIT) bench programs --json target/bench/programs.json \
 		--html target/bench/programs.html $(BENCH_ARGS)

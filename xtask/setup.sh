@@ -1,33 +1,50 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel TARGET...`: what that
-# needs. Does nothing when all is there.
-# Exit 2: something is missing and cannot be installed from here.
+# With `build`, `demo`, `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel
+# TARGET...`: what that needs alone. Does nothing when all is there.
+# Exit 2: something is missing and cannot be installed from here; `demo` only says so.
 set -euo pipefail
 
-# "a|b": the first that the distribution has (the names of Debian 12, then those of later ones).
-packages=(
-    gcc g++ libc6-dev make pkg-config "libaio1|libaio1t64" libaio-dev dpkg-dev
-    fio stress-ng qemu-utils mariadb-server sysbench libnbd-bin python3-libnbd nbdkit curl openssl
-    xfsprogs btrfs-progs e2fsprogs util-linux fuse3 systemd
-    strace gdb jq libcap2-bin
-    python3 python3-venv
-    qemu-system-x86 busybox-static
-    llvm                             # llvm-symbolizer: thread.suppressions goes by functions' names
+# Each entry: packages, then what they are for. "a|b": the first that the distribution has (the
+# names of Debian 12, then those of later ones).
+build_packages=(
+    "gcc libc6-dev: links programs and libraries"
+)
+demo_packages=(
+    "gcc libc6-dev: links programs and libraries"
+    "fio: the program that the demo measures"
+    "libaio1|libaio1t64: the system's libaio, which fio uses by itself"
+)
+test_packages=(
+    "gcc g++ libc6-dev make pkg-config: compile and link"
+    "libaio1|libaio1t64 libaio-dev: the system's libaio, beside which ours is tested"
+    "dpkg-dev: says what machine this is"
+    "fio stress-ng mariadb-server sysbench: programs that run under nowait"
+    "qemu-utils libnbd-bin python3-libnbd nbdkit: clients and servers of images, beside ours"
+    "curl openssl: ask object stores, make certificates"
+    "xfsprogs btrfs-progs e2fsprogs util-linux fuse3: file systems, loop devices, FUSE"
+    "systemd: reads the units of services"
+    "strace gdb jq libcap2-bin: look at programs and reports, drop rights"
+    "python3 python3-venv: the Python package, an object store"
+    "qemu-system-x86 busybox-static: guests with other kernels"
+    "llvm: llvm-symbolizer, since thread.suppressions goes by functions' names"
 )
 # Only for `make deb rpm tarball oci` and `make test-packages`.
 packaging_packages=(
-    debhelper elfutils lintian binutils   # deb; elfutils puts the tool's debug information back
-    dh-python python3
-    rpm rpmlint                           # rpm
-    xz-utils                              # tarball
-    mmdebstrap umoci                      # oci, and the fresh systems of the test
+    "debhelper lintian binutils: deb"
+    "elfutils: puts the debug information of programs back for deb"
+    "dh-python python3: the Python package as deb"
+    "rpm rpmlint: rpm"
+    "xz-utils: the archive"
+    "mmdebstrap umoci: the image, and the fresh systems of the test"
 )
 # Only for `make dist ARCH=arm64`, `make dist LIBC=musl` and `make test-kernels`.
-arm64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
-musl_packages=(musl musl-dev musl-tools)
-kernels_packages=(qemu-system-x86 mmdebstrap e2fsprogs kmod cpio xz-utils)
-kernels_arm64_packages=(qemu-system-arm)
+arm64_packages=("gcc-aarch64-linux-gnu libc6-dev-arm64-cross: compile and link for arm64")
+musl_packages=("musl musl-dev musl-tools: compile and link for musl")
+kernels_packages=(
+    "qemu-system-x86 mmdebstrap e2fsprogs kmod cpio xz-utils: guests with other kernels"
+)
+kernels_arm64_packages=("qemu-system-arm: guests on arm64")
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
 
@@ -37,14 +54,17 @@ installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Prints what is missing of the list, one entry a line, alternatives kept.
+# Prints what is missing of the list, one package a line, alternatives kept; says what it is for.
 missing_packages() {
-    local entry name
+    local entry package name
     for entry in "${packages[@]}"; do
-        for name in ${entry//|/ }; do
-            if installed "$name"; then continue 2; fi
+        for package in ${entry%%: *}; do
+            for name in ${package//|/ }; do
+                if installed "$name"; then continue 2; fi
+            done
+            say "missing: ${package%%|*} (${entry#*: })"
+            printf '%s\n' "$package"
         done
-        printf '%s\n' "$entry"
     done
 }
 
@@ -91,7 +111,8 @@ install() {
 setup_packages() {
     local missing names=() entry
     if ! command -v dpkg-query >/dev/null; then
-        say "this is no Debian: install the likes of: ${packages[*]}"
+        say "this is no Debian: install the likes of:"
+        printf 'setup:   %s\n' "${packages[@]}" >&2
         say "then mark it as done: NOWAIT_SETUP=done make ..."
         [ "${NOWAIT_SETUP:-}" = done ] && return
         exit 2
@@ -106,8 +127,22 @@ setup_packages() {
     install "${names[@]}" || give_up "apt-get install failed" "${names[*]}"
 }
 
-setup_toolchain() {
+# What is missing for the demo is installed where that is possible, and else only named: it may be
+# there under another name, or from another place.
+setup_demo() {
+    if command -v dpkg-query >/dev/null; then
+        [ -n "$(missing_packages 2>/dev/null)" ] || return 0
+        if can_be_root; then (setup_packages) && return; else missing_packages >/dev/null; fi
+    fi
+    say "the demo needs a C compiler (gcc), fio and libaio (libaio1): install what is missing"
+}
+
+need_cargo() {
     command -v cargo >/dev/null || { say "no cargo: install Rust 1.95 or later first"; exit 2; }
+}
+
+setup_toolchain() {
+    need_cargo
     local component
     for component in "${components[@]}"; do
         case $component in rustfmt) cargo fmt --version ;; *) cargo "$component" --version ;; esac \
@@ -250,7 +285,10 @@ setup_wheels() {
     for target in "$@"; do setup_target "$target"; done
 }
 
+packages=("${test_packages[@]}")
 case ${1:-} in
+    build) packages=("${build_packages[@]}") && need_cargo ;;
+    demo) packages=("${demo_packages[@]}") && need_cargo && setup_demo && exit ;;
     packages) packages=("${packaging_packages[@]}") ;;
     arm64) packages=("${arm64_packages[@]}") && setup_target aarch64-unknown-linux-gnu ;;
     musl) packages=("${musl_packages[@]}") && setup_target x86_64-unknown-linux-musl ;;
@@ -262,6 +300,7 @@ if [ -n "${1:-}" ]; then
     setup_packages
     exit
 fi
+say "what the tests need; make demo and make dist need less"
 setup_packages
 setup_kernel
 setup_kernel_with_ublk
