@@ -32,8 +32,8 @@ fn what_is_written_is_said_and_the_unit_s_own_file_stays() {
     let root = system.path("");
     let expected = format!(
         "a.service (/usr/lib/systemd/system/a.service)\n\
-         /usr/sbin/daemon: can nowait help? perhaps: it links no libaio itself; a library of its \
-         may; `nowait run --report` will tell\n\
+         /usr/sbin/daemon: can nowait help? perhaps: it links no libaio itself; a library that it \
+         links may\n\
          kept, as the unit has it: /usr/lib/libjemalloc.so\n\n\
          written: {}{OURS}\n    \
          # Written by `nowait enable` {}; `nowait disable a.service` removes it and its \
