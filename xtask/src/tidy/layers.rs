@@ -15,7 +15,6 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-image-format", 4),
     ("nowait-engine", 5),
     ("nowait", 6),
-    ("nowait-image-store", 6),
     ("nowait-process", 6),
     ("nowait-libaio", 7),
     ("nowait-posix", 7),
@@ -29,6 +28,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-bench-futures", 7),
     ("nowait-bench-stores", 7),
     ("nowait-device", 7),
+    ("nowait-image-store", 7),
     ("nowait-server", 7),
     ("nowait-serve", 8),
     ("nowait-simulator", 6),
@@ -40,10 +40,11 @@ const LAYERS: &[(&str, u8)] = &[
 const SAME_LAYER: &[(&str, &str)] = &[
     // The engine parks threads and reads the clock.
     ("nowait-retry", "nowait-sys"),
-    // The cache of an image on a store is a file of the engine's.
-    ("nowait-image-store", "nowait"),
-    // The fronts of an image.
+    // An image on a store is a source of a device.
+    ("nowait-image-store", "nowait-device"),
+    // The frontends of an image, which choose its source by its name.
     ("nowait-server", "nowait-device"),
+    ("nowait-server", "nowait-image-store"),
 ];
 
 /// Packages that talk to the system.

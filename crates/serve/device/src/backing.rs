@@ -1,6 +1,5 @@
-//! What an image lies on, as its name on the command line says: a file, a server, or a store.
+//! What an image lies on, as its name on the command line says: a file or an NBD server.
 
-use nowait_image_store::StoreUrl;
 use std::path::{Path, PathBuf};
 
 /// Where the bytes of an image are.
@@ -10,8 +9,6 @@ pub enum Backing {
     File(PathBuf),
     /// On an NBD server.
     Nbd(NbdAddress),
-    /// On an object store.
-    Object(StoreUrl),
 }
 
 /// An export of an NBD server.
@@ -50,9 +47,8 @@ const EXPORT_BYTES_MAX: usize = 4096;
 
 impl Backing {
     /// Reads what stands for an image: `nbd://HOST[:PORT]/EXPORT`,
-    /// `nbd+unix:///EXPORT?socket=PATH`, the same with `nbds` for TLS, `s3://BUCKET/IMAGE` or
-    /// another [`StoreUrl`], or else a path. A path that looks like one of the others begins with
-    /// `./`.
+    /// `nbd+unix:///EXPORT?socket=PATH`, the same with `nbds` for TLS, or else a path. A path that
+    /// looks like one of the others begins with `./`.
     ///
     /// # Errors
     /// What is wrong with an address, in one line.
@@ -62,9 +58,6 @@ impl Backing {
         let Some((scheme, rest)) = text.to_str().and_then(|text| text.split_once("://")) else {
             return Ok(Backing::File(text.to_owned()));
         };
-        if let Some(url) = text.to_str().filter(|text| StoreUrl::is_meant_by(text)) {
-            return url.parse().map(Backing::Object);
-        }
         let address = match scheme {
             "nbd" | "nbds" => tcp(rest, scheme == "nbds"),
             "nbd+unix" | "nbds+unix" => unix(rest, scheme == "nbds+unix"),
@@ -80,7 +73,6 @@ impl Backing {
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
             Backing::Nbd(address) => address.export.clone(),
-            Backing::Object(url) => url.last_name().to_owned(),
         }
     }
 }

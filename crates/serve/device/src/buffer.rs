@@ -41,12 +41,12 @@ impl Chunk {
     }
 
     /// Returns all that a device transfers: the bytes asked for, and the blocks around them.
-    pub(crate) fn whole(&self) -> &[u8] {
+    pub fn whole(&self) -> &[u8] {
         &self.memory[..self.io_len]
     }
 
     /// As [`Chunk::whole`], to be filled.
-    pub(crate) fn whole_mut(&mut self) -> &mut [u8] {
+    pub fn whole_mut(&mut self) -> &mut [u8] {
         let len = self.io_len;
         &mut self.memory[..len]
     }

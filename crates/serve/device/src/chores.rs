@@ -87,7 +87,8 @@ impl Mailbox {
         self.bell.raw()
     }
 
-    pub(crate) fn put(&self, ended: RequestEnd) {
+    /// Puts the end of a request in, and wakes the thread.
+    pub fn put(&self, ended: RequestEnd) {
         let mut letters = self.letters.lock();
         letters.push(ended);
         if letters.len() == 1 {
@@ -132,7 +133,7 @@ struct State {
 
 #[derive(Debug)]
 struct Job {
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     chore: Chore,
     tag: Tag,
     mailbox: Arc<Mailbox>,
@@ -156,7 +157,7 @@ impl Chores {
     }
 
     /// Has `chore` done; its end comes into `mailbox`.
-    pub fn push(&self, image: &Arc<Image<Source>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
+    pub fn push(&self, image: &Arc<Image>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
         let mut state = self.line.state.lock();
@@ -316,7 +317,7 @@ impl Job {
     }
 }
 
-fn settle(image: &Image<Source>, durable: bool) -> Done {
+fn settle(image: &Image, durable: bool) -> Done {
     if durable { image.file().sync_data() } else { Ok(()) }
 }
 
@@ -334,7 +335,7 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Punches the whole blocks of the range out; that it cannot be done is no failure.
-fn discard(image: &Image<Source>, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
+fn discard(image: &Image, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
         match image.file().discard(step) {
@@ -345,13 +346,7 @@ fn discard(image: &Image<Source>, range: &Range<u64>, durable: bool, limit: &Lim
     settle(image, durable)
 }
 
-fn zero(
-    image: &Image<Source>,
-    range: &Range<u64>,
-    allocated: bool,
-    fast: bool,
-    limit: &Limit<'_>,
-) -> Done {
+fn zero(image: &Image, range: &Range<u64>, allocated: bool, fast: bool, limit: &Limit<'_>) -> Done {
     let inner = whole_blocks(image, range);
     let start = image.place(0);
     if inner.is_empty() {
@@ -375,7 +370,7 @@ fn zero(
 }
 
 /// Returns the blocks inside a range of the image, as a range of the file.
-fn whole_blocks(image: &Image<Source>, range: &Range<u64>) -> Range<u64> {
+fn whole_blocks(image: &Image, range: &Range<u64>) -> Range<u64> {
     let align = image.alignment();
     let start = image.place(range.start).next_multiple_of(align);
     let end = image.place(range.end) / align * align;
@@ -386,7 +381,7 @@ fn whole_blocks(image: &Image<Source>, range: &Range<u64>) -> Range<u64> {
 const PAGE_BYTES: usize = 4096;
 const ZEROES_BYTES: u64 = 256 << 10;
 
-fn write_zeroes(image: &Image<Source>, range: &Range<u64>, limit: &Limit<'_>) -> Done {
+fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     if range.is_empty() {
         return Ok(());
     }
@@ -405,7 +400,7 @@ fn write_zeroes(image: &Image<Source>, range: &Range<u64>, limit: &Limit<'_>) ->
 }
 
 /// Writes bytes that need not be of whole blocks: reads the blocks around them, and writes all.
-fn write_parts(image: &Image<Source>, bytes: &[u8], offset: u64) -> Done {
+fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
     let end = start + bytes.len() as u64;
@@ -419,11 +414,11 @@ fn write_parts(image: &Image<Source>, bytes: &[u8], offset: u64) -> Done {
     let mut blocks = AlignedBuffer::zeroed((behind - first) as usize);
     let size = align as usize;
     let last = blocks.len() - size;
-    read_block(file, &mut blocks[..size], first)?;
+    read_block(&**file, &mut blocks[..size], first)?;
     if last > 0 {
         // A block begins on a boundary of `align` bytes only; read through memory of its own.
         let mut block = AlignedBuffer::zeroed(size);
-        read_block(file, &mut block, first + last as u64)?;
+        read_block(&**file, &mut block, first + last as u64)?;
         blocks[last..].copy_from_slice(&block);
     }
     let from = (start - first) as usize;
@@ -431,12 +426,12 @@ fn write_parts(image: &Image<Source>, bytes: &[u8], offset: u64) -> Done {
     file.write_all_at(&blocks, first)
 }
 
-fn read_block(file: &Source, block: &mut [u8], offset: u64) -> Done {
+fn read_block(file: &dyn Source, block: &mut [u8], offset: u64) -> Done {
     file.read_at(block, offset).map(drop)
 }
 
 fn extents(
-    image: &Image<Source>,
+    image: &Image,
     range: Range<u64>,
     max: usize,
     limit: &Limit<'_>,
@@ -465,7 +460,7 @@ fn extents(
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Reads the beginning of a range into the page cache, whichever it is; returns how much it read.
-fn prefetch(image: &Image<Source>, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
+fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
     let end = range.end.min(at.saturating_add(PREFETCH_BYTES_MAX));
@@ -494,7 +489,7 @@ mod tests {
 
     struct Rig {
         chores: Arc<Chores>,
-        image: Arc<Image<Source>>,
+        image: Arc<Image>,
         mailbox: Arc<Mailbox>,
         epoll: Epoll,
         pool: Pool,

@@ -14,7 +14,7 @@
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
-use crate::{Image, ImageOptions, Source, backing::NbdAddress, image::ImageError};
+use crate::{Image, ImageOptions, image::ImageError, source::Transfers};
 use nowait::{Errno, File};
 use nowait_sys::{
     Fd,
@@ -62,20 +62,16 @@ struct Wish {
 enum Place {
     /// Device and inode.
     File(u64, u64),
-    Export(NbdAddress),
-    /// Its address.
-    Object(String),
+    /// The identity of another source.
+    Other(String),
 }
 
-fn place_of(image: &Image<Source>, path: &Path) -> Result<Place, ImageError> {
-    match image.file() {
-        Source::File(file) => {
-            let stat = file::stat(file.as_fd().as_raw_fd()).map_err(|errno| failed(path, errno))?;
-            Ok(Place::File(stat.dev, stat.ino))
-        }
-        Source::Remote(remote) => Ok(Place::Export(remote.address().clone())),
-        Source::Object(object) => Ok(Place::Object(object.shown().to_owned())),
-    }
+fn place_of(image: &Image, path: &Path) -> Result<Place, ImageError> {
+    let Transfers::Queue(file) = image.file().transfers() else {
+        return Ok(Place::Other(image.file().identity()));
+    };
+    let stat = file::stat(file.as_fd().as_raw_fd()).map_err(|errno| failed(path, errno))?;
+    Ok(Place::File(stat.dev, stat.ino))
 }
 
 /// Claims the files of `images`, which `options` describe, each file once. What a server has, the
@@ -83,17 +79,14 @@ fn place_of(image: &Image<Source>, path: &Path) -> Result<Place, ImageError> {
 ///
 /// # Errors
 /// Another process uses one, or two of the images would get into each other's way.
-pub(crate) fn take(
-    images: &mut [Image<Source>],
-    options: &[ImageOptions],
-) -> Result<(), ImageError> {
+pub(crate) fn take(images: &mut [Image], options: &[ImageOptions]) -> Result<(), ImageError> {
     let places = images.iter().zip(options);
     let places = places.map(|(image, options)| place_of(image, &options.path));
     let places = places.collect::<Result<Vec<_>, _>>()?;
     for (number, place) in places.iter().enumerate() {
         let same = |other: &usize| places[*other] == *place;
         check_apart((0..number).filter(same).map(|other| &options[other]), &options[number])?;
-        let Source::File(file) = images[number].file().clone() else { continue };
+        let Transfers::Queue(file) = images[number].file().transfers() else { continue };
         let claim = if let Some(first) = (0..number).find(same) {
             images[first].claim.clone()
         } else {
@@ -105,7 +98,7 @@ pub(crate) fn take(
                 thread::sleep(PAUSE);
                 start.elapsed() < PATIENCE
             };
-            let claim = Claim::new(&file, wish, again);
+            let claim = Claim::new(file, wish, again);
             Some(Arc::new(claim.map_err(|errno| failed(&options[number].path, errno))?))
         };
         images[number].claim = claim;

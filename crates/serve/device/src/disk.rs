@@ -1,8 +1,8 @@
 //! Images on files, by a queue of nowait.
 
 use crate::{
-    Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd, Source, Tag,
-    burst::Burst, stripes::Shared,
+    AnySource, Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd,
+    Source, Tag, burst::Burst, source::Transfers, stripes::Shared,
 };
 use core::ops::Range;
 use nowait::{
@@ -231,22 +231,19 @@ impl Disk {
     /// Writes whole blocks.
     fn put(
         &mut self,
-        source: &Source,
+        source: &dyn Source,
         chunk: Chunk,
         (at, durable): (u64, bool),
         tag: Tag,
         blocks: Option<Shared>,
     ) {
-        match source {
-            Source::File(file) => {
+        match source.transfers() {
+            Transfers::Queue(file) => {
                 let needed = chunk.data().len();
                 self.add(file, (What::Write(chunk, at, durable), needed), tag, blocks);
             }
-            Source::Remote(remote) => {
-                remote.write_chunk(chunk, (at, durable), blocks, tag, &self.mailbox);
-            }
-            Source::Object(object) => {
-                object.write_chunk(chunk, (at, durable), blocks, tag, &self.mailbox);
+            Transfers::Messages(other) => {
+                other.write(chunk, (at, durable), blocks, tag, &self.mailbox);
             }
         }
     }
@@ -290,13 +287,13 @@ impl Disk {
 }
 
 impl Medium for Disk {
-    type File = Source;
+    type File = AnySource;
 
     fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    fn read(&mut self, image: &Arc<Image<Source>>, mut chunk: Chunk, offset: u64, tag: Tag) {
+    fn read(&mut self, image: &Arc<Image>, mut chunk: Chunk, offset: u64, tag: Tag) {
         let (at, len) = (image.place(offset), chunk.data().len() as u64);
         let Range { start: first, end: last } = image.file().span(&(at..at + len));
         if first != at || last != at + len {
@@ -304,52 +301,46 @@ impl Medium for Disk {
             chunk = self.pool.widened(chunk, before, (last - first) as usize);
         }
         let needed = (at + len - first) as usize;
-        match image.file() {
-            Source::File(file) => self.add(file, (What::Read(chunk, first), needed), tag, None),
-            Source::Remote(remote) if remote.read_now(&mut chunk, first) => {
+        match image.file().transfers() {
+            Transfers::Queue(file) => {
+                self.add(file, (What::Read(chunk, first), needed), tag, None);
+            }
+            Transfers::Messages(other) if other.read_now(&mut chunk, first) => {
                 let (result, chunk) = (Ok(()), Some(chunk));
                 self.ended.push_back(RequestEnd { tag, result, chunk, extents: Vec::new() });
             }
-            Source::Remote(remote) => remote.read_chunk(chunk, first, tag, &self.mailbox),
-            Source::Object(object) => object.read_chunk(chunk, first, tag, &self.mailbox),
+            Transfers::Messages(other) => other.read(chunk, first, tag, &self.mailbox),
         }
     }
 
-    fn write(
-        &mut self,
-        image: &Arc<Image<Source>>,
-        chunk: Chunk,
-        offset: u64,
-        durable: bool,
-        tag: Tag,
-    ) {
+    fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
         // While parts of its blocks are written it has to wait, which a chore can.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
-        let whole = match image.file() {
+        let whole = match image.file().transfers() {
             // Else a flush comes behind the write.
-            Source::Remote(remote) => whole && (!durable || remote.writes_durably()),
-            Source::File(_) | Source::Object(_) => whole,
+            Transfers::Messages(other) => whole && (!durable || other.writes_durably()),
+            Transfers::Queue(_) => whole,
         };
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
             None if whole && mistake::makes(Mistake::ShareParts) => {
-                self.put(image.file(), chunk, (at, durable), tag, None);
+                self.put(&**image.file(), chunk, (at, durable), tag, None);
             }
             None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
-            blocks => self.put(image.file(), chunk, (at, durable), tag, blocks),
+            blocks => self.put(&**image.file(), chunk, (at, durable), tag, blocks),
         }
     }
 
     fn borrow(
         &mut self,
-        image: &Arc<Image<Source>>,
+        image: &Arc<Image>,
         loan: Loan,
         offset: u64,
         tag: Tag,
     ) -> Result<(), Loan> {
         // What a server is sent goes through memory of ours.
-        let Source::File(file) = image.file() else { return Err(loan) };
+        let Transfers::Queue(file) = image.file().transfers() else { return Err(loan) };
         let at = image.place(offset);
         // More is not possible in one request: IOV_MAX.
         const SEGMENTS_MAX: usize = 1024;
@@ -375,15 +366,14 @@ impl Medium for Disk {
         Ok(())
     }
 
-    fn flush(&mut self, image: &Arc<Image<Source>>, tag: Tag) {
-        match image.file() {
-            Source::File(file) => self.add(file, (What::Flush, 0), tag, None),
-            Source::Remote(remote) => remote.flush(tag, &self.mailbox),
-            Source::Object(object) => object.flush(tag, &self.mailbox),
+    fn flush(&mut self, image: &Arc<Image>, tag: Tag) {
+        match image.file().transfers() {
+            Transfers::Queue(file) => self.add(file, (What::Flush, 0), tag, None),
+            Transfers::Messages(other) => other.flush(tag, &self.mailbox),
         }
     }
 
-    fn run(&mut self, image: &Arc<Image<Source>>, chore: Chore, tag: Tag) {
+    fn run(&mut self, image: &Arc<Image>, chore: Chore, tag: Tag) {
         self.chores.push(image, chore, tag, &self.mailbox);
     }
 

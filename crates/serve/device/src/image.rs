@@ -1,9 +1,8 @@
 //! An image: a window of a file or block device.
 
 use crate::{
-    Backing, Source, Stats,
+    AnySource, Backing, Source, Stats,
     claim::{self, Claim},
-    object::{Object, ObjectOptions},
     remote::{Cache as ServerCache, Patience, Remote},
     stripes::Stripes,
 };
@@ -13,7 +12,6 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use nowait::{CacheMode, Error, Nowait, OpenOptions};
-use nowait_image_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, read_key};
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -52,8 +50,6 @@ pub struct ImageOptions {
     pub patience: Patience,
     /// What `cache` is for images on NBD servers, with [`Cache::User`]: one for all of them.
     pub server_cache: Option<Arc<ServerCache>>,
-    /// How it is opened, if it lies on an object store.
-    pub object: ObjectOptions,
 }
 
 /// What a front tells its clients.
@@ -71,7 +67,7 @@ pub struct Properties {
 
 /// An image, known to a medium by an `F`.
 #[derive(Debug)]
-pub struct Image<F> {
+pub struct Image<F = AnySource> {
     name: String,
     properties: Properties,
     /// Where the window begins in the file.
@@ -156,7 +152,8 @@ impl<F> Image<F> {
 pub struct ImageError(String);
 
 impl ImageError {
-    pub(crate) fn new(text: String) -> ImageError {
+    /// Takes the line that says it.
+    pub fn new(text: String) -> ImageError {
         ImageError(text)
     }
 }
@@ -181,60 +178,55 @@ impl From<Error> for ImageError {
     }
 }
 
-impl Image<Source> {
+impl Image {
     /// Opens the image that `options` describe. Blocks, as open(2) does.
     ///
     /// # Errors
     /// As for [`Image::open_all`].
-    pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image<Source>, ImageError> {
+    pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image, ImageError> {
         let image = Image::open_all(nowait, core::slice::from_ref(options))?.pop();
         image.ok_or_else(|| ImageError::new("no image".to_owned()))
     }
 
-    /// Opens the images that `all` describe, and claims their files: as long as one of a file lives
-    /// no other process that locks its images, as QEMU does, can change what is shown of it, or use
-    /// what is written. Several may be windows of one file. Blocks, as open(2) does.
+    /// Opens the images that `all` describe: files and exports of NBD servers. Blocks, as open(2)
+    /// does.
     ///
     /// # Errors
-    /// A file cannot be opened so, or another process uses it; a window outside the file, or not of
-    /// whole sectors; two windows that overlap where one can be written.
-    pub fn open_all(
-        nowait: &Nowait,
+    /// A file cannot be opened so, or a server not be reached; as for [`Image::of_sources`].
+    pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image>, ImageError> {
+        Image::of_sources(all, all.iter().map(|options| open_source(nowait, options)))
+    }
+
+    /// Makes the images that `all` describe of their sources, which it takes one by one, and claims
+    /// files: as long as one image of a file lives, no other process that locks its images, as QEMU
+    /// does, can change what is shown of it, or use what is written. Several may be windows of one
+    /// file. Blocks.
+    ///
+    /// # Errors
+    /// A source has failed, or another process uses it; a window outside the file, or not of whole
+    /// sectors; two windows that overlap where one can be written.
+    pub fn of_sources(
         all: &[ImageOptions],
-    ) -> Result<Vec<Image<Source>>, ImageError> {
-        check_stores(all)?;
-        // All keys first: nothing is taken over in vain.
-        let keys = all.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
-        if all.len() > 1 {
-            all.iter()
-                .zip(&keys)
-                .try_for_each(|(options, key)| compare_key(options, key.as_ref()))?;
-        }
-        let each = all.iter().zip(keys);
-        let images = each.map(|(options, key)| Image::open_one(nowait, options, key));
+        sources: impl IntoIterator<Item = Result<AnySource, ImageError>>,
+    ) -> Result<Vec<Image>, ImageError> {
+        all.iter().try_for_each(check_share)?;
+        let images = all.iter().zip(sources);
+        let images = images.map(|(options, source)| Image::window(options, source?));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
         images.iter_mut().enumerate().for_each(|(number, image)| image.number = number);
         claim::take(&mut images, all)?;
         Ok(images)
     }
 
-    fn open_one(
-        nowait: &Nowait,
-        options: &ImageOptions,
-        key: Option<ImageKey>,
-    ) -> Result<Image<Source>, ImageError> {
-        if options.force_share && !options.read_only {
-            let shown = options.path.display();
-            return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
-        }
-        let file = open_source(nowait, options, key)?;
+    /// Makes the image that `options` describe of its source.
+    fn window(options: &ImageOptions, file: AnySource) -> Result<Image, ImageError> {
         let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
         let shown = options.path.display();
         check_sector(sector_bytes, options.sector_bytes.is_some(), needed)
             .map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
         let properties = Properties {
-            read_only: options.read_only || is_fixed(&file),
+            read_only: options.read_only || file.is_read_only(),
             sector_bytes,
             preferred_bytes: PREFERRED_BYTES.max(sector_bytes),
             caches: options.cache != Cache::None,
@@ -265,17 +257,7 @@ impl Image<Source> {
     /// # Errors
     /// The size cannot be found out; it stays as it was. A server tells it only once.
     pub fn resize(&self) -> Result<(u64, u64), ImageError> {
-        match &self.file {
-            Source::File(file) => file.look_again()?,
-            Source::Remote(remote) => {
-                let reason = "its size stays as it was when the server was connected";
-                return Err(ImageError(format!("{}: {reason}", remote.shown())));
-            }
-            Source::Object(object) => {
-                let reason = "an image on an object store keeps its size";
-                return Err(ImageError(format!("{}: {reason}", object.shown())));
-            }
-        }
+        self.file.refresh_size()?;
         self.measure_size()
     }
 
@@ -295,12 +277,7 @@ impl Image<Source> {
 
     /// Returns where the window begins and the file ends.
     fn measure(&self) -> Result<Range<u64>, ImageError> {
-        let end = match &self.file {
-            Source::File(file) => file.extent()?,
-            Source::Remote(remote) => remote.size(),
-            Source::Object(object) => object.size(),
-        };
-        Ok(self.start..end)
+        Ok(self.start..self.file.size()?)
     }
 
     /// Returns what direct I/O on the file needs offsets and lengths to be a multiple of.
@@ -309,12 +286,20 @@ impl Image<Source> {
     }
 }
 
-/// Opens the file, or connects to the server.
-fn open_source(
-    nowait: &Nowait,
-    options: &ImageOptions,
-    key: Option<ImageKey>,
-) -> Result<Source, ImageError> {
+/// Refuses to share what is written.
+fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
+    if options.force_share && !options.read_only {
+        let shown = options.path.display();
+        return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
+    }
+    Ok(())
+}
+
+/// Opens the file, or connects to the NBD server, that `options` name. Blocks.
+///
+/// # Errors
+/// It cannot be opened so; the server cannot be reached, or makes nothing durable.
+pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError)? {
         Backing::File(path) => {
             let mode = match options.cache {
@@ -323,9 +308,8 @@ fn open_source(
                 Cache::Host => CacheMode::Host,
             };
             let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
-            return Ok(Source::File(open.open(nowait, &path)?));
+            return Ok(Arc::new(open.open(nowait, &path)?));
         }
-        Backing::Object(url) => return open_object(nowait, options, &url, key),
         Backing::Nbd(address) => address,
     };
     let shown = options.path.display();
@@ -337,7 +321,7 @@ fn open_source(
         let reason = "the server has no flush, nothing written would be safe: say read-only";
         return Err(ImageError(format!("{shown}: {reason}")));
     }
-    Ok(Source::Remote(Arc::new(remote)))
+    Ok(Arc::new(remote))
 }
 
 /// Returns the cache of an image on an NBD server.
@@ -353,65 +337,6 @@ fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, 
         }
         Cache::User => Ok(options.server_cache.as_ref()),
     }
-}
-
-/// An image on a store has one writer: the second one would take it from the first.
-fn check_stores(all: &[ImageOptions]) -> Result<(), ImageError> {
-    let mut urls: Vec<StoreUrl> = Vec::new();
-    for options in all {
-        match Backing::of(&options.path).map_err(ImageError)? {
-            Backing::Object(url) if urls.contains(&url) => {
-                return Err(ImageError(format!("{url}: it is served once; name it once")));
-            }
-            Backing::Object(url) => urls.push(url),
-            Backing::File(_) | Backing::Nbd(_) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Reads the key of an image, if it is to have one.
-fn key_of(options: &ImageOptions) -> Result<Option<ImageKey>, ImageError> {
-    let Some(path) = &options.object.key_file else { return Ok(options.object.store.key.clone()) };
-    match Backing::of(&options.path).map_err(ImageError)? {
-        Backing::Object(_) => Ok(Some(read_key(path)?)),
-        Backing::File(_) | Backing::Nbd(_) => {
-            let shown = options.path.display();
-            let reason = "--key-file is for images on object stores: encrypt others by LUKS, say";
-            Err(ImageError(format!("{shown}: {reason}")))
-        }
-    }
-}
-
-/// Compares the key of an image on a store with its own.
-fn compare_key(options: &ImageOptions, key: Option<&ImageKey>) -> Result<(), ImageError> {
-    let Backing::Object(url) = Backing::of(&options.path).map_err(ImageError)? else {
-        return Ok(());
-    };
-    let store = StoreOptions { key: key.cloned(), ..options.object.store.clone() };
-    Ok(StoredImage::compare_key(&url, &store)?)
-}
-
-/// Takes an image on a store over, or reads it as it is.
-fn open_object(
-    nowait: &Nowait,
-    options: &ImageOptions,
-    url: &StoreUrl,
-    key: Option<ImageKey>,
-) -> Result<Source, ImageError> {
-    if options.cache == Cache::Host && options.object.store.cache.is_none() {
-        let reason = "--cache host is for files: say user, or --cache-dir";
-        return Err(ImageError(format!("{url}: {reason}")));
-    }
-    let later = (options.patience.say, options.object.store.open_timeout);
-    let object = Object::open(nowait, url, &options.object, key, options.read_only, later);
-    let object = object.map_err(|error| ImageError(error.to_string()))?;
-    Ok(Source::Object(Arc::new(object)))
-}
-
-/// Tells whether the other side lets nothing be changed.
-fn is_fixed(source: &Source) -> bool {
-    matches!(source, Source::Remote(remote) if remote.is_read_only())
 }
 
 fn check_sector(sector: u32, asked: bool, needed: u32) -> Result<(), String> {

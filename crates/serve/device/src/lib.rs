@@ -14,8 +14,8 @@
 //! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
 //!   with writes of whole blocks
 //! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
-//!   image on an NBD server; [`object`]: on an object store
-//! * [`transfer`]: images on object stores, filled from others and copied to them
+//!   image on an NBD server. Other crates add sources.
+//! * [`pages`]: which pages of a cache are where
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -34,12 +34,11 @@ pub mod disk;
 pub mod image;
 pub mod lent;
 pub mod medium;
-pub mod object;
+pub mod pages;
 pub mod remote;
 pub mod source;
 pub mod stats;
 mod stripes;
-pub mod transfer;
 mod turns;
 
 pub use backing::Backing;
@@ -49,8 +48,7 @@ pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
-pub use nowait_image_store::{Cache as StoreCache, StoreOptions};
-pub use object::{Durability, Object, ObjectOptions};
-pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience};
-pub use source::Source;
+pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience, Remote};
+pub use source::{AnySource, Messages, Source, Transfers};
 pub use stats::{Kind, Stats};
+pub use stripes::Shared;

@@ -1,143 +1,211 @@
-//! What the bytes of an image are read from and written to: a file, a server, or a store.
+//! What the bytes of an image are read from and written to.
 
-use crate::{object::Object, remote::Remote};
-use core::ops::Range;
+use crate::{Chunk, Mailbox, Tag, image::ImageError, stripes::Shared};
+use core::{any::Any, fmt, ops::Range};
 use nowait::{Errno, File, Nowait, Zeroing};
 use std::{fs, io, path::Path, sync::Arc};
 
-/// A file, a connection to a server, or an image on a store. Its functions block.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// A file or block device of this machine.
-    File(File),
-    /// An image on an NBD server.
-    Remote(Arc<Remote>),
-    /// An image on an object store.
-    Object(Arc<Object>),
-}
+/// A source of any kind, shared by all that use it.
+pub type AnySource = Arc<dyn Source>;
 
-type Done = Result<(), Errno>;
-
-impl Source {
+/// The bytes behind an image: a file, an export of an NBD server, or what another crate adds.
+///
+/// All functions may block, except those of [`Messages`].
+pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the engine it belongs to.
-    pub fn nowait(&self) -> &Nowait {
-        match self {
-            Source::File(file) => file.nowait(),
-            Source::Remote(remote) => remote.nowait(),
-            Source::Object(object) => object.nowait(),
-        }
-    }
+    fn nowait(&self) -> &Nowait;
 
-    /// Returns its path, or its address.
-    pub fn path(&self) -> &Path {
-        match self {
-            Source::File(file) => file.path(),
-            Source::Remote(remote) => Path::new(remote.shown()),
-            Source::Object(object) => Path::new(object.shown()),
-        }
-    }
+    /// Returns its path or its address, as users named it.
+    fn path(&self) -> &Path;
+
+    /// Returns its size in bytes.
+    ///
+    /// # Errors
+    /// The file cannot be asked.
+    fn size(&self) -> Result<u64, ImageError>;
+
+    /// Asks again how large it is.
+    ///
+    /// # Errors
+    /// The size cannot be found out, or cannot change.
+    fn refresh_size(&self) -> Result<(), ImageError>;
 
     /// Returns what the system knows of the file.
     ///
     /// # Errors
-    /// It cannot be found out; it is no file.
-    pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        match self {
-            Source::File(file) => fs::metadata(file.path()),
-            Source::Remote(_) | Source::Object(_) => {
-                Err(io::Error::from(io::ErrorKind::Unsupported))
-            }
-        }
+    /// It cannot be found out; `Unsupported`: it is no file.
+    fn metadata(&self) -> io::Result<fs::Metadata> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Makes what was written durable, at the end: an image on a store is closed.
+    /// Returns text that two sources have in common only if they are the same bytes. Files are
+    /// compared by device and inode instead.
+    fn identity(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    /// Returns `true` if the other side refuses changes.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Returns the number of bytes that offsets and lengths must be a multiple of.
+    fn block_bytes(&self) -> u64;
+
+    /// Returns the range to read for a range: whole blocks, and what a cache has use for.
+    fn span(&self, range: &Range<u64>) -> Range<u64> {
+        let align = self.block_bytes();
+        range.start / align * align..range.end.next_multiple_of(align)
+    }
+
+    /// Returns how a thread transfers whole blocks without waiting.
+    fn transfers(&self) -> Transfers<'_>;
+
+    /// Reads whole blocks; returns how many bytes it read.
     ///
     /// # Errors
-    /// It could not be, of some of it.
-    pub fn sync_all(&self) -> Result<(), String> {
-        match self {
-            Source::File(file) => file.sync_all().map_err(|error| error.to_string()),
-            Source::Remote(remote) => {
-                let failed = |errno| format!("{}: flush: {errno}", remote.shown());
-                remote.sync_at_end().map_err(failed)
-            }
-            Source::Object(object) => object.close(),
-        }
+    /// They cannot be read.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno>;
+
+    /// Writes whole blocks.
+    ///
+    /// # Errors
+    /// They cannot be written; some may be.
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<(), Errno>;
+
+    /// Gives the space of whole blocks back.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: that is not possible.
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
+
+    /// Zeroes whole blocks without writing them all; with `fast`, only if that is faster.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: that is not possible.
+    fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Result<(), Errno>;
+
+    /// Returns the extents from `at` on, as far as they are known at once: where each ends, and
+    /// whether it has data. There is one at least, which may end behind `end`.
+    ///
+    /// # Errors
+    /// The other side does not tell.
+    fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno>;
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// Some of it could not be.
+    fn sync_data(&self) -> Result<(), Errno>;
+
+    /// Makes durable what was written, when serving ends: an image on a store is closed.
+    ///
+    /// # Errors
+    /// Some of it could not be, in one line.
+    fn sync_all(&self) -> Result<(), String>;
+}
+
+/// How a thread transfers whole blocks of a source without waiting.
+#[derive(Debug)]
+pub enum Transfers<'a> {
+    /// By a queue of nowait.
+    Queue(&'a File),
+    /// By threads of the source, which put the end of each request into a mailbox.
+    Messages(&'a dyn Messages),
+}
+
+/// Requests to a source that has threads of its own. None of these functions waits.
+pub trait Messages: fmt::Debug {
+    /// Returns `true` if a write can be durable by itself; else a flush has to follow it.
+    fn writes_durably(&self) -> bool {
+        true
     }
 
-    pub(crate) fn sync_data(&self) -> Done {
-        match self {
-            Source::File(file) => file.sync_data().map_err(|error| error.errno()),
-            Source::Remote(remote) => remote.sync(),
-            Source::Object(object) => object.sync_data(),
-        }
+    /// Fills all of `chunk` if a cache has it; returns `true` if it did.
+    fn read_now(&self, chunk: &mut Chunk, at: u64) -> bool {
+        let _ = (chunk, at);
+        false
     }
 
-    /// Returns what offsets and lengths must be a multiple of.
-    pub(crate) fn block_bytes(&self) -> u64 {
-        match self {
-            Source::File(file) => file.alignment().map_or(1, |alignment| alignment.offset as u64),
-            Source::Remote(remote) => u64::from(remote.block_bytes()),
-            Source::Object(object) => u64::from(object.block_bytes()),
-        }
+    /// Reads into all of `chunk`; the end comes into `mailbox`.
+    fn read(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>);
+
+    /// Writes all of `chunk`; the end comes into `mailbox`. Holds `blocks` until then.
+    fn write(
+        &self,
+        chunk: Chunk,
+        place: (u64, bool),
+        blocks: Option<Shared>,
+        tag: Tag,
+        mailbox: &Arc<Mailbox>,
+    );
+
+    /// Makes durable what was answered before; the end comes into `mailbox`.
+    fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>);
+}
+
+impl dyn Source {
+    /// Returns the source as an implementation of it, if it is that one.
+    pub fn downcast<S: Source>(&self) -> Option<&S> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+impl Source for File {
+    fn nowait(&self) -> &Nowait {
+        self.nowait()
     }
 
-    /// Returns what has to be read for a range: whole blocks, and what a cache has use for.
-    pub(crate) fn span(&self, range: &Range<u64>) -> Range<u64> {
-        let align = self.block_bytes();
-        let blocks = range.start / align * align..range.end.next_multiple_of(align);
-        match self {
-            Source::File(_) | Source::Object(_) => blocks,
-            Source::Remote(remote) => remote.span(blocks),
-        }
+    fn path(&self) -> &Path {
+        self.path()
     }
 
-    pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
-        match self {
-            Source::File(file) => file.read_at(bytes, at).map_err(|error| error.errno()),
-            Source::Remote(remote) => remote.read_at(bytes, at).map(|()| bytes.len()),
-            Source::Object(object) => object.read_at(bytes, at).map(|()| bytes.len()),
-        }
+    fn size(&self) -> Result<u64, ImageError> {
+        Ok(self.extent()?)
     }
 
-    pub(crate) fn write_all_at(&self, bytes: &[u8], at: u64) -> Done {
-        match self {
-            Source::File(file) => file.write_all_at(bytes, at).map_err(|error| error.errno()),
-            Source::Remote(remote) => remote.write_at(bytes, at),
-            Source::Object(object) => object.write_at(bytes, at),
-        }
+    fn refresh_size(&self) -> Result<(), ImageError> {
+        Ok(self.look_again()?)
     }
 
-    /// Gives the space of whole blocks back, if that is possible: else `EOPNOTSUPP`.
-    pub(crate) fn discard(&self, range: Range<u64>) -> Done {
-        match self {
-            Source::File(file) => file.zero(range, Zeroing::Hole).map_err(|error| error.errno()),
-            Source::Remote(remote) => remote.trim(&range),
-            Source::Object(object) => object.discard(&range),
-        }
+    fn metadata(&self) -> io::Result<fs::Metadata> {
+        fs::metadata(self.path())
     }
 
-    /// Zeroes whole blocks without writing them all, if that is possible: else `EOPNOTSUPP`.
-    pub(crate) fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Done {
-        match self {
-            Source::File(file) => file.zero(range, zeroing).map_err(|error| error.errno()),
-            Source::Remote(remote) => {
-                remote.zero(&range, matches!(zeroing, Zeroing::Allocated), fast)
-            }
-            Source::Object(object) => object.discard(&range),
-        }
+    fn block_bytes(&self) -> u64 {
+        self.alignment().map_or(1, |alignment| alignment.offset as u64)
     }
 
-    /// Tells where data are from `at` on, as far as that is known at once: where each extent ends,
-    /// and whether it has data. There is one at least, which may go on behind `end`.
-    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
-        match self {
-            Source::File(file) => {
-                let extent = file.extent_at(at).map_err(|error| error.errno())?;
-                Ok(vec![extent.unwrap_or((end, false))])
-            }
-            Source::Remote(remote) => remote.extents(at, end),
-            Source::Object(object) => object.extents(at, end),
-        }
+    fn transfers(&self) -> Transfers<'_> {
+        Transfers::Queue(self)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+        self.read_at(bytes, at).map_err(|error| error.errno())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<(), Errno> {
+        self.write_all_at(bytes, at).map_err(|error| error.errno())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.zero(range, Zeroing::Hole).map_err(|error| error.errno())
+    }
+
+    fn zero(&self, range: Range<u64>, zeroing: Zeroing, _fast: bool) -> Result<(), Errno> {
+        self.zero(range, zeroing).map_err(|error| error.errno())
+    }
+
+    fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        let extent = self.extent_at(at).map_err(|error| error.errno())?;
+        Ok(vec![extent.unwrap_or((end, false))])
+    }
+
+    fn sync_data(&self) -> Result<(), Errno> {
+        self.sync_data().map_err(|error| error.errno())
+    }
+
+    fn sync_all(&self) -> Result<(), String> {
+        self.sync_all().map_err(|error| error.to_string())
     }
 }

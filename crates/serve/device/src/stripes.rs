@@ -116,9 +116,9 @@ impl Stripes {
     }
 }
 
-/// Stripes that are shared, until it is dropped.
+/// A share of the stripes that a write touches. Dropping it ends the share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     stripes: Arc<Stripes>,
     set: u64,
 }

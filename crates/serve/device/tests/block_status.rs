@@ -3,14 +3,10 @@
 mod support;
 
 use core::time::Duration;
-use nowait::{Errno, Nowait};
-use nowait_device::{
-    Chore, Extent, Medium, Patience, StoreOptions, Tag,
-    transfer::{Transfer, import},
-};
+use nowait::Errno;
+use nowait_device::{Chore, Extent, Medium, Patience, Tag};
 use proptest::prelude::*;
 use std::{
-    fs,
     io::{Read, Write},
     os::unix::{
         fs::FileExt,
@@ -20,9 +16,8 @@ use std::{
     thread,
 };
 use support::{
-    ASKED_BYTES, ASKED_FOR_STATUS_BYTES, CONTEXT, Rig, SIZE, Server, TAG, greeting,
-    greeting_with_status, heard, let_in, nbdkit, next_end, qemu, said, scripted_with,
-    wait_until_left,
+    ASKED_BYTES, ASKED_FOR_STATUS_BYTES, CONTEXT, Rig, SIZE, TAG, greeting, greeting_with_status,
+    heard, let_in, nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
 };
 
 const NONE: u16 = 0;
@@ -384,29 +379,4 @@ fn servers_of_other_projects_tell_where_data_are() {
         let expected = vec![of_zeroes((4 << 16) - 1000), of_data(1 << 16), of_zeroes(rest)];
         assert_eq!(rig.extents(1000..SIZE), Ok(expected));
     }
-}
-
-/// Returns how often nbdkit was asked to read, by what it has logged.
-fn reads(log: &str) -> usize {
-    log.lines().filter(|line| line.contains(" Read ") && line.contains("offset=")).count()
-}
-
-#[test]
-fn an_import_does_not_read_the_holes_of_a_server() {
-    const MIB: u64 = 1 << 20;
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let logged = format!("logfile={}", log.path().display());
-    let words = ["-f", "-e", "vm", "--filter=log", "file", "{image}", &logged];
-    let Some(server) = Server::start("nbdkit", &words, 64 * MIB) else { return };
-    for at in [0, 40 * MIB + 5000] {
-        server.file().write_all_at(&[1; 5000], at).unwrap();
-    }
-    let other = format!("nbd+unix:///vm?socket={}", server.socket().display()).into();
-    let url = "memory://holes/vm".parse().unwrap();
-    let transfer = Transfer { url, store: StoreOptions::default(), other, resume: false };
-    let copied = import(&Nowait::new().unwrap(), &transfer, 4096, &mut |_, _| ()).unwrap();
-    assert_eq!(copied.size_bytes, 64 * MIB);
-    assert!((10_000..30_000).contains(&copied.written_bytes), "{copied:?}");
-    let log = fs::read_to_string(log.path()).unwrap();
-    assert!((2..=4).contains(&reads(&log)), "{log}");
 }

@@ -3,7 +3,7 @@
 use nowait::{Errno, Nowait};
 use nowait_device::{
     Cache, Chore, Chores, Disk, Extent, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
-    RequestEnd, Source, Tag,
+    RequestEnd, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -22,7 +22,7 @@ const CACHES: [Cache; 3] = [Cache::None, Cache::User, Cache::Host];
 struct Rig {
     disk: Disk,
     epoll: Epoll,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     folder: tempfile::TempDir,
 }
 

@@ -16,7 +16,6 @@
 mod folder;
 mod writer;
 
-use crate::pages;
 use bytes::Bytes;
 use folder::Folder;
 use futures_util::StreamExt;
@@ -98,8 +97,8 @@ struct PageKey {
 
 /// The checksum of each part of a page; of a page in memory, and of parts that it has not, zeroes.
 type Sums = [u32; PARTS];
-type Page = pages::Page<PageKey, Sums>;
-type Pages = pages::Pages<PageKey, Sums>;
+type Page = nowait_device::pages::Page<PageKey, Sums>;
+type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 
 /// A cache. Several images may share it, each with a thread of its own.
 #[derive(Debug)]

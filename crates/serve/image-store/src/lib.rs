@@ -3,12 +3,13 @@
 //! * [`url`]: where an image is; `place`: the store itself, by the crate `object_store`; `folder`:
 //!   a folder as one, with the condition that it lacks
 //! * [`client`]: operations of the machine, asked of a store
-//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder; [`pages`]:
-//!   which of its pages are where, for other caches, too
+//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells; `trouble`:
 //!   what people should know of its store
 //! * [`image`]: an image, for its callers
+//! * [`source`]: an image as the source of a block device; [`mod@open`]: images opened for serving
+//! * [`transfer`]: images filled from files and NBD servers, and copied to them
 //! * `key_file`: where the key of encrypted images comes from
 //! * [`mod@edit`]: snapshots, clones and larger sizes, beside the writer; [`mod@shrink`]: a smaller
 //!   one, in its place
@@ -29,13 +30,15 @@ pub mod edit;
 mod folder;
 pub mod image;
 mod key_file;
-pub mod pages;
+pub mod open;
 mod place;
 pub mod probe;
 mod reader;
 pub mod repair;
 pub mod shrink;
+pub mod source;
 pub mod status;
+pub mod transfer;
 mod trouble;
 pub mod url;
 pub mod view;
@@ -51,6 +54,7 @@ pub use key_file::read_key;
 pub use nowait_image_format::{Edit, Failure, Head, ImageKey, Key, Request, Settings, Snapshot};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
+pub use source::{Durability, Object, ObjectOptions};
 pub use status::{CacheFigures, Figures, Status, Watch};
 pub use url::{Scheme, StoreUrl};
 pub use view::View;

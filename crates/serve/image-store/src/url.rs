@@ -1,6 +1,7 @@
 //! Where an image is: a store, a bucket or folder in it, and the name of the image there.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// The kinds of stores.
@@ -49,6 +50,15 @@ impl StoreUrl {
     /// Tells whether a text is meant as such a place: it begins with one of the schemes.
     pub fn is_meant_by(text: &str) -> bool {
         scheme(text).is_some()
+    }
+
+    /// Reads what stands for an image; returns `None` where that is none of a store.
+    ///
+    /// # Errors
+    /// What is wrong with the address, in one line.
+    pub fn of_path(path: &Path) -> Result<Option<StoreUrl>, String> {
+        let text = path.to_str().filter(|text| StoreUrl::is_meant_by(text));
+        text.map(str::parse).transpose()
     }
 
     /// Returns the last part of the name.

@@ -2,12 +2,12 @@
 
 use crate::args::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 use crate::transfer::{export_from, import_into};
-use nowait_device::transfer::Transfer;
 use nowait_image_store::catalog::NOTICED_WITHIN;
 use nowait_image_store::check::{Report, check};
 use nowait_image_store::edit::{self, clone, edit};
 use nowait_image_store::repair::{self, Loss, Way};
 use nowait_image_store::shrink::shrink;
+use nowait_image_store::transfer::Transfer;
 use nowait_image_store::{Edit, Head, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
 use nowait_terminal::{Failure, Result, print, print_json, say, table};
 use serde::Serialize;

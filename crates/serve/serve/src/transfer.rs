@@ -4,7 +4,7 @@ use crate::image::shown;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nowait::Nowait;
 use nowait_device::image::ImageError;
-use nowait_device::transfer::{Copied, Progress, Transfer, export, import};
+use nowait_image_store::transfer::{Copied, Progress, Transfer, export, import};
 use nowait_terminal::{Failure, Result, print};
 use std::process::ExitCode;
 use std::time::Duration;

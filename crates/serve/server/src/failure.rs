@@ -15,7 +15,7 @@ use crate::{
 use ::vhost::{VhostBackend, vhost_user::Frontend};
 use guest_support::{FEATURES, Guest, counter};
 use nowait::Nowait;
-use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_device::{Cache, Image, ImageOptions};
 use nowait_status::fetch;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
@@ -73,7 +73,7 @@ fn want(at: At, image: &str) {
 /// A server with one thread and one image.
 struct Rig {
     server: Server,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     folder: TempDir,
 }
 

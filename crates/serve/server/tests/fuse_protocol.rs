@@ -5,7 +5,7 @@
 
 use fuser::{Config as SessionConfig, Session, SessionACL};
 use nowait::{Errno, Nowait};
-use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_device::{Cache, Image, ImageOptions};
 use nowait_server::{
     fuse::{Face, Rights},
     server::{Config, Server},
@@ -46,7 +46,7 @@ struct Kernel {
     device: UnixDatagram,
     server: Option<Server>,
     session: Option<JoinHandle<()>>,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     agreed: Vec<u8>,
     unique: u64,
     _folder: TempDir,

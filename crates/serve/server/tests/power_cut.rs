@@ -14,7 +14,7 @@ use nowait_block::{
     Bio, BlockBackend,
     backends::threads::{Carry, Threads, ThreadsConfig},
 };
-use nowait_device::{Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium, Source};
+use nowait_device::{AnySource, Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium};
 use nowait_file::parts::{Backends, Counter, Parts, Workers};
 use nowait_server::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
@@ -80,14 +80,14 @@ const CACHE_BYTES: u64 = 2 << 20;
 
 /// One connection, and what was said on it.
 struct Connection {
-    session: Session<Source>,
+    session: Session<AnySource>,
     heard: Vec<u8>,
 }
 
 impl Connection {
     /// Chooses the export without a name by the old way; the greeting and the answer are passed
     /// over.
-    fn new(owner: u64, images: &Arc<[Arc<Image<Source>>]>, disk: &mut Disk) -> Connection {
+    fn new(owner: u64, images: &Arc<[Arc<Image>]>, disk: &mut Disk) -> Connection {
         let session = Session::new(owner, images, Security::Plain, Limits::default());
         let mut connection = Connection { session, heard: Vec::new() };
         let mut hello = 3u32.to_be_bytes().to_vec();

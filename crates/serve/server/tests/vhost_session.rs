@@ -6,7 +6,7 @@ mod support;
 
 use guest_support::{FEATURES, Guest, MEMORY_BYTES, offered};
 use nowait::Nowait;
-use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_device::{Cache, Image, ImageOptions};
 use nowait_server::{
     access::{Access, Rule},
     server::{Config, Server},
@@ -53,7 +53,7 @@ const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
 struct Host {
     server: Server,
     front: Front,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     socket: PathBuf,
     file: std::fs::File,
     _folder: TempDir,

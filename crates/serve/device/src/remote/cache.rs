@@ -14,11 +14,11 @@ use super::{
     changes::Changes,
     wire::{Command, Kind},
 };
+use crate::pages::{Page, Pages};
 use core::{
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use nowait_image_store::pages::{Page, Pages};
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 

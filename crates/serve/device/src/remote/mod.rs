@@ -20,7 +20,13 @@ mod stream;
 mod tls;
 mod wire;
 
-use crate::{Chunk, Mailbox, Tag, backing::NbdAddress, stripes::Shared as Blocks};
+use crate::{
+    Chunk, Mailbox, Source, Tag,
+    backing::NbdAddress,
+    image::ImageError,
+    source::{Messages, Transfers},
+    stripes::Shared as Blocks,
+};
 use cache::ImageCache;
 use core::{
     ops::Range,
@@ -30,10 +36,11 @@ use core::{
 use handshake::{Export, flags};
 use line::Line;
 use link::Link;
-use nowait::{Errno, Nowait};
+use nowait::{Errno, Nowait, Zeroing};
 use request::{End, Memory};
 use std::{
     io,
+    path::Path,
     sync::{Arc, mpsc},
     thread,
 };
@@ -161,111 +168,21 @@ impl Remote {
         }
     }
 
-    /// Returns the engine of the images.
-    pub(crate) fn nowait(&self) -> &Nowait {
-        &self.nowait
-    }
-
-    /// Returns where the server is.
-    pub(crate) fn address(&self) -> &NbdAddress {
-        &self.address
-    }
-
-    /// Returns the address as it was given.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// Returns the size in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.export.size
-    }
-
-    /// Returns what offsets and lengths must be a multiple of.
-    pub(crate) fn block_bytes(&self) -> u32 {
-        self.export.block_bytes
-    }
-
-    /// Tells whether the server lets nothing be changed.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.can(flags::READ_ONLY)
-    }
-
-    /// Tells whether what was written can be made durable.
+    /// Returns `true` if the server can make durable what was written.
     pub(crate) fn flushes(&self) -> bool {
         self.can(flags::FLUSH)
-    }
-
-    /// Tells whether a write can be durable by itself.
-    pub(crate) fn writes_durably(&self) -> bool {
-        self.can(flags::FUA)
     }
 
     fn can(&self, flag: u16) -> bool {
         self.export.flags & flag != 0
     }
 
-    /// Returns what has to be read for a range of whole blocks.
-    pub(crate) fn span(&self, blocks: Range<u64>) -> Range<u64> {
+    /// Returns the range to read for whole blocks: whole pages of the cache.
+    fn pages(&self, blocks: Range<u64>) -> Range<u64> {
         match &self.cached {
             Some(cached) => cached.span(&blocks),
             None => blocks,
         }
-    }
-
-    /// Fills all of `chunk`, if it need not be asked for. Does not wait.
-    pub(crate) fn read_now(&self, chunk: &mut Chunk, at: u64) -> bool {
-        self.cached.as_ref().is_some_and(|cached| cached.read(chunk.whole_mut(), at))
-    }
-
-    /// Reads into all of `chunk`; its end comes into `mailbox`.
-    pub(crate) fn read_chunk(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>) {
-        let end = End::Mail(mailbox.clone(), tag, None);
-        let len = chunk.whole().len();
-        let what = self.read_of(len as u64);
-        self.ask(what, at, len as u64, Memory::Chunk(chunk), end);
-    }
-
-    /// Writes all of `chunk`, which holds `blocks`; its end comes into `mailbox`. Only durable
-    /// where the server [can that](Remote::writes_durably).
-    pub(crate) fn write_chunk(
-        &self,
-        chunk: Chunk,
-        (at, durable): (u64, bool),
-        blocks: Option<Blocks>,
-        tag: Tag,
-        mailbox: &Arc<Mailbox>,
-    ) {
-        let end = End::Mail(mailbox.clone(), tag, blocks);
-        let len = chunk.whole().len();
-        let flags = if durable { wire::FUA } else { 0 };
-        self.ask((Kind::Write, flags), at, len as u64, Memory::Chunk(chunk), end);
-    }
-
-    /// Makes durable what was answered before; the end comes into `mailbox`.
-    pub(crate) fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
-        let end = End::Mail(mailbox.clone(), tag, None);
-        if self.flushes() {
-            self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, end);
-        } else {
-            // Such an image is only read.
-            end.tell(Ok(()), Memory::Nothing);
-        }
-    }
-
-    /// As [`Remote::flush`], at the end: for no longer than that may take. Blocks.
-    pub(crate) fn sync_at_end(&self) -> Done {
-        if !self.flushes() {
-            return Ok(());
-        }
-        let (sender, answer) = mpsc::sync_channel(1);
-        self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, End::Call(sender));
-        answer.recv_timeout(self.end).map_or(Err(Errno::TIMEDOUT), |(done, _)| done)
-    }
-
-    /// As [`Remote::flush`]. Blocks.
-    pub(crate) fn sync(&self) -> Done {
-        if self.flushes() { self.call((Kind::Flush, 0), 0, 0, Memory::Nothing).0 } else { Ok(()) }
     }
 
     /// Returns the command for a read: in one chunk, where the server must be able to do that. It
@@ -276,88 +193,10 @@ impl Remote {
         (Kind::Read, if in_one { wire::DONT_FRAGMENT } else { 0 })
     }
 
-    /// Fills `bytes`, whole blocks. Blocks.
-    pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Done {
-        if self.cached.as_ref().is_some_and(|cached| cached.read(bytes, at)) {
-            return Ok(());
-        }
-        let span = self.span(at..at + bytes.len() as u64);
-        for first in span.clone().step_by(self.most_bytes()) {
-            let len = (span.end - first).min(self.most_bytes() as u64);
-            let memory = Memory::Bytes(vec![0; len as usize]);
-            let (done, memory) = self.call(self.read_of(len), first, len, memory);
-            done?;
-            // The first and the last of them may have more than is asked for.
-            let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
-            let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
-            bytes[to].copy_from_slice(&memory.bytes()[from]);
-        }
-        Ok(())
-    }
-
-    /// Writes `bytes`, whole blocks. Blocks.
-    pub(crate) fn write_at(&self, bytes: &[u8], at: u64) -> Done {
-        let most = self.most_bytes();
-        for (at, piece) in (at..).step_by(most).zip(bytes.chunks(most)) {
-            let memory = Memory::Bytes(piece.to_vec());
-            self.call((Kind::Write, 0), at, piece.len() as u64, memory).0?;
-        }
-        Ok(())
-    }
-
     /// Returns how much the server takes or gives at once, in whole blocks and pages of a cache.
     fn most_bytes(&self) -> usize {
         let unit = handshake::BLOCK_BYTES_MAX;
         (self.export.payload_max / unit * unit) as usize
-    }
-
-    /// Gives the space of a range back, whatever it reads as then. Blocks.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`: the server cannot. `EINVAL`: 4 GiB or more.
-    pub(crate) fn trim(&self, range: &Range<u64>) -> Done {
-        if !self.can(flags::TRIM) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        self.change((Kind::Trim, 0), range)
-    }
-
-    /// Has a range read as zeroes. Blocks.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`: the server cannot, or not fast if it must be that. `EINVAL`: 4 GiB or more.
-    pub(crate) fn zero(&self, range: &Range<u64>, allocated: bool, fast: bool) -> Done {
-        if !self.can(flags::WRITE_ZEROES) || fast && !self.can(flags::FAST_ZERO) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let keep = if allocated { wire::NO_HOLE } else { 0 };
-        let quick = if fast { wire::FAST_ZERO } else { 0 };
-        self.change((Kind::WriteZeroes, keep | quick), range)
-    }
-
-    /// Tells where data are from `at` on, as far as the server says at once: where each extent
-    /// ends, and whether it has data. There is one at least, which may go on behind `end`. Blocks.
-    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
-        if self.export.talk.allocation.is_none() {
-            // It does not tell: all of it may be data.
-            return Ok(vec![(end, true)]);
-        }
-        let block = u64::from(self.export.block_bytes);
-        let first = at / block * block;
-        let end = end.next_multiple_of(block).min(self.size());
-        let len = (end - first).min(STATUS_BYTES_MAX);
-        let what = (Kind::BlockStatus, 0);
-        let (done, memory) = self.call(what, first, len, Memory::Extents(Vec::new()));
-        done?;
-        let Memory::Extents(said) = memory else { return Err(Errno::IO) };
-        let mut until = first;
-        let ends = said.into_iter().map(|(len, has_data)| {
-            until += u64::from(len);
-            (until, has_data)
-        });
-        let extents: Vec<_> = ends.filter(|(until, _)| *until > at).collect();
-        // It says nothing of the place that it was asked for.
-        if extents.is_empty() { Err(Errno::IO) } else { Ok(extents) }
     }
 
     fn change(&self, what: (Kind, u16), range: &Range<u64>) -> Done {
@@ -376,6 +215,169 @@ impl Remote {
         let command = Command { kind: what.0, flags: what.1, at, len };
         let visit = self.cached.as_ref().and_then(|cached| cached.begin(&command));
         self.line.ask(command, memory, visit, end);
+    }
+}
+
+impl Source for Remote {
+    fn nowait(&self) -> &Nowait {
+        &self.nowait
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(&self.shown)
+    }
+
+    fn size(&self) -> Result<u64, ImageError> {
+        Ok(self.export.size)
+    }
+
+    fn refresh_size(&self) -> Result<(), ImageError> {
+        let reason = "its size stays as it was when the server was connected";
+        Err(ImageError::new(format!("{}: {reason}", self.shown)))
+    }
+
+    /// An address can be written in several ways.
+    fn identity(&self) -> String {
+        format!("{:?}", self.address)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.can(flags::READ_ONLY)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.export.block_bytes)
+    }
+
+    fn span(&self, range: &Range<u64>) -> Range<u64> {
+        let align = self.block_bytes();
+        self.pages(range.start / align * align..range.end.next_multiple_of(align))
+    }
+
+    fn transfers(&self) -> Transfers<'_> {
+        Transfers::Messages(self)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+        if self.cached.as_ref().is_some_and(|cached| cached.read(bytes, at)) {
+            return Ok(bytes.len());
+        }
+        let span = self.pages(at..at + bytes.len() as u64);
+        for first in span.clone().step_by(self.most_bytes()) {
+            let len = (span.end - first).min(self.most_bytes() as u64);
+            let memory = Memory::Bytes(vec![0; len as usize]);
+            let (done, memory) = self.call(self.read_of(len), first, len, memory);
+            done?;
+            // The first and the last of them may have more than is asked for.
+            let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
+            let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
+            bytes[to].copy_from_slice(&memory.bytes()[from]);
+        }
+        Ok(bytes.len())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> Done {
+        let most = self.most_bytes();
+        for (at, piece) in (at..).step_by(most).zip(bytes.chunks(most)) {
+            let memory = Memory::Bytes(piece.to_vec());
+            self.call((Kind::Write, 0), at, piece.len() as u64, memory).0?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Done {
+        if !self.can(flags::TRIM) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.change((Kind::Trim, 0), &range)
+    }
+
+    fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Done {
+        if !self.can(flags::WRITE_ZEROES) || fast && !self.can(flags::FAST_ZERO) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let keep = if matches!(zeroing, Zeroing::Allocated) { wire::NO_HOLE } else { 0 };
+        let quick = if fast { wire::FAST_ZERO } else { 0 };
+        self.change((Kind::WriteZeroes, keep | quick), &range)
+    }
+
+    fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        if self.export.talk.allocation.is_none() {
+            // It does not tell: all of it may be data.
+            return Ok(vec![(end, true)]);
+        }
+        let block = self.block_bytes();
+        let first = at / block * block;
+        let end = end.next_multiple_of(block).min(self.export.size);
+        let len = (end - first).min(STATUS_BYTES_MAX);
+        let what = (Kind::BlockStatus, 0);
+        let (done, memory) = self.call(what, first, len, Memory::Extents(Vec::new()));
+        done?;
+        let Memory::Extents(said) = memory else { return Err(Errno::IO) };
+        let mut until = first;
+        let ends = said.into_iter().map(|(len, has_data)| {
+            until += u64::from(len);
+            (until, has_data)
+        });
+        let extents: Vec<_> = ends.filter(|(until, _)| *until > at).collect();
+        // It says nothing of the place that it was asked for.
+        if extents.is_empty() { Err(Errno::IO) } else { Ok(extents) }
+    }
+
+    fn sync_data(&self) -> Done {
+        if self.flushes() { self.call((Kind::Flush, 0), 0, 0, Memory::Nothing).0 } else { Ok(()) }
+    }
+
+    /// Waits no longer than the flush at the end may take.
+    fn sync_all(&self) -> Result<(), String> {
+        if !self.flushes() {
+            return Ok(());
+        }
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, End::Call(sender));
+        let done = answer.recv_timeout(self.end).map_or(Err(Errno::TIMEDOUT), |(done, _)| done);
+        done.map_err(|errno| format!("{}: flush: {errno}", self.shown))
+    }
+}
+
+impl Messages for Remote {
+    fn writes_durably(&self) -> bool {
+        self.can(flags::FUA)
+    }
+
+    fn read_now(&self, chunk: &mut Chunk, at: u64) -> bool {
+        self.cached.as_ref().is_some_and(|cached| cached.read(chunk.whole_mut(), at))
+    }
+
+    fn read(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let end = End::Mail(mailbox.clone(), tag, None);
+        let len = chunk.whole().len();
+        let what = self.read_of(len as u64);
+        self.ask(what, at, len as u64, Memory::Chunk(chunk), end);
+    }
+
+    fn write(
+        &self,
+        chunk: Chunk,
+        (at, durable): (u64, bool),
+        blocks: Option<Blocks>,
+        tag: Tag,
+        mailbox: &Arc<Mailbox>,
+    ) {
+        let end = End::Mail(mailbox.clone(), tag, blocks);
+        let len = chunk.whole().len();
+        let flags = if durable { wire::FUA } else { 0 };
+        self.ask((Kind::Write, flags), at, len as u64, Memory::Chunk(chunk), end);
+    }
+
+    fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let end = End::Mail(mailbox.clone(), tag, None);
+        if self.flushes() {
+            self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, end);
+        } else {
+            // Such an image is only read.
+            end.tell(Ok(()), Memory::Nothing);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ mod servers;
 use nowait::{Errno, Nowait};
 use nowait_device::{
     Cache, Chore, Chores, ConnectionCounts, Disk, Extent, Image, ImageOptions, Mailbox, Medium,
-    PIECE_BYTES, Patience, RequestEnd, ServerCache, Source, Tag,
+    PIECE_BYTES, Patience, Remote, RequestEnd, ServerCache, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -31,7 +31,7 @@ pub(crate) const HANG_NS: u64 = 60_000_000_000;
 pub(crate) struct Rig {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
-    pub(crate) image: Arc<Image<Source>>,
+    pub(crate) image: Arc<Image>,
 }
 
 /// What stands for an image of a server.
@@ -47,11 +47,11 @@ pub(crate) fn cached(socket: &Path, patience: Patience, bytes: u64) -> ImageOpti
     ImageOptions { cache, server_cache, ..options(socket, patience) }
 }
 
-pub(crate) fn open(socket: &Path, patience: Patience) -> Result<(Nowait, Image<Source>), String> {
+pub(crate) fn open(socket: &Path, patience: Patience) -> Result<(Nowait, Image), String> {
     open_with(&options(socket, patience))
 }
 
-pub(crate) fn open_with(options: &ImageOptions) -> Result<(Nowait, Image<Source>), String> {
+pub(crate) fn open_with(options: &ImageOptions) -> Result<(Nowait, Image), String> {
     let nowait = Nowait::new().unwrap();
     let image = Image::open(&nowait, options).map_err(|error| error.to_string())?;
     Ok((nowait, image))
@@ -84,7 +84,7 @@ impl Rig {
         Rig::of(&nowait, image)
     }
 
-    pub(crate) fn of(nowait: &Nowait, image: Image<Source>) -> Rig {
+    pub(crate) fn of(nowait: &Nowait, image: Image) -> Rig {
         let mailbox = Mailbox::new().unwrap();
         let epoll = Epoll::new().unwrap();
         epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
@@ -102,10 +102,7 @@ impl Rig {
     }
 
     pub(crate) fn connection(&self) -> ConnectionCounts {
-        match self.image.file() {
-            Source::Remote(remote) => remote.counts(),
-            Source::File(_) | Source::Object(_) => panic!("it is no server's"),
-        }
+        self.image.file().downcast::<Remote>().expect("it is a server's").counts()
     }
 
     pub(crate) fn read(&mut self, range: Range<u64>) -> Result<Vec<u8>, Errno> {

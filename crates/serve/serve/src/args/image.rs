@@ -1,7 +1,7 @@
 //! The command line of `nowait image`.
 
 use clap::{Args, Subcommand};
-use nowait_device::transfer::Transfer;
+use nowait_image_store::transfer::Transfer;
 use nowait_image_store::{StoreOptions, StoreUrl, read_key};
 use nowait_server::bytes;
 use std::io;

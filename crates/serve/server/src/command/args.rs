@@ -12,9 +12,8 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser},
 };
 use core::str::FromStr;
-use nowait_device::{
-    Backing, Cache, Durability, ImageOptions, ObjectOptions, Patience, StoreOptions,
-};
+use nowait_device::{Backing, Cache, ImageOptions, Patience};
+use nowait_image_store::{Durability, ObjectOptions, StoreOptions, StoreUrl};
 use std::{ffi::OsStr, path::PathBuf, time::Duration};
 
 /// The options of `nowait serve`.
@@ -238,9 +237,13 @@ impl ServeArgs {
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             patience: self.patience(),
             server_cache: None,
-            object: self.object(image.own.key_file.as_ref()),
         };
         self.images.iter().map(options).collect()
+    }
+
+    /// Returns how each image is opened if a store has it.
+    pub fn objects(&self) -> Vec<ObjectOptions> {
+        self.images.iter().map(|image| self.object(image.own.key_file.as_ref())).collect()
     }
 
     /// A server has half of the time to answer, and a new connection to it the other half.
@@ -261,7 +264,7 @@ impl ServeArgs {
     fn write_buffer_of_each(&self) -> usize {
         const MOST: u64 = 64 << 20;
         let writes = |image: &&NamedImage| {
-            let is_stored = matches!(Backing::of(&image.path), Ok(Backing::Object(_)));
+            let is_stored = matches!(StoreUrl::of_path(&image.path), Ok(Some(_)));
             is_stored && !self.read_only && !image.own.read_only
         };
         let count = self.images.iter().filter(writes).count() as u64;
@@ -292,8 +295,11 @@ fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text)?;
     let path = PathBuf::from(path);
-    let backing = Backing::of(&path)?;
-    let name = name.map_or_else(|| backing.last_name(), str::to_owned);
+    let last_name = match StoreUrl::of_path(&path)? {
+        Some(url) => url.last_name().to_owned(),
+        None => Backing::of(&path)?.last_name(),
+    };
+    let name = name.map_or(last_name, str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));

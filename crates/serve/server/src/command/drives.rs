@@ -7,7 +7,7 @@ use crate::{
     server::{Config, Server},
     ublk::{Drive, Limits, RemoveOutcome},
 };
-use nowait_device::{Image, Source};
+use nowait_device::Image;
 use nowait_sys::ublk;
 use std::sync::Arc;
 
@@ -41,9 +41,9 @@ pub(super) fn make(
 }
 
 fn choose<'a>(
-    images: &'a [Arc<Image<Source>>],
+    images: &'a [Arc<Image>],
     wanted: &WantedDrive,
-) -> Result<&'a Arc<Image<Source>>, ServeError> {
+) -> Result<&'a Arc<Image>, ServeError> {
     let Some(name) = &wanted.export else { return Ok(&images[0]) };
     let found = images.iter().find(|image| image.name() == name);
     found.ok_or_else(|| ServeError::new(format!("--ublk {name}=…: no image is called {name}")))
@@ -52,7 +52,7 @@ fn choose<'a>(
 fn make_one(
     server: &Server,
     id: Option<u32>,
-    image: &Arc<Image<Source>>,
+    image: &Arc<Image>,
     limits: Limits,
 ) -> Result<Drive, ServeError> {
     let mut drive = Drive::new(id, image, limits)?;

@@ -7,7 +7,7 @@ use crate::{
     say::say,
     server::Server,
 };
-use nowait_device::{Image, Source};
+use nowait_device::Image;
 use nowait_sys::inspect;
 use std::{sync::Arc, time::SystemTime};
 
@@ -42,11 +42,7 @@ pub(super) fn show(
     chosen.into_iter().zip(points).map(|(image, point)| show_one(server, image, point)).collect()
 }
 
-fn show_one(
-    server: &Server,
-    image: &Arc<Image<Source>>,
-    point: MountPoint,
-) -> Result<Mount, ServeError> {
+fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mount, ServeError> {
     let owner = (inspect::user_ids().1, inspect::group_ids().1);
     // Before the mount, which may hide the image itself.
     let changed = image.file().metadata().and_then(|about| about.modified());

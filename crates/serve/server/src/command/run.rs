@@ -19,7 +19,8 @@ use crate::{
     vhost::{Front, Socket},
 };
 use nowait::{CacheMode, Nowait, SubmitMode};
-use nowait_device::{Backing, Image, ServerCache, Source, StoreCache};
+use nowait_device::{Backing, Image, ServerCache};
+use nowait_image_store::{Cache as StoreCache, StoreUrl, open::open_all};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -29,6 +30,7 @@ use nowait_sys::{
 };
 use std::{
     io::{self, IsTerminal},
+    path::Path,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -111,10 +113,10 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
 
 /// Returns what images on stores have as a cache.
 fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
-    if !has_any(args, |backing| matches!(backing, Backing::Object(_))) {
+    if !has_any(args, |path| matches!(StoreUrl::of_path(path), Ok(Some(_)))) {
         return match args.cache_dir {
             // Others may have written to what a server has, when the next of ours starts.
-            Some(_) if has_any(args, |backing| matches!(backing, Backing::Nbd(_))) => {
+            Some(_) if has_any(args, is_on_server) => {
                 let reason = "--cache-dir is for images on object stores, not on NBD servers, \
                               which others change between two starts: say --cache user";
                 Err(ServeError::new(reason))
@@ -147,17 +149,20 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
 
 /// Returns what images on NBD servers have as a cache.
 fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
-    let is_used =
-        args.cache == CacheArg::User && has_any(args, |backing| matches!(backing, Backing::Nbd(_)));
+    let is_used = args.cache == CacheArg::User && has_any(args, is_on_server);
     is_used.then(|| ServerCache::new(args.cache_size))
 }
 
-fn has_any(args: &ServeArgs, is_meant: fn(&Backing) -> bool) -> bool {
-    args.images().iter().any(|image| Backing::of(&image.path).is_ok_and(|it| is_meant(&it)))
+fn is_on_server(path: &Path) -> bool {
+    matches!(Backing::of(path), Ok(Backing::Nbd(_)))
+}
+
+fn has_any(args: &ServeArgs, is_meant: fn(&Path) -> bool) -> bool {
+    args.images().iter().any(|image| is_meant(&image.path))
 }
 
 /// What is opened before anything is served.
-type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image<Source>>>);
+type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image>>);
 
 /// Opens images, and what belongs to them. Blocks as long as their files, servers and stores take.
 fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
@@ -173,7 +178,7 @@ fn open_images(
     nowait: &Nowait,
     args: &ServeArgs,
     cache: Option<&Arc<StoreCache>>,
-) -> Result<Vec<Arc<Image<Source>>>, ServeError> {
+) -> Result<Vec<Arc<Image>>, ServeError> {
     let mut options = args.images();
     for (place, image) in options.iter().enumerate() {
         if options[..place].iter().any(|other| other.name == image.name) {
@@ -184,11 +189,10 @@ fn open_images(
         }
     }
     let server_cache = server_cache(args);
-    for image in &mut options {
-        image.object.store.cache = cache.cloned();
-        image.server_cache.clone_from(&server_cache);
-    }
-    let images = Image::open_all(nowait, &options)?;
+    options.iter_mut().for_each(|image| image.server_cache.clone_from(&server_cache));
+    let mut objects = args.objects();
+    objects.iter_mut().for_each(|object| object.store.cache = cache.cloned());
+    let images = open_all(nowait, &options, &objects)?;
     for (image, options) in images.iter().zip(&options) {
         let (shown, lost) = (options.path.display(), image.cut_off());
         if image.size() == 0 {

@@ -15,7 +15,7 @@ use fuser::{
     LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use nowait_device::{PIECE_BYTES, Source};
+use nowait_device::{AnySource, PIECE_BYTES};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
@@ -23,7 +23,7 @@ use std::{io, sync::Arc, time::SystemTime};
 /// image, only for memory: more requests than there is memory for stay in the kernel.
 #[derive(Debug)]
 pub struct Front {
-    face: Arc<Face<Source>>,
+    face: Arc<Face<AnySource>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     buffers: Arc<Buffers>,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ const REMEMBERED: Duration = Duration::ZERO;
 
 impl Front {
     pub(crate) fn new(
-        face: Face<Source>,
+        face: Face<AnySource>,
         inboxes: Vec<Arc<Inbox<Order>>>,
         buffers: Arc<Buffers>,
         shared: Arc<Shared>,

@@ -4,7 +4,7 @@ use super::{
     Face,
     request::{FuseRequest, PendingReply},
 };
-use nowait_device::{Chore, Disk, Kind, Medium, RequestEnd, Source, Tag};
+use nowait_device::{AnySource, Chore, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The owner of their tags.
@@ -17,7 +17,7 @@ pub(crate) fn is_file(token: u64) -> bool {
 
 #[derive(Debug)]
 struct Active {
-    face: Arc<Face<Source>>,
+    face: Arc<Face<AnySource>>,
     reply: PendingReply,
     kind: Kind,
     bytes: u64,
@@ -30,7 +30,7 @@ pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
     /// Reads without memory.
-    waiting: VecDeque<(Arc<Face<Source>>, FuseRequest)>,
+    waiting: VecDeque<(Arc<Face<AnySource>>, FuseRequest)>,
 }
 
 impl RequestTable {
@@ -51,7 +51,7 @@ impl RequestTable {
 
     /// Tells whether there is memory for a request. For an image with nothing in flight there
     /// always is.
-    fn has_room(&self, face: &Face<Source>, request: &FuseRequest, disk: &mut Disk) -> bool {
+    fn has_room(&self, face: &Face<AnySource>, request: &FuseRequest, disk: &mut Disk) -> bool {
         match request {
             FuseRequest::Read { len, .. } => {
                 let (pool, image) = (disk.pool(), face.image().number());
@@ -71,7 +71,7 @@ impl RequestTable {
     /// Begins a request.
     pub(crate) fn ask(
         &mut self,
-        face: Arc<Face<Source>>,
+        face: Arc<Face<AnySource>>,
         request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
@@ -87,7 +87,7 @@ impl RequestTable {
 
     fn begin(
         &mut self,
-        face: Arc<Face<Source>>,
+        face: Arc<Face<AnySource>>,
         request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
@@ -125,7 +125,7 @@ impl RequestTable {
 
     fn insert(
         &mut self,
-        face: Arc<Face<Source>>,
+        face: Arc<Face<AnySource>>,
         reply: PendingReply,
         bytes: u64,
         zeroes: bool,

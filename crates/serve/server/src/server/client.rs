@@ -10,7 +10,7 @@ use crate::{
     access::{Access, Peer},
     nbd::{Demand, Session},
 };
-use nowait_device::{Disk, Image, Source};
+use nowait_device::{AnySource, Disk, Image};
 use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::mutex::RwLock;
 use nowait_sys::poll;
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) access: Arc<Access>,
-    pub(crate) exports: Arc<[Arc<Image<Source>>]>,
+    pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) peer: Peer,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Guest {
 pub(crate) struct Client {
     socket: Socket,
     tls: Option<Box<Stream>>,
-    pub(crate) session: Session<Source>,
+    pub(crate) session: Session<AnySource>,
     guest: Guest,
     key: u64,
     /// What the set waits for on its behalf; 0: it is not in the set.
@@ -61,7 +61,7 @@ const PARTS_MAX: usize = 64;
 impl Client {
     pub(crate) fn new(
         socket: Socket,
-        session: Session<Source>,
+        session: Session<AnySource>,
         guest: Guest,
         key: u64,
         now_ns: u64,

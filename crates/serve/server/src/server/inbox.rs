@@ -8,7 +8,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait::Errno;
-use nowait_device::Source;
+use nowait_device::AnySource;
 use nowait_sys::eventfd::EventFd;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
     /// Do what the kernel asks of this file.
-    Ask(Arc<Face<Source>>, FuseRequest),
+    Ask(Arc<Face<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
     /// Take no more requests, and end when those in flight are answered; at this time, by our

@@ -29,7 +29,7 @@ use crate::{
 };
 pub(crate) use inbox::Order;
 use nowait::{Errno, Nowait};
-use nowait_device::{Chores, Image, Source};
+use nowait_device::{AnySource, Chores, Image};
 use nowait_engine::{CacheCounts, choice};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
@@ -99,7 +99,7 @@ impl View {
     }
 
     /// Returns the images.
-    pub fn images(&self) -> &[Arc<Image<Source>>] {
+    pub fn images(&self) -> &[Arc<Image>] {
         &self.0.exports
     }
 
@@ -114,7 +114,7 @@ impl View {
     }
 
     /// Returns the files that `image` is shown as.
-    pub fn files_of(&self, image: &Arc<Image<Source>>) -> Vec<PathBuf> {
+    pub fn files_of(&self, image: &Arc<Image>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
         its.map(|(_, path)| path.clone()).collect()
@@ -131,7 +131,7 @@ impl View {
     /// # Errors
     /// It could not be, of one of them at least; of the others it was.
     pub fn sync(&self) -> Result<(), ServeError> {
-        let sync = |image: &Image<Source>| image.file().sync_all().map_err(ServeError::new);
+        let sync = |image: &Image| image.file().sync_all().map_err(ServeError::new);
         thread::scope(|scope| {
             let (mut outcome, mut threads) = (Ok(()), Vec::new());
             for image in self.images().iter().filter(|image| !image.properties().read_only) {
@@ -177,7 +177,7 @@ impl Server {
     /// No descriptors, memory or threads left.
     pub fn start(
         nowait: &Nowait,
-        images: Vec<Arc<Image<Source>>>,
+        images: Vec<Arc<Image>>,
         config: &Config,
     ) -> Result<Server, ServeError> {
         let (count, exports) = (config.threads.max(1), images.len());
@@ -252,7 +252,7 @@ impl Server {
     }
 
     /// Returns what answers for a file: it has the requests done by all threads.
-    pub fn front(&self, face: Face<Source>) -> Front {
+    pub fn front(&self, face: Face<AnySource>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         Front::new(face, inboxes, self.buffers.clone(), self.shared.clone())
     }
@@ -263,7 +263,7 @@ impl Server {
     }
 
     /// Notes that `image` is shown as the file at `path`.
-    pub fn mounted(&self, image: &Arc<Image<Source>>, path: &Path) {
+    pub fn mounted(&self, image: &Arc<Image>, path: &Path) {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 

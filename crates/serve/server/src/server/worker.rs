@@ -19,7 +19,7 @@ use crate::{
 };
 use nowait::Nowait;
 use nowait_block::Slab;
-use nowait_device::{Chores, Image, Medium, Source};
+use nowait_device::{Chores, Image, Medium};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
     epoll::{self, Ready},
@@ -32,11 +32,11 @@ use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,
-    pub(crate) exports: Arc<[Arc<Image<Source>>]>,
+    pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) chores: Arc<Chores>,
     pub(crate) clients: Clients,
     /// Where images are shown as files.
-    pub(crate) files: Mutex<Vec<(Arc<Image<Source>>, PathBuf)>>,
+    pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
     pub(crate) limits: Limits,
     /// What new clients that start TLS are served with.
     pub(crate) tls: RwLock<Option<Tls>>,

@@ -1,12 +1,12 @@
 //! The counters of the other end of an image that does not lie on this machine.
 
-use nowait_device::Source;
+use nowait_device::{Remote, Source};
+use nowait_image_store::Object;
 use nowait_status::{ConnectionStatus, StoreStatus};
 
 /// Copies the counters of an image that is on an object store.
-pub(super) fn store(source: &Source) -> Option<StoreStatus> {
-    let Source::Object(object) = source else { return None };
-    let image = object.image();
+pub(super) fn store(source: &dyn Source) -> Option<StoreStatus> {
+    let image = source.downcast::<Object>()?.image();
     let figures = image.figures();
     Some(StoreStatus {
         state: image.status().to_string(),
@@ -27,9 +27,8 @@ pub(super) fn store(source: &Source) -> Option<StoreStatus> {
 }
 
 /// Copies the counters of an image that is on an NBD server.
-pub(super) fn connection(source: &Source) -> Option<ConnectionStatus> {
-    let Source::Remote(remote) = source else { return None };
-    let counts = remote.counts();
+pub(super) fn connection(source: &dyn Source) -> Option<ConnectionStatus> {
+    let counts = source.downcast::<Remote>()?.counts();
     Some(ConnectionStatus {
         is_up: counts.is_up,
         reconnects: counts.reconnects,

@@ -2,7 +2,7 @@
 
 use super::backing;
 use crate::server::View;
-use nowait_device::{Image, Kind, Source};
+use nowait_device::{Image, Kind};
 use nowait_status::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status};
 use std::{process, sync::Arc, time::Instant};
 
@@ -31,7 +31,7 @@ pub fn snapshot(server: &View, started: Instant) -> Status {
     }
 }
 
-fn export(server: &View, image: &Arc<Image<Source>>) -> ExportStatus {
+fn export(server: &View, image: &Arc<Image>) -> ExportStatus {
     let files = server.files_of(image);
     let counted = |kind: &Kind| {
         let counted = image.stats().of(*kind);
@@ -53,7 +53,7 @@ fn export(server: &View, image: &Arc<Image<Source>>) -> ExportStatus {
         connections: image.stats().connections(),
         in_flight: image.stats().in_flight(),
         kinds: kinds.collect(),
-        store: backing::store(image.file()),
-        connection: backing::connection(image.file()),
+        store: backing::store(&**image.file()),
+        connection: backing::connection(&**image.file()),
     }
 }

@@ -3,7 +3,7 @@
 use super::Setup;
 use crate::{ServeError, say::say};
 use nowait::Errno;
-use nowait_device::{Image, Properties, Source};
+use nowait_device::{Image, Properties};
 use nowait_sys::{
     eventfd::EventFd,
     thread,
@@ -14,6 +14,7 @@ use nowait_sys::{
 };
 use std::{
     fs,
+    io::ErrorKind,
     os::{
         fd::{AsFd, OwnedFd},
         unix::fs::MetadataExt,
@@ -38,7 +39,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Drive {
     control: Control,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     info: DeviceInfo,
     /// The end where it is answered, until all queues have it.
     device: Option<Arc<OwnedFd>>,
@@ -81,11 +82,7 @@ impl Drive {
     ///
     /// # Errors
     /// No ublk here, or not for this user; the number is taken; a sector above 4096 bytes.
-    pub fn new(
-        id: Option<u32>,
-        image: &Arc<Image<Source>>,
-        limits: Limits,
-    ) -> Result<Drive, ServeError> {
+    pub fn new(id: Option<u32>, image: &Arc<Image>, limits: Limits) -> Result<Drive, ServeError> {
         let lost = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
         let mut control = Control::open().map_err(unavailable)?;
         let features = control.features().unwrap_or(0);
@@ -155,7 +152,7 @@ impl Drive {
     }
 
     /// Returns what is a device.
-    pub fn image(&self) -> &Arc<Image<Source>> {
+    pub fn image(&self) -> &Arc<Image> {
         &self.image
     }
 
@@ -346,18 +343,19 @@ const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
 /// Returns what tells a device of this image from others: a device belongs to one image for ever.
-fn mark_of(image: &Image<Source>) -> Result<u64, ServeError> {
+fn mark_of(image: &Image) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
-    match image.file() {
-        // What it is called is all that is known of an image on a server or a store.
-        Source::Remote(_) | Source::Object(_) => bytes.extend(path.as_os_str().as_encoded_bytes()),
-        Source::File(_) => {
-            let about = image.file().metadata();
-            let about = about.map_err(|error| ServeError::io(path.display(), &error))?;
+    match image.file().metadata() {
+        Ok(about) => {
             let numbers = [about.dev(), about.ino(), about.rdev()].map(u64::to_ne_bytes);
             bytes.splice(0..0, numbers.concat());
         }
+        // What it is called is all that is known of an image on a server or a store.
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            bytes.extend(path.as_os_str().as_encoded_bytes());
+        }
+        Err(error) => return Err(ServeError::io(path.display(), &error)),
     }
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for byte in bytes {

@@ -2,7 +2,7 @@
 
 use super::session::{Kernel, Session};
 use nowait::Errno;
-use nowait_device::{Disk, Image, LentMemory, RequestEnd, Source};
+use nowait_device::{AnySource, Disk, Image, LentMemory, RequestEnd};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -16,7 +16,7 @@ use std::{
 /// A queue that a thread is to serve. It is made there: the kernel wants it so.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    pub(crate) image: Arc<Image<Source>>,
+    pub(crate) image: Arc<Image>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
     /// Which of the device's.
@@ -31,7 +31,7 @@ pub(crate) struct Setup {
 #[derive(Debug)]
 struct ActiveQueue {
     queue: Queue,
-    session: Session<Source>,
+    session: Session<AnySource>,
     lost: Arc<EventFd>,
 }
 

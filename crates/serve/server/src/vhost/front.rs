@@ -15,7 +15,7 @@ use crate::{
     say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
-use nowait_device::{Image, Source};
+use nowait_device::Image;
 use nowait_sys::{
     epoll::{self, Epoll, Ready},
     eventfd::EventFd,
@@ -173,9 +173,8 @@ impl Front {
         let (shared, workers) = (view.shared().clone(), Arc::new(workers));
         let mut front = Front { shared, workers, listeners: Vec::new() };
         for (Socket { export, .. }, listener) in listeners {
-            let named = |image: &&Arc<Image<Source>>| {
-                export.as_ref().is_none_or(|name| name == image.name())
-            };
+            let named =
+                |image: &&Arc<Image>| export.as_ref().is_none_or(|name| name == image.name());
             let image = view.images().iter().find(named).ok_or_else(|| {
                 let name = export.as_deref().unwrap_or_default();
                 ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
@@ -190,7 +189,7 @@ impl Front {
     fn open(
         &mut self,
         shared: &Arc<Shared>,
-        image: &Arc<Image<Source>>,
+        image: &Arc<Image>,
         listener: Listener,
         queues: u16,
     ) -> Result<(), ServeError> {
@@ -267,7 +266,7 @@ const STREAM: u64 = 2;
 struct Acceptor {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     queues: u16,
     control: Arc<Control>,
     epoll: Epoll,

@@ -10,7 +10,7 @@ use super::{
     worker::{RingHandle, StoppedRing, Workers},
 };
 use nowait::Errno;
-use nowait_device::{Image, Source};
+use nowait_device::Image;
 use std::{fs, io, sync::Arc};
 use vhost::{
     VhostUserMemoryRegionBase,
@@ -28,7 +28,7 @@ use vhost::{
 /// What a VMM has said, and what is served because of it.
 #[derive(Debug)]
 pub(super) struct Session {
-    image: Arc<Image<Source>>,
+    image: Arc<Image>,
     workers: Arc<Workers>,
     /// The driver's; those of the transport among them.
     features: u64,
@@ -62,7 +62,7 @@ fn unsupported<T>() -> Result<T> {
 
 impl Session {
     /// Begins one with a device of `queues` queues.
-    pub(super) fn new(image: Arc<Image<Source>>, workers: Arc<Workers>, queues: u16) -> Session {
+    pub(super) fn new(image: Arc<Image>, workers: Arc<Workers>, queues: u16) -> Session {
         image.stats().connect();
         Session {
             image,

@@ -10,7 +10,7 @@ use crate::{
 };
 use nowait::Errno;
 use nowait_block::Slab;
-use nowait_device::{Medium, Source};
+use nowait_device::{AnySource, Medium};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll,
@@ -54,7 +54,7 @@ pub(crate) struct StoppedRing {
 
 #[derive(Debug)]
 enum Order {
-    Start(Box<Setup<Source>>, Counter, SyncSender<Result<u64, Errno>>),
+    Start(Box<Setup<AnySource>>, Counter, SyncSender<Result<u64, Errno>>),
     Stop(u64, SyncSender<StoppedRing>),
     Quit,
 }
@@ -92,7 +92,11 @@ impl Workers {
     /// # Errors
     /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
     /// has failed.
-    pub(crate) fn serve(&self, setup: Setup<Source>, kick: Counter) -> Result<RingHandle, Errno> {
+    pub(crate) fn serve(
+        &self,
+        setup: Setup<AnySource>,
+        kick: Counter,
+    ) -> Result<RingHandle, Errno> {
         let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
         let (answer, answered) = sync_channel(1);
         self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
@@ -126,7 +130,7 @@ impl Workers {
 /// A ring, and what wakes it.
 #[derive(Debug)]
 struct ActiveRing {
-    ring: Ring<Source>,
+    ring: Ring<AnySource>,
     kick: Counter,
     stopping: Option<SyncSender<StoppedRing>>,
 }
@@ -251,7 +255,7 @@ impl Worker {
         }
     }
 
-    fn welcome(&mut self, setup: Setup<Source>, kick: Counter) -> Result<u64, Errno> {
+    fn welcome(&mut self, setup: Setup<AnySource>, kick: Counter) -> Result<u64, Errno> {
         let raw = kick.raw();
         let mut ring = Ring::new(0, setup)?;
         let place = |key| {

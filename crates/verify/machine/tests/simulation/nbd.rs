@@ -13,7 +13,7 @@ use crate::{spawn, swarm};
 use client::{Agreed, Answer, Header};
 use history::{CELL, Deed, History};
 use nowait::{BackendChoice, Nowait, SubmitMode};
-use nowait_device::{Cache, Image, ImageOptions, Source};
+use nowait_device::{Cache, Image, ImageOptions};
 use nowait_machine::{note, step};
 use nowait_server::{
     nbd::{Limits, Security},
@@ -251,7 +251,7 @@ fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
     listener.join().unwrap();
 }
 
-fn open(prng: &mut Prng) -> (Nowait, Image<Source>) {
+fn open(prng: &mut Prng) -> (Nowait, Image) {
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
     let submits = [SubmitMode::Auto, SubmitMode::Offload];
     let nowait = Nowait::builder()

@@ -1,10 +1,15 @@
 //! Images on an object store in memory, behind a disk.
 
+#[path = "../../device/tests/support/mod.rs"]
 mod support;
 
 use nowait::{Errno, Nowait};
-use nowait_device::{Chore, Durability, Image, ImageOptions, ObjectOptions, Patience, Source};
-use nowait_image_store::{ImageKey, StoreOptions, StoreUrl, StoredImage};
+use nowait_device::image::ImageError;
+use nowait_device::{Chore, Image, ImageOptions, Patience};
+use nowait_image_store::{
+    Durability, ImageKey, Object, ObjectOptions, StoreOptions, StoreUrl, StoredImage,
+    open::open_all,
+};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +27,22 @@ fn options(name: &str) -> ImageOptions {
     ImageOptions { path: name.into(), name: "vm".to_owned(), ..ImageOptions::default() }
 }
 
-fn open(options: &ImageOptions) -> Rig {
+/// An image to be opened, and how if a store has it.
+type Named = (ImageOptions, ObjectOptions);
+
+fn try_open(nowait: &Nowait, all: &[Named]) -> Result<Vec<Image>, ImageError> {
+    let (images, objects): (Vec<_>, Vec<_>) = all.iter().cloned().unzip();
+    open_all(nowait, &images, &objects)
+}
+
+fn open_as(options: &ImageOptions, object: &ObjectOptions) -> Rig {
     let nowait = Nowait::new().unwrap();
-    let image = Image::open(&nowait, options).unwrap();
+    let image = try_open(&nowait, &[(options.clone(), object.clone())]).unwrap().remove(0);
     Rig::of(&nowait, image)
+}
+
+fn open(options: &ImageOptions) -> Rig {
+    open_as(options, &ObjectOptions::default())
 }
 
 #[test]
@@ -51,17 +68,15 @@ fn bytes_that_are_no_whole_blocks_are_written_and_read() {
 }
 
 fn puts(rig: &Rig) -> u64 {
-    match rig.image.file() {
-        Source::Object(object) => object.image().figures().costs.puts,
-        _ => panic!("it is on no store"),
-    }
+    let object = rig.image.file().downcast::<Object>().expect("it is on a store");
+    object.image().figures().costs.puts
 }
 
 #[test]
 fn each_write_is_durable_where_that_is_wanted() {
     make("memory://each/vm");
     let object = ObjectOptions { durability: Durability::Each, ..ObjectOptions::default() };
-    let mut rig = open(&ImageOptions { object, ..options("memory://each/vm") });
+    let mut rig = open_as(&options("memory://each/vm"), &object);
     let before = puts(&rig);
     for number in 0..5 {
         rig.write(4096 * number, &[1; 4096], false).unwrap();
@@ -94,7 +109,10 @@ fn a_disk_whose_image_was_taken_over_fails_and_says_by_which_writer() {
 fn what_cannot_be_opened_is_said_in_one_line() {
     make("memory://opens/vm");
     let nowait = Nowait::new().unwrap();
-    let said = |all: &[ImageOptions]| Image::open_all(&nowait, all).unwrap_err().to_string();
+    let said = |all: &[ImageOptions]| {
+        let objects = vec![ObjectOptions::default(); all.len()];
+        open_all(&nowait, all, &objects).unwrap_err().to_string()
+    };
     let (vm, none) = (options("memory://opens/vm"), options("memory://opens/none"));
     assert_eq!(said(&[none]), "memory://opens/none: there is no image");
     let both = [vm.clone(), vm.clone()];
@@ -119,18 +137,19 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     drop(StoredImage::create(&url, &store, BYTES, 4096).unwrap());
     let with = |key_file: Option<&PathBuf>, path: &str| {
         let object = ObjectOptions { key_file: key_file.cloned(), ..ObjectOptions::default() };
-        ImageOptions { object, ..options(path) }
+        (options(path), object)
     };
-    let mut rig = open(&with(Some(&right), "memory://locked/vm"));
+    let (image, object) = with(Some(&right), "memory://locked/vm");
+    let mut rig = open_as(&image, &object);
     rig.write(1000, &[7; 5000], true).unwrap();
     let nowait = Nowait::new().unwrap();
     for (key, why) in [(Some(&wrong), "with another key"), (None, "say --key-file")] {
-        let options = with(key, "memory://locked/vm");
-        let said = Image::open(&nowait, &options).unwrap_err().to_string();
-        assert!(said.contains(why), "{said}");
-        let options = ImageOptions { read_only: true, ..options };
-        let said = Image::open(&nowait, &options).unwrap_err().to_string();
-        assert!(said.contains(why), "{said}");
+        let (options, object) = with(key, "memory://locked/vm");
+        for read_only in [false, true] {
+            let named = (ImageOptions { read_only, ..options.clone() }, object.clone());
+            let said = try_open(&nowait, &[named]).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
     }
     assert_eq!(rig.read(1000..6000).unwrap(), [7; 5000], "it was not taken over");
     rig.write(0, &[8; 100], true).unwrap();
@@ -138,19 +157,19 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     fs::write(&file, [0; 4096]).unwrap();
     let file = file.to_str().unwrap();
     for path in [file, "nbd+unix:///vm?socket=/none"] {
-        let said = Image::open(&nowait, &with(Some(&right), path)).unwrap_err().to_string();
+        let said = try_open(&nowait, &[with(Some(&right), path)]).unwrap_err().to_string();
         assert!(said.contains("--key-file is for images on object stores"), "{said}");
     }
     // A key file that is missing is found before another image is taken over.
     make("memory://other/vm");
     let none = folder.path().join("none");
-    let all = [options("memory://other/vm"), with(Some(&none), "memory://locked/vm")];
-    let mut first = open(&all[0]);
-    assert!(Image::open_all(&nowait, &all).is_err());
+    let all = [with(None, "memory://other/vm"), with(Some(&none), "memory://locked/vm")];
+    let mut first = open(&all[0].0);
+    assert!(try_open(&nowait, &all).is_err());
     first.write(0, &[9; 4096], true).unwrap();
     // So is one with another key.
-    let all = [options("memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
-    let said = Image::open_all(&nowait, &all).unwrap_err().to_string();
+    let all = [with(None, "memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
+    let said = try_open(&nowait, &all).unwrap_err().to_string();
     assert!(said.contains("with another key"), "{said}");
     first.write(0, &[9; 4096], true).unwrap();
 }

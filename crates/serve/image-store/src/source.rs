@@ -1,17 +1,23 @@
 //! An image on an object store, as a source: memory of requests goes to its thread and comes back.
 
-use crate::{Chunk, Mailbox, RequestEnd, Tag, stripes::Shared as Blocks};
+use crate::{
+    Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
+    image::writer,
+};
 use core::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
-use nowait::{Errno, Nowait};
-use nowait_image_store::{
-    Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
-    image::writer,
+use nowait::{Errno, Nowait, Zeroing};
+use nowait_device::{
+    Chunk, Mailbox, Messages, RequestEnd, Shared, Source, Tag, Transfers, image::ImageError,
 };
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 type Done = Result<(), Errno>;
 
@@ -118,31 +124,86 @@ impl Object {
         })
     }
 
-    pub(crate) fn nowait(&self) -> &Nowait {
-        &self.nowait
-    }
-
-    /// Returns where it is.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
-
     /// Returns the image itself: how it is, and what it costs.
     pub fn image(&self) -> &StoredImage {
         &self.image
     }
 
-    pub(crate) fn size(&self) -> u64 {
-        self.image.geometry().size_bytes
+    fn call(&self, request: Request) -> Result<Vec<u8>, Errno> {
+        self.image.call(request).map_err(|failure| self.notice.errno(failure))
+    }
+}
+
+impl Source for Object {
+    fn nowait(&self) -> &Nowait {
+        &self.nowait
     }
 
-    pub(crate) fn block_bytes(&self) -> u32 {
-        self.image.geometry().block_bytes
+    fn path(&self) -> &Path {
+        Path::new(&self.shown)
     }
 
-    /// Reads into all of `chunk`; its end comes into `mailbox`.
-    pub(crate) fn read_chunk(&self, mut chunk: Chunk, offset: u64, tag: Tag, box_: &Arc<Mailbox>) {
-        let (mailbox, notice) = (box_.clone(), self.notice.clone());
+    fn size(&self) -> Result<u64, ImageError> {
+        Ok(self.image.geometry().size_bytes)
+    }
+
+    fn refresh_size(&self) -> Result<(), ImageError> {
+        let reason = "an image on an object store keeps its size";
+        Err(ImageError::new(format!("{}: {reason}", self.shown)))
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.image.geometry().block_bytes)
+    }
+
+    fn transfers(&self) -> Transfers<'_> {
+        Transfers::Messages(self)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let read = self.call(Request::Read { offset, len: bytes.len() as u64 })?;
+        bytes.copy_from_slice(&read);
+        Ok(bytes.len())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Done {
+        let request = Request::Write { offset, data: bytes.to_vec(), durable: self.durable };
+        self.call(request).map(drop)
+    }
+
+    fn discard(&self, range: Range<u64>) -> Done {
+        let (offset, len) = (range.start, range.end - range.start);
+        self.call(Request::Discard { offset, len })?;
+        if self.durable { self.sync_data() } else { Ok(()) }
+    }
+
+    /// Zeroes take no space in an image: there is none to keep.
+    fn zero(&self, range: Range<u64>, _zeroing: Zeroing, _fast: bool) -> Done {
+        self.discard(range)
+    }
+
+    fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
+        let block = self.block_bytes();
+        let (offset, end) = (at / block * block, end.next_multiple_of(block));
+        let told = self.call(Request::Extents { offset, len: end - offset })?;
+        let (numbers, _) = told.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|it| u64::from_le_bytes(*it)).collect();
+        Ok(numbers.chunks_exact(2).map(|run| (run[0], run[1] != 0)).collect())
+    }
+
+    fn sync_data(&self) -> Done {
+        self.call(Request::Flush).map(drop)
+    }
+
+    /// Closes the image, within the time for the end of a server.
+    fn sync_all(&self) -> Result<(), String> {
+        self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
+    }
+}
+
+impl Messages for Object {
+    fn read(&self, mut chunk: Chunk, offset: u64, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
         let len = chunk.whole().len() as u64;
         self.image.submit(Request::Read { offset, len }, move |result| {
             let result = match result {
@@ -156,12 +217,11 @@ impl Object {
         });
     }
 
-    /// Writes all of `chunk`, which holds `blocks`; its end comes into `mailbox`.
-    pub(crate) fn write_chunk(
+    fn write(
         &self,
         chunk: Chunk,
         (offset, durable): (u64, bool),
-        blocks: Option<Blocks>,
+        blocks: Option<Shared>,
         tag: Tag,
         mailbox: &Arc<Mailbox>,
     ) {
@@ -175,57 +235,12 @@ impl Object {
         });
     }
 
-    /// Makes durable what was answered before; the end comes into `mailbox`.
-    pub(crate) fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
+    fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
         let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
         self.image.submit(Request::Flush, move |result| {
             let result = result.map(drop).map_err(|failure| notice.errno(failure));
             mailbox.put(RequestEnd::plain(tag, result));
         });
-    }
-
-    /// Closes the image, within the time for the end of a server. Blocks.
-    pub(crate) fn close(&self) -> Result<(), String> {
-        self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
-    }
-
-    /// Makes durable what was answered before. Blocks.
-    pub(crate) fn sync_data(&self) -> Done {
-        self.call(Request::Flush).map(drop)
-    }
-
-    /// Fills `bytes`. Blocks.
-    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Done {
-        let read = self.call(Request::Read { offset, len: bytes.len() as u64 })?;
-        bytes.copy_from_slice(&read);
-        Ok(())
-    }
-
-    /// Writes `bytes`. Blocks.
-    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Done {
-        let request = Request::Write { offset, data: bytes.to_vec(), durable: self.durable };
-        self.call(request).map(drop)
-    }
-
-    /// Makes a range zeroes, which takes no space: there is none to be kept. Blocks.
-    pub(crate) fn discard(&self, range: &Range<u64>) -> Done {
-        let (offset, len) = (range.start, range.end - range.start);
-        self.call(Request::Discard { offset, len })?;
-        if self.durable { self.sync_data() } else { Ok(()) }
-    }
-
-    /// Tells where data are from `at` on: where each extent ends, and whether it has data. Blocks.
-    pub(crate) fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
-        let block = u64::from(self.block_bytes());
-        let (offset, end) = (at / block * block, end.next_multiple_of(block));
-        let told = self.call(Request::Extents { offset, len: end - offset })?;
-        let (numbers, _) = told.as_chunks::<8>();
-        let numbers: Vec<u64> = numbers.iter().map(|it| u64::from_le_bytes(*it)).collect();
-        Ok(numbers.chunks_exact(2).map(|run| (run[0], run[1] != 0)).collect())
-    }
-
-    fn call(&self, request: Request) -> Result<Vec<u8>, Errno> {
-        self.image.call(request).map_err(|failure| self.notice.errno(failure))
     }
 }
 

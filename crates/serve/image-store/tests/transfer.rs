@@ -1,9 +1,10 @@
 //! Images on a store, filled from files and servers, and copied to these.
 
+#[path = "../../device/tests/support/mod.rs"]
 mod support;
 
 use nowait::Nowait;
-use nowait_device::transfer::{Copied, Transfer, export, import};
+use nowait_image_store::transfer::{Copied, Transfer, export, import};
 use nowait_image_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, View};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -194,4 +195,26 @@ fn a_server_is_asked_for_no_more_at_once_than_it_allows() {
     file.write_all_at(&vec![0xff; support::SIZE as usize], 0).unwrap();
     assert_eq!(exported(&transfer).unwrap().written_bytes, half + 4096);
     assert!(server.contents() == before);
+}
+
+/// Returns how often nbdkit was asked to read, by what it has logged.
+fn reads(log: &str) -> usize {
+    log.lines().filter(|line| line.contains(" Read ") && line.contains("offset=")).count()
+}
+
+#[test]
+fn an_import_does_not_read_the_holes_of_a_server() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let logged = format!("logfile={}", log.path().display());
+    let words = ["-f", "-e", "vm", "--filter=log", "file", "{image}", &logged];
+    let Some(server) = support::Server::start("nbdkit", &words, 64 * MIB) else { return };
+    for at in [0, 40 * MIB + 5000] {
+        server.file().write_all_at(&[1; 5000], at).unwrap();
+    }
+    let address = format!("nbd+unix:///vm?socket={}", server.socket().display());
+    let copied = imported(&transfer("memory://holes/vm", Path::new(&address))).unwrap();
+    assert_eq!(copied.size_bytes, 64 * MIB);
+    assert!((10_000..30_000).contains(&copied.written_bytes), "{copied:?}");
+    let log = fs::read_to_string(log.path()).unwrap();
+    assert!((2..=4).contains(&reads(&log)), "{log}");
 }

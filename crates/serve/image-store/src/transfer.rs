@@ -9,11 +9,11 @@
 //! name of its own until it is whole, with a word for the state of the image: another state is
 //! another file.
 
-use crate::image::{Cache, Image, ImageError, ImageOptions};
-use crate::{Backing, Source};
+use crate::view::RUN_BYTES_MAX;
+use crate::{Request, StoreOptions, StoreUrl, StoredImage, View};
 use nowait::{Nowait, Zeroing};
-use nowait_image_store::view::RUN_BYTES_MAX;
-use nowait_image_store::{Request, StoreOptions, StoreUrl, StoredImage, View};
+use nowait_device::image::ImageError;
+use nowait_device::{Backing, Cache, Image, ImageOptions, Source};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -77,7 +77,7 @@ pub fn import(
     if !transfer.resume {
         let size = there.next_multiple_of(u64::from(block_bytes));
         let image = StoredImage::create(url, options, size, block_bytes)?;
-        return fill(&image, source.file(), there, None, progress);
+        return fill(&image, &**source.file(), there, None, progress);
     }
     let view = View::open(url, options)?;
     let geometry = view.geometry();
@@ -90,13 +90,13 @@ pub fn import(
         return Err(ImageError::new(text));
     }
     let image = StoredImage::open(url, options)?;
-    fill(&image, source.file(), there, Some(&view), progress)
+    fill(&image, &**source.file(), there, Some(&view), progress)
 }
 
 /// Writes what a source has into an image, but for zeroes and what `view` has.
 fn fill(
     image: &StoredImage,
-    source: &Source,
+    source: &dyn Source,
     there: u64,
     view: Option<&View>,
     progress: Progress<'_>,
@@ -147,7 +147,7 @@ fn fill(
 }
 
 /// Returns where the extent ends in which `at` lies, and whether it has to be read.
-fn extent(source: &Source, at: u64, there: u64) -> (u64, bool) {
+fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);
     }
@@ -158,7 +158,7 @@ fn extent(source: &Source, at: u64, there: u64) -> (u64, bool) {
     (end, has_data || end < there && ends_in_piece)
 }
 
-fn read_all(source: &Source, to: &mut [u8], at: u64) -> Result<(), ImageError> {
+fn read_all(source: &dyn Source, to: &mut [u8], at: u64) -> Result<(), ImageError> {
     let mut done = 0;
     while done < to.len() {
         let read = source.read_at(&mut to[done..], at + done as u64);
@@ -263,14 +263,14 @@ enum Target {
     /// A file made for it: what is not written is zeroes. It has the first name until it is whole.
     File(File, PathBuf, PathBuf),
     /// Something that may have had another content.
-    Disk(Box<Image<Source>>),
+    Disk(Box<Image>),
 }
 
 /// Opens where an export goes; returns from where on it is to be written.
 fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, u64), ImageError> {
     let size_bytes = view.geometry().size_bytes;
     match Backing::of(&transfer.other).map_err(ImageError::new)? {
-        Backing::File(path) if !is_device(&path) => file(path, transfer.resume, view),
+        Backing::File(path) if is_file(&path) => file(path, transfer.resume, view),
         _ => {
             let shown = transfer.other.display();
             if transfer.resume {
@@ -365,7 +365,7 @@ impl Target {
 }
 
 /// Zeroes by as few requests as the disk allows: else they are written.
-fn zero_disk(disk: &Image<Source>, start: u64, end: u64) -> io::Result<()> {
+fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     let mut at = start;
     while at < end {
@@ -387,27 +387,29 @@ fn zero_disk(disk: &Image<Source>, start: u64, end: u64) -> io::Result<()> {
 }
 
 /// Opens the end that is not on a store.
-fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image<Source>, ImageError> {
+fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageError> {
+    if let Some(url) = StoreUrl::of_path(path).map_err(ImageError::new)? {
+        let text = format!("{url}: expected a file, a device or an NBD server");
+        return Err(ImageError::new(text));
+    }
     let cache = match Backing::of(path).map_err(ImageError::new)? {
         Backing::File(_) => Cache::Host,
         Backing::Nbd(_) => Cache::None,
-        Backing::Object(url) => {
-            let text = format!("{url}: expected a file, a device or an NBD server");
-            return Err(ImageError::new(text));
-        }
     };
     let options = ImageOptions { path: path.to_owned(), cache, read_only, ..Default::default() };
     Image::open(nowait, &options)
 }
 
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+/// Returns `true` if a path is, or will be, one of a file: not of a device, nor of a store.
+fn is_file(path: &Path) -> bool {
+    let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+    !is_device && StoreUrl::of_path(path) == Ok(None)
 }
 
 fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn of(source: &Source, why: &str) -> ImageError {
+fn of(source: &dyn Source, why: &str) -> ImageError {
     ImageError::new(format!("{}: {why}", source.path().display()))
 }

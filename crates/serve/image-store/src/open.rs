@@ -1,0 +1,87 @@
+//! Opens images for serving: the name of each says whether a store, a file or a server has it.
+
+use crate::{
+    ImageKey, StoreOptions, StoreUrl, StoredImage, read_key,
+    source::{Object, ObjectOptions},
+};
+use nowait::Nowait;
+use nowait_device::{
+    AnySource, Cache, Image, ImageOptions,
+    image::{ImageError, open_source},
+};
+use std::sync::Arc;
+
+/// Opens the images that `all` describe; `objects` has how each is opened if a store has it. Takes
+/// over images on stores. Blocks.
+///
+/// # Errors
+/// An image on a store is named twice, or cannot be used: in one line; as for
+/// [`Image::open_all`].
+pub fn open_all(
+    nowait: &Nowait,
+    all: &[ImageOptions],
+    objects: &[ObjectOptions],
+) -> Result<Vec<Image>, ImageError> {
+    let urls = urls(all)?;
+    let images = || all.iter().zip(objects).zip(&urls);
+    // All keys first: nothing is taken over in vain.
+    let keys = images().map(|((options, object), url)| key_of(options, object, url.as_ref()));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    if all.len() > 1 {
+        for ((object, url), key) in objects.iter().zip(&urls).zip(&keys) {
+            let Some(url) = url else { continue };
+            let store = StoreOptions { key: key.clone(), ..object.store.clone() };
+            StoredImage::compare_key(url, &store)?;
+        }
+    }
+    let sources = images().zip(keys).map(|(((options, object), url), key)| match url {
+        Some(url) => open_object(nowait, options, (object, key), url),
+        None => open_source(nowait, options),
+    });
+    Image::of_sources(all, sources)
+}
+
+/// Returns the address of each image that a store has. Such an image has one writer: the second
+/// one would take it from the first.
+fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
+    let mut urls = Vec::new();
+    for options in all {
+        let url = StoreUrl::of_path(&options.path).map_err(ImageError::new)?;
+        if let Some(url) = url.as_ref().filter(|_| urls.contains(&url)) {
+            return Err(ImageError::new(format!("{url}: it is served once; name it once")));
+        }
+        urls.push(url);
+    }
+    Ok(urls)
+}
+
+/// Reads the key of an image, if it is to have one.
+fn key_of(
+    options: &ImageOptions,
+    object: &ObjectOptions,
+    url: Option<&StoreUrl>,
+) -> Result<Option<ImageKey>, ImageError> {
+    let Some(path) = &object.key_file else { return Ok(object.store.key.clone()) };
+    if url.is_none() {
+        let shown = options.path.display();
+        let reason = "--key-file is for images on object stores: encrypt others by LUKS, say";
+        return Err(ImageError::new(format!("{shown}: {reason}")));
+    }
+    Ok(Some(read_key(path)?))
+}
+
+/// Takes an image on a store over, or reads it as it is.
+fn open_object(
+    nowait: &Nowait,
+    options: &ImageOptions,
+    (object, key): (&ObjectOptions, Option<ImageKey>),
+    url: &StoreUrl,
+) -> Result<AnySource, ImageError> {
+    if options.cache == Cache::Host && object.store.cache.is_none() {
+        let reason = "--cache host is for files: say user, or --cache-dir";
+        return Err(ImageError::new(format!("{url}: {reason}")));
+    }
+    let later = (options.patience.say, object.store.open_timeout);
+    let object = Object::open(nowait, url, object, key, options.read_only, later);
+    Ok(Arc::new(object?))
+}
