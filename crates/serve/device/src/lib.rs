@@ -15,12 +15,13 @@
 //!   with writes of whole blocks
 //! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
 //!   image on an NBD server. Other crates add sources.
+//! * [`nbd`]: the numbers of the protocol
 //! * [`pages`]: which pages of a cache are where
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
-//! A front knows no files, and nothing here knows a protocol. One thread has one [`Disk`], for any
-//! number of images; an image may be served by several.
+//! A front knows no files, and nothing but the client of NBD knows a protocol. One thread has one
+//! [`Disk`], for any number of images; an image may be served by several.
 //!
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
 //! durable; a write with `durable` is when it ends.
@@ -34,6 +35,7 @@ pub mod disk;
 pub mod image;
 pub mod lent;
 pub mod medium;
+pub mod nbd;
 pub mod pages;
 pub mod remote;
 pub mod source;

@@ -4,6 +4,9 @@ mod support;
 
 use core::time::Duration;
 use nowait::Errno;
+use nowait_device::nbd::chunk::{
+    BLOCK_STATUS, ERROR, NONE, OFFSET_DATA as DATA, OFFSET_HOLE as HOLE,
+};
 use nowait_device::{Chore, Extent, Medium, Patience, Tag};
 use proptest::prelude::*;
 use std::{
@@ -20,12 +23,6 @@ use support::{
     heard, let_in, nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
 };
 
-const NONE: u16 = 0;
-const DATA: u16 = 1;
-const HOLE: u16 = 2;
-const BLOCK_STATUS: u16 = 5;
-const ERROR: u16 = 1 << 15 | 1;
-
 /// Lets one client in that may ask where data are, and goes on as `then` says.
 fn telling<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
@@ -36,7 +33,8 @@ fn telling<T: Send + 'static>(
 fn chunk(cookie: [u8; 8], is_last: bool, kind: u16, payload: &[u8]) -> Vec<u8> {
     let head = [u16::from(is_last), kind].map(u16::to_be_bytes).concat();
     let len = (payload.len() as u32).to_be_bytes();
-    [&0x668e_33ef_u32.to_be_bytes()[..], &head, &cookie, &len, payload].concat()
+    [&nowait_device::nbd::STRUCTURED_REPLY.to_be_bytes()[..], &head, &cookie, &len, payload]
+        .concat()
 }
 
 fn data(at: u64, bytes: &[u8]) -> Vec<u8> {

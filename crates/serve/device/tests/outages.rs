@@ -57,7 +57,7 @@ fn hear(client: &mut UnixStream) -> Option<Heard> {
     let number = |place: Range<usize>| {
         header[place].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
     };
-    assert_eq!(number(0..4), 0x2560_9513, "a request begins here");
+    assert_eq!(number(0..4), u64::from(nowait_device::nbd::REQUEST), "a request begins here");
     let (flags, kind) = (number(4..6) as u16, number(6..8) as u16);
     let (at, len) = (number(16..24) as usize, number(24..28) as usize);
     let mut bytes = vec![0; if kind == 1 { len } else { 0 }];
@@ -67,7 +67,8 @@ fn hear(client: &mut UnixStream) -> Option<Heard> {
 }
 
 fn reply(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
-    [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read].concat()
+    [&nowait_device::nbd::SIMPLE_REPLY.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read]
+        .concat()
 }
 
 /// A disk with a cache that forgets.

@@ -295,7 +295,7 @@ fn a_server_is_left_with_a_word() {
     });
     drop(open(&socket, Patience::default()).unwrap());
     let heard = thread.join().unwrap();
-    let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
+    let (magic, command) = (nowait_device::nbd::REQUEST.to_be_bytes(), [0, 0, 0, 2]);
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
 }
 
@@ -402,7 +402,7 @@ fn what_a_strange_server_says_ends_in_one_line() {
     let ack = answer(1, &[]);
     let endless = greeting().into_iter().chain(export(SIZE, 5).repeat(100)).collect();
     let mut long = greeting();
-    long.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
+    long.extend(nowait_device::nbd::OPTION_REPLY.to_be_bytes());
     long.extend([7, 3, u32::MAX].map(u32::to_be_bytes).concat());
     let after = |parts: &[Vec<u8>]| [greeting(), parts.concat()].concat();
     for (said, expected) in [
@@ -433,10 +433,10 @@ fn replies_against_the_protocol_end_all_requests() {
     let reply = |magic: u32, cookie: u64| {
         [&magic.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat()
     };
-    let magic = 0x6744_6698;
+    let magic = nowait_device::nbd::SIMPLE_REPLY;
     for said in [
         reply(magic, 99),
-        reply(0x668e_33ef, 0),
+        reply(nowait_device::nbd::STRUCTURED_REPLY, 0),
         reply(magic, 0),
         [reply(magic, 0), vec![1; 100]].concat(),
         reply(magic, 0)[..9].to_vec(),
@@ -468,7 +468,7 @@ fn sayings() -> impl Strategy<Value = Vec<u8>> {
 
 /// Replies of a server to requests that it has read or not.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
-    let magic = prop_oneof![12 => Just(0x6744_6698_u32), 1 => any::<u32>()];
+    let magic = prop_oneof![12 => Just(nowait_device::nbd::SIMPLE_REPLY), 1 => any::<u32>()];
     let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
     let cookie = prop_oneof![8 => 0..6_u64, 1 => any::<u64>()];
     let data = prop_oneof![1 => Just(0_usize), 1 => Just(4096), 1 => 0..9000_usize];
@@ -527,7 +527,7 @@ proptest! {
 fn a_request_is_answered_once() {
     let (_folder, socket, thread) = scripted(|mut client| {
         client.read_exact(&mut [0; 28]).unwrap();
-        let reply = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 12]].concat();
+        let reply = [&nowait_device::nbd::SIMPLE_REPLY.to_be_bytes()[..], &[0; 12]].concat();
         client.write_all(&reply.repeat(2)).unwrap();
         wait_until_left(&client);
     });

@@ -118,7 +118,7 @@ struct Client(UnixStream);
 impl Client {
     /// Reads a block; false: the server has sent it away.
     fn reads(&mut self) -> bool {
-        let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+        let mut request = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         request.extend([0; 4 + 8 + 8]);
         request.extend(4096u32.to_be_bytes());
         let mut reply = vec![0; 16 + 4096];

@@ -210,7 +210,7 @@ impl Run {
     }
 
     fn header(&self, command: u16, flags: u16, offset: u64, len: u32) -> Vec<u8> {
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        let mut bytes = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         bytes.extend(flags.to_be_bytes());
         bytes.extend(command.to_be_bytes());
         bytes.extend(self.cookie.to_be_bytes());
@@ -243,7 +243,7 @@ impl Run {
                 reply[from..to].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
             };
             let (error, cookie) = (number(4, 8), number(8, 16));
-            assert_eq!(number(0, 4), 0x6744_6698);
+            assert_eq!(number(0, 4), u64::from(nowait_device::nbd::SIMPLE_REPLY));
             let len = self.waiting.remove(&cookie).expect("answered once");
             self.oracle.end(cookie, if error == 0 { Ok(len) } else { Err(Errno::IO) });
         }

@@ -7,6 +7,10 @@ use super::{
     tls::{self, Tls},
 };
 use crate::backing::NbdAddress;
+use crate::nbd::{
+    ALLOCATION, FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, PAYLOAD_MAX, answer,
+    info, option, transmission as flags,
+};
 use std::io::{self, Read, Write};
 
 /// What the server says of an export.
@@ -14,7 +18,7 @@ use std::io::{self, Read, Write};
 pub(super) struct Export {
     /// In bytes.
     pub(super) size: u64,
-    /// As of [`flags`].
+    /// As of [`crate::nbd::transmission`].
     pub(super) flags: u16,
     /// What offsets and lengths are a multiple of, in bytes.
     pub(super) block_bytes: u32,
@@ -33,18 +37,6 @@ pub(super) struct Talk {
     pub(super) allocation: Option<u32>,
 }
 
-/// What an export can do.
-pub(super) mod flags {
-    pub(crate) const HAS_FLAGS: u16 = 1;
-    pub(crate) const READ_ONLY: u16 = 1 << 1;
-    pub(crate) const FLUSH: u16 = 1 << 2;
-    pub(crate) const FUA: u16 = 1 << 3;
-    pub(crate) const TRIM: u16 = 1 << 5;
-    pub(crate) const WRITE_ZEROES: u16 = 1 << 6;
-    pub(crate) const DONT_FRAGMENT: u16 = 1 << 7;
-    pub(crate) const FAST_ZERO: u16 = 1 << 11;
-}
-
 impl Export {
     /// Tells what is not as it was `before`.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
@@ -59,30 +51,10 @@ impl Export {
     }
 }
 
-const GREETING: [u8; 16] = *b"NBDMAGICIHAVEOPT";
-const FIXED_NEWSTYLE: u16 = 1;
-const NO_ZEROES: u16 = 2;
-const OPTION: &[u8; 8] = b"IHAVEOPT";
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const STARTTLS: u32 = 5;
-const GO: u32 = 7;
-const STRUCTURED_REPLY: u32 = 8;
-const SET_META_CONTEXT: u32 = 10;
-const INFO_EXPORT: u16 = 0;
-const INFO_BLOCK_SIZE: u16 = 3;
-const REPLY_ACK: u32 = 1;
-const REPLY_INFO: u32 = 3;
-const REPLY_META_CONTEXT: u32 = 4;
-const REPLY_ERROR: u32 = 1 << 31;
 /// Longer answers are not of a server that means well.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
 /// Nor more answers than this to one option.
 const REPLIES_MAX: usize = 64;
-/// What tells where data are, and where zeroes.
-const ALLOCATION: &[u8] = b"base:allocation";
-/// What every server takes in one request, unless it says otherwise.
-const PAYLOAD_MAX: u32 = 32 << 20;
-
 /// Most bytes of a block of a server.
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
@@ -104,8 +76,8 @@ pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(St
 }
 
 fn greet(stream: &mut Stream) -> io::Result<()> {
-    let greeting: [u8; 16] = bytes(stream)?;
-    if greeting != GREETING {
+    let greeting = [u64::from_be_bytes(bytes(stream)?), u64::from_be_bytes(bytes(stream)?)];
+    if greeting != [GREETING, OPTION] {
         return Err(against("it does not greet as an NBD server does"));
     }
     let offered = u16::from_be_bytes(bytes(stream)?);
@@ -116,10 +88,10 @@ fn greet(stream: &mut Stream) -> io::Result<()> {
 }
 
 fn start_tls(stream: &mut Stream) -> io::Result<()> {
-    ask(stream, STARTTLS, &[])?;
-    match answer(stream, STARTTLS)? {
-        (REPLY_ACK, _) => Ok(()),
-        (kind, body) if kind & REPLY_ERROR != 0 => {
+    ask(stream, option::STARTTLS, &[])?;
+    match answer_to(stream, option::STARTTLS)? {
+        (answer::ACK, _) => Ok(()),
+        (kind, body) if kind & answer::ERROR_BIT != 0 => {
             Err(refusal(kind, &body, "it does not know TLS: nbd:// is without"))
         }
         _ => Err(against("its answer is of no known kind")),
@@ -129,10 +101,10 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
 /// Finds out what else the server can; one that wants TLS first says so again when an export is
 /// chosen.
 fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
-    ask(stream, STRUCTURED_REPLY, &[])?;
-    let chunks = match answer(stream, STRUCTURED_REPLY)? {
-        (REPLY_ACK, _) => true,
-        (kind, _) if kind & REPLY_ERROR != 0 => false,
+    ask(stream, option::STRUCTURED_REPLY, &[])?;
+    let chunks = match answer_to(stream, option::STRUCTURED_REPLY)? {
+        (answer::ACK, _) => true,
+        (kind, _) if kind & answer::ERROR_BIT != 0 => false,
         _ => return Err(against("its answer is of no known kind")),
     };
     let allocation = if chunks { choose_context(stream, name)? } else { None };
@@ -144,19 +116,19 @@ fn choose_context(stream: &mut Stream, name: &str) -> io::Result<Option<u32>> {
     said.extend(name.as_bytes());
     said.extend([1, ALLOCATION.len() as u32].map(u32::to_be_bytes).concat());
     said.extend(ALLOCATION);
-    ask(stream, SET_META_CONTEXT, &said)?;
+    ask(stream, option::SET_META_CONTEXT, &said)?;
     let mut allocation = None;
     for _ in 0..REPLIES_MAX {
-        match answer(stream, SET_META_CONTEXT)? {
-            (REPLY_ACK, _) => return Ok(allocation),
-            (REPLY_META_CONTEXT, body) => {
+        match answer_to(stream, option::SET_META_CONTEXT)? {
+            (answer::ACK, _) => return Ok(allocation),
+            (answer::META_CONTEXT, body) => {
                 let short = || against("its answer is too short");
                 let (number, context) = body.split_first_chunk().ok_or_else(short)?;
                 if context == ALLOCATION {
                     allocation = Some(u32::from_be_bytes(*number));
                 }
             }
-            (kind, _) if kind & REPLY_ERROR != 0 => return Ok(None),
+            (kind, _) if kind & answer::ERROR_BIT != 0 => return Ok(None),
             _ => return Err(against("its answer is of no known kind")),
         }
     }
@@ -167,15 +139,15 @@ fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
     let mut said = (name.len() as u32).to_be_bytes().to_vec();
     said.extend(name.as_bytes());
     said.extend([0, 1]);
-    said.extend(INFO_BLOCK_SIZE.to_be_bytes());
-    ask(stream, GO, &said)?;
+    said.extend(info::BLOCK_SIZE.to_be_bytes());
+    ask(stream, option::GO, &said)?;
     let talk = Talk::default();
     let mut export = Export { size: 0, flags: 0, block_bytes: 1, payload_max: PAYLOAD_MAX, talk };
     for _ in 0..REPLIES_MAX {
-        match answer(stream, GO)? {
-            (REPLY_ACK, _) => return checked(export),
-            (REPLY_INFO, body) => note(&mut export, &body)?,
-            (kind, body) if kind & REPLY_ERROR != 0 => {
+        match answer_to(stream, option::GO)? {
+            (answer::ACK, _) => return checked(export),
+            (answer::INFO, body) => note(&mut export, &body)?,
+            (kind, body) if kind & answer::ERROR_BIT != 0 => {
                 return Err(refusal(kind, &body, "it does not know the option NBD_OPT_GO"));
             }
             _ => return Err(against("its answer is of no known kind")),
@@ -185,7 +157,7 @@ fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
 }
 
 fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
-    let mut said = OPTION.to_vec();
+    let mut said = OPTION.to_be_bytes().to_vec();
     said.extend(option.to_be_bytes());
     said.extend((data.len() as u32).to_be_bytes());
     said.extend(data);
@@ -193,7 +165,7 @@ fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the kind of the next answer to an option, and what is in it.
-fn answer(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
+fn answer_to(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
     let magic = u64::from_be_bytes(bytes(stream)?);
     let option = u32::from_be_bytes(bytes(stream)?);
     let kind = u32::from_be_bytes(bytes(stream)?);
@@ -210,13 +182,13 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
     let short = || against("its answer is too short");
     let (kind, rest) = body.split_first_chunk().ok_or_else(short)?;
     match u16::from_be_bytes(*kind) {
-        INFO_EXPORT => {
+        info::EXPORT => {
             let (size, rest) = rest.split_first_chunk().ok_or_else(short)?;
             let flags = rest.first_chunk().ok_or_else(short)?;
             export.size = u64::from_be_bytes(*size);
             export.flags = u16::from_be_bytes(*flags);
         }
-        INFO_BLOCK_SIZE => {
+        info::BLOCK_SIZE => {
             let (least, rest) = rest.split_first_chunk().ok_or_else(short)?;
             let most = rest.get(4..).and_then(<[u8]>::first_chunk).ok_or_else(short)?;
             export.block_bytes = u32::from_be_bytes(*least);
@@ -247,12 +219,12 @@ fn checked(export: Export) -> io::Result<Export> {
 }
 
 fn refusal(kind: u32, message: &[u8], unknown: &'static str) -> io::Error {
-    let reason = match kind & !REPLY_ERROR {
-        1 => unknown,
-        2 => "it does not permit that",
-        5 => "it wants TLS: its address begins with nbds then",
-        6 => "it has no such export",
-        7 => "it is shutting down",
+    let reason = match kind {
+        answer::UNSUPPORTED => unknown,
+        answer::POLICY => "it does not permit that",
+        answer::TLS_REQUIRED => "it wants TLS: its address begins with nbds then",
+        answer::UNKNOWN => "it has no such export",
+        answer::SHUTDOWN => "it is shutting down",
         _ => "it refuses",
     };
     const SHOWN_MAX: usize = 200;

@@ -548,7 +548,8 @@ mod tests {
     }
 
     fn answer(line: &Line, cookie: u64) {
-        let header = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
+        let header =
+            [&crate::nbd::SIMPLE_REPLY.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
         line.answer(&mut &header[..]).unwrap();
     }
 

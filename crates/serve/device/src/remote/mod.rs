@@ -24,6 +24,7 @@ use crate::{
     Chunk, Mailbox, Source, Tag,
     backing::NbdAddress,
     image::ImageError,
+    nbd::{flag, transmission as flags},
     source::{Messages, Transfers},
     stripes::Shared as Blocks,
 };
@@ -33,7 +34,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
-use handshake::{Export, flags};
+use handshake::Export;
 use line::Line;
 use link::Link;
 use nowait::{Errno, Nowait, Zeroing};
@@ -190,7 +191,7 @@ impl Remote {
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
-        (Kind::Read, if in_one { wire::DONT_FRAGMENT } else { 0 })
+        (Kind::Read, if in_one { flag::DONT_FRAGMENT } else { 0 })
     }
 
     /// Returns how much the server takes or gives at once, in whole blocks and pages of a cache.
@@ -296,8 +297,8 @@ impl Source for Remote {
         if !self.can(flags::WRITE_ZEROES) || fast && !self.can(flags::FAST_ZERO) {
             return Err(Errno::OPNOTSUPP);
         }
-        let keep = if matches!(zeroing, Zeroing::Allocated) { wire::NO_HOLE } else { 0 };
-        let quick = if fast { wire::FAST_ZERO } else { 0 };
+        let keep = if matches!(zeroing, Zeroing::Allocated) { flag::NO_HOLE } else { 0 };
+        let quick = if fast { flag::FAST_ZERO } else { 0 };
         self.change((Kind::WriteZeroes, keep | quick), &range)
     }
 
@@ -366,7 +367,7 @@ impl Messages for Remote {
     ) {
         let end = End::Mail(mailbox.clone(), tag, blocks);
         let len = chunk.whole().len();
-        let flags = if durable { wire::FUA } else { 0 };
+        let flags = if durable { flag::FUA } else { 0 };
         self.ask((Kind::Write, flags), at, len as u64, Memory::Chunk(chunk), end);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, "Transmission phase".
 
+use crate::nbd::{REQUEST, SIMPLE_REPLY, STRUCTURED_REPLY, ZERO, chunk, command};
 use core::ops::Range;
 use nowait::Errno;
 use std::io::{self, Read};
@@ -19,43 +20,23 @@ pub(super) struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
-    Read = 0,
-    Write = 1,
-    Disconnect = 2,
-    Flush = 3,
-    Trim = 4,
-    WriteZeroes = 6,
-    BlockStatus = 7,
+    Read = command::READ,
+    Write = command::WRITE,
+    Disconnect = command::DISCONNECT,
+    Flush = command::FLUSH,
+    Trim = command::TRIM,
+    WriteZeroes = command::WRITE_ZEROES,
+    BlockStatus = command::BLOCK_STATUS,
 }
 
-pub(super) const FUA: u16 = 1;
-pub(super) const NO_HOLE: u16 = 1 << 1;
-pub(super) const DONT_FRAGMENT: u16 = 1 << 2;
-pub(super) const FAST_ZERO: u16 = 1 << 4;
-
-const REQUEST: u32 = 0x2560_9513;
 const REQUEST_BYTES: usize = 28;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-const CHUNKED_REPLY: u32 = 0x668e_33ef;
 /// Of a reply that is one; the header of a chunk goes on with its length.
 const REPLY_BYTES: usize = 16;
-
-/// Kinds of chunks, and the flag of the last one of a reply.
-mod chunk {
-    pub(crate) const NONE: u16 = 0;
-    pub(crate) const DATA: u16 = 1;
-    pub(crate) const HOLE: u16 = 2;
-    pub(crate) const BLOCK_STATUS: u16 = 5;
-    pub(crate) const ERROR: u16 = 1 << 15;
-    pub(crate) const DONE: u16 = 1;
-}
 
 /// Longer descriptions of an error are not of a server that means well.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
 /// Nor more extents than this at once.
 const EXTENTS_MAX: u32 = 128 << 10;
-/// An extent reads as zeroes.
-const ZERO: u32 = 1 << 1;
 
 /// A request without its data.
 pub(super) type Header = [u8; REQUEST_BYTES];
@@ -127,7 +108,7 @@ pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
         let part = Part::All(if word == 0 { Ok(()) } else { Err(errno(word)) });
         return Ok(Reply { cookie, is_last: true, part });
     }
-    if magic != CHUNKED_REPLY || !chunks {
+    if magic != STRUCTURED_REPLY || !chunks {
         return Err(strange());
     }
     let is_last = (word >> 16) as u16 & chunk::DONE != 0;
@@ -145,11 +126,12 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
             0 => Ok(Part::Nothing),
             _ => Err(strange()),
         },
-        chunk::DATA => match length_and_place(stream)? {
+        chunk::OFFSET_DATA => match length_and_place(stream)? {
             (len, at) if len > 8 => Ok(Part::Data(at, len - 8)),
             _ => Err(strange()),
         },
-        chunk::HOLE => match (length_and_place(stream)?, u32::from_be_bytes(bytes(stream)?)) {
+        chunk::OFFSET_HOLE => match (length_and_place(stream)?, u32::from_be_bytes(bytes(stream)?))
+        {
             ((12, at), len) if len > 0 => Ok(Part::Hole(at, len)),
             _ => Err(strange()),
         },
@@ -159,7 +141,7 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
             }
             _ => Err(strange()),
         },
-        _ if kind & chunk::ERROR != 0 => match length_and_number(stream)? {
+        _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
                 // What it says in words is for people.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;

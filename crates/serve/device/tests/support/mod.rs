@@ -186,7 +186,7 @@ pub(crate) fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn answer_to(option: u32, kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
+    let mut bytes = nowait_device::nbd::OPTION_REPLY.to_be_bytes().to_vec();
     bytes.extend([option, kind, body.len() as u32].map(u32::to_be_bytes).concat());
     bytes.extend(body);
     bytes

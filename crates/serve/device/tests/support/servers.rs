@@ -133,7 +133,8 @@ pub(crate) fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
 }
 
 pub(crate) fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
-    [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read].concat()
+    [&nowait_device::nbd::SIMPLE_REPLY.to_be_bytes()[..], &error.to_be_bytes(), &cookie, read]
+        .concat()
 }
 
 /// Reads nothing until the client has gone.

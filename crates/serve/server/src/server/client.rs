@@ -302,7 +302,7 @@ mod tests {
         rig.read();
         rig.client.send(&mut rig.disk, 0).unwrap();
         rig.disk.pool().reserve(0, 1 << 20);
-        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        let mut write = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         write.extend(4096u32.to_be_bytes());
         write.extend(vec![0; 4096]);
@@ -323,7 +323,7 @@ mod tests {
         assert!(!rig.client.session.is_handshake());
         // It is read until its socket is empty.
         rig.client.session.stop(&mut rig.disk, 0);
-        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        let mut write = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         write.extend(100_000u32.to_be_bytes());
         write.extend(vec![0; 100_000]);

@@ -281,13 +281,13 @@ impl Client {
 
     /// Takes a simple reply: its error and its cookie.
     pub(crate) fn simple(&mut self) -> (u32, u64) {
-        assert_eq!(self.next(), 0x6744_6698_u32.to_be_bytes());
+        assert_eq!(self.next(), nowait_device::nbd::SIMPLE_REPLY.to_be_bytes());
         (u32::from_be_bytes(self.next()), u64::from_be_bytes(self.next()))
     }
 
     /// Takes a structured reply of one chunk: its type, its cookie, its payload.
     pub(crate) fn structured(&mut self) -> (u16, u64, Vec<u8>) {
-        assert_eq!(self.next(), 0x668e_33ef_u32.to_be_bytes());
+        assert_eq!(self.next(), nowait_device::nbd::STRUCTURED_REPLY.to_be_bytes());
         assert_eq!(self.next(), 1u16.to_be_bytes(), "flags");
         let kind = u16::from_be_bytes(self.next());
         let cookie = u64::from_be_bytes(self.next());
@@ -297,7 +297,7 @@ impl Client {
 
     /// Takes an answer to an option: its option, its type, its data.
     pub(crate) fn answer(&mut self) -> (u32, u32, Vec<u8>) {
-        assert_eq!(self.next(), 0x0003_e889_0455_65a9_u64.to_be_bytes());
+        assert_eq!(self.next(), nowait_device::nbd::OPTION_REPLY.to_be_bytes());
         let number = u32::from_be_bytes(self.next());
         let kind = u32::from_be_bytes(self.next());
         let len = u32::from_be_bytes(self.next());
@@ -340,7 +340,7 @@ pub(crate) fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
 }
 
 pub(crate) fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    let mut bytes = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
     bytes.extend(flags.to_be_bytes());
     bytes.extend(command.to_be_bytes());
     bytes.extend(cookie.to_be_bytes());

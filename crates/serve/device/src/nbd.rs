@@ -1,0 +1,119 @@
+//! The numbers of NBD, for servers, clients and their tests.
+//!
+//! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
+#![expect(missing_docs, reason = "the protocol defines the names")]
+
+/// What the server says first.
+pub const GREETING: u64 = 0x4e42_444d_4147_4943;
+/// Before each option.
+pub const OPTION: u64 = 0x4948_4156_454f_5054;
+/// Before each answer to an option.
+pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+
+/// Flags of the greeting and of the client's answer: fixed newstyle, no padding.
+pub const FIXED_NEWSTYLE: u16 = 1;
+pub const NO_ZEROES: u16 = 2;
+
+/// Options.
+pub mod option {
+    pub const EXPORT_NAME: u32 = 1;
+    pub const ABORT: u32 = 2;
+    pub const LIST: u32 = 3;
+    pub const STARTTLS: u32 = 5;
+    pub const INFO: u32 = 6;
+    pub const GO: u32 = 7;
+    pub const STRUCTURED_REPLY: u32 = 8;
+    pub const LIST_META_CONTEXT: u32 = 9;
+    pub const SET_META_CONTEXT: u32 = 10;
+    pub const EXTENDED_HEADERS: u32 = 11;
+}
+
+/// Answers to options.
+pub mod answer {
+    pub const ACK: u32 = 1;
+    pub const SERVER: u32 = 2;
+    pub const INFO: u32 = 3;
+    pub const META_CONTEXT: u32 = 4;
+    /// In all answers that refuse an option.
+    pub const ERROR_BIT: u32 = 1 << 31;
+    pub const UNSUPPORTED: u32 = ERROR_BIT | 1;
+    pub const POLICY: u32 = ERROR_BIT | 2;
+    pub const INVALID: u32 = ERROR_BIT | 3;
+    pub const TLS_REQUIRED: u32 = ERROR_BIT | 5;
+    pub const UNKNOWN: u32 = ERROR_BIT | 6;
+    pub const SHUTDOWN: u32 = ERROR_BIT | 7;
+    pub const TOO_BIG: u32 = ERROR_BIT | 9;
+}
+
+/// Kinds of information about an export.
+pub mod info {
+    pub const EXPORT: u16 = 0;
+    pub const NAME: u16 = 1;
+    pub const BLOCK_SIZE: u16 = 3;
+}
+
+/// What an export can do.
+pub mod transmission {
+    pub const HAS_FLAGS: u16 = 1;
+    pub const READ_ONLY: u16 = 1 << 1;
+    pub const FLUSH: u16 = 1 << 2;
+    pub const FUA: u16 = 1 << 3;
+    pub const TRIM: u16 = 1 << 5;
+    pub const WRITE_ZEROES: u16 = 1 << 6;
+    pub const DONT_FRAGMENT: u16 = 1 << 7;
+    pub const MULTI_CONN: u16 = 1 << 8;
+    pub const CACHE: u16 = 1 << 10;
+    pub const FAST_ZERO: u16 = 1 << 11;
+}
+
+/// Requests.
+pub mod command {
+    pub const READ: u16 = 0;
+    pub const WRITE: u16 = 1;
+    pub const DISCONNECT: u16 = 2;
+    pub const FLUSH: u16 = 3;
+    pub const TRIM: u16 = 4;
+    pub const CACHE: u16 = 5;
+    pub const WRITE_ZEROES: u16 = 6;
+    pub const BLOCK_STATUS: u16 = 7;
+}
+
+/// Flags of requests.
+pub mod flag {
+    pub const FUA: u16 = 1;
+    pub const NO_HOLE: u16 = 1 << 1;
+    pub const DONT_FRAGMENT: u16 = 1 << 2;
+    pub const ONE: u16 = 1 << 3;
+    pub const FAST_ZERO: u16 = 1 << 4;
+    pub const PAYLOAD_LEN: u16 = 1 << 5;
+}
+
+/// Kinds of chunks of a structured reply.
+pub mod chunk {
+    pub const NONE: u16 = 0;
+    pub const OFFSET_DATA: u16 = 1;
+    pub const OFFSET_HOLE: u16 = 2;
+    pub const BLOCK_STATUS: u16 = 5;
+    pub const BLOCK_STATUS_EXT: u16 = 6;
+    /// In all kinds that say why a request has failed.
+    pub const ERROR_BIT: u16 = 1 << 15;
+    pub const ERROR: u16 = ERROR_BIT | 1;
+    /// The last chunk of a reply.
+    pub const DONE: u16 = 1;
+}
+
+pub const REQUEST: u32 = 0x2560_9513;
+pub const EXTENDED_REQUEST: u32 = 0x21e4_1c71;
+pub const SIMPLE_REPLY: u32 = 0x6744_6698;
+pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+pub const EXTENDED_REPLY: u32 = 0x6e8a_278c;
+
+/// The metadata context that tells where data are.
+pub const ALLOCATION: &[u8] = b"base:allocation";
+/// The bit of an extent's status that says that it reads as zeroes.
+pub const ZERO: u32 = 1 << 1;
+/// Status of an extent: takes no space, reads as zeroes.
+pub const HOLE_AND_ZERO: u32 = 1 | ZERO;
+
+/// Most bytes of data in one request or reply: what clients may rely on without asking.
+pub const PAYLOAD_MAX: u32 = 32 << 20;
