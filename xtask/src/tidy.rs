@@ -5,7 +5,6 @@
 //!   modules     a module imports only those of lower floors
 //!   boundaries  system calls in core/sys, atomics of core/retry in primitives.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
-//!   functions   at most 70 lines
 //!   locks       the tables of locks name each lock, and nothing else
 //!   tables      the files that tables of documents name exist, and the tests are in their files
 //!   walks       a table with a column `file` names each file once
@@ -16,7 +15,6 @@
 
 mod boundaries;
 mod claims;
-mod functions;
 mod glossary;
 mod layers;
 pub(crate) mod links;
@@ -58,7 +56,6 @@ const CHECKS: &[Check] = &[
     boundaries::atomics,
     boundaries::sleeps,
     boundaries::assembly,
-    functions::length,
     quotes::check,
     text::columns,
     text::length,
