@@ -5,72 +5,26 @@ use std::collections::BTreeSet;
 use crate::machine::Machine;
 use crate::process::Result;
 
-/// A dynamic symbol as `readelf` writes it: `name@@VERSION` is the default, `name@VERSION` a
-/// hidden one for old programs, `name` has no version.
-type Exports = BTreeSet<String>;
-
 /// Everything that libaio.so.1 exports, and the only things.
 /// Source: `readelf --dyn-syms` of libaio 0.3.113.
-const LIBAIO: &[&str] = &[
-    "io_queue_init@@LIBAIO_0.1",
-    "io_queue_run@@LIBAIO_0.1",
-    "io_queue_release@@LIBAIO_0.1",
-    "io_submit@@LIBAIO_0.1",
-    "io_cancel@LIBAIO_0.1",
-    "io_getevents@LIBAIO_0.1",
-    "io_queue_wait@LIBAIO_0.1",
-    "io_setup@@LIBAIO_0.4",
-    "io_destroy@@LIBAIO_0.4",
-    "io_cancel@@LIBAIO_0.4",
-    "io_getevents@@LIBAIO_0.4",
-    "io_queue_wait@@LIBAIO_0.4",
-    "io_pgetevents@@LIBAIO_0.5",
-];
-
-/// The version nodes of libaio.so.1.
-const LIBAIO_NODES: &[&str] = &["LIBAIO_0.1", "LIBAIO_0.4", "LIBAIO_0.5"];
+const LIBAIO: &str = "
+    LIBAIO_0.1 io_queue_init@@LIBAIO_0.1 io_queue_run@@LIBAIO_0.1 io_queue_release@@LIBAIO_0.1
+    io_submit@@LIBAIO_0.1 io_cancel@LIBAIO_0.1 io_getevents@LIBAIO_0.1 io_queue_wait@LIBAIO_0.1
+    LIBAIO_0.4 io_setup@@LIBAIO_0.4 io_destroy@@LIBAIO_0.4 io_cancel@@LIBAIO_0.4
+    io_getevents@@LIBAIO_0.4 io_queue_wait@@LIBAIO_0.4
+    LIBAIO_0.5 io_pgetevents@@LIBAIO_0.5";
 
 /// What the preload library exports at least, at any version.
-const PRELOAD: &[&str] = &[
-    "io_setup",
-    "io_destroy",
-    "io_submit",
-    "io_cancel",
-    "io_getevents",
-    "io_pgetevents",
-    "close",
-    "dup2",
-    "dup3",
-    "close_range",
-    "closefrom",
-    "_exit",
-    "execve",
-    "syscall",
-];
+const PRELOAD: &str = "
+    io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
+    close dup2 dup3 close_range closefrom _exit execve syscall";
 
 /// And with glibc.
-const PRELOAD_OF_GLIBC: &[&str] = &[
-    "sigaction",
-    "signal",
-    "aio_read",
-    "aio_write",
-    "aio_fsync",
-    "aio_error",
-    "aio_return",
-    "aio_suspend",
-    "aio_cancel",
-    "aio_init",
-    "lio_listio",
-    "aio_read64",
-    "aio_write64",
-    "aio_fsync64",
-    "aio_error64",
-    "aio_return64",
-    "aio_suspend64",
-    "aio_cancel64",
-    "lio_listio64",
-    "sysconf",
-];
+const PRELOAD_OF_GLIBC: &str = "
+    sigaction signal sysconf
+    aio_read aio_write aio_fsync aio_error aio_return aio_suspend aio_cancel aio_init lio_listio
+    aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
+    lio_listio64";
 
 /// How names begin that must stay inside: Rust's own, and the functions that the C files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
@@ -80,12 +34,8 @@ const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "no
 /// # Errors
 /// A symbol is missing, or one too many is exported: a program might bind to it by accident.
 pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result {
-    let found = exports(readelf);
-    let expected: Exports =
-        LIBAIO.iter().chain(LIBAIO_NODES).map(|&name| name.to_owned()).collect();
-    let missing: Vec<_> = expected.difference(&found).cloned().collect();
-    let surplus: Vec<_> = found.difference(&expected).cloned().collect();
-    report("libaio.so.1", &missing, &surplus)
+    let (found, expected) = (exports(readelf), LIBAIO.split_whitespace().collect());
+    report("libaio.so.1", &(&expected - &found), &(&found - &expected))
 }
 
 /// Checks the exports of the preload library in the same way; it may export more.
@@ -93,55 +43,13 @@ pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result {
 /// # Errors
 /// A symbol is missing, or an internal one is exported.
 pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result {
-    let found = exports(readelf);
-    let names: BTreeSet<&str> = found.iter().map(|symbol| name(symbol)).collect();
-    let of_glibc = if machine.is_musl() { &[] } else { PRELOAD_OF_GLIBC };
-    let missing: Vec<_> = PRELOAD
-        .iter()
-        .chain(of_glibc)
-        .filter(|&wanted| !names.contains(wanted))
-        .map(|&wanted| wanted.to_owned())
-        .collect();
-    let internal = |name: &str| INTERNAL.iter().any(|prefix| name.starts_with(prefix));
-    let surplus: Vec<_> = found.iter().filter(|symbol| internal(symbol)).cloned().collect();
-    report("libnowait_preload.so", &missing, &surplus)
-}
-
-/// Checks that a library exports exactly what its version script names, at those versions.
-///
-/// # Errors
-/// A symbol is missing, or one too many is exported.
-pub(crate) fn check_script(library: &str, readelf: &str, script: &Script) -> Result {
-    let expected: Exports = script
-        .iter()
-        .flat_map(|(node, names)| {
-            let versioned = names.iter().map(move |name| format!("{name}@@{node}"));
-            versioned.chain([node.clone()])
-        })
-        .collect();
-    let found = exports(readelf);
-    let missing: Vec<_> = expected.difference(&found).cloned().collect();
-    let surplus: Vec<_> = found.difference(&expected).cloned().collect();
-    report(library, &missing, &surplus)
-}
-
-/// The nodes of a version script, each with its symbols.
-pub(crate) type Script = Vec<(String, Vec<String>)>;
-
-/// Reads a version script with one version for each symbol.
-pub(crate) fn read_script(text: &str) -> Script {
-    let code: String =
-        text.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
-    let mut script = Script::new();
-    for node in code.split('}') {
-        let Some((name, body)) = node.split_once('{') else { continue };
-        // What stands before the name is the parent of the node before.
-        let name = name.rsplit(';').next().unwrap_or(name).trim().to_owned();
-        let global = body.split("local:").next().unwrap_or(body).replace("global:", "");
-        let symbols = global.split(';').map(str::trim).filter(|symbol| !symbol.is_empty());
-        script.push((name, symbols.map(str::to_owned).collect()));
-    }
-    script
+    let mut found = exports(readelf);
+    let names = found.iter().map(|symbol| symbol.split('@').next().unwrap_or(symbol)).collect();
+    let of_glibc = if machine.is_musl() { "" } else { PRELOAD_OF_GLIBC };
+    let expected: BTreeSet<&str> =
+        PRELOAD.split_whitespace().chain(of_glibc.split_whitespace()).collect();
+    found.retain(|symbol| INTERNAL.iter().any(|prefix| symbol.starts_with(prefix)));
+    report("libnowait_preload.so", &(&expected - &names), &found)
 }
 
 /// Checks the dynamic section, given as the output of `readelf -dW`.
@@ -170,37 +78,24 @@ pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result {
     if named { Ok(()) } else { Err(format!("the soname is not {soname}")) }
 }
 
-/// Reads the defined, visible symbols from the table that `readelf` prints.
-fn exports(readelf: &str) -> Exports {
-    let mut exports = Exports::new();
-    for line in readelf.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
+/// Reads the defined, visible symbols from the table that `readelf` prints: `name@@VERSION` is the
+/// default, `name@VERSION` a hidden one for old programs, `name` has no version.
+fn exports(readelf: &str) -> BTreeSet<&str> {
+    let rows = readelf.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let exported = rows.filter_map(|row| {
         // Num: Value Size Type Bind Vis Ndx Name
-        let [number, _, _, _, bind, _, index, symbol, ..] = fields[..] else { continue };
-        let row = number.strip_suffix(':').is_some_and(|digits| digits.parse::<u32>().is_ok());
-        if row && bind != "LOCAL" && index != "UND" {
-            exports.insert(symbol.to_owned());
-        }
-    }
-    exports
+        let [number, _, _, _, bind, _, index, symbol, ..] = row[..] else { return None };
+        let is_row = number.strip_suffix(':').is_some_and(|digits| digits.parse::<u32>().is_ok());
+        (is_row && bind != "LOCAL" && index != "UND").then_some(symbol)
+    });
+    exported.collect()
 }
 
-fn name(symbol: &str) -> &str {
-    symbol.split('@').next().unwrap_or(symbol)
-}
-
-fn report(library: &str, missing: &[String], surplus: &[String]) -> Result {
-    if missing.is_empty() && surplus.is_empty() {
-        return Ok(());
-    }
-    let mut message = format!("{library}: wrong exports");
-    for symbol in missing {
-        message.extend(["\n  missing: ", symbol]);
-    }
-    for symbol in surplus {
-        message.extend(["\n  must not be exported: ", symbol]);
-    }
-    Err(message)
+fn report(library: &str, missing: &BTreeSet<&str>, surplus: &BTreeSet<&str>) -> Result {
+    let missing = missing.iter().map(|symbol| format!("\n  missing: {symbol}"));
+    let surplus = surplus.iter().map(|symbol| format!("\n  must not be exported: {symbol}"));
+    let wrong: String = missing.chain(surplus).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{library}: wrong exports{wrong}")) }
 }
 
 #[cfg(test)]
@@ -218,18 +113,14 @@ mod tests {
         text
     }
 
-    fn libaio() -> Vec<&'static str> {
-        LIBAIO.iter().chain(LIBAIO_NODES).copied().collect()
+    fn words<'a>(lists: &[&'a str]) -> Vec<&'a str> {
+        lists.iter().flat_map(|list| list.split_whitespace()).collect()
     }
 
     #[test]
-    fn the_exact_list_passes() {
-        assert_eq!(check_libaio(machine::OWN, &table(&libaio())), Ok(()));
-    }
-
-    #[test]
-    fn a_missing_version_is_caught() {
-        let mut symbols = libaio();
+    fn the_exact_list_passes_and_a_missing_version_is_caught() {
+        let mut symbols = words(&[LIBAIO]);
+        assert_eq!(check_libaio(machine::OWN, &table(&symbols)), Ok(()));
         symbols.retain(|&symbol| symbol != "io_getevents@@LIBAIO_0.4");
         let message = check_libaio(machine::OWN, &table(&symbols)).unwrap_err();
         assert!(message.contains("missing: io_getevents@@LIBAIO_0.4"), "{message}");
@@ -237,33 +128,17 @@ mod tests {
 
     #[test]
     fn a_leaked_symbol_is_caught() {
-        let mut symbols = libaio();
-        symbols.push("nowait_io_submit");
+        let symbols = words(&[LIBAIO, "nowait_io_submit"]);
         assert!(check_libaio(machine::OWN, &table(&symbols)).is_err());
-        let mut symbols = [PRELOAD, PRELOAD_OF_GLIBC].concat();
+        let mut symbols = words(&[PRELOAD, PRELOAD_OF_GLIBC]);
         let check = |symbols: &[&str]| check_preload(machine::OWN, &table(symbols));
         assert_eq!(check(&symbols), Ok(()));
         assert!(check(&symbols[1..]).is_err());
         symbols.push("_ZN3std2io5stdio6_print");
         assert!(check(&symbols).is_err());
-        assert!(check(PRELOAD).is_err());
-        assert_eq!(check_preload(Machine::named("musl").unwrap(), &table(PRELOAD)), Ok(()));
-    }
-
-    #[test]
-    fn exports_are_compared_with_the_version_script() {
-        let text = "/* c */ V_1 {\n global: a; b;\n local: *;\n};\nV_2 { global: c; } V_1;\n";
-        let script = read_script(text);
-        let expected = [("V_1", vec!["a", "b"]), ("V_2", vec!["c"])];
-        let owned = |(node, names): (&str, Vec<&str>)| {
-            (node.to_owned(), names.into_iter().map(str::to_owned).collect())
-        };
-        assert_eq!(script, expected.map(owned));
-        let exported = ["a@@V_1", "b@@V_1", "c@@V_2", "V_1", "V_2"];
-        assert_eq!(check_script("x", &table(&exported), &script), Ok(()));
-        assert!(check_script("x", &table(&exported[1..]), &script).is_err());
-        let leaked = [&exported[..], &["d"]].concat();
-        assert!(check_script("x", &table(&leaked), &script).is_err());
+        let plain = words(&[PRELOAD]);
+        assert!(check(&plain).is_err());
+        assert_eq!(check_preload(Machine::named("musl").unwrap(), &table(&plain)), Ok(()));
     }
 
     #[test]
