@@ -7,7 +7,6 @@
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
 //!   tables      the files that tables of documents name exist, and the tests are in their files
-//!   walks       a table with a column `file` names each file once
 //!   links       documents link to what there is; every page is in the book
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
@@ -24,7 +23,6 @@ mod quotes;
 mod source;
 mod tables;
 mod text;
-mod walks;
 
 use std::fmt;
 use std::fs;
@@ -55,13 +53,11 @@ const CHECKS: &[Check] = &[
     boundaries::system_calls,
     boundaries::atomics,
     boundaries::sleeps,
-    boundaries::assembly,
     quotes::check,
     text::columns,
     text::length,
     text::module_comment,
     text::unfinished,
-    walks::check,
 ];
 
 /// Folders of the tree that hold no source of ours; hidden ones are skipped too.

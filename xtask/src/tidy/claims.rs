@@ -32,52 +32,43 @@ impl<'a> Claims<'a> {
 
 /// Adds the macros that a file defines and that make tests; tells whether it is a new one.
 fn add_makers<'a>(source: &'a Source, makers: &mut HashSet<&'a str>) -> bool {
-    let (code, mut more) = (source.code.as_str(), false);
-    for (at, _) in code.match_indices("macro_rules!") {
-        let Some((name, body)) = invocation(code, at) else { continue };
-        let makes = body.contains("#[test]") || makers.iter().any(|it| uses(body, it));
-        more |= makes && makers.insert(name);
+    let known = makers.len();
+    for (name, body) in invocations(&source.code, "macro_rules") {
+        let uses = |maker: &&str| body.contains(&format!("{maker}!"));
+        if body.contains("#[test]") || makers.iter().any(uses) {
+            makers.extend(words(name).map(|(_, word)| word));
+        }
     }
-    more
+    makers.len() > known
 }
 
-fn uses(body: &str, maker: &str) -> bool {
-    body.match_indices(maker).any(|(at, _)| body[at + maker.len()..].starts_with('!'))
-}
-
-/// Returns the first word behind the `!` at or after `at`, and what stands in braces or
-/// parentheses there.
-fn invocation(code: &str, at: usize) -> Option<(&str, &str)> {
-    let from = at + code[at..].find('!')? + 1;
-    let opening = from + code[from..].find(['{', '('])?;
-    let end = match code.as_bytes()[opening] {
-        b'{' => closing_brace(code, opening)?,
-        _ => opening + code[opening..].find(';').unwrap_or(code.len() - opening),
-    };
-    let (_, first) = words(&code[from..]).next()?;
-    Some((first, &code[opening..end]))
+/// Returns what stands before and in the braces or parentheses behind each `name!`.
+fn invocations<'a>(
+    code: &'a str,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    code.match_indices(name).filter_map(move |(at, _)| {
+        let rest = code[at + name.len()..].strip_prefix('!')?;
+        let is_whole = code[..at].chars().last().is_none_or(|c| !c.is_alphanumeric() && c != '_');
+        let opening = rest.find(['{', '(']).filter(|_| is_whole)?;
+        let end = match rest.as_bytes()[opening] {
+            b'{' => closing_brace(rest, opening)?,
+            _ => opening + rest[opening..].find(';').unwrap_or(rest.len() - opening),
+        };
+        Some((&rest[..opening], &rest[opening..end]))
+    })
 }
 
 /// Returns the names of the tests of a file.
-fn tests<'a>(source: &'a Source, makers: &HashSet<&str>) -> HashSet<&'a str> {
+fn tests<'a>(source: &'a Source, makers: &HashSet<&'a str>) -> HashSet<&'a str> {
     let code = source.code.as_str();
-    let mut found = HashSet::new();
-    for (at, _) in code.match_indices("#[test]") {
+    let functions = code.match_indices("#[test]").filter_map(|(at, _)| {
         let mut behind = words(&code[at..]).skip_while(|(_, word)| *word != "fn");
-        found.extend(behind.nth(1).map(|(_, name)| name));
-    }
-    for maker in makers {
-        for (at, _) in code.match_indices(maker) {
-            let is_whole = code[..at].chars().last().is_none_or(|c| !c.is_alphanumeric());
-            if is_whole
-                && code[at + maker.len()..].starts_with('!')
-                && let Some((_, body)) = invocation(code, at)
-            {
-                found.extend(words(body).map(|(_, word)| word));
-            }
-        }
-    }
-    found
+        behind.nth(1).map(|(_, name)| name)
+    });
+    let made = makers.iter().flat_map(|maker| invocations(code, maker));
+    let made = made.flat_map(|(_, body)| words(body).map(|(_, word)| word));
+    functions.chain(made).collect()
 }
 
 #[cfg(test)]

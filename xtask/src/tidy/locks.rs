@@ -1,8 +1,10 @@
 //! The tables of locks name each lock of the product, and nothing else.
 
 use super::Finding;
-use super::source::{Source, closing_brace, words};
+use super::source::{Source, closing_brace, regex};
+use regex_lite::Regex;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// What a table of locks begins with; it ends with its block.
 const TABLE: &str = "Lock ordering:";
@@ -12,6 +14,18 @@ const FRAME: &[&str] = &["Lock", "ordering", "Alone"];
 
 /// Where the locks are that tables must name.
 const PLACES: &[&str] = &["crates/core/", "crates/api/"];
+
+/// What stands in parentheses, and the names beside it.
+static NAMES: LazyLock<Regex> = regex!(r"\((?:[^()]|\([^()]*\))*\)|[\w.]*\w[\w.]*");
+
+/// A structure, to what opens its fields, or another name of a lock.
+static TYPES: LazyLock<Regex> =
+    regex!(r"\b(?:struct|type)\s+(\w+)(?:[^={(;]*[{(]|[^=;]*=\s*(?:Mutex|RwLock)<)");
+
+/// A field that is or holds a lock or a flag, on a line.
+static FIELDS: LazyLock<Regex> = regex!(r"(?m)^[^:\n]*?(\w+):[^\n]*?\b(Mutex|RwLock|AtomicBool)\b");
+
+static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 
 /// What is held and given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,25 +68,8 @@ fn named(source: &Source) -> Vec<(&str, usize)> {
     let Some(start) = source.text.find(TABLE) else { return Vec::new() };
     let table = &source.text[start..];
     let table = &table[..table.find("```").unwrap_or(table.len())];
-    let (mut depth, mut found, mut begin) = (0, Vec::new(), None);
-    for (at, c) in table.char_indices() {
-        let inside = depth == 0 && (c.is_alphanumeric() || c == '_' || c == '.');
-        match (begin, inside) {
-            (None, true) => begin = Some(at),
-            (Some(from), false) => {
-                found.push((&table[from..at], start + from));
-                begin = None;
-            }
-            _ => {}
-        }
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-    }
-    found.retain(|(name, _)| !FRAME.contains(name) && !name.trim_matches('.').is_empty());
-    found
+    let found = NAMES.find_iter(table).map(|name| (name.as_str(), start + name.start()));
+    found.filter(|(name, _)| !FRAME.contains(name) && !name.starts_with('(')).collect()
 }
 
 /// Returns what the types of a source hold, by name and offset.
@@ -82,63 +79,28 @@ fn held(source: &Source) -> Vec<(String, usize, Kind)> {
         return Vec::new();
     }
     let (tests, code) = (source.test_ranges(), source.code.as_str());
-    let all: Vec<(usize, &str)> = words(code).collect();
     let mut found = Vec::new();
-    for pair in all.windows(2) {
-        let [(_, keyword), (offset, owner)] = pair else { continue };
-        let skipped = tests.iter().any(|range| range.contains(offset));
-        if skipped || ["Mutex", "RwLock"].contains(owner) {
-            continue; // the locks themselves are of sys
+    for item in TYPES.captures_iter(code) {
+        let (whole, owner) = (item.get(0).expect("all of it"), item[1].to_owned());
+        // The locks themselves are of sys.
+        let is_lock = ["Mutex", "RwLock"].contains(&owner.as_str());
+        if is_lock || tests.iter().any(|range| range.contains(&whole.start())) {
+            continue;
         }
-        let rest = &code[*offset..];
-        match *keyword {
-            "struct" => match rest.find(['{', '(', ';']).map(|at| (at, rest.as_bytes()[at])) {
-                Some((at, b'{')) => {
-                    let end = closing_brace(code, offset + at).unwrap_or(code.len());
-                    fields(owner, &code[offset + at..end], offset + at, &mut found);
-                }
-                Some((at, b'(')) => {
-                    let body = rest[at..].split(';').next().unwrap_or_default();
-                    let lock = kind(body).filter(|kind| *kind == Kind::Lock);
-                    found.extend(lock.map(|kind| ((*owner).to_owned(), *offset, kind)));
-                }
-                _ => {}
-            },
-            "type" => {
-                let body = rest.split(';').next().unwrap_or_default();
-                let value = body.split_once('=').map_or("", |parts| parts.1).trim_start();
-                if value.starts_with("Mutex<") || value.starts_with("RwLock<") {
-                    found.push(((*owner).to_owned(), *offset, Kind::Lock));
+        match code.as_bytes()[whole.end() - 1] {
+            b'{' => {
+                let end = closing_brace(code, whole.end() - 1).unwrap_or(code.len());
+                for field in FIELDS.captures_iter(&code[whole.end()..end]) {
+                    let at = whole.end() + field.get(1).expect("a field").start();
+                    let kind = if &field[2] == "AtomicBool" { Kind::Flag } else { Kind::Lock };
+                    found.push((format!("{owner}.{}", &field[1]), at, kind));
                 }
             }
-            _ => {}
+            b'(' if !BARE.is_match(code[whole.end()..].split(';').next().unwrap_or("")) => {}
+            _ => found.push((owner, whole.start(), Kind::Lock)),
         }
     }
     found
-}
-
-/// Adds the locks among the fields of `owner`, one a line.
-fn fields(owner: &str, body: &str, start: usize, found: &mut Vec<(String, usize, Kind)>) {
-    let mut at = start;
-    for line in body.split_inclusive('\n') {
-        if let Some((before, kind)) = line
-            .split_once(':')
-            .and_then(|(before, of_type)| kind(of_type).map(|kind| (before, kind)))
-        {
-            let field = words(before).last().map_or("", |(_, word)| word);
-            found.push((format!("{owner}.{field}"), at, kind));
-        }
-        at += line.len();
-    }
-}
-
-/// Tells whether a type is, or holds, a lock or a flag.
-fn kind(of_type: &str) -> Option<Kind> {
-    words(of_type).find_map(|(_, word)| match word {
-        "Mutex" | "RwLock" => Some(Kind::Lock),
-        "AtomicBool" => Some(Kind::Flag),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

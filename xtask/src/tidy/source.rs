@@ -1,8 +1,21 @@
 //! A source file, and its text without comments and strings.
 
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
 
 use super::Finding;
+
+/// A pattern, in pieces, that is compiled when it is first used.
+macro_rules! regex {
+    ($($piece:literal),+ $(,)?) => {
+        std::sync::LazyLock::new(|| {
+            regex_lite::Regex::new(concat!($($piece),+)).expect("a pattern that tests use")
+        })
+    };
+}
+pub(super) use regex;
 
 /// One file of the tree.
 pub(super) struct Source {
@@ -26,7 +39,7 @@ impl Source {
         let (path, text) = (path.to_owned(), text.to_owned());
         let mut source = Source { path, code: text.clone(), text };
         if source.is_code() {
-            source.code = mask(&source.text);
+            source.code = blank_code(&source.text);
         }
         source
     }
@@ -112,25 +125,34 @@ pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
     None
 }
 
-/// Returns the text of a document, of the same length, with its code blanked out: blocks between
-/// fences, and what stands between backticks on a line.
+/// Comments, and literals of strings and characters.
+static NO_CODE: LazyLock<Regex> = regex!(
+    r#"(?s)//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\[^\n']+|\\'|[^\\'\n])'"#,
+    r###"|\b[bc]?r(?:"[^"]*"|#".*?"#|##".*?"##|###".*?"\#\#\#)"###,
+);
+
+/// Blocks of a document between fences, and what stands between backticks on a line.
+static QUOTED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)|`[^`\n]*`");
+
+/// Returns Rust or C, of the same length, with all that is no code blanked out.
+fn blank_code(text: &str) -> String {
+    blank(text, &NO_CODE)
+}
+
+/// Returns the text of a document, of the same length, with its code blanked out.
 pub(super) fn mask_code(document: &str) -> String {
-    let mut masked = String::with_capacity(document.len());
-    let mut fenced = false;
-    for line in document.split_inclusive('\n') {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        let mut quoted = fenced || fence;
-        for c in line.chars() {
-            quoted ^= c == '`' && !fenced && !fence;
-            match c {
-                '\n' => masked.push('\n'),
-                _ if quoted => masked.extend(std::iter::repeat_n(' ', c.len_utf8())),
-                c => masked.push(c),
-            }
+    blank(document, &QUOTED)
+}
+
+/// Blanks out what the pattern finds; keeps every line end.
+fn blank(text: &str, pattern: &Regex) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for found in pattern.find_iter(text) {
+        for byte in bytes[found.range()].iter_mut().filter(|byte| **byte != b'\n') {
+            *byte = b' ';
         }
     }
-    masked
+    String::from_utf8(bytes).expect("whole characters were blanked")
 }
 
 /// Returns the words of `text` with their offsets.
@@ -140,111 +162,14 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     parts.map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
 }
 
-/// Blanks out comments and the contents of strings and characters; keeps every line end.
-fn mask(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut code = bytes.to_vec();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = at + skipped_len(bytes, at);
-        for byte in &mut code[at..end] {
-            if *byte != b'\n' {
-                *byte = b' ';
-            }
-        }
-        at = end.max(at + 1);
-    }
-    // Only whole characters were blanked: each blanked piece begins and ends at an ASCII byte.
-    String::from_utf8(code).expect("pieces begin and end between characters")
-}
-
-/// Returns how many bytes at `at` are no code: a comment or a literal, else 0.
-fn skipped_len(bytes: &[u8], at: usize) -> usize {
-    let rest = &bytes[at..];
-    let after_word = at > 0 && is_word(bytes[at - 1]);
-    match rest {
-        [b'/', b'/', ..] => rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len()),
-        [b'/', b'*', ..] => block_comment_len(rest),
-        [b'"', ..] => quoted_len(rest, b'"'),
-        [b'\'', ..] => character_len(rest),
-        [b'r', b'"' | b'#', ..] if !after_word => raw_string_len(rest, 1),
-        [b'b' | b'c', b'r', b'"' | b'#', ..] if !after_word => raw_string_len(rest, 2),
-        _ => 0,
-    }
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-/// The length of a comment that may hold others, as in Rust.
-fn block_comment_len(rest: &[u8]) -> usize {
-    let (mut depth, mut at) = (0, 0);
-    while at + 1 < rest.len() {
-        match (rest[at], rest[at + 1]) {
-            (b'/', b'*') => depth += 1,
-            (b'*', b'/') if depth == 1 => return at + 2,
-            (b'*', b'/') => depth -= 1,
-            _ => {
-                at += 1;
-                continue;
-            }
-        }
-        at += 2;
-    }
-    rest.len()
-}
-
-fn quoted_len(rest: &[u8], quote: u8) -> usize {
-    let mut at = 1;
-    while at < rest.len() {
-        match rest[at] {
-            b'\\' => at += 2,
-            byte if byte == quote => return at + 1,
-            _ => at += 1,
-        }
-    }
-    rest.len()
-}
-
-/// The length of a character literal; 0 for a lifetime.
-fn character_len(rest: &[u8]) -> usize {
-    match rest {
-        [_, b'\\', ..] => quoted_len(rest, b'\''),
-        [_, first, ..] => {
-            let width = match first {
-                0x00..0x80 => 1,
-                0x80..0xe0 => 2,
-                0xe0..0xf0 => 3,
-                _ => 4,
-            };
-            if rest.get(1 + width) == Some(&b'\'') { width + 2 } else { 0 }
-        }
-        _ => 0,
-    }
-}
-
-/// The length of a raw string whose hashes begin at `prefix`; 0 for a raw identifier.
-fn raw_string_len(rest: &[u8], prefix: usize) -> usize {
-    let hashes = rest[prefix..].iter().take_while(|&&byte| byte == b'#').count();
-    let body = prefix + hashes + 1;
-    if rest.get(body - 1) != Some(&b'"') {
-        return 0;
-    }
-    let mut end = vec![b'"'];
-    end.resize(hashes + 1, b'#');
-    let close = rest[body..].windows(end.len()).position(|window| window == end);
-    close.map_or(rest.len(), |offset| body + offset + end.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn comments_and_strings_are_blanked_and_lines_stay() {
-        let text = "a /* b /* c */ d */ e // f\n\"g\\\"h\" i r#\"j\"k\"# l b'm' 'n' <'o> '\\'' p\n";
-        let code = mask(text);
+        let text = "a /* b * c */ e // f\n\"g\\\"h\" i r#\"j\"k\"# l b'm' 'n' <'o> '\\'' p\n";
+        let code = blank_code(text);
         assert_eq!(code.len(), text.len());
         let left: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(left, "a e i l b <'o> p");
@@ -253,12 +178,12 @@ mod tests {
 
     #[test]
     fn characters_beyond_ascii_are_blanked_whole() {
-        assert_eq!(mask("'é' 'a' \"ü\" x /* 日 */ y").split_whitespace().count(), 2);
+        assert_eq!(blank_code("'é' 'a' \"ü\" x /* 日 */ y").split_whitespace().count(), 2);
     }
 
     #[test]
     fn raw_identifiers_are_code() {
-        assert_eq!(mask("r#fn + br"), "r#fn + br");
+        assert_eq!(blank_code("r#fn + br"), "r#fn + br");
     }
 
     #[test]

@@ -11,7 +11,8 @@ const NAME_WORDS_MIN: usize = 4;
 
 /// Checks the columns `code`, `test` and `tests` of each table: files exist, and what reads like
 /// a name is the name of something. In a column of tests that is a test; behind a file and a
-/// colon, up to a semicolon, one of that file.
+/// colon, up to a semicolon, one of that file. A column `file` is a walk: it names each file once,
+/// so that its reader never turns back.
 pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
     let paths: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
     let code = sources.iter().filter(|source| source.is_code());
@@ -19,32 +20,51 @@ pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
         code.flat_map(|source| words(&source.code).map(|(_, word)| word)).collect();
     let known = Known { paths, words: known, claims: Claims::of(sources) };
     for source in sources.iter().filter(|source| source.extension() == "md") {
-        let mut columns = Vec::new();
-        let mut inside = false;
-        for (index, line) in source.text.lines().enumerate() {
-            if !line.starts_with('|') {
-                inside = false;
-                continue;
-            }
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            if !inside {
-                inside = true;
-                let about = |at: &usize| is_about(cells[*at]);
-                columns = (0..cells.len()).filter(about).map(|at| (at, cells[at])).collect();
-                continue;
-            }
-            for (column, header) in &columns {
-                for clause in cells.get(*column).into_iter().flat_map(|cell| cell.split(';')) {
-                    let advice = known.judge(clause, *header != "code");
-                    findings.extend(advice.into_iter().map(|it| source.finding_on(index + 1, it)));
+        let mut passed = HashSet::new();
+        for cell in cells(&source.text) {
+            let advice = match cell.header {
+                "code" | "test" | "tests" => {
+                    let clauses = cell.text.split(';');
+                    clauses.flat_map(|it| known.judge(it, cell.header != "code")).collect()
                 }
-            }
+                "file" => {
+                    let files = cell.text.split('`').skip(1).step_by(2);
+                    let again = files.filter(|file| !passed.insert((cell.table, *file)));
+                    again.map(|file| format!("{file} was passed before")).collect()
+                }
+                _ => Vec::new(),
+            };
+            findings.extend(advice.into_iter().map(|it| source.finding_on(cell.line, it)));
         }
     }
 }
 
-fn is_about(header: &str) -> bool {
-    ["code", "test", "tests"].contains(&header)
+/// A cell of a table, but for its header.
+struct Cell<'a> {
+    /// The line of its table's header, and its own.
+    table: usize,
+    line: usize,
+    header: &'a str,
+    text: &'a str,
+}
+
+/// Returns the cells of all tables of a document.
+fn cells(document: &str) -> Vec<Cell<'_>> {
+    let (mut found, mut headers, mut table) = (Vec::new(), Vec::new(), 0);
+    for (index, line) in document.lines().enumerate() {
+        if !line.starts_with('|') {
+            table = 0;
+            continue;
+        }
+        let row: Vec<&str> = line.split('|').map(str::trim).collect();
+        if table == 0 {
+            (table, headers) = (index + 1, row);
+            continue;
+        }
+        let row = headers.iter().zip(row);
+        found.extend(row.map(|(header, text)| Cell { table, line: index + 1, header, text }));
+    }
+    found
 }
 
 /// Where paths without a first folder begin.
@@ -162,5 +182,17 @@ mod tests {
         ] {
             assert_eq!(findings_in(row), count, "{row}");
         }
+    }
+
+    #[test]
+    fn a_walk_that_turns_back_is_caught() {
+        let walk = "| | file | what |\n|---|---|---|\n| 1 | `a.rs` | `b.rs` |\n| 2 | `b.rs` | |\n";
+        let lines = |text: &str| {
+            let mut findings = Vec::new();
+            names(&[Source::new("docs/a.md", text)], &mut findings);
+            findings.into_iter().map(|finding| finding.line).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&format!("{walk}\n{walk}")), []);
+        assert_eq!(lines(&format!("{walk}| 3 | `a.rs` | |\n")), [5]);
     }
 }
