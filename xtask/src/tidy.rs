@@ -7,6 +7,7 @@
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
 //!   tables      the files that tables of documents name exist, and the tests are in their files
+//!   decisions   what a decision that stands names in backticks is there
 //!   links       documents link to what there is; every page is in the book
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
@@ -14,6 +15,7 @@
 
 mod boundaries;
 mod claims;
+mod decisions;
 mod glossary;
 mod layers;
 pub(crate) mod links;
@@ -82,6 +84,7 @@ pub(crate) fn run() -> Result {
     modules::floors(&sources, &mut findings);
     locks::check(&sources, &mut findings);
     tables::names(&sources, &mut findings);
+    decisions::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
     glossary::check(&sources, &mut findings)?;
     findings.dedup();
