@@ -337,40 +337,13 @@ fn tsan(context: &Context) -> Result<End> {
 
 /// What runs under the sanitizers: all that shares memory with the kernel or between threads. Not
 /// the preload library: its names are those that a sanitizer's runtime takes the place of.
-const SANITIZED: &[&str] = &[
-    "nowait-retry",
-    "nowait-block",
-    "nowait-cache",
-    "nowait-file",
-    "nowait-engine",
-    "nowait-process",
-    "nowait-posix",
-    "nowait",
-];
+const SANITIZED: &str = "nowait-retry nowait-block nowait-cache nowait-file nowait-engine \
+    nowait-process nowait-posix nowait";
 
 /// Besides the tests inside the crates: those on the real backends.
-const SANITIZED_TESTS: &[&str] = &[
-    "conformance",
-    "threads",
-    "interrupt",
-    "system",
-    "storm",
-    "cancel",
-    "engine",
-    "in_memory",
-    "streams",
-    "user",
-    "async_file",
-    "stream_vectors",
-    "cursor",
-    "control",
-    "event_loop",
-    "queue",
-    "vectored",
-    "file",
-    "advice",
-    "random",
-];
+const SANITIZED_TESTS: &str = "conformance threads interrupt system storm cancel engine in_memory \
+    streams user async_file stream_vectors cursor control event_loop queue vectored file advice \
+    random";
 
 fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     if let Some(why) = nightly_lacks("rust-src") {
@@ -380,8 +353,8 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     // The standard library is built with the sanitizer too, else its atomics look like races.
     let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--no-fail-fast", "--lib"];
     args.extend(["--features", examples::FEATURES]);
-    SANITIZED.iter().for_each(|package| args.extend(["-p", package]));
-    SANITIZED_TESTS.iter().for_each(|test| args.extend(["--test", test]));
+    SANITIZED.split(' ').for_each(|package| args.extend(["-p", package]));
+    SANITIZED_TESTS.split(' ').for_each(|test| args.extend(["--test", test]));
     let mut command = context.nightly(&args);
     if env::var_os("NOWAIT_SEEDS").is_none() {
         command.env("NOWAIT_SEEDS", "4");

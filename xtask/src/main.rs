@@ -29,6 +29,7 @@ mod log;
 mod machine;
 mod outcome;
 mod package;
+mod pattern;
 mod places;
 mod process;
 mod python;

@@ -4,79 +4,41 @@
 //! Fields that are reserved may get another name and another use, and the version is another in
 //! each release.
 
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
+use crate::pattern::regex;
+
+/// Comments, and line ends inside of macros.
+static NO_CODE: LazyLock<Regex> = regex!(r"(?s)/\*.*?\*/|\\\n");
+
+/// A line of the preprocessor, or what makes the header one of C++.
+static LINES: LazyLock<Regex> = regex!(r#"(?m)^(?:#.*|extern "C" \{)$"#);
+
+/// A structure, a list of constants, another declaration with the body that it may have.
+static DECLARATIONS: LazyLock<Regex> = regex!(
+    r"\s*(?:typedef struct (\w+)\s*\{([^{}]*)\}\s*\w+;|enum\s*\{([^{}]*)\};",
+    r"|([^;{}]+)(?:;|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}))"
+);
+
 /// Returns the declarations of a header that has no functions but inline ones.
 pub(super) fn list(text: &str) -> Vec<String> {
-    let text = without_comments(text).replace("\\\n", " ");
-    let mut found = Vec::new();
-    let mut code = String::new();
-    for line in text.lines() {
-        match line.strip_prefix("#define ") {
-            Some(macro_) if !macro_.starts_with("NOWAIT_VERSION") => found.push(one_line(line)),
-            Some(_) => {}
-            None if line.starts_with('#') || line.starts_with("extern \"C\"") => {}
-            None => {
-                code.push_str(line);
-                code.push('\n');
-            }
-        }
+    let text = NO_CODE.replace_all(text, " ");
+    let macros = LINES.find_iter(&text).map(|line| one_line(line.as_str()));
+    let mut found: Vec<String> = macros
+        .filter(|line| line.starts_with("#define ") && !line.starts_with("#define NOWAIT_VERSION"))
+        .collect();
+    let code = LINES.replace_all(&text, "");
+    for item in DECLARATIONS.captures_iter(&code) {
+        let part = |group| item.get(group).map_or("", |part| part.as_str());
+        let fields = part(2).split(';').map(one_line).filter(|field| !field.is_empty());
+        let fields = fields.filter(|field| !field.contains("reserved"));
+        found.extend(fields.map(|field| format!("{}: {field}", part(1))));
+        let others = part(3).split(',').chain([part(4)]).map(one_line);
+        found.extend(others.filter(|line| !line.is_empty()));
     }
-    while let Some(end) = code.find([';', '{']) {
-        let before = one_line(&code[..end]);
-        let is_block = code[end..].starts_with('{');
-        let rest = code.split_off(end + 1);
-        code = rest;
-        if !is_block {
-            found.push(before);
-            continue;
-        }
-        let body: String = take_block(&mut code);
-        if let Some(name) = before.strip_prefix("typedef struct ") {
-            let fields = body.split(';').map(one_line);
-            let fields = fields.filter(|field| !field.is_empty() && !field.contains("reserved"));
-            found.extend(fields.map(|field| format!("{name}: {field}")));
-        } else if before == "enum" {
-            found.extend(body.split(',').map(one_line).filter(|constant| !constant.is_empty()));
-        } else {
-            found.push(before);
-        }
-    }
-    found.retain(|line| !line.is_empty() && !line.starts_with('}'));
     found
-}
-
-/// Cuts the rest of a block, to its closing brace, from the front of `code`.
-fn take_block(code: &mut String) -> String {
-    let mut depth = 1;
-    let end = code.find(|c| {
-        depth += match c {
-            '{' => 1,
-            '}' => -1,
-            _ => 0,
-        };
-        depth == 0
-    });
-    let end = end.unwrap_or(code.len());
-    let rest = code.split_off(code.len().min(end + 1));
-    let mut body = std::mem::replace(code, rest);
-    body.truncate(end);
-    // The name of a type behind its structure, and the semicolon.
-    let trimmed = code.trim_start();
-    if let Some((name, after)) = trimmed.split_once(';')
-        && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-    {
-        *code = after.to_owned();
-    }
-    body
-}
-
-fn without_comments(text: &str) -> String {
-    let mut code = String::new();
-    let mut rest = text;
-    while let Some((before, comment)) = rest.split_once("/*") {
-        code.push_str(before);
-        rest = comment.split_once("*/").map_or("", |(_, rest)| rest);
-    }
-    code + rest
 }
 
 fn one_line(text: &str) -> String {

@@ -6,7 +6,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use regex_lite::Regex;
+
+use crate::pattern::regex;
 use crate::process::Result;
 
 /// Traits that the compiler implements, and that programs depend on.
@@ -14,6 +18,12 @@ const AUTOMATIC: &[&str] = &["Send", "Sync", "Unpin"];
 
 /// Traits that programs cannot use.
 const INTERNAL: &[&str] = &["Drop", "StructuralPartialEq"];
+
+/// What unfolds a long declaration.
+static FOLDED: LazyLock<Regex> = regex!(r"(?s)<summary.*?</summary>");
+static TAG: LazyLock<Regex> = regex!(r"<[^>]*>");
+/// A page in the index, relative to the crate's folder.
+static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="([^".][^"]*\.html[^"]*)""#);
 
 /// Returns the sorted lines of the crate whose pages lie in `folder`.
 ///
@@ -41,12 +51,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<String>> {
 
 /// Returns the pages of all items, relative to the crate's folder.
 fn all_items(index: &str) -> Vec<String> {
-    let links = index.split("<li><a href=\"").skip(1);
-    links
-        .filter_map(|link| link.split('"').next())
-        .filter(|page| page.contains(".html") && !page.starts_with("../"))
-        .map(str::to_owned)
-        .collect()
+    PAGE.captures_iter(index).map(|page| page[1].to_owned()).collect()
 }
 
 /// Returns the path of an item in its crate: `choice/fn.parse.html` is `choice::parse`.
@@ -110,30 +115,10 @@ fn implements(implementation: &str, traits: &[&str]) -> bool {
 
 /// Returns what a reader sees of some HTML, in one line.
 fn text(html: &str) -> String {
-    let mut seen = String::new();
-    let mut rest = html;
-    while let Some((before, after)) = rest.split_once('<') {
-        seen.push_str(before);
-        // What unfolds a long declaration, and what begins a line of its own.
-        if after.starts_with("summary") {
-            rest = after.split_once("</summary>").map_or("", |(_, rest)| rest);
-            continue;
-        }
-        if after.starts_with("div") {
-            seen.push(' ');
-        }
-        rest = after.split_once('>').map_or("", |(_, rest)| rest);
-    }
-    seen.push_str(rest);
-    let signs = [
-        ("&lt;", "<"),
-        ("&gt;", ">"),
-        ("&quot;", "\""),
-        ("&#39;", "'"),
-        ("&nbsp;", " "),
-        ("&amp;", "&"),
-    ];
-    for (written, meant) in signs {
+    let seen = FOLDED.replace_all(html, "").replace("<div", " <div");
+    let mut seen = TAG.replace_all(&seen, "").into_owned();
+    let signs = ["&lt;<", "&gt;>", "&quot;\"", "&#39;'", "&nbsp; ", "&amp;&"];
+    for (written, meant) in signs.map(|sign| sign.split_at(sign.len() - 1)) {
         seen = seen.replace(written, meant);
     }
     // A mark of "notable" traits, which is no code.
@@ -144,7 +129,7 @@ fn text(html: &str) -> String {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "<h1>Struct</h1><pre class=\"rust item-decl\"><code>pub struct \
+    const HTML: &str = "<h1>Struct</h1><pre class=\"rust item-decl\"><code>pub struct \
         Q&lt;T, B = <a href=\"x\">Vec</a>&lt;u8&gt;&gt; { <span>/* private fields */</span> }\
         </code></pre><h2 id=\"safety\"><a>§</a>Safety</h2>\
         <h2 id=\"implementations\" class=\"section-header\">I</h2>\
@@ -171,8 +156,8 @@ mod tests {
             "impl Deref for Q: type Target = [u8]",
             "impl !Sync for Q",
         ];
-        assert_eq!(lines("struct.Q.html", PAGE).unwrap(), expected);
-        assert_eq!(lines("a/type.Q.html", PAGE).unwrap(), expected[..1]);
+        assert_eq!(lines("struct.Q.html", HTML).unwrap(), expected);
+        assert_eq!(lines("a/type.Q.html", HTML).unwrap(), expected[..1]);
         assert_eq!(lines("struct.Q.html", "<h1>Struct</h1>"), None);
     }
 

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 
 use super::Finding;
-use super::source::{Source, regex};
+use super::source::Source;
+use crate::pattern::regex;
 
 /// Where code of other languages may stand, besides folders of tests: in crates/core/sys, in what
 /// looks at the libraries from outside, and in what answers system calls in simulations. The C

@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 
 use super::Finding;
-use super::source::{Source, regex, words};
+use super::source::{Source, words};
 use super::tables::expand;
+use crate::pattern::regex;
 use crate::process;
 
 const FOLDER: &str = "docs/decisions/";

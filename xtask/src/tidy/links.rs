@@ -4,9 +4,12 @@
 //! does not hold (`cargo x docs` makes it).
 
 use super::Finding;
-use super::source::{Source, mask_code};
+use super::source::{FENCED, Source, blank, mask_code};
+use crate::pattern::regex;
 use crate::process;
+use regex_lite::Regex;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// The pages of the book.
 const BOOK: &str = "docs/";
@@ -18,8 +21,13 @@ pub(crate) const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 /// What `cargo x docs` puts beside the pages: rustdoc.
 const GENERATED: &str = "docs/api/";
 
-/// Extensions of the files that a document names in backticks.
-const NAMED: &[&str] = &["rs", "c", "h", "md", "toml", "py", "sh"];
+static LINK: LazyLock<Regex> = regex!(r"\]\(([^)]*)\)?");
+static HEADING: LazyLock<Regex> = regex!(r"(?m)^#+ (.*)$");
+static QUOTED: LazyLock<Regex> = regex!(r"`([^`\n]*)`");
+
+/// What reads like a file that a document names in backticks.
+static NAMED: LazyLock<Regex> =
+    regex!(r"^[A-Za-z0-9_{},-][A-Za-z0-9_./{},-]*\.(?:rs|c|h|md|toml|py|sh)$");
 
 /// Checks links and names of files in all documents, and that the book is complete.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
@@ -37,7 +45,7 @@ pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
             }
         }
         for (offset, name) in named_files(&source.text) {
-            for path in super::tables::expand(name) {
+            for path in super::tables::expand(&name) {
                 if !is_named(&path, sources) {
                     let advice = format!("there is no {path}: name what there is");
                     findings.push(source.finding(offset, advice));
@@ -98,26 +106,15 @@ pub(crate) fn resolve(from: &str, target: &str) -> String {
 /// Returns the targets of all links with their offsets, but for those in code.
 pub(crate) fn links(text: &str) -> Vec<(usize, String)> {
     let prose = mask_code(text);
-    let mut found = Vec::new();
-    for (at, _) in prose.match_indices("](") {
-        let rest = &text[at + 2..];
-        let target = rest.split(')').next().unwrap_or_default();
-        found.push((at, target.trim().to_owned()));
-    }
-    found
+    let found = LINK.captures_iter(&prose).filter_map(|link| Some((link.get(0)?, link.get(1)?)));
+    found.map(|(link, target)| (link.start(), target.as_str().trim().to_owned())).collect()
 }
 
 /// Returns the anchors of the headings, as GitHub and mdBook make them.
 fn slugs(text: &str) -> Vec<String> {
     let mut slugs: Vec<String> = Vec::new();
-    let mut fenced = false;
-    for line in text.lines() {
-        fenced ^= line.trim_start().starts_with("```");
-        let title = line.trim_start_matches('#');
-        if fenced || title.len() == line.len() || !title.starts_with(' ') {
-            continue;
-        }
-        let kept = title.trim().chars().filter_map(|c| match c {
+    for heading in HEADING.captures_iter(&blank(text, &FENCED)) {
+        let kept = heading[1].trim().chars().filter_map(|c| match c {
             ' ' => Some('-'),
             c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
             _ => None,
@@ -130,25 +127,13 @@ fn slugs(text: &str) -> Vec<String> {
 }
 
 /// Returns what reads like the path of a file of the tree in backticks, with its offset.
-fn named_files(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let mut fenced = false;
-    for line in text.lines() {
-        fenced ^= line.trim_start().starts_with("```");
-        if fenced {
-            continue;
-        }
-        for name in line.split('`').skip(1).step_by(2) {
-            let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_./{},-".contains(&b));
-            let named = name.rsplit_once('.').is_some_and(|(_, ext)| NAMED.contains(&ext));
-            // `dist/` is built, `NAME` is the reader's to choose.
-            let here = !name.starts_with(['/', '.']) && !name.starts_with("dist/");
-            if plain && named && here && !name.contains("NAME") {
-                found.push((name.as_ptr() as usize - text.as_ptr() as usize, name));
-            }
-        }
-    }
-    found
+fn named_files(text: &str) -> Vec<(usize, String)> {
+    let prose = blank(text, &FENCED);
+    let quoted = QUOTED.captures_iter(&prose).filter_map(|quoted| quoted.get(1));
+    // `dist/` is built, `NAME` is the reader's to choose.
+    let here = |name: &str| !name.starts_with("dist/") && !name.contains("NAME");
+    let named = quoted.filter(|it| NAMED.is_match(it.as_str()) && here(it.as_str()));
+    named.map(|name| (name.start(), name.as_str().to_owned())).collect()
 }
 
 /// Whether a file of the tree has this path, or the end of its path is this.

@@ -1,7 +1,8 @@
 //! The tables of locks name each lock of the product, and nothing else.
 
 use super::Finding;
-use super::source::{Source, closing_brace, regex};
+use super::source::{Source, closing_brace};
+use crate::pattern::regex;
 use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

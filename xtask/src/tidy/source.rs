@@ -6,16 +6,7 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 
 use super::Finding;
-
-/// A pattern, in pieces, that is compiled when it is first used.
-macro_rules! regex {
-    ($($piece:literal),+ $(,)?) => {
-        std::sync::LazyLock::new(|| {
-            regex_lite::Regex::new(concat!($($piece),+)).expect("a pattern that tests use")
-        })
-    };
-}
-pub(super) use regex;
+use crate::pattern::regex;
 
 /// One file of the tree.
 pub(super) struct Source {
@@ -131,7 +122,10 @@ static NO_CODE: LazyLock<Regex> = regex!(
     r###"|\b[bc]?r(?:"[^"]*"|#".*?"#|##".*?"##|###".*?"\#\#\#)"###,
 );
 
-/// Blocks of a document between fences, and what stands between backticks on a line.
+/// Blocks of a document between fences.
+pub(super) static FENCED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)");
+
+/// The same, and what stands between backticks on a line.
 static QUOTED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)|`[^`\n]*`");
 
 /// Returns Rust or C, of the same length, with all that is no code blanked out.
@@ -145,7 +139,7 @@ pub(super) fn mask_code(document: &str) -> String {
 }
 
 /// Blanks out what the pattern finds; keeps every line end.
-fn blank(text: &str, pattern: &Regex) -> String {
+pub(super) fn blank(text: &str, pattern: &Regex) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for found in pattern.find_iter(text) {
         for byte in bytes[found.range()].iter_mut().filter(|byte| **byte != b'\n') {
