@@ -9,6 +9,7 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 
 const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
+const ORDER: &str = env!("CARGO_BIN_EXE_order");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 
@@ -66,9 +67,10 @@ fn a_lock_lost_to_a_closed_duplicate_is_noticed() {
 }
 
 #[test]
-fn reversed_appends_are_noticed() {
+fn a_reversed_order_is_noticed_by_random_requests() {
     let Some(canary) = Canary::built() else { return };
-    assert_noticed(&canary.case("append"), "left == right");
+    let program = canary.program(ORDER).arg("run").arg(canary.scratch.path());
+    assert_noticed(&program.args(["0", "5000"]).run(), "order again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Descriptors, locks, mounts, credentials and order are as with the kernel's own AIO.
+//! Descriptors, locks, mounts and credentials are as with the kernel's own AIO.
 
 use nowait_tests::for_each_subject;
 use nowait_tests::mount::{Kind, Mount};
@@ -19,8 +19,6 @@ for_each_subject!(flock_is_released_by_close, flock, [libaio, preload]);
 for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libaio, preload]);
 for_each_subject!(a_program_may_close_everything_and_go_on, close_all, [preload]);
 for_each_subject!(a_closed_event_counter_is_gone, event_counter, [preload]);
-for_each_subject!(appends_land_in_submission_order, append, [libaio, preload]);
-for_each_subject!(overlapping_requests_take_effect_in_order, overlap, [libaio, preload]);
 for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
 for_each_subject!(files_in_memory_are_no_exception, in_memory, [libaio, preload]);
 for_each_subject!(umount_after_completion_is_not_busy, umount, [libaio, preload]);
@@ -52,14 +50,6 @@ fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
 
-fn append(subject: Subject) {
-    in_every_mode(subject, "append");
-}
-
-fn overlap(subject: Subject) {
-    in_every_mode(subject, "overlap");
-}
-
 /// Runs a case on a file of its own, in each submit mode.
 fn in_every_mode(subject: Subject, case: &str) {
     for &submit in modes(subject) {
@@ -76,10 +66,8 @@ fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
         let subject = subject.submit(submit);
-        for case in ["append", "overlap", "posix-lock"] {
-            let program = subject.launch(PROGRAM).arg(case).arg(mount.file(case));
-            subject.assert_served(&program.succeed());
-        }
+        let program = subject.launch(PROGRAM).arg("posix-lock").arg(mount.file("file"));
+        subject.assert_served(&program.succeed());
         for (way, rounds) in WAYS {
             let program = subject.launch(PROGRAM).arg("reuse").arg(mount.folder(way));
             subject.assert_served(&program.args([way, &(rounds / 4).to_string()]).succeed());

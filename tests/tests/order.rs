@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::skip;
-use nowait_tests::subject::{Library, Subject};
+use nowait_tests::subject::{Library, Subject, Submit};
 use nowait_tests::{for_each_subject, full};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_order");
-const REQUESTS: u64 = 5_000;
-const REQUESTS_FULL: u64 = 500_000;
-/// The two libraries carry out other scripts.
+/// In each submit mode.
+const REQUESTS: u64 = 2_500;
+const REQUESTS_FULL: u64 = 250_000;
+/// The two libraries, and the submit modes, carry out other scripts.
 const SEEDS_APART: u64 = 1 << 32;
 
 for_each_subject!(on_ext4_requests_take_effect_in_order, ext4, [libaio, preload]);
@@ -40,8 +41,10 @@ fn tmpfs(subject: Subject) {
 
 fn check(subject: Subject, kind: Kind) {
     let Some(mount) = skip::unless(Mount::new(kind)) else { return };
-    let output = run(subject, &mount);
-    subject.assert_served(&output);
+    for submit in [Submit::Auto, Submit::Offload] {
+        let output = run(subject.submit(submit), &mount);
+        subject.assert_served(&output);
+    }
 }
 
 #[test]
@@ -55,8 +58,9 @@ fn the_kernel_keeps_the_order_that_is_demanded() {
 fn run(subject: Subject, mount: &Mount) -> nowait_tests::program::Output {
     const HOURS: u64 = 3;
     let usual = if full() { REQUESTS_FULL } else { REQUESTS };
-    let first = if subject.library == Library::Preload { SEEDS_APART } else { 0 };
-    let first = number("NOWAIT_SEED", first).to_string();
+    let apart = u64::from(subject.library == Library::Preload)
+        + 2 * u64::from(subject.submit == Submit::Offload);
+    let first = number("NOWAIT_SEED", apart * SEEDS_APART).to_string();
     let program = subject.launch(PROGRAM).arg("run").arg(mount.path()).arg(first);
     let program = program.arg(number("NOWAIT_REQUESTS", usual).to_string());
     program.deadline(Duration::from_hours(HOURS)).succeed()

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nowait_tests::aio::RWF_APPEND;
 use nowait_tests::blocks;
 use nowait_tests::request::{Context, Request};
 
@@ -24,7 +23,6 @@ fn main() {
         ["posix-lock", file] => posix_lock_survives(Path::new(file)),
         ["probe-lock", file] => println!("{}", lock_holder(&open(Path::new(file)))),
         ["flock", file] => flock_goes_with_the_descriptor(Path::new(file)),
-        ["append", file] => appends_land_in_order(Path::new(file)),
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
@@ -279,32 +277,6 @@ fn flock_goes_with_the_descriptor(path: &Path) {
         // SAFETY: plain numbers.
         unsafe { libc::flock(second.as_raw_fd(), libc::LOCK_UN) };
     }
-}
-
-/// `O_APPEND` and `RWF_APPEND` writes of one batch follow each other in the file.
-fn appends_land_in_order(path: &Path) {
-    let appending = OpenOptions::new().append(true).create(true).open(path).unwrap();
-    let plain = open(path);
-    let context = Context::new(32).expect("io_setup");
-    let mut expected = Vec::new();
-    for round in 0..100usize {
-        let mut requests = Vec::new();
-        for number in 0..32usize {
-            // Odd lengths: most appends start inside a page that another one just wrote.
-            let bytes = vec![(round * 32 + number) as u8; 1 + (round * 7 + number * 331) % 9000];
-            expected.extend_from_slice(&bytes);
-            requests.push(if number % 2 == 0 {
-                Request::write(appending.as_fd(), &bytes, 0)
-            } else {
-                Request::write(plain.as_fd(), &bytes, 0).flags(RWF_APPEND)
-            });
-        }
-        let whole = |it: &nowait_tests::request::Done| it.res == it.request.bytes().len() as i64;
-        assert!(context.run(requests).iter().all(whole), "round {round}: a short append");
-    }
-    let found = std::fs::read(path).unwrap();
-    let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
-    assert_eq!((found.len(), differs), (expected.len(), None));
 }
 
 /// The last of overlapping writes wins, and a read sees the writes submitted before it.

@@ -40,11 +40,13 @@ pub(crate) struct Played {
     pub(crate) views: [(&'static str, Vec<u8>); 2],
 }
 
-/// The two openings of the file that all scripts of a run have.
+/// The openings of the file that all scripts of a run have.
 pub(crate) struct Stage {
     path: PathBuf,
     buffered: File,
     direct: File,
+    /// The same with O_APPEND, the buffered one first.
+    appending: [File; 2],
     /// Those of each thread.
     contexts: Vec<[Context; CONTEXTS as usize]>,
 }
@@ -60,13 +62,15 @@ impl Stage {
         let open = |options: &OpenOptions| options.open(&path).expect("a file in the folder");
         let buffered = open(&options);
         let direct = open(options.truncate(false).custom_flags(libc::O_DIRECT));
+        let appending =
+            [0, libc::O_DIRECT].map(|mode| open(options.append(true).custom_flags(mode)));
         // SAFETY: numbers only.
         let rc =
             unsafe { libc::posix_fadvise(buffered.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
         assert_eq!(rc, 0, "posix_fadvise");
         let context = || Context::new(REQUESTS_MAX as i32).expect("io_setup");
         let contexts = (0..THREADS_MAX).map(|_| std::array::from_fn(|_| context())).collect();
-        Self { path, buffered, direct, contexts }
+        Self { path, buffered, direct, appending, contexts }
     }
 
     /// Makes the file as the script wants it. What is written goes past the page cache: without a
@@ -198,6 +202,11 @@ impl Stage {
             Kind::Sync => return request::Request::fsync(fd),
             Kind::Read => request::Request::read(fd, len, wanted.at).filled(UNTOUCHED),
             Kind::Write => request::Request::write(fd, &vec![wanted.value(); len], wanted.at),
+            // Every other one to a file that is open for appends.
+            Kind::Append if wanted.number.is_multiple_of(2) => {
+                let fd = self.appending[usize::from(wanted.direct)].as_fd();
+                request::Request::write(fd, &vec![wanted.value(); len], 0)
+            }
             Kind::Append => {
                 request::Request::write(fd, &vec![wanted.value(); len], 0).flags(aio::RWF_APPEND)
             }
