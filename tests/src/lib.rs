@@ -26,7 +26,6 @@
 #![allow(clippy::return_self_not_must_use)]
 
 pub mod aio;
-pub mod backing;
 pub mod blocks;
 pub mod cache;
 pub mod container;
@@ -35,14 +34,11 @@ pub mod direct;
 pub mod disturber;
 pub mod fio;
 pub mod fuse;
-pub mod guest;
 pub mod hang;
 pub mod harness;
 pub mod http;
 pub mod limiter;
 pub mod mount;
-pub mod pairwise;
-pub mod passing;
 pub mod pki;
 pub mod posix;
 pub mod program;
@@ -50,7 +46,6 @@ pub mod qemu;
 pub mod ready;
 pub mod report;
 pub mod request;
-pub mod rings;
 pub mod scratch;
 pub mod seccomp;
 pub mod server;

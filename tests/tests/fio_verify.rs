@@ -3,6 +3,9 @@
 //! Quick form: combinations in which every pair of values meets. `NOWAIT_FULL=1`: all of them
 //! (of submit modes, libraries and block sizes one with each, in turn).
 
+#[path = "fio_verify/pairwise.rs"]
+mod pairwise;
+
 use std::fs;
 
 use nowait_tests::direct;
@@ -10,7 +13,6 @@ use nowait_tests::disturber;
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::limiter::Limit;
 use nowait_tests::mount::{Kind, Mount};
-use nowait_tests::pairwise;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject, Submit};
 

@@ -1,10 +1,13 @@
 //! Virtual machines on disks of `nowait serve`: by NBD and by vhost-user-blk; and one in which it
 //! serves, by ublk.
 
+#[path = "guest/machine.rs"]
+mod machine;
+
 use std::fs::File;
 use std::path::Path;
 
-use nowait_tests::guest::{Disk, Guest, Parts};
+use machine::{Disk, Guest, Parts};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};

@@ -1,9 +1,11 @@
 //! Contexts live and die as with the kernel's own AIO: destroyed, inherited, interrupted.
 
+#[path = "lifecycle/rings.rs"]
+mod rings;
+
 use nowait_tests::for_each_subject;
 use nowait_tests::program::Output;
 use nowait_tests::report::Report;
-use nowait_tests::rings;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::subject::{Backend, Subject};
 

@@ -1,6 +1,9 @@
 //! How soon `nowait serve` ends, whatever it does when a signal comes, and that it is there again
 //! after it was killed. The table is printed: `cargo test … --test serve_ends -- --nocapture`.
 
+#[path = "serve_ends/backing.rs"]
+mod backing;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nowait_tests::backing::{Backing, Manner};
+use backing::{Backing, Manner};
 use nowait_tests::fuse::missing_fuse;
 use nowait_tests::hang;
 use nowait_tests::program::Running;

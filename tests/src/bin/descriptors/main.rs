@@ -3,6 +3,7 @@
 //! `descriptors FOLDER buffered|direct`: run under two libraries, the two outputs must be the
 //! same. In each row a few requests come first, from which a library may remember something.
 
+mod passing;
 mod rows;
 mod stage;
 

@@ -4,9 +4,9 @@ use std::ffi::CString;
 use std::io::Error;
 use std::os::fd::RawFd;
 
-use nowait_tests::passing;
 use nowait_tests::request::Request;
 
+use crate::passing;
 use crate::stage::{BLOCK, LARGE, Stage, borrow};
 
 type Row = (String, Box<dyn Fn(&mut Stage<'_>)>);

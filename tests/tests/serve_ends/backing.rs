@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How it treats who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub(crate) enum Manner {
     /// Says nothing.
     Silent,
     /// Greets, and goes on with one byte of an answer now and then.
@@ -21,7 +21,7 @@ pub enum Manner {
 
 /// It; its threads end with the process of the test.
 #[derive(Debug)]
-pub struct Backing {
+pub(crate) struct Backing {
     socket: PathBuf,
     state: Arc<State>,
 }
@@ -50,7 +50,7 @@ const FLUSH: u16 = 3;
 
 impl Backing {
     /// Listens at `socket`.
-    pub fn start(socket: PathBuf, manner: Manner) -> Self {
+    pub(crate) fn start(socket: PathBuf, manner: Manner) -> Self {
         let listener = UnixListener::bind(&socket).expect("a socket");
         let (flushes, changed) = (Mutex::new((false, 0)), Condvar::new());
         let state = Arc::new(State { manner, flushes, changed, connected: AtomicBool::new(false) });
@@ -67,32 +67,32 @@ impl Backing {
     }
 
     /// The image that it has, as on a command line.
-    pub fn image(&self) -> String {
+    pub(crate) fn image(&self) -> String {
         image_at(&self.socket)
     }
 
     /// Waits until a client has connected.
-    pub fn wait_for_client(&self) {
+    pub(crate) fn wait_for_client(&self) {
         while !self.state.connected.load(Relaxed) {
             thread::yield_now();
         }
     }
 
     /// Waits until it was asked for a flush.
-    pub fn wait_for_flush(&self) {
+    pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
     }
 
     /// Answers flushes from now on, those that wait too.
-    pub fn permit_flushes(&self) {
+    pub(crate) fn permit_flushes(&self) {
         self.state.flushes.lock().expect("the state").0 = true;
         self.state.changed.notify_all();
     }
 }
 
 /// The image of a server at `socket`.
-pub fn image_at(socket: &Path) -> String {
+pub(crate) fn image_at(socket: &Path) -> String {
     format!("vm=nbd+unix:///vm?socket={}", socket.display())
 }
 

@@ -29,7 +29,7 @@ struct Operation {
 }
 
 /// Whether a ring can wait on a word of memory. One that cannot is roused by an event counter.
-pub fn wait_on_words() -> bool {
+pub(crate) fn wait_on_words() -> bool {
     // `struct io_uring_params`: no flags.
     let mut params = [0u32; 30];
     // SAFETY: room for what the kernel says of the new ring.

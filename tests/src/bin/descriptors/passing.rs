@@ -11,7 +11,7 @@ struct Control([u8; 24]);
 ///
 /// # Panics
 /// It cannot be sent.
-pub fn send(socket: RawFd, fd: RawFd) {
+pub(crate) fn send(socket: RawFd, fd: RawFd) {
     with_message(|message| {
         // SAFETY: the message has room for one number, and lives during the call.
         unsafe {
@@ -29,7 +29,7 @@ pub fn send(socket: RawFd, fd: RawFd) {
 ///
 /// # Panics
 /// None has come.
-pub fn receive(socket: RawFd) -> RawFd {
+pub(crate) fn receive(socket: RawFd) -> RawFd {
     let mut fd = -1;
     with_message(|message| {
         // SAFETY: as above.

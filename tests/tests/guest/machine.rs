@@ -11,10 +11,10 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::program::{Program, Running};
-use crate::scratch::Scratch;
-use crate::skip::{self, Skip};
-use crate::subject;
+use nowait_tests::program::{Program, Running};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip::{self, Skip};
+use nowait_tests::subject;
 
 /// How long the guest may be silent, and how long it may take in all.
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -41,20 +41,20 @@ const SCRIPTS: [&str; 3] = ["init", "task.sh", "ublk.sh"];
 
 /// What every guest needs: a kernel, and an archive of files.
 #[derive(Debug)]
-pub struct Parts {
+pub(crate) struct Parts {
     kernel: PathBuf,
     archive: PathBuf,
 }
 
 impl Parts {
     /// Collects them in `scratch`, or says what this machine lacks.
-    pub fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
+    pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
     }
 
     /// The same with a kernel that has ublk, and with nowait itself.
-    pub fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
+    pub(crate) fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
         let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
         let kernel = kernels().into_iter().find(has_ublk);
         let kernel = kernel.ok_or_else(|| lacking("no kernel with ublk"))?;
@@ -162,7 +162,7 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 
 /// How a disk reaches the guest.
 #[derive(Debug)]
-pub enum Disk {
+pub(crate) enum Disk {
     /// By QEMU's NBD client: the address of an export, which is the name of the disk too.
     Nbd(String, String),
     /// By vhost-user: the socket.
@@ -173,7 +173,7 @@ pub enum Disk {
 
 /// A running guest.
 #[derive(Debug)]
-pub struct Guest {
+pub(crate) struct Guest {
     running: Running,
     console: BufReader<std::os::unix::net::UnixStream>,
     said: String,
@@ -181,7 +181,7 @@ pub struct Guest {
 
 impl Guest {
     /// Starts one that does `task`, see `tests/guest/task.sh`.
-    pub fn start(parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
+    pub(crate) fn start(parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
         let socket = scratch.file("console");
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("a socket for the console");
@@ -212,7 +212,7 @@ impl Guest {
     ///
     /// # Panics
     /// It ends without that.
-    pub fn wait_for(&mut self, line: &str) {
+    pub(crate) fn wait_for(&mut self, line: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
     }
 
@@ -227,7 +227,7 @@ impl Guest {
     ///
     /// # Panics
     /// The task failed.
-    pub fn finish(mut self, task: &str) -> Vec<String> {
+    pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
         while self.next_line().is_some() {}
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "{output}\n{}", self.said);

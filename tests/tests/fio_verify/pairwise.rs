@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 type Pair = (usize, usize, usize, usize);
 
 /// All combinations of indices into parameters with `sizes` values each.
-pub fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     sizes.iter().fold(vec![Vec::new()], |rows, size| {
         let extended = |row: &Vec<usize>, value| row.iter().copied().chain([value]).collect();
         rows.iter().flat_map(|row| (0..*size).map(move |value| extended(row, value))).collect()
@@ -16,7 +16,7 @@ pub fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
 /// Few combinations, such that every pair of values of two parameters occurs in one of them.
 ///
 /// Deterministic: the same sizes give the same rows, so a failure can be repeated.
-pub fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut missing: BTreeSet<Pair> = product_of_pairs(sizes);
     let mut rows = Vec::new();
     while let Some(seed) = missing.first().copied() {
