@@ -1,7 +1,7 @@
 //! Requests that only a blocking call can do: on threads of their own.
 
 use crate::{
-    Chunk, Image, RequestEnd, Source, Tag,
+    Chore, Chunk, Extent, Image, Mailbox, RequestEnd, Source, Tag,
     turns::{Asker, Turns},
 };
 use core::{
@@ -10,101 +10,8 @@ use core::{
 };
 use nowait::{AlignedBuffer, Errno, Zeroing};
 use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::{eventfd::EventFd, time::now_ns};
-use std::{collections::VecDeque, sync::Arc, thread};
-
-/// What takes longer than a request to the device.
-#[derive(Debug)]
-pub enum Chore {
-    /// The contents of a range are of no interest any more: give its space back if possible.
-    Discard {
-        /// In bytes of the image.
-        range: Range<u64>,
-        /// Durable when it ends.
-        durable: bool,
-    },
-    /// A range reads as zeroes.
-    Zero {
-        /// In bytes of the image.
-        range: Range<u64>,
-        /// Keep its space.
-        allocated: bool,
-        /// Fail with `EOPNOTSUPP` rather than write zeroes.
-        fast: bool,
-        /// Durable when it ends.
-        durable: bool,
-    },
-    /// Tell where data are and where holes.
-    Extents {
-        /// In bytes of the image, not empty.
-        range: Range<u64>,
-        /// Most extents to tell of; the range may then not be covered.
-        max: usize,
-    },
-    /// A range will be read soon: as much of it as is worth it is read into the page cache.
-    Prefetch {
-        /// In bytes of the image.
-        range: Range<u64>,
-    },
-    /// Write what is not of whole blocks.
-    WriteParts {
-        /// What to write.
-        chunk: Chunk,
-        /// In bytes of the image.
-        offset: u64,
-        /// Durable when it ends.
-        durable: bool,
-    },
-}
-
-/// A part of an image of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// In bytes.
-    pub len: u64,
-    /// Takes no space, and reads as zeroes.
-    pub hole: bool,
-}
-
-/// Where the ends of chores are put for the thread that asked.
-#[derive(Debug)]
-pub struct Mailbox {
-    letters: Mutex<Vec<RequestEnd>>,
-    bell: EventFd,
-}
-
-impl Mailbox {
-    /// Makes an empty one.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`: no descriptors left.
-    pub fn new() -> Result<Arc<Mailbox>, Errno> {
-        Ok(Arc::new(Mailbox { letters: Mutex::default(), bell: EventFd::new()? }))
-    }
-
-    /// Returns the descriptor that is readable while something is inside.
-    pub fn raw(&self) -> i32 {
-        self.bell.raw()
-    }
-
-    /// Puts the end of a request in, and wakes the thread.
-    pub fn put(&self, ended: RequestEnd) {
-        let mut letters = self.letters.lock();
-        letters.push(ended);
-        if letters.len() == 1 {
-            self.bell.signal();
-        }
-    }
-
-    /// Empties it into `ended`.
-    pub fn empty(&self, ended: &mut VecDeque<RequestEnd>) {
-        let mut letters = self.letters.lock();
-        if !letters.is_empty() {
-            self.bell.drain();
-            ended.extend(letters.drain(..));
-        }
-    }
-}
+use nowait_sys::time::now_ns;
+use std::{sync::Arc, thread};
 
 /// Threads that do chores, started as they are needed. Dropping it waits for them.
 #[derive(Debug)]
@@ -485,7 +392,7 @@ mod tests {
         epoll::{self, Epoll},
         time::Deadline,
     };
-    use std::os::unix::fs::FileExt;
+    use std::{collections::VecDeque, os::unix::fs::FileExt};
 
     struct Rig {
         chores: Arc<Chores>,

@@ -14,7 +14,7 @@
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
-use crate::{Image, ImageOptions, image::ImageError, source::Transfers};
+use crate::{Image, ImageOptions, error::ImageError, source::Transfers};
 use nowait::{Errno, File};
 use nowait_sys::{
     Fd,

@@ -7,12 +7,13 @@ use crate::{
     stripes::Stripes,
 };
 use core::{
-    fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use nowait::{CacheMode, Error, Nowait, OpenOptions};
+use nowait::{CacheMode, Nowait, OpenOptions};
 use std::{path::PathBuf, sync::Arc};
+
+pub use crate::error::ImageError;
 
 /// Which page cache stands between the clients and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -147,37 +148,6 @@ impl<F> Image<F> {
     }
 }
 
-/// Why an image cannot be served, in one line.
-#[derive(Debug)]
-pub struct ImageError(String);
-
-impl ImageError {
-    /// Takes the line that says it.
-    pub fn new(text: String) -> ImageError {
-        ImageError(text)
-    }
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ImageError {}
-
-impl From<std::io::Error> for ImageError {
-    fn from(error: std::io::Error) -> ImageError {
-        ImageError(error.to_string())
-    }
-}
-
-impl From<Error> for ImageError {
-    fn from(error: Error) -> ImageError {
-        ImageError(error.to_string())
-    }
-}
-
 impl Image {
     /// Opens the image that `options` describe. Blocks, as open(2) does.
     ///
@@ -224,7 +194,7 @@ impl Image {
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
         let shown = options.path.display();
         check_sector(sector_bytes, options.sector_bytes.is_some(), needed)
-            .map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
+            .map_err(|reason| ImageError::new(format!("{shown}: {reason}")))?;
         let properties = Properties {
             read_only: options.read_only || file.is_read_only(),
             sector_bytes,
@@ -236,16 +206,16 @@ impl Image {
         let sector = u64::from(sector_bytes);
         let whole = |bytes: u64| bytes.is_multiple_of(sector);
         if options.length == Some(0) {
-            return Err(ImageError(format!("{shown}: a window of 0 bytes serves nothing")));
+            return Err(ImageError::new(format!("{shown}: a window of 0 bytes serves nothing")));
         }
         if !whole(options.offset) || !options.length.is_none_or(whole) {
             let reason = format!("the window must be of whole sectors of {sector} bytes");
-            return Err(ImageError(format!("{shown}: {reason}")));
+            return Err(ImageError::new(format!("{shown}: {reason}")));
         }
         let range = image.measure()?;
         if range.end < options.offset + options.length.unwrap_or(0) || range.start > range.end {
             let reason = format!("the window lies outside the file, which ends at {}", range.end);
-            return Err(ImageError(format!("{shown}: {reason}")));
+            return Err(ImageError::new(format!("{shown}: {reason}")));
         }
         image.measure_size()?;
         Ok(image)
@@ -290,7 +260,7 @@ impl Image {
 fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
     if options.force_share && !options.read_only {
         let shown = options.path.display();
-        return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
+        return Err(ImageError::new(format!("{shown}: --force-share is for --read-only")));
     }
     Ok(())
 }
@@ -300,7 +270,7 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// # Errors
 /// It cannot be opened so; the server cannot be reached, or makes nothing durable.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
-    let address = match Backing::of(&options.path).map_err(ImageError)? {
+    let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {
             let mode = match options.cache {
                 Cache::None => CacheMode::Direct,
@@ -314,12 +284,12 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
     };
     let shown = options.path.display();
     let cache =
-        cache_of_server(options).map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
+        cache_of_server(options).map_err(|reason| ImageError::new(format!("{shown}: {reason}")))?;
     let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience, cache)
-        .map_err(|error| ImageError(format!("{shown}: {error}")))?;
+        .map_err(|error| ImageError::new(format!("{shown}: {error}")))?;
     if !(options.read_only || remote.is_read_only() || remote.flushes()) {
         let reason = "the server has no flush, nothing written would be safe: say read-only";
-        return Err(ImageError(format!("{shown}: {reason}")));
+        return Err(ImageError::new(format!("{shown}: {reason}")));
     }
     Ok(Arc::new(remote))
 }

@@ -9,7 +9,8 @@
 //!
 //! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`:
 //!   claims against other programs
-//! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
+//! * `request`: what a front asks for, and how it ends; `mailbox`: ends from other threads
+//! * [`medium`]: who carries requests out; [`disk`]: by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
 //!   with writes of whole blocks
@@ -32,12 +33,15 @@ mod burst;
 pub mod chores;
 mod claim;
 pub mod disk;
+mod error;
 pub mod image;
 pub mod lent;
+mod mailbox;
 pub mod medium;
 pub mod nbd;
 pub mod pages;
 pub mod remote;
+mod request;
 pub mod source;
 pub mod stats;
 mod stripes;
@@ -45,12 +49,14 @@ mod turns;
 
 pub use backing::Backing;
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
-pub use chores::{Chore, Chores, Extent, Mailbox};
+pub use chores::Chores;
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
-pub use medium::{Loan, Medium, RequestEnd, Tag};
+pub use mailbox::Mailbox;
+pub use medium::{Loan, Medium};
 pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience, Remote};
+pub use request::{Chore, Extent, RequestEnd, Tag};
 pub use source::{AnySource, Messages, Source, Transfers};
 pub use stats::{Kind, Stats};
 pub use stripes::Shared;

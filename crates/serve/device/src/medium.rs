@@ -1,19 +1,7 @@
 //! The storage that a protocol asks for reads and writes.
 
-use crate::{Chore, Chunk, Extent, Image, LentMemory, Pool};
-use nowait::Errno;
+use crate::{Chore, Chunk, Image, LentMemory, Pool, RequestEnd, Tag};
 use std::sync::Arc;
-
-/// What a front knows a request by: the client, and which of its requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// Whose request it is.
-    pub owner: u64,
-    /// Which of them.
-    pub slot: u32,
-    /// Which part of it.
-    pub part: u32,
-}
 
 /// Memory lent for one request.
 #[derive(Debug)]
@@ -24,26 +12,6 @@ pub struct Loan {
     pub writes: bool,
     /// What is written is durable when it ends.
     pub durable: bool,
-}
-
-/// The end of a request; each has one, unless it was forgotten.
-#[derive(Debug)]
-pub struct RequestEnd {
-    /// That of the request.
-    pub tag: Tag,
-    /// Whether all of it was done.
-    pub result: Result<(), Errno>,
-    /// The memory of a read or write.
-    pub chunk: Option<Chunk>,
-    /// What [`Chore::Extents`] found.
-    pub extents: Vec<Extent>,
-}
-
-impl RequestEnd {
-    /// Is the end of a request without memory.
-    pub fn plain(tag: Tag, result: Result<(), Errno>) -> RequestEnd {
-        RequestEnd { tag, result, chunk: None, extents: Vec::new() }
-    }
 }
 
 /// Carries out the requests of fronts on one thread. Nothing here waits.

@@ -1,6 +1,6 @@
 //! What the bytes of an image are read from and written to.
 
-use crate::{Chunk, Mailbox, Tag, image::ImageError, stripes::Shared};
+use crate::{Chunk, Mailbox, Tag, error::ImageError, stripes::Shared};
 use core::{any::Any, fmt, ops::Range};
 use nowait::{Errno, File, Nowait, Zeroing};
 use std::{fs, io, path::Path, sync::Arc};

@@ -5,7 +5,8 @@ use crate::Geometry;
 use crate::outbox::{Outbox, Over};
 use crate::recovery::{Origin, Recovery};
 use crate::request::{Failure, Request, RequestEnd, RequestId};
-use crate::serving::{Serving, Settings};
+use crate::serving::Serving;
+use crate::settings::{Settings, Usage};
 use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Operation, Ticket};
 
@@ -39,23 +40,6 @@ pub enum Status {
     },
     /// It is not any more: all requests fail.
     Over(Over),
-}
-
-/// What of the store an image takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes of blocks that the image has: the others are zeroes.
-    pub live_bytes: u64,
-    /// Bytes of blocks in segments that have a live one: the others wait for their deletion only.
-    pub held_bytes: u64,
-}
-
-impl Usage {
-    /// Returns how many in a hundred of the bytes that are held were overwritten since.
-    pub fn garbage_percent(&self) -> u32 {
-        let garbage = u128::from(self.held_bytes - self.live_bytes) * 100;
-        (garbage / u128::from(self.held_bytes.max(1))) as u32
-    }
 }
 
 impl Image {

@@ -13,7 +13,7 @@ use crate::map::{Map, SegmentUse};
 use crate::mistake::{self, Mistake};
 use crate::needs::Needs;
 use crate::outbox::{Outbox, Purpose};
-use crate::serving::Settings;
+use crate::settings::Settings;
 use crate::store::{Key, Tag};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

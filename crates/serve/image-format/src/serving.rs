@@ -1,10 +1,9 @@
 //! An image that is this writer's: reads, writes, flushes, and what follows from them.
 
-use crate::cipher::{Cipher, ImageKey};
+use crate::cipher::Cipher;
 use crate::collector::Collector;
 use crate::errands::Errand;
-use crate::head::{HEAD_BYTES_MAX, Head, Writer};
-use crate::image::Usage;
+use crate::head::{HEAD_BYTES_MAX, Head};
 use crate::leftovers::Leftovers;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
@@ -14,6 +13,7 @@ use crate::recovery::{DAMAGED_READS_MAX, Found, judge, verdict};
 use crate::request::{Failure, Request, RequestId, told_runs};
 use crate::scan::MISSED_READS_MAX;
 use crate::segment::WINDOW;
+use crate::settings::{Settings, Usage};
 use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::store::{Answer, Key, Tag};
 use crate::tail::Tail;
@@ -40,44 +40,6 @@ const GATHER_NS: u64 = 500_000;
 
 /// Why a writer ends whose objects are not there any more.
 const VANISHED: &str = "an object that was there is missing";
-
-/// What is decided for an image.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Its writer.
-    pub writer: Writer,
-    /// The key of an encrypted image.
-    pub key: Option<ImageKey>,
-    /// Most bytes of writes in memory that are not durable; one write may have more.
-    pub buffer_bytes: usize,
-    /// Most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
-    pub segment_blocks: u32,
-    /// How long a write stays in memory alone when no flush comes.
-    pub linger_ns: u64,
-    /// A checkpoint is made after so many bytes of segments, or 24 times those of the map.
-    pub checkpoint_bytes: u64,
-    /// A checkpoint is made after so many segments.
-    pub checkpoint_segments: u64,
-    /// When more in a hundred blocks that segments hold were overwritten since, the live ones of
-    /// the emptiest segments are written again. With 100, none are.
-    pub garbage_percent: u32,
-}
-
-impl Settings {
-    /// Returns what fits most images.
-    pub fn new(writer: Writer) -> Settings {
-        Settings {
-            writer,
-            key: None,
-            buffer_bytes: 64 << 20,
-            segment_blocks: u32::MAX,
-            linger_ns: 1_000_000_000,
-            checkpoint_bytes: 64 << 20,
-            checkpoint_segments: 4096,
-            garbage_percent: 30,
-        }
-    }
-}
 
 /// An image that is this writer's.
 #[derive(Debug)]

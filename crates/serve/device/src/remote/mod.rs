@@ -15,6 +15,7 @@ mod handshake;
 mod journal;
 mod line;
 mod link;
+mod patience;
 mod request;
 mod stream;
 mod tls;
@@ -23,7 +24,7 @@ mod wire;
 use crate::{
     Chunk, Mailbox, Source, Tag,
     backing::NbdAddress,
-    image::ImageError,
+    error::ImageError,
     nbd::{flag, transmission as flags},
     source::{Messages, Transfers},
     stripes::Shared as Blocks,
@@ -49,29 +50,9 @@ use stream::Stream;
 use wire::{Command, Kind};
 
 pub use cache::{Cache, CacheCounts};
+pub use patience::Patience;
 
 type Done = Result<(), Errno>;
-
-/// What becomes of an image when its server cannot be reached.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// How long everything waits, from the last answer on, until it fails. Zero: not at all.
-    pub outage: Duration,
-    /// How long a server may answer nothing while it has requests until it is connected anew.
-    pub silence: Duration,
-    /// How long the flush at the end may take besides, also where a server stands still that is
-    /// waited for without limit.
-    pub end: Duration,
-    /// Takes what is to be said of it, each in a line.
-    pub say: Option<fn(&str)>,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        let none = Duration::ZERO;
-        Patience { outage: none, silence: none, end: Duration::from_mins(1), say: None }
-    }
-}
 
 /// What became of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

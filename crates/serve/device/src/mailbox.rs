@@ -1,0 +1,46 @@
+//! Ends of requests on their way to the thread that asked.
+
+use crate::RequestEnd;
+use nowait::Errno;
+use nowait_sys::{eventfd::EventFd, mutex::Mutex};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Where other threads put the ends of requests for the thread that asked.
+#[derive(Debug)]
+pub struct Mailbox {
+    letters: Mutex<Vec<RequestEnd>>,
+    bell: EventFd,
+}
+
+impl Mailbox {
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn new() -> Result<Arc<Mailbox>, Errno> {
+        Ok(Arc::new(Mailbox { letters: Mutex::default(), bell: EventFd::new()? }))
+    }
+
+    /// Returns the descriptor that is readable while something is inside.
+    pub fn raw(&self) -> i32 {
+        self.bell.raw()
+    }
+
+    /// Puts the end of a request in, and wakes the thread.
+    pub fn put(&self, ended: RequestEnd) {
+        let mut letters = self.letters.lock();
+        letters.push(ended);
+        if letters.len() == 1 {
+            self.bell.signal();
+        }
+    }
+
+    /// Empties it into `ended`.
+    pub fn empty(&self, ended: &mut VecDeque<RequestEnd>) {
+        let mut letters = self.letters.lock();
+        if !letters.is_empty() {
+            self.bell.drain();
+            ended.extend(letters.drain(..));
+        }
+    }
+}
