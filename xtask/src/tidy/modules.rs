@@ -27,6 +27,14 @@ const HOUSES: &[House] = &[
         circle: Some(3),
     },
     House {
+        folder: "crates/api/process/src/",
+        floors: &[
+            &["environment", "guard", "looks", "memory"],
+            &["last_thread", "leaving", "process", "stats"],
+        ],
+        circle: Some(1),
+    },
+    House {
         folder: "crates/api/python/src/",
         floors: &[
             &["error", "event_loop", "limits", "ready"],

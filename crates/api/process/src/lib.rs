@@ -7,6 +7,9 @@
 //! * [`memory`]: pointers of the application, which may be anything
 //! * `environment`: the library's own variables
 //! * [`guard`]: panics and `errno` end here
+//!
+//! `process`, `last_thread`, `leaving` and `stats` import each other: the first registers what the
+//! end of the process calls, and that needs the process.
 
 mod environment;
 pub mod guard;
