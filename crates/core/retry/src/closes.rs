@@ -12,20 +12,20 @@ use nowait_sys::{
     time::{self, Deadline},
 };
 
-/// Descriptors that are told apart by their number modulo this.
+/// The number of close counts. Descriptors whose numbers are equal modulo this share one.
 pub const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
-/// Threads that may use a number at a time.
+/// The most threads that may use a descriptor at a time.
 const USERS: usize = if cfg!(loom) { 1 } else { 64 };
-/// How long a close waits for a thread that uses the number: it needs a moment to enter its system
-/// call, and a call that has been entered keeps its file.
+/// The longest time that a close waits for a thread that uses the number. The thread needs a moment
+/// to enter its system call; a call that was entered keeps its file.
 const CLOSE_NS: u64 = 1_000_000_000;
 
-/// Counts the closes of descriptors in a process, so that a close need not look at each context: a
-/// context forgets what it knows of a number when it uses that again.
+/// Counts of the closes of descriptors in a process. A close need not look at each context: a
+/// context discards its knowledge of a closed number when it next uses that number.
 #[derive(Debug)]
 pub struct Closes {
     counts: [AtomicU32; SLOTS],
-    /// The numbers in use, and one more; 0: none.
+    /// The descriptors in use, each plus one; 0: a free entry.
     users: [AtomicU32; USERS],
     /// Closes that wait for a user.
     waiting: AtomicU32,
@@ -52,7 +52,8 @@ impl Drop for InUse<'_> {
     fn drop(&mut self) {
         // Not a store: loom orders a swap with the waits for it.
         self.user.swap(0, AcqRel);
-        // Pairs with that of `wait_for_users`: it sees the end of the use, or is seen here.
+        // Pairs with the fence of `wait_for_users`: either the close sees the end of the use, or
+        // this thread sees the close wait.
         fence(SeqCst);
         if self.closes.waiting.load(Relaxed) > 0 {
             futex_wake(self.user, u32::MAX);
@@ -61,14 +62,14 @@ impl Drop for InUse<'_> {
 }
 
 impl Closes {
-    /// Says that `fd` is about to be closed or replaced. Waits for a thread that uses the number,
-    /// for a second at most.
+    /// Counts a close of `fd`, before it is closed or replaced. Waits for the threads that use the
+    /// number, for a second at most.
     pub fn closed(&self, fd: i32) {
         self.count_close(fd);
         self.wait_for_users(|user| user == number(fd));
     }
 
-    /// Says that any descriptor may be closed. Waits as [`Closes::closed`] does.
+    /// Counts a close of every descriptor. Waits as [`Closes::closed`] does.
     pub fn closed_many(&self) {
         self.counts.iter().for_each(|count| _ = count.fetch_add(1, SeqCst));
         self.wait_for_users(|user| user != 0);
@@ -84,8 +85,8 @@ impl Closes {
         self.counts[slot].load(Relaxed)
     }
 
-    /// Begins the use of `fd` by the calling thread, if it was not closed since it had been closed
-    /// `count` times. `None`: it may have been, or too many threads use numbers.
+    /// Begins the use of `fd` by the calling thread, if its count is still `count`. Returns `None`
+    /// if it may have been closed since, or if too many threads use descriptors.
     pub fn begin_use(&self, fd: i32, count: u32) -> Option<InUse<'_>> {
         let in_use = self.show_use(fd)?;
         (self.is_open(fd, count) || mistake::makes(Mistake::UseClosed)).then_some(in_use)
@@ -105,7 +106,8 @@ impl Closes {
             user.load(Relaxed) == 0 && user.compare_exchange(0, number(fd), SeqCst, Relaxed).is_ok()
         };
         let user = self.users.iter().find(free)?;
-        // Pairs with that of `wait_for_users`: the user sees the close, or is seen by it.
+        // Pairs with the fence of `wait_for_users`: either the user sees the close, or the close
+        // sees the user.
         fence(SeqCst);
         Some(InUse { closes: self, user })
     }
@@ -178,7 +180,8 @@ mod loom_tests {
 
     const NUMBER: i32 = 3;
 
-    /// A number is closed, and given to another file, as a thread uses it for the first one.
+    /// One thread closes a number and gives it to another file while a second thread uses it for
+    /// the first file.
     fn one_closes(close: fn(&Closes), use_it: fn(&Closes, &dyn Fn())) {
         loom::model(move || {
             let shared = Arc::new((Closes::default(), AtomicU32::new(1)));

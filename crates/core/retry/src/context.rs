@@ -11,9 +11,9 @@ use crate::{
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
-/// A context's own queue, which a waiting caller serves (the poller; no thread switch).
+/// A context's own queue. A waiting caller (the poller) serves it, without a thread switch.
 pub trait Pump: Send + Sync {
-    /// Tells whether requests are in flight in the queue.
+    /// Returns `true` if requests are in flight in the queue.
     fn is_busy(&self) -> bool;
     /// Collects completions, waiting for `need` of them, the deadline or [`Pump::interrupt`].
     ///
@@ -22,30 +22,30 @@ pub trait Pump: Send + Sync {
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno>;
     /// Runs the requests whose completions were collected.
     fn run(&self);
-    /// Makes the `wait` that is or will be going on return.
+    /// Makes the current `wait` return, or else the next one.
     fn interrupt(&self);
 }
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// One of the requests waits for another party, and may never end by itself.
+/// The unit of the count of requests that wait for another party and may never end by themselves.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
 /// The bits that count requests.
 const COUNT: usize = ENDLESS - 1;
 
-/// Takes the completions of a context as they come, instead of its ring.
+/// The receiver of a context's completions, in place of its ring.
 pub struct Sink {
-    /// What reports call the context's requests.
+    /// The name of the context's requests in reports.
     pub face: &'static str,
-    /// Most requests outstanding.
+    /// The most requests outstanding.
     pub limit: usize,
-    /// Called once for each request, on the thread that ended it. Must not wait, and must not
-    /// submit.
+    /// The function called once for each request, on the thread that ended it. It must not wait and
+    /// must not submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
-/// The calling thread is the poller until this is dropped, also by a panic: no other thread could
-/// poll.
+/// Makes the calling thread the poller until this is dropped. A panic drops it, too; otherwise no
+/// other thread could poll.
 struct Polling<'a>(&'a IoContext);
 
 impl Drop for Polling<'_> {
@@ -54,7 +54,7 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// The calling thread collects completions for others until this is dropped.
+/// Marks the calling thread as one that collects completions for others, until this is dropped.
 struct Passing<'a>(&'a AtomicBool);
 
 impl Passing<'_> {
@@ -70,8 +70,8 @@ impl Drop for Passing<'_> {
     }
 }
 
-/// The calling thread comes for completions until this is dropped: deferred requests that are left
-/// then are for another thread, which was not woken for them while this one ran them.
+/// Marks the calling thread as one that waits for completions. On drop it wakes another thread for
+/// the deferred requests that are left: no thread was woken for them while this one ran them.
 struct Leaving<'a>(&'a IoContext);
 
 impl Drop for Leaving<'_> {
@@ -82,7 +82,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Accepts requests, takes their completions, lets callers wait for them.
+/// A context: accepts requests, takes their completions, and lets callers wait for them.
 ///
 /// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
 /// slot is free again when its event has been read, or when its sink has returned.
@@ -90,34 +90,34 @@ pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
     waiters: Waiters,
-    /// Accepted, not completed; how many of those are [`ENDLESS`]; and [`DEAD`]: in one word, so
-    /// that none can be missed.
+    /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. They
+    /// share one word, so that no thread sees one without the others.
     outstanding: AtomicUsize,
-    /// Requests in flight that callers may take for completed already.
+    /// Requests in flight that callers may already regard as completed.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     deferred: OnceLock<Box<dyn Deferred>>,
-    /// The poller stays in the own queue when nothing is in flight there: the last request that was
-    /// started there had to wake a thread to poll.
+    /// Makes the poller stay in the own queue when nothing is in flight there, because the last
+    /// request that was started there had to wake a thread to poll.
     lingers: Hint,
-    /// A thread that does not come for events collects them.
+    /// A thread that does not wait for events is collecting them.
     passes: AtomicBool,
-    /// Called when events were added, for an event loop.
+    /// The function called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
 }
 
-/// What a caller of [`IoContext::wait_events`] asks for.
+/// The options of [`IoContext::wait_events`].
 pub struct WaitOptions<'a> {
-    /// Fewest events to wait for.
+    /// The fewest events to wait for.
     pub min: usize,
-    /// Most events to take.
+    /// The most events to take.
     pub max: usize,
-    /// Until when to wait.
+    /// The time at which the wait ends.
     pub deadline: Deadline,
     /// With `min` = 0: wait for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
-    /// Makes the signal mask that is in force while the caller sleeps.
+    /// The function that makes the signal mask in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
     /// Wait in the own queue also while nothing is in flight there: a thread that does nothing
     /// else need not be woken when something starts.
@@ -125,7 +125,7 @@ pub struct WaitOptions<'a> {
 }
 
 impl WaitOptions<'_> {
-    /// Asks for events without a mask.
+    /// Makes options without a mask.
     pub fn new(min: usize, max: usize, deadline: Deadline) -> WaitOptions<'static> {
         WaitOptions { min, max, deadline, patient: false, mask: None, dedicated: false }
     }
@@ -143,7 +143,7 @@ impl IoContext {
     /// Makes a context that gives its completions to `sink`: no thread waits for them here.
     ///
     /// # Errors
-    /// Those of [`IoContext::new`].
+    /// As for [`IoContext::new`].
     pub fn with_sink(id: u32, stats: Stats, sink: Sink) -> Result<IoContext, Errno> {
         IoContext::make(id, 1, stats, Some(sink))
     }
@@ -174,12 +174,12 @@ impl IoContext {
         let _ = self.deferred.set(deferred);
     }
 
-    /// Says that requests were deferred and no thread runs them: a sleeping caller is to.
+    /// Wakes a sleeping caller to run deferred requests that no thread runs.
     pub fn deferred_started(&self) {
         self.waiters.call_for_runner(|| self.interrupt_pump());
     }
 
-    /// Gives the pump back, to a caller that decides where it is dropped.
+    /// Takes the pump out, so that the caller decides where it is dropped.
     pub fn take_pump(&mut self) -> Option<Box<dyn Pump>> {
         self.pump.take()
     }
@@ -200,7 +200,7 @@ impl IoContext {
         &self.stats
     }
 
-    /// Returns how many requests may be outstanding, or over and not taken.
+    /// Returns how many requests may be outstanding, or completed with an event that was not taken.
     pub fn capacity(&self) -> usize {
         self.sink.as_ref().map_or(self.ring.capacity(), |sink| sink.limit)
     }
@@ -215,28 +215,29 @@ impl IoContext {
         self.outstanding.load(SeqCst) & COUNT
     }
 
-    /// Returns how many of them end by themselves: those that the end of the process waits for.
+    /// Returns how many outstanding requests end by themselves. The exit of the process waits for
+    /// these.
     pub fn owed(&self) -> usize {
         let word = self.outstanding.load(SeqCst) & !DEAD;
         (word & COUNT).saturating_sub(word / ENDLESS)
     }
 
-    /// Returns how many of those that are accepted may never end by themselves.
+    /// Returns how many accepted requests may never end by themselves.
     pub fn endless(&self) -> usize {
         (self.outstanding.load(SeqCst) & !DEAD) / ENDLESS
     }
 
-    /// Says that a request which holds a slot may never end by itself.
+    /// Counts a request that holds a slot and may never end by itself.
     pub fn may_be_endless(&self) {
         self.outstanding.fetch_add(ENDLESS, SeqCst);
     }
 
-    /// Says that such a request ends, before its completion.
+    /// Stops counting a request as endless, before its completion.
     pub fn is_not_endless(&self) {
         self.outstanding.fetch_sub(ENDLESS, SeqCst);
     }
 
-    /// Reserves a slot for each of up to `count` requests; returns for how many.
+    /// Reserves slots for up to `count` requests; returns the number of slots.
     ///
     /// # Errors
     /// `EAGAIN`: no slot is free. `EINVAL`: the context is being destroyed.
@@ -246,8 +247,8 @@ impl IoContext {
             self.release(count);
             return Err(Errno::INVAL);
         }
-        // `before` was read first, so an event that moved to the ring meanwhile counts twice:
-        // too careful, never too bold.
+        // `before` was read first, so an event that moved to the ring meanwhile counts twice: too
+        // few slots may be reserved, never too many.
         let free = self.capacity().saturating_sub((before & COUNT) + self.ring.unread());
         if count <= free {
             return Ok(count);
@@ -256,7 +257,7 @@ impl IoContext {
         if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
     }
 
-    /// Gives back slots of requests that were not started after all.
+    /// Frees the slots of requests that were not started.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.wake_all(); // the thread in `destroy` waits for that
@@ -270,8 +271,8 @@ impl IoContext {
     }
 
     /// Delivers an event without waking a waiter: the caller calls [`IoContext::notify`] after the
-    /// last of a batch. `announce` tells of it in another way, as long as the slot is held: nothing
-    /// that waits for the end of all requests is over before.
+    /// last of a batch. `announce` announces the event in another way. It runs while the slot is
+    /// held, so a thread that waits for the end of all requests waits for it, too.
     pub fn complete_quietly(&self, event: IoEvent, announce: impl FnOnce()) {
         self.stats.add(|c| &c.completions, 1);
         self.publish(&[event]);
@@ -298,12 +299,12 @@ impl IoContext {
     }
 
     /// Counts a kernel-synchronous request: the kernel's AIO would have completed it inside
-    /// io_submit, and callers may take it for completed (see [`WaitOptions::patient`]).
+    /// io_submit, and callers may regard it as completed (see [`WaitOptions::patient`]).
     pub fn synchronous_begins(&self) {
         self.synchronous.fetch_add(1, SeqCst);
     }
 
-    /// Says that such a request has ended, after its event was delivered.
+    /// Stops counting a kernel-synchronous request, after its event was delivered.
     pub fn synchronous_ends(&self) {
         if self.synchronous.fetch_sub(1, SeqCst) == 1 {
             // A patient waiter whose event another thread took must not wait for more.
@@ -323,7 +324,8 @@ impl IoContext {
 
     fn wake_a_waiter(&self) {
         let interrupt = || {
-            // Where completions come from elsewhere, a thread that sleeps there is woken with less.
+            // When completions come from elsewhere, a thread that sleeps on its own word is cheaper
+            // to wake than one in the own queue.
             self.lingers.set(false);
             self.interrupt_pump();
         };
@@ -336,19 +338,20 @@ impl IoContext {
         }
     }
 
-    /// Says that requests were started in the context's own queue: it needs a poller.
+    /// Makes sure that a poller serves the context's own queue, after requests were started there.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
             self.lingers.set(true);
         }
     }
 
-    /// Tells whether a caller waits in the context's own queue.
+    /// Returns `true` if a caller waits in the context's own queue.
     pub fn has_poller(&self) -> bool {
         self.waiters.has_poller()
     }
 
-    /// Tells whether that caller waits for several completions, some of which it may have by now.
+    /// Returns `true` if the poller waits for several completions; it may already have some of
+    /// them.
     pub fn poller_may_hold_back(&self) -> bool {
         self.waiters.poller_may_hold_back()
     }
@@ -358,8 +361,9 @@ impl IoContext {
         self.interrupt_pump();
     }
 
-    /// Collects what the own queue has completed, unless a thread is doing that. Waits for a moment
-    /// if that does not come for events: the kernel may have told this one of them.
+    /// Collects the completions of the own queue, unless another thread does. If that thread does
+    /// not wait for events, waits a moment for it: the kernel may have announced these events to
+    /// the caller.
     pub fn poll_pump(&self) {
         self.collect();
         while self.passes.load(SeqCst) {
@@ -367,7 +371,7 @@ impl IoContext {
         }
     }
 
-    /// Collects it on a thread that does not come for events.
+    /// Collects the completions of the own queue on a thread that does not wait for events.
     pub fn pass_by(&self) {
         let _passes = Passing::new(&self.passes);
         self.collect();
@@ -387,7 +391,7 @@ impl IoContext {
         if self.pump_is_busy() {
             self.waiters.call_for_poller();
         } else if self.is_dead() {
-            // The thread in `destroy` may wait for just that.
+            // The thread in `destroy` may wait for this.
             self.wake_all();
         }
     }
@@ -414,19 +418,19 @@ impl IoContext {
         let _leaving = Leaving(self);
         let mut taken = 0;
         let mut slept = false;
-        // Why no more is waited for.
+        // The error that ended the wait, if any.
         let mut end = None;
         self.poll_pump();
         if wanted.min == 0 || self.ring.unread() > 0 {
-            self.retry_deferred(); // else the caller comes to it
+            self.retry_deferred(); // otherwise the caller runs them before it sleeps
         }
         loop {
-            // Before the look at the ring: a synchronous request ends after its event is there.
+            // Read before the ring: a synchronous request ends after its event is in the ring.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
-            // After a sleep, all or nothing: fewer may be what another thread waits for. The
-            // kernel wakes a thread when its minimum is there, and gives it nothing before.
-            // More than the ring holds come in parts.
+            // After a sleep, all or nothing: fewer may be what another thread waits for. The kernel
+            // wakes a thread when its minimum is there, and gives it nothing before. A minimum
+            // above the ring's capacity is met in parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -456,15 +460,14 @@ impl IoContext {
             }
         }
         if self.ring.unread() > 0 {
-            self.notify(); // what is left may satisfy another waiter
+            self.notify(); // the remaining events may satisfy another waiter
         }
         Ok(taken)
     }
 
-    /// Lets the caller sleep elsewhere, in `sleep`, unless an event is in the ring: `notifier` is
-    /// signalled for an event that another thread delivers. The caller counts as the poller
-    /// meanwhile, so `sleep` must end too when the own queue has completions;
-    /// [`IoContext::wait_events`] then takes them.
+    /// Lets the caller sleep in `sleep`, unless an event is in the ring. `notifier` is signalled
+    /// when another thread delivers an event. The caller counts as the poller meanwhile, so `sleep`
+    /// must end too when the own queue has completions; [`IoContext::wait_events`] then takes them.
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
@@ -480,7 +483,7 @@ impl IoContext {
         self.deferred.get().map(AsRef::as_ref).filter(|deferred| !deferred.is_empty())
     }
 
-    /// Moves what deferred requests can move without blocking.
+    /// Retries the deferred requests, without blocking.
     fn retry_deferred(&self) {
         self.deferred().into_iter().for_each(Deferred::retry);
     }
@@ -513,13 +516,14 @@ impl IoContext {
                 let _polling = Polling(self);
                 let leaves = || wanted.deadline.has_passed() || !serves(pump.as_ref());
                 let over = || self.is_over(need, wanted);
-                // Until it is over: another thread called here in its place would call it back.
+                // Polls until `is_over`: if another thread became the poller instead, that thread
+                // would wake this one again.
                 loop {
                     let polled = self.poll_once(pump.as_ref(), need, wanted.deadline, over);
                     if over() {
                         return polled;
                     }
-                    // What it was woken for may be enough for another thread.
+                    // The event that woke this thread may satisfy another thread.
                     self.wake_a_waiter();
                     if polled.is_err() || leaves() {
                         return polled;
@@ -539,8 +543,8 @@ impl IoContext {
         !self.waiters.has_poller() && self.pump_is_busy()
     }
 
-    /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
-    /// happened before did not wake it.
+    /// Returns `true` if the caller need not sleep. The caller is on the list of waiters now; no
+    /// earlier event woke it.
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event of the synchronous request.
         let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
@@ -548,7 +552,8 @@ impl IoContext {
         self.ring.unread() >= need || self.is_dead() || patience_ended || has_deferred
     }
 
-    /// Waits in the own queue, unless it `is_over` already, and runs what comes out; by the poller.
+    /// Waits in the own queue, unless `is_over`, and runs the requests that completed. The poller
+    /// calls it.
     fn poll_once(
         &self,
         pump: &dyn Pump,
@@ -557,17 +562,17 @@ impl IoContext {
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
         let waiter = self.waiters.add_poller(need);
-        // What has come from elsewhere since this thread counted has interrupted no poller: it is
-        // not waited for. From now on it does.
+        // An event that came from elsewhere before this thread was on the list interrupted no
+        // poller, so it is subtracted here. From now on such an event interrupts the poller.
         let missing = waiter.need().saturating_sub(self.ring.unread()).max(1);
         let outcome = if is_over() { Ok(()) } else { pump.wait(missing, deadline) };
-        // Off the list before running anything: this thread is awake.
+        // The thread leaves the list before it runs requests, because it is awake.
         self.waiters.remove(&waiter);
         pump.run();
         outcome
     }
 
-    /// Sleeps until woken, unless it `is_over` already.
+    /// Sleeps until woken, unless `is_over`.
     fn sleep_until_woken(
         &self,
         need: usize,
@@ -581,7 +586,7 @@ impl IoContext {
         slept
     }
 
-    /// Tells whether the context has been destroyed.
+    /// Returns `true` if the context has been destroyed.
     pub fn is_dead(&self) -> bool {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
@@ -589,12 +594,12 @@ impl IoContext {
     /// Refuses new requests, wakes all waiters (they return EINVAL), and waits until every accepted
     /// request has completed.
     ///
-    /// `cancel` ends what would never complete by itself, as far as it is registered. Another
-    /// thread may have reserved a slot before and register its request afterwards: it must look
-    /// at [`IoContext::is_dead`] once it has registered, and then cancel the request itself.
+    /// `cancel` ends the registered requests that would never complete by themselves. Another
+    /// thread may have reserved a slot before and register its request afterwards: it must check
+    /// [`IoContext::is_dead`] after it has registered, and then cancel the request itself.
     ///
     /// # Errors
-    /// `EINVAL`: it is being destroyed already.
+    /// `EINVAL`: the context is already being destroyed.
     pub fn destroy(&self, cancel: impl FnOnce()) -> Result<(), Errno> {
         if self.outstanding.fetch_or(DEAD, SeqCst) & DEAD != 0 {
             return Err(Errno::INVAL);
@@ -605,14 +610,15 @@ impl IoContext {
         Ok(())
     }
 
-    /// Waits until nothing is in flight in the own queue: what belongs to no request. For after
-    /// [`IoContext::destroy`].
+    /// Waits until nothing is in flight in the own queue, also transfers that belong to no request.
+    /// Called after [`IoContext::destroy`].
     pub fn drain_pump(&self) {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until it `is_over`, which a wake-up of all announces. Polls the own queue meanwhile,
-    /// unless another thread does: a request may start there, continue elsewhere and come back.
+    /// Waits until `is_over`. The thread that makes it true wakes all waiters. Polls the own queue
+    /// meanwhile, unless another thread does: a request may start there, continue elsewhere and
+    /// come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             if let Some(deferred) = self.deferred() {
@@ -620,13 +626,13 @@ impl IoContext {
                 continue;
             }
             let over = || is_over() || self.deferred().is_some();
-            // EINTR only has it look again.
+            // EINTR only makes the loop check again.
             let _ = match self.pump.get() {
                 Some(pump) if pump.is_busy() && self.waiters.try_become_poller() => {
                     let _polling = Polling(self);
                     self.poll_once(pump.as_ref(), 1, Deadline::NEVER, over)
                 }
-                // No number of events is enough.
+                // No number of events satisfies this waiter; only a wake-up of all does.
                 _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
                     over() || self.needs_poller()
                 }),

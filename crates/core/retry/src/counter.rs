@@ -1,10 +1,11 @@
-//! Counters of two sides, of which one must see the other: each counts itself before it looks.
+//! Counters of two sides. Each side counts itself before it reads the other's counter, so at least
+//! one sees the other.
 
 use crate::primitives::{AtomicU32, Mutex, Ordering::SeqCst};
 use std::task::Waker;
 
-/// How many of one side there are. To count and to look are sequentially consistent: of two sides
-/// that each count themselves and look at the other's counter then, one sees the other.
+/// The number of threads on one side. Counting and reading are sequentially consistent: if each of
+/// two sides counts itself and then reads the other's counter, at least one sees the other.
 #[derive(Debug)]
 pub struct Counter(AtomicU32);
 
@@ -18,12 +19,13 @@ impl Counter {
     /// Counts one more.
     pub fn enter(&self) {
         self.0.fetch_add(1, SeqCst);
-        // Loom takes sequentially consistent accesses for weaker ones; fences it knows.
+        // Loom treats sequentially consistent accesses as weaker ones, but models fences.
         #[cfg(loom)]
         crate::primitives::fence(SeqCst);
     }
 
-    /// Counts one less; true: it was the last. Then those who wait for that are to be woken.
+    /// Counts one less. Returns `true` if it was the last; the caller then wakes the threads that
+    /// wait for zero.
     #[must_use]
     pub fn leave(&self) -> bool {
         let was_last = self.0.fetch_sub(1, SeqCst) == 1;
@@ -32,13 +34,13 @@ impl Counter {
         was_last
     }
 
-    /// Tells whether there is none.
+    /// Returns `true` if the count is zero.
     pub fn is_zero(&self) -> bool {
         self.0.load(SeqCst) == 0
     }
 }
 
-/// Those who wait until a counter is zero.
+/// The threads and tasks that wait until a counter is zero.
 #[derive(Debug)]
 pub struct ZeroWaiters {
     waiting: Counter,
@@ -66,7 +68,8 @@ impl ZeroWaiters {
         self.wakers.lock().retain(|other| !other.will_wake(waker));
     }
 
-    /// Wakes them, if any: after a counter has become zero. A look, and no lock, if there is none.
+    /// Wakes the waiters, after a counter has become zero. If there are none, it only reads a word
+    /// and takes no lock.
     pub fn wake(&self) {
         if !self.waiting.is_zero() {
             let wakers = core::mem::take(&mut *self.wakers.lock());
@@ -98,7 +101,7 @@ mod loom_tests {
         writing: AtomicBool,
     }
 
-    /// A write that goes past the cache unless it sees the open, which waits for it otherwise.
+    /// A write goes past the cache unless it sees the open; otherwise the open waits for the write.
     fn model(looks_first: bool, wake: fn(&ZeroWaiters)) {
         loom::model(move || {
             let sides = Arc::new(Sides { writing: AtomicBool::new(false), ..Sides::default() });

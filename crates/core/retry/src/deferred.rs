@@ -1,5 +1,5 @@
-//! Deferred requests: accepted, and in no queue. The thread that comes first runs them: one that
-//! waits for completions, or one of the engine's.
+//! Deferred requests: accepted, and in no queue. The first free thread runs them: a thread that
+//! waits for completions, or a thread of the engine.
 
 use crate::primitives::{
     AtomicUsize, Mutex,
@@ -21,8 +21,8 @@ pub trait Deferred: Send + Sync {
     fn hand_over(&self);
 }
 
-/// Returns `true` if a thread that waits until the deadline may block for a deferred request. One
-/// that has to be back sooner may not.
+/// Returns `true` if a thread that waits until the deadline may block for a deferred request. A
+/// thread with a shorter deadline may not.
 pub fn may_block(deadline: Deadline) -> bool {
     const LEAST_NS: u64 = 10_000_000;
     deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
@@ -64,7 +64,7 @@ impl<T> Default for DeferredList<T> {
     }
 }
 
-/// The calling thread runs the list until this is dropped.
+/// Registers the calling thread as one that runs the list, until this is dropped.
 #[must_use]
 pub struct Running<'a>(&'a AtomicUsize);
 
@@ -93,7 +93,7 @@ impl<T> DeferredList<T> {
         self.runners.load(SeqCst) == 0
     }
 
-    /// Says that the calling thread runs the list.
+    /// Registers the calling thread as one that runs the list, until the result is dropped.
     pub fn begin(&self) -> Running<'_> {
         self.runners.fetch_add(1, SeqCst);
         Running(&self.runners)

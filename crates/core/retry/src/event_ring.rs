@@ -14,7 +14,7 @@ pub struct EventRing {
     memory: RingMemory,
     tail: Mutex<u32>,
     consumers: Mutex<()>,
-    /// Where the reader's position was left by [`EventRing::consume`], which has taken events.
+    /// The reader's position after the last [`EventRing::consume`] that took events.
     taken_to: AtomicU32,
 }
 
@@ -22,7 +22,7 @@ pub struct EventRing {
 const NONE_TAKEN: u32 = u32::MAX;
 
 impl EventRing {
-    /// Makes a ring for at least `nr_min` events; `id` is what the header shows.
+    /// Makes a ring for at least `nr_min` events; the header shows `id`.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
@@ -42,15 +42,15 @@ impl EventRing {
         self.memory.nr() as usize - 1
     }
 
-    /// Returns how many events are unread. The application may have moved `head` anywhere; a
-    /// senseless one is taken modulo the size, so nothing here goes out of bounds.
+    /// Returns how many events are unread. The application may have moved `head` anywhere; an
+    /// invalid value is taken modulo the size, so no access is out of bounds.
     pub fn unread(&self) -> usize {
         let nr = self.memory.nr();
         let mut head = self.memory.head().load(Acquire);
         loop {
             let tail = self.memory.tail().load(Acquire) % nr;
-            // Both words move. A tail from before the head passed it would look like a full
-            // ring, and a submitter would get EAGAIN for nothing.
+            // Both words move. A tail read before the head passed it would look like a full ring,
+            // and a submitter would get EAGAIN without need.
             let now = self.memory.head().load(Acquire);
             if now == head {
                 return ((tail + nr - head % nr) % nr) as usize;
@@ -102,7 +102,7 @@ impl EventRing {
                 taken += 1;
             }
         }
-        // Release: a producer that sees the slot free sees that we are done reading it.
+        // Release: a producer that sees the free slot also sees that its event was read.
         self.memory.head().store(head, Release);
         self.taken_to.store(head, Relaxed);
         if taken == 0 { outcome.map(|()| 0) } else { Ok(taken) }
@@ -264,7 +264,7 @@ mod loom_tests {
         });
     }
 
-    /// What `push` would be without the release store.
+    /// `push` without the release store.
     fn push_relaxed(ring: &EventRing, event: IoEvent) {
         ring.memory.write(0, event);
         ring.memory.tail().store(1, Relaxed);

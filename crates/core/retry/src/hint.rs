@@ -1,9 +1,9 @@
-//! What is guessed from what happened last. Its atomic is none of loom's: a reader that has another
-//! value than the last one is as right, only slower, so no interleaving of it need be tried.
+//! A guess from the last observation. The atomic is not one of loom's: a stale value is still
+//! correct, only slower, so no interleaving of it need be tried.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A guess, at first no.
+/// A guess, `false` at first.
 #[derive(Default)]
 pub(crate) struct Hint(AtomicBool);
 

@@ -1,6 +1,6 @@
 //! Counters of a context and the histogram of the time inside submit.
 //!
-//! Counting is off unless a report was asked for: then an addition costs nothing but a branch.
+//! Counting is off unless a report was requested. An addition then costs only a branch.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hdrhistogram::Histogram;
@@ -8,7 +8,7 @@ use nowait_sys::mutex::{Mutex, MutexGuard};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a context counted.
+        /// The counters of a context.
         #[derive(Debug, Default)]
         pub struct Counters { $($(#[$doc])* pub $name: Counter,)* }
 
@@ -21,7 +21,7 @@ macro_rules! counters {
     };
 }
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -44,52 +44,52 @@ counters! {
     requests,
     /// Runs of an operation, the first one included.
     iterations,
-    /// Iterations that ended waiting.
+    /// Iterations that ended in a wait.
     retries,
     /// Wake-ups of waiting operations.
     kicks,
-    /// Wake-ups after which the operation had to wait for the same thing again.
+    /// Wake-ups after which the operation had to wait for the same condition again.
     spurious,
     /// Requests that ended inside io_submit.
     completed_inline,
     /// Requests that ended.
     completions,
-    /// Deferred requests that a thread which waited for events carried out.
+    /// Deferred requests run by a thread that waited for events.
     by_caller,
-    /// Deferred requests that the engine's threads carried out.
+    /// Deferred requests run by the engine's threads.
     taken_over,
-    /// Handed on: the data was not in the page cache.
+    /// Fallbacks because the data was not in the page cache.
     punt_miss,
-    /// Handed on: more than a submit may copy itself.
+    /// Fallbacks because the request exceeds the bytes that a submit may copy inline.
     punt_large,
-    /// Handed on: the file system cannot try this without waiting.
+    /// Fallbacks because the file system cannot try the request without waiting.
     punt_unsupported,
-    /// Handed on: buffered write.
+    /// Fallbacks of buffered writes.
     punt_write,
-    /// Handed on: write that must be durable when it ends.
+    /// Fallbacks of writes that must be durable when they end.
     punt_sync,
-    /// Handed on: direct write that extends the file, fills a hole, or was refused.
+    /// Fallbacks of direct writes that extend the file, fill a hole, or were refused.
     punt_extend,
-    /// Handed on: fsync or fdatasync.
+    /// Fallbacks of fsync and fdatasync.
     punt_fsync,
-    /// Handed on: an earlier request on the same bytes is not over.
+    /// Fallbacks because an earlier request on the same bytes is not over.
     punt_order,
-    /// Handed on: submit mode offload, or auto found the file uncached.
+    /// Fallbacks because the submit mode is `offload`, or `auto` found the file uncached.
     punt_offload,
-    /// Handed on: only an event counter or the ring's reader will collect the completion.
+    /// Fallbacks because only an eventfd or the ring's reader will collect the completion.
     punt_driver,
 }
 
-/// What a request asks for, as reports tell requests apart.
+/// The kind of a request in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A read through a page cache.
     Read,
     /// A write through a page cache.
     Write,
-    /// A read past it.
+    /// A read that bypasses the page cache.
     DirectRead,
-    /// A write past it.
+    /// A write that bypasses the page cache.
     DirectWrite,
     /// fsync or fdatasync.
     Sync,
@@ -97,7 +97,7 @@ pub enum Work {
     Stream,
 }
 
-/// Who has carried a request to its end.
+/// The party that completed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// The thread that submitted it, inside submit.
@@ -112,23 +112,23 @@ pub enum Server {
     Worker,
 }
 
-/// Requests by what they ask for and by who has carried them to their end.
+/// Counts of requests by kind and by the party that completed them.
 #[derive(Debug, Default)]
 pub struct Served([[Counter; Served::BY.len()]; Served::WORK.len()]);
 
 impl Served {
-    /// The names of what is asked for.
+    /// The names of the kinds of requests.
     const WORK: [&'static str; 6] =
         ["read", "write", "direct_read", "direct_write", "sync", "stream"];
-    /// The names of who carries it.
+    /// The names of the parties.
     const BY: [&'static str; 5] = ["submit", "kernel", "caller", "driver", "worker"];
 
-    /// Returns the names of all kinds, and of all who carry requests out.
+    /// Returns the names of all kinds and of all parties.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Served::WORK.into_iter().chain(Served::BY)
     }
 
-    /// Returns each kind of which there were requests, and by whom how many, none left out.
+    /// Returns each kind that had requests, with the count of every party, zeros included.
     pub fn all(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
         let row = |counters: &[Counter]| {
             Served::BY.into_iter().zip(counters.iter().map(Counter::get)).collect::<Vec<_>>()
@@ -147,7 +147,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts if `enabled`.
+    /// Makes counters that count if `enabled`.
     pub fn new(enabled: bool) -> Stats {
         // Three digits up to a minute; the parameters are constants that the crate accepts.
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
@@ -158,7 +158,7 @@ impl Stats {
         }
     }
 
-    /// Tells whether anything is counted.
+    /// Returns `true` if counting is on.
     pub fn enabled(&self) -> bool {
         self.counters.is_some()
     }
@@ -171,7 +171,7 @@ impl Stats {
         }
     }
 
-    /// Counts requests that were carried to their end, if counting.
+    /// Counts completed requests, if counting.
     #[inline]
     pub fn serve(&self, work: Work, by: Server, count: u64) {
         if let Some(Served(counters)) = &self.served {
@@ -179,12 +179,12 @@ impl Stats {
         }
     }
 
-    /// Returns who has carried out what, if counting.
+    /// Returns the counts by kind and party, if counting.
     pub fn served(&self) -> Option<&Served> {
         self.served.as_ref()
     }
 
-    /// Records the time one submit took, in nanoseconds.
+    /// Records the duration of one submit, in nanoseconds.
     pub fn submit_took(&self, ns: u64) {
         if let Some(histogram) = &self.submit_ns {
             histogram.lock().saturating_record(ns.max(1));
@@ -196,8 +196,8 @@ impl Stats {
         self.counters.as_ref()
     }
 
-    /// Returns the histogram of the time inside submit, in nanoseconds, if counting: locked, as a
-    /// copy takes much memory.
+    /// Returns the histogram of the time inside submit, in nanoseconds, if counting. It stays
+    /// locked while the guard lives, because a copy takes much memory.
     pub fn submit_histogram(&self) -> Option<MutexGuard<'_, Histogram<u64>>> {
         self.submit_ns.as_ref().map(Mutex::lock)
     }

@@ -1,8 +1,8 @@
 //! Threads that wait for completions: exclusive, last in first out.
 //!
-//! At most one of them is the *poller*: it waits in the context's own queue and runs what comes out
-//! of it. The others sleep on a word of memory. A completion from elsewhere (a worker, the engine's
-//! driver) interrupts the poller through its queue.
+//! At most one of them is the *poller*: it waits in the context's own queue and runs the requests
+//! that complete there. The others sleep on a word of memory. A completion from elsewhere (a
+//! worker, the engine's driver) interrupts the poller through its queue.
 
 use crate::primitives::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
@@ -14,17 +14,19 @@ use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 /// One thread that waits for `need` events.
 pub struct Waiter {
     word: AtomicU32,
-    /// Of a poller: what any thread on the list waits for, when it came to it.
+    /// The number of events the thread waits for. For a poller: the smallest number of any thread
+    /// on the list when the poller joined it.
     need: usize,
     polls: bool,
     mask: Option<Mask>,
 }
 
-/// A signal mask to be swapped in atomically while a thread sleeps: only ppoll(2) does that.
+/// A signal mask that is swapped in atomically while a thread sleeps, as only ppoll(2) does.
 pub struct Mask {
     /// The mask, as the kernel's 8 bytes.
     pub signals: u64,
-    /// Ends the ppoll early; without one the thread looks again every millisecond.
+    /// The notifier that ends the ppoll early. Without one the thread checks again every
+    /// millisecond.
     pub notifier: Option<Arc<Notifier>>,
 }
 
@@ -32,15 +34,15 @@ pub struct Mask {
 pub struct Notifier {
     eventfd: EventFd,
     signal: Box<dyn Fn() + Send + Sync>,
-    /// How often it was signalled, counted before the counter is.
+    /// The number of signals, counted before the eventfd is written.
     signalled: AtomicU64,
-    /// The sum of what was read from the counter.
+    /// The sum of the values read from the eventfd.
     drained: AtomicU64,
 }
 
 impl Notifier {
-    /// Makes a notifier of the event counter that is polled, and of a function that signals it from
-    /// any thread and descriptor table.
+    /// Makes a notifier from the eventfd to poll and from a function that signals it from any
+    /// thread and descriptor table.
     pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Notifier {
         Notifier { eventfd, signal, signalled: AtomicU64::new(0), drained: AtomicU64::new(0) }
     }
@@ -50,14 +52,14 @@ impl Notifier {
         self.eventfd.raw()
     }
 
-    /// Makes the event counter readable.
+    /// Makes the eventfd readable.
     pub fn notify(&self) {
         self.signalled.fetch_add(1, Relaxed);
         (self.signal)();
     }
 
-    /// Makes the event counter unreadable; one thread at a time. No system call if it was not
-    /// signalled since the last call.
+    /// Makes the eventfd unreadable. One thread at a time calls it. Makes no system call if the
+    /// eventfd was not signalled since the last call.
     pub fn drain(&self) {
         let drained = self.drained.load(Relaxed);
         if self.signalled.load(Relaxed) != drained {
@@ -92,10 +94,10 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until signalled or the deadline, with the mask it was made with in force.
+    /// Sleeps until signalled or until the deadline, with the waiter's mask in force.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran, or has to.
+    /// `EINTR`: a signal handler ran, or has to run.
     pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         let slept = match &self.mask {
             Some(mask) => mask.sleep(deadline),
@@ -139,13 +141,13 @@ impl Waiters {
         self.poller.swap(false, SeqCst);
     }
 
-    /// Tells whether a thread polls the own queue.
+    /// Returns `true` if a thread polls the own queue.
     pub fn has_poller(&self) -> bool {
         self.poller.load(SeqCst)
     }
 
-    /// Registers the calling thread as a waiter for `need` events. It must look at the ring once
-    /// more before it sleeps, and [`Waiters::remove`] itself afterwards.
+    /// Registers the calling thread as a waiter for `need` events. The thread must check the ring
+    /// once more before it sleeps, and call [`Waiters::remove`] afterwards.
     pub fn add(&self, need: usize, mask: Option<Mask>, interrupt_poller: impl Fn()) -> Arc<Waiter> {
         let mut polled_for_more = false;
         let waiter = self.push(|list| {
@@ -153,7 +155,7 @@ impl Waiters {
             Waiter { word: AtomicU32::new(0), need, polls: false, mask }
         });
         if polled_for_more {
-            // It would keep what is enough for this thread in the own queue.
+            // The poller would leave enough completions for this thread in the own queue.
             interrupt_poller();
         }
         waiter
@@ -174,8 +176,8 @@ impl Waiters {
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
         drop(list);
-        // Pairs with the fence in `notify`: either the pusher sees this waiter, or this waiter
-        // sees the event when it looks again.
+        // Pairs with the fence in `notify`: either the pusher sees this waiter, or this waiter sees
+        // the event when it checks again.
         fence(SeqCst);
         waiter
     }
@@ -188,7 +190,7 @@ impl Waiters {
     }
 
     /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed. The
-    /// poller counts as one of those: it is interrupted, and counts again.
+    /// poller counts as satisfied: it is interrupted, and counts again.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -197,16 +199,16 @@ impl Waiters {
         }
     }
 
-    /// Wakes the youngest sleeping waiter that does not poll, to become the poller; returns whether
-    /// there was one, and no poller.
+    /// Wakes the youngest sleeping waiter that does not poll, to become the poller. Returns `true`
+    /// if it woke one; it wakes none while there is a poller.
     pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
         let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();
         is_wanted && self.wake(|waiter| !waiter.polls, || {})
     }
 
-    /// Wakes the youngest waiter, whatever it waits for: there are deferred requests to run. The
-    /// poller is interrupted, and looks.
+    /// Wakes the youngest waiter, however many events it needs, to run deferred requests. If that
+    /// is the poller, it is interrupted and checks for them.
     pub fn call_for_runner(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -219,12 +221,12 @@ impl Waiters {
         self.count.load(SeqCst) == 0
     }
 
-    /// Tells whether a poller waits for several completions, some of which it may have by now.
+    /// Returns `true` if a poller waits for several completions; it may already have some of them.
     pub fn poller_may_hold_back(&self) -> bool {
         self.list.lock().iter().any(|waiter| waiter.polls && waiter.need > 1)
     }
 
-    /// Wakes all waiters, to look again.
+    /// Wakes all waiters, to check again.
     pub fn wake_all_if_any(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -232,7 +234,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes all waiters: the context is going away.
+    /// Wakes all waiters: the context is being destroyed.
     pub fn wake_all(&self, interrupt_poller: impl Fn()) {
         while self.wake(|_| true, &interrupt_poller) {}
     }

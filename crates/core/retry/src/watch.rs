@@ -1,4 +1,4 @@
-//! A watcher that looks after something periodically, and stops when there is nothing.
+//! A watcher that checks for work periodically, and stops when there is none.
 
 use crate::primitives::{
     AtomicBool,
@@ -6,8 +6,8 @@ use crate::primitives::{
     fence,
 };
 
-/// Says whether the watcher looks. A thread that starts something asks each time, which is a fence
-/// and a load.
+/// The state of the watcher, on or off. A thread that starts work checks it each time, at the cost
+/// of a fence and a load.
 #[derive(Debug)]
 pub struct Watch(AtomicBool);
 
@@ -18,12 +18,12 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Says that something was started, and made visible. True: no watcher looks after it, and the
-    /// caller must have the watch begun.
+    /// Announces work that was started and made visible. Returns `true` if no watcher checks for
+    /// it; the caller must then start the watcher.
     #[must_use]
     pub fn started(&self) -> bool {
-        // Pairs with that of `ends`: either this finds that the watch is over, or the watcher finds
-        // what was started.
+        // Pairs with the fence of `ends`: either this thread sees that the watch is over, or the
+        // watcher sees the work.
         fence(SeqCst);
         self.has_ended()
     }
@@ -32,8 +32,8 @@ impl Watch {
         !self.0.load(Relaxed) && !self.0.swap(true, SeqCst)
     }
 
-    /// Ends the watch, for the watcher that has found nothing. False: `is_idle` says that something
-    /// was started meanwhile, and the watcher goes on.
+    /// Ends the watch of a watcher that found no work. Returns `false` if `is_idle` returned
+    /// `false` and no other watcher has begun: the watcher goes on.
     #[must_use]
     pub fn ends(&self, is_idle: impl Fn() -> bool) -> bool {
         self.0.store(false, SeqCst);
@@ -41,7 +41,7 @@ impl Watch {
         is_idle() || self.0.swap(true, SeqCst)
     }
 
-    /// Tells whether the watcher looks.
+    /// Returns `true` if the watcher is on.
     pub fn is_on(&self) -> bool {
         self.0.load(SeqCst)
     }

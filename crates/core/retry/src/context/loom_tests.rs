@@ -27,7 +27,7 @@ struct Own {
     state: Mutex<State>,
     /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
-    /// What happens once a thread polls.
+    /// The function to run once a thread polls.
     at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -35,7 +35,7 @@ struct Own {
 struct State {
     in_flight: usize,
     ended: usize,
-    /// How many ended that belong to no request.
+    /// Completions that belong to no request.
     pages: usize,
     is_interrupted: bool,
 }
@@ -59,7 +59,7 @@ impl Own {
         self.rouse();
     }
 
-    /// The device ends what belongs to no request.
+    /// The device completes a transfer that belongs to no request.
     fn end_page(&self) {
         self.state.lock().pages += 1;
         self.rouse();
@@ -204,7 +204,7 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// The same, where the first event comes from elsewhere, while both wait.
+/// As above, but the first event comes from elsewhere, while both wait.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {
@@ -223,8 +223,8 @@ fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     });
 }
 
-/// One caller polls, takes an event that came from elsewhere and leaves. Another waits for what is
-/// still in the own queue.
+/// One caller polls, takes an event that came from elsewhere and leaves. Another waits for the
+/// request that is still in the own queue.
 fn a_leader_leaves(take_one: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -312,7 +312,8 @@ fn loom_canary_a_poller_that_lingers_and_is_not_called() {
     one_that_lingers(|context| forgetting_wakes(|| context.complete(event(2))));
 }
 
-/// Two callers want the event of the one synchronous request: the other must not wait for more.
+/// Two callers want the event of one synchronous request. The caller that does not get it must not
+/// wait for more.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -388,8 +389,8 @@ fn gone(context: &IoContext) -> bool {
     context.has_poller()
 }
 
-/// A submitter registers a request that never completes by itself, while the context is
-/// destroyed; `register` tells whether it must cancel the request itself.
+/// A submitter registers a request that never completes by itself, while the context is destroyed;
+/// `register` returns `true` if it must cancel the request itself.
 fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
     loom::model(move || {
         let context = context();
@@ -404,7 +405,7 @@ fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
             }
             cancelled
         });
-        // As far as the cancellation: the rest of `destroy` would wait for ever.
+        // Only the first part of `destroy`, up to the cancellation: the rest would wait for ever.
         context.outstanding.fetch_or(DEAD, SeqCst);
         let found: Vec<Arc<AtomicBool>> = requests.lock().clone();
         found.iter().for_each(|request| request.store(true, SeqCst));

@@ -32,7 +32,7 @@ fn a_full_context_gives_a_part_then_eagain() {
     assert_eq!(context.reserve(2), Ok(1));
 }
 
-/// Has something to bring once, and fails with it.
+/// A pump that is busy once, and panics when it runs.
 #[derive(Default)]
 struct Broken(nowait_sys::primitives::AtomicBool);
 
@@ -211,7 +211,8 @@ impl Pump for Handle {
     }
 }
 
-/// To be woken for each request, and again for its end, would cost its submitter two switches.
+/// A poller woken for each request and again for its end would cost the submitter two context
+/// switches.
 #[test]
 #[cfg_attr(miri, ignore = "sleeps in a system call")]
 fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere() {
@@ -234,10 +235,10 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
         context.pump_started();
     };
     start();
-    enters.recv().unwrap(); // called, or it came by itself
+    enters.recv().unwrap(); // woken, or it came by itself
     own.change(|state| state.1 += 1);
     assert_eq!(takes.recv(), Ok(vec![1]));
-    // Now it is made sure that it has to be called.
+    // From here on the thread must be woken to become the poller.
     context.lingers.set(false);
     while context.waiters.is_empty() {
         std::thread::yield_now();

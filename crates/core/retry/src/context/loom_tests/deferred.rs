@@ -128,7 +128,7 @@ fn loom_two_sleepers_have_what_is_deferred_done() {
 }
 
 /// A thread looks, runs what it can meanwhile, and leaves. A request that comes just then wakes no
-/// other, because that one runs the list; another sleeps.
+/// other thread, because the first one runs the list. Another thread sleeps.
 fn one_looks_and_leaves(look: fn(&IoContext)) {
     loom::model(move || {
         let (context, list) = deferring(1);
@@ -182,7 +182,7 @@ fn loom_canary_a_destroyer_that_is_not_told_of_what_is_deferred() {
     one_destroys(defer_in_silence);
 }
 
-/// The same, where another thread comes to wait: it may be the one that is called, and leaves.
+/// As above, but another thread comes to wait: it may be the one that is woken, and leaves.
 #[test]
 fn loom_who_finds_a_dying_context_leaves_what_is_deferred_to_the_destroyer() {
     loom::model(|| {
