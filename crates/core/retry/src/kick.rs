@@ -21,13 +21,14 @@ const CANCELLED: u32 = 4;
 pub struct Kick(AtomicU32);
 
 impl Kick {
-    /// Is held by its maker, who must run the operation or hand it on.
+    /// Makes a right that the caller holds. The caller must run the operation or hand the right on.
     pub fn new_active() -> Kick {
         Kick(AtomicU32::new(ACTIVE))
     }
 
-    /// Says that the operation is worth another iteration. True: the caller now holds the right
-    /// and puts the operation on a run list. False: the holder will look again.
+    /// Asks for another iteration of the operation. Returns `true` if the caller now holds the
+    /// right; it puts the operation on a run list. Returns `false` if another party holds the
+    /// right: that party runs the operation again.
     #[must_use]
     pub fn kick(&self) -> bool {
         // Always write, even if already kicked: the write publishes the condition to the next
@@ -35,25 +36,26 @@ impl Kick {
         self.0.fetch_or(ACTIVE | KICKED, AcqRel) & ACTIVE == 0
     }
 
-    /// Asks for the end of the operation. True: as for [`Kick::kick`].
+    /// Asks for the end of the operation. Returns as [`Kick::kick`] does.
     #[must_use]
     pub fn cancel(&self) -> bool {
         self.0.fetch_or(ACTIVE | KICKED | CANCELLED, AcqRel) & ACTIVE == 0
     }
 
-    /// Tells whether the operation was asked to end.
+    /// Returns `true` if the operation was asked to end.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Acquire) & CANCELLED != 0
     }
 
-    /// Begins an iteration: forgets the kicks so far. True: it was cancelled.
+    /// Begins an iteration: clears earlier kicks. Returns `true` if the operation was cancelled.
     #[must_use]
     pub fn begin(&self) -> bool {
         self.0.fetch_and(!KICKED, AcqRel) & CANCELLED != 0
     }
 
-    /// Ends an iteration that waits. True: there was a kick meanwhile, run again; false: the
-    /// right is given up, and the operation must not be touched any more.
+    /// Ends an iteration that waits. Returns `true` if there was a kick meanwhile: the caller runs
+    /// the operation again. Returns `false` if the right was given up: the caller must not touch
+    /// the operation any more.
     #[must_use]
     pub fn end_retry(&self) -> bool {
         let mut state = self.0.load(Relaxed);
@@ -71,7 +73,7 @@ impl Kick {
 
 #[cfg(test)]
 impl Kick {
-    /// The mistake that `kick` warns of.
+    /// `kick` with the load-only shortcut.
     fn kick_shortcut(&self) -> bool {
         if self.0.load(Acquire) & KICKED != 0 {
             return false;

@@ -14,11 +14,11 @@
 //! * [`request`]: an operation with its kick; [`run_list`]: requests that were kicked
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
-//! * [`watch`]: a periodic look at what no thread waits for, only while there is something
-//! * [`deferred`]: accepted requests that no queue has, for the first thread that comes
+//! * [`watch`]: a periodic check of requests that no thread waits for, only while there are any
+//! * [`deferred`]: accepted requests in no queue, run by the first free thread
 //! * [`closes`]: closes of descriptors, and the threads that are in a system call on one
-//! * [`counter`]: counters of two sides, of which one must see the other
-//! * [`outcome`]: how a request ended, in the application's memory, and the threads that sleep for
+//! * [`counter`]: counters of two sides, at least one of which sees the other
+//! * [`outcome`]: a request's outcome in the application's memory, and the threads that sleep for
 //!   it
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report

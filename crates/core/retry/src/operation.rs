@@ -7,28 +7,31 @@ use nowait_sys::Errno;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Over: bytes transferred (or a value), or the error. Goes to the event ring, once.
+    /// The operation is over, with the bytes transferred (or a value) or the error. The result goes
+    /// to the event ring, once.
     Done(Result<u32, Errno>),
     /// Another party owns the operation and promises to run it once more: a backend with the
     /// result of a bio, or the run list it was handed to. (`-EIOCBQUEUED`)
     Queued,
-    /// A wait entry is armed; run again after a kick. (`-EIOCBRETRY`)
+    /// A wait entry is armed; a kick makes the operation run again. (`-EIOCBRETRY`)
     Retry,
 }
 
 /// A series of iterations, each of which makes all the progress it can without waiting.
 ///
-/// Progress is in the operation itself, so that any iteration can stop and any can be the last.
+/// The operation itself stores its progress, so that any iteration can stop and any can be the
+/// last.
 /// Source: `ki_retry`, fs/aio.c, Linux 2.6.11; OLS 2003 paper, section 3.
 pub trait Operation: Send + Sized + 'static {
-    /// What an iteration may use: backends, the list of bios to queue when it has returned.
+    /// The resources of an iteration: backends, and the list of bios to queue after it has
+    /// returned.
     type Plug;
 
     /// Runs an iteration. Never blocks; never runs twice at a time. Bios are put on the plug
     /// and reach their backend after this has returned.
     fn iterate(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>) -> Step;
 
-    /// Continues after the bio it had queued ended with `result`.
+    /// Continues after the operation's bio ended with `result`.
     fn complete(
         &mut self,
         plug: &mut Self::Plug,

@@ -9,13 +9,14 @@
 //! └──────────────┴──────────────┘
 //! ```
 //!
-//! The step from EINPROGRESS to the outcome is the last access to the word, and returns the threads
-//! that sleep for it: the application may free the memory as soon as it sees the outcome.
+//! The change from EINPROGRESS to the outcome is the last access to the word. It returns the
+//! threads that sleep for the word: the application may free the memory as soon as it sees the
+//! outcome.
 //!
 //! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. The
-//! thread that ends a request wakes the threads of those bits and no others (M12). More than 31
-//! threads at a time share the last slot, and are woken for each other. No lock, no memory: signal
-//! handlers may wait.
+//! thread that ends a request wakes the threads of those bits and no others (M12). Threads beyond
+//! 31 at a time share the last slot, and each wake-up of that slot wakes all of them. Waiting takes
+//! no lock and allocates no memory, so signal handlers may wait.
 
 use crate::primitives::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -31,7 +32,7 @@ const SLOTS_SHIFT: u32 = 32;
 /// The slot that threads share when the others are taken.
 const SHARED: u32 = 31;
 
-/// The word of one request; zero, an outcome, before its first.
+/// The outcome word of one request; zero (success) before the first request.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Outcome(AtomicU64);
@@ -43,17 +44,16 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Says that the request is in flight. No thread waits for it yet.
+    /// Marks the request as in flight. No thread waits for it yet.
     pub fn begin(&self) {
         self.0.store(Errno::INPROGRESS.raw() as u64, Release);
     }
 
     /// Stores the outcome, 0 or an error, and returns the slots of the threads that sleep for it (a
-    /// bit for each), to be woken. What was written before is visible to a thread that sees the
-    /// outcome.
+    /// bit for each), to be woken. A thread that sees the outcome also sees earlier writes.
     #[must_use]
     pub fn end(&self, error: i32) -> u32 {
-        // Acquire: the slots belong to threads that have read their word before.
+        // Acquire: the threads of these slots read their own word before.
         (self.0.swap(u64::from(error as u32), AcqRel) >> SLOTS_SHIFT) as u32
     }
 
@@ -62,16 +62,17 @@ impl Outcome {
         self.0.load(Acquire) as u32 as i32
     }
 
-    /// Tells whether the request is in flight.
+    /// Returns `true` if the request is in flight.
     pub fn is_in_flight(&self) -> bool {
         self.error() == Errno::INPROGRESS.raw()
     }
 
-    /// Asks for the thread in `slot` to be woken at the end; false: it is over already.
+    /// Registers the thread in `slot` to be woken at the end. Returns `false` if the request is
+    /// over already.
     pub fn arm(&self, slot: u32) -> bool {
         let bit = 1 << (SLOTS_SHIFT + slot);
         let mut word = self.0.load(Acquire);
-        // Never written once the outcome is there: the memory may be something else by then.
+        // Never writes after the outcome is stored: the application may have reused the memory.
         while word as u32 as i32 == Errno::INPROGRESS.raw() {
             if word & bit != 0 {
                 return true;
@@ -85,13 +86,15 @@ impl Outcome {
     }
 }
 
-/// The slots of threads that wait.
+/// The slots of the waiting threads.
 ///
-/// A forked child keeps what its parent's threads had claimed: they share the sooner.
+/// A forked child keeps the slots that its parent's threads had claimed, so its threads share the
+/// last slot sooner.
 #[derive(Debug)]
 pub struct Sleepers {
     claimed: AtomicU32,
-    /// Changes when a request ends for which a thread of the slot waits.
+    /// Words of the slots. A slot's word changes when a request ends for which a thread of the slot
+    /// waits.
     words: [AtomicU32; 32],
 }
 
@@ -126,15 +129,16 @@ impl Sleepers {
         }
     }
 
-    /// Gives a slot back. Outcomes may still name it: that wakes its next owner for nothing.
+    /// Gives a slot back. Outcomes may still name it: its next owner may then be woken without
+    /// need.
     pub fn give_back(&self, slot: u32) {
         if slot != SHARED {
             self.claimed.fetch_and(!(1 << slot), AcqRel);
         }
     }
 
-    /// Returns the word of a slot, to sleep on: read it, arm what to wait for, sleep while it is
-    /// the same.
+    /// Returns the word of a slot, to sleep on: read it, arm the outcomes to wait for, and sleep
+    /// while the word is unchanged.
     pub fn word(&self, slot: u32) -> &AtomicU32 {
         &self.words[slot as usize % self.words.len()]
     }
@@ -149,7 +153,7 @@ impl Sleepers {
         }
     }
 
-    /// Sleeps in `slot` until `is_over`, which arms what it waits for.
+    /// Sleeps in `slot` until `is_over` returns `true`. `is_over` arms the outcomes it waits for.
     pub fn wait_until(&self, slot: u32, mut is_over: impl FnMut() -> bool) {
         loop {
             let seen = self.word(slot).load(Acquire);
@@ -250,8 +254,8 @@ mod loom_tests {
         });
     }
 
-    /// To look for waiting threads, and then to store the outcome: a thread that comes between them
-    /// is not woken, and its bit stays in memory that is the application's.
+    /// Reads the waiting threads and then stores the outcome, in two steps. A thread that arms the
+    /// word in between is not woken, and its bit stays in the application's memory.
     #[test]
     #[should_panic]
     fn loom_canary_looking_before_the_end_is_caught() {

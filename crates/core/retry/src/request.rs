@@ -37,20 +37,20 @@ impl<O: Operation> Request<O> {
         unsafe { Arc::from_raw(token as *const Request<O>) }
     }
 
-    /// Changes or looks at the operation between runs, with what it can leave in wait queues. The
-    /// caller has the right to run it: it has just made the request, when a kick that comes early
-    /// is remembered, or took it from a run list.
+    /// Gives `change` access to the operation between runs, with the entry that it can leave in
+    /// wait queues. The caller holds the right to run it: it has just made the request (an early
+    /// kick is then remembered), or took it from a run list.
     pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
-        // SAFETY: the right to run is the maker's, who has not run or handed on the request.
+        // SAFETY: the caller holds the right to run, and has neither run nor handed on the request.
         change(unsafe { &mut *self.operation.get() }, &Wait(self))
     }
 
-    /// Tells whether the request behind a token of [`Wait::token`] was asked to end.
+    /// Returns `true` if the request behind a token of [`Wait::token`] was asked to end.
     ///
     /// # Safety
     /// `token` comes from `Wait::token` of the same operation type and was not taken back yet.
     pub unsafe fn is_token_cancelled(token: u64) -> bool {
-        // SAFETY: promised above; the reference stays the token's.
+        // SAFETY: promised above; the token keeps the reference.
         let request = ManuallyDrop::new(unsafe { Request::<O>::from_token(token) });
         request.is_cancelled()
     }
@@ -63,8 +63,9 @@ impl<O: Operation> Request<O> {
         let wait = Wait(self);
         loop {
             let cancelled = self.kick.begin();
-            // SAFETY: the right to run is ours, so there is no other reference. It is not used
-            // after Queued or a final `end_retry`, when others may.
+            // SAFETY: this thread holds the right to run, so there is no other reference. The
+            // reference is not used after Queued or a final `end_retry`, when other threads may run
+            // the operation.
             let operation = unsafe { &mut *self.operation.get() };
             let step = match result.take() {
                 Some(result) => operation.complete(plug, &wait, result),
@@ -80,13 +81,14 @@ impl<O: Operation> Request<O> {
         }
     }
 
-    /// Tells whether the operation was asked to end.
+    /// Returns `true` if the operation was asked to end.
     pub fn is_cancelled(&self) -> bool {
         self.kick.is_cancelled()
     }
 
-    /// Asks for the end of the operation: a waiting one ends with ECANCELED before its next
-    /// iteration, one that a backend owns when the backend gives it back to wait again.
+    /// Asks for the end of the operation: a waiting operation ends with ECANCELED before its next
+    /// iteration; an operation that a backend owns ends when it would wait again after the backend
+    /// returned it.
     pub fn cancel(self: &Arc<Self>) {
         if self.kick.cancel() {
             self.home.push(self.clone());

@@ -11,7 +11,7 @@ mod real {
 
     const HEADER: usize = size_of::<RingHeader>();
 
-    /// A mapping with a header and `nr` event slots, seen by us and by the application.
+    /// A mapping with a header and `nr` event slots, visible to the library and to the application.
     #[derive(Debug)]
     pub struct RingMemory {
         views: TwoViews,
@@ -20,8 +20,7 @@ mod real {
     }
 
     impl RingMemory {
-        /// Maps a ring for at least `nr_min` slots; as in the kernel, all that fits whole
-        /// pages is used.
+        /// Maps a ring for at least `nr_min` slots; as in the kernel, the ring fills whole pages.
         ///
         /// # Errors
         /// `ENOMEM`: no memory or too many mappings.
@@ -50,7 +49,7 @@ mod real {
             self.nr
         }
 
-        /// Returns what the header showed as the context's number when it was made.
+        /// Returns the context's number in the header when the ring was made.
         pub fn id(&self) -> u32 {
             self.id
         }
@@ -72,12 +71,12 @@ mod real {
             unsafe { AtomicU32::from_ptr(self.views.ours().add(offset).cast()) }
         }
 
-        /// The next event to consume; the application may move it.
+        /// Returns the index of the next event to consume; the application may change it.
         pub fn head(&self) -> &AtomicU32 {
             self.word(core::mem::offset_of!(RingHeader, head))
         }
 
-        /// The next slot to fill; only we move it.
+        /// Returns the index of the next slot to fill; only the library changes it.
         pub fn tail(&self) -> &AtomicU32 {
             self.word(core::mem::offset_of!(RingHeader, tail))
         }
@@ -88,7 +87,7 @@ mod real {
             unsafe { self.views.ours().add(HEADER).cast::<IoEvent>().add(index as usize) }
         }
 
-        /// Fills a slot that no reader may look at yet.
+        /// Fills a slot that no reader may read yet.
         pub fn write(&self, index: u32, event: IoEvent) {
             // SAFETY: `slot` is in the mapping and aligned to 32 bytes.
             unsafe { self.slot(index).write(event) };
@@ -107,7 +106,7 @@ mod model {
     use crate::primitives::AtomicU32;
     use nowait_sys::{Errno, aio::IoEvent};
 
-    /// The same ring in loom's memory, where every unsynchronized access is found.
+    /// The ring in loom's memory, where loom finds every unsynchronized access.
     pub struct RingMemory {
         head: AtomicU32,
         tail: AtomicU32,
@@ -131,20 +130,20 @@ mod model {
             self.slots.len() as u32
         }
 
-        /// There is no application's view.
+        /// Returns 0: there is no application's view.
         pub fn address(&self) -> usize {
             0
         }
 
-        /// There is no application's view.
+        /// Does nothing here: there is no application's view.
         pub fn unmap_theirs(&self, _: usize) {}
 
-        /// The next event to consume.
+        /// Returns the index of the next event to consume.
         pub fn head(&self) -> &AtomicU32 {
             &self.head
         }
 
-        /// The next slot to fill.
+        /// Returns the index of the next slot to fill.
         pub fn tail(&self) -> &AtomicU32 {
             &self.tail
         }

@@ -10,14 +10,15 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// A first-in-first-out list of requests whose right to run goes with their place on it.
+/// A first-in-first-out list of requests. The right to run a request belongs to the thread that
+/// takes it off the list.
 pub struct RunList<O: Operation> {
     requests: Mutex<VecDeque<Arc<Request<O>>>>,
-    /// What the list holds, for a look without the lock.
+    /// The length of the list, readable without the lock.
     count: AtomicUsize,
-    /// The thread that serves the list is about to sleep, or sleeps: it must be woken.
+    /// The thread that serves the list sleeps or is about to: it must be woken.
     sleeping: AtomicBool,
-    /// Called when a request was added, by any thread.
+    /// The function called after any thread added a request.
     wake: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -51,21 +52,21 @@ impl<O: Operation> RunList<O> {
         }
     }
 
-    /// Adds a batch in one step (one lock for all of it). True: the serving thread sleeps, and
-    /// the caller must wake it.
+    /// Adds a batch in one step (one lock for all of it). Returns `true` if the serving thread
+    /// sleeps; the caller must wake it.
     #[must_use]
     pub fn push_all(&self, batch: &mut Vec<Arc<Request<O>>>) -> bool {
         let mut requests = self.requests.lock();
         requests.extend(batch.drain(..));
         self.count.store(requests.len(), Release);
         drop(requests);
-        // Either `may_sleep` sees the batch or we see it sleep.
+        // Either `may_sleep` sees the batch, or `news` sees the serving thread sleep.
         self.news()
     }
 
-    /// Says that there is news for the serving thread besides requests, after it was made visible;
-    /// its fence pairs with that of `may_sleep`.
-    /// True: the thread sleeps, and the caller must wake it.
+    /// Announces news other than requests to the serving thread, after the caller made the news
+    /// visible. The fence pairs with the fence of `may_sleep`. Returns `true` if the thread sleeps;
+    /// the caller must wake it.
     #[must_use]
     pub fn news(&self) -> bool {
         fence(SeqCst);
@@ -83,18 +84,19 @@ impl<O: Operation> RunList<O> {
         self.count.store(requests.len(), Release);
     }
 
-    /// Returns the first request that `is` accepts; it stays on the list, which is locked
-    /// meanwhile: no thread runs what is on it.
+    /// Returns the first request that `is` accepts; it stays on the list. The list is locked
+    /// meanwhile, so no thread runs its requests.
     pub fn find(&self, is: impl Fn(&Arc<Request<O>>) -> bool) -> Option<Arc<Request<O>>> {
         self.requests.lock().iter().find(|request| is(request)).cloned()
     }
 
-    /// Tells whether nothing waits.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
 
-    /// Announces that the serving thread will sleep. False: there is work, it must not.
+    /// Announces that the serving thread will sleep. Returns `false` if there is work: the thread
+    /// must not sleep.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.sleeping.store(true, SeqCst);
@@ -106,7 +108,7 @@ impl<O: Operation> RunList<O> {
         empty
     }
 
-    /// Says that the serving thread is awake.
+    /// Marks the serving thread as awake.
     pub fn awake(&self) {
         self.sleeping.store(false, Relaxed);
     }
@@ -144,8 +146,8 @@ mod loom_tests {
         fn finish(&mut self, (): &mut (), _: &Wait<'_, Self>, _: Result<u32, Errno>) {}
     }
 
-    /// A run list, other news for its thread, and where that thread sleeps: as a queue does, it
-    /// keeps a wake-up that comes before the sleep.
+    /// A run list, other news for its thread, and the word on which that thread sleeps. As a queue
+    /// does, the word keeps a wake-up that comes before the sleep.
     #[derive(Default)]
     struct Served {
         list: RunList<Nothing>,
@@ -165,7 +167,7 @@ mod loom_tests {
             }
         }
 
-        /// As the driver does it.
+        /// Serves the list as the driver does.
         fn serve(&self, may_sleep: fn(&RunList<Nothing>) -> bool) {
             let (mut batch, mut heard) = (Vec::new(), false);
             while batch.is_empty() || !heard {

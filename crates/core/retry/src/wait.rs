@@ -3,18 +3,19 @@
 use crate::{Operation, Request, primitives::Arc};
 use std::task::Waker;
 
-/// A sleeper that a kick makes look again.
+/// A waiting operation that a kick makes check its condition again.
 pub trait Kickable: Send + Sync {
-    /// Says that the condition waited for may have come true. Cheap; never blocks.
+    /// Reports that the condition may have come true. Cheap; never blocks.
     fn kick(self: Arc<Self>);
 }
 
-/// What an operation leaves in a wait queue: names it, keeps it alive.
+/// An entry that an operation leaves in a wait queue. It identifies the operation and keeps it
+/// alive.
 #[derive(Clone)]
 pub enum WaitEntry {
     /// A request of the engine.
     Request(Arc<dyn Kickable>),
-    /// A Rust future's task, or a parked thread's: the same operations serve them.
+    /// The waker of a Rust future's task or of a parked thread: the same operations serve them.
     Waker(Waker),
 }
 
@@ -40,7 +41,7 @@ impl core::fmt::Debug for WaitEntry {
     }
 }
 
-/// What an iteration waits with: makes entries and tokens of the request it belongs to.
+/// The means by which an iteration waits: makes entries and tokens of the iteration's request.
 pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
 
 impl<O: Operation> Wait<'_, O> {
@@ -54,7 +55,7 @@ impl<O: Operation> Wait<'_, O> {
         Arc::into_raw(self.0.clone()) as u64
     }
 
-    /// Tells whether the operation was asked to end: what it would begin now is not wanted.
+    /// Returns `true` if the operation was asked to end: it should begin nothing new.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
     }
