@@ -16,7 +16,7 @@ use core::sync::atomic::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Iocb {
-    /// Returned in the event.
+    /// A value that the event returns.
     pub data: u64,
     /// The kernel stores zero here on submission.
     pub key: u32,
@@ -38,7 +38,7 @@ pub struct Iocb {
     pub reserved2: u64,
     /// [`FLAG_RESFD`], [`FLAG_IOPRIO`].
     pub flags: u32,
-    /// Event counter to signal, with [`FLAG_RESFD`].
+    /// Eventfd to signal, with [`FLAG_RESFD`].
     pub resfd: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct RingHeader {
 pub const RING_MAGIC: u32 = 0xa10a_10a1;
 /// Compatible features of the ring.
 pub const RING_COMPAT: u32 = 1;
-/// `resfd` names an event counter.
+/// `resfd` names an eventfd.
 pub const FLAG_RESFD: u32 = 1;
 /// `reqprio` holds an I/O priority.
 pub const FLAG_IOPRIO: u32 = 2;
@@ -117,7 +117,8 @@ const _: () = assert!(size_of::<RingHeader>() == 32);
 #[derive(Debug)]
 pub struct AioContext {
     address: usize,
-    /// A forked child has the ring in its memory, too, and not the context.
+    /// The process that made the context. A forked child has the ring in its memory, but not the
+    /// context.
     mark: ForkMark,
 }
 
@@ -138,7 +139,7 @@ impl AioContext {
     /// Starts the operations in `iocbs`, in order; returns how many were started.
     ///
     /// # Errors
-    /// `EAGAIN`: the context is full. Others concern the first iocb.
+    /// `EAGAIN`: the context is full. Other errors concern the first iocb.
     /// # Safety
     /// The memory the iocbs name must live, unmoved, until their events have been reaped.
     /// Source: io_submit(2).
@@ -165,11 +166,11 @@ impl AioContext {
         }
     }
 
-    /// Takes completed events, waiting for at least `min` until the deadline, or a part of a second
-    /// less: look again.
+    /// Takes completed events. Waits for at least `min` until the deadline, or up to a second less:
+    /// the caller checks the time again.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran, or has to, and nothing had arrived.
+    /// `EINTR`: a signal handler ran, or has to run, and no event had arrived.
     /// Source: io_getevents(2).
     pub fn events(
         &self,
@@ -177,10 +178,10 @@ impl AioContext {
         events: &mut [IoEvent],
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        // Never without a time, which can be taken away.
+        // Always with a time, so that a signal can cut it short.
         const CENTURY_NS: u64 = 100 * 366 * 86_400 * 1_000_000_000;
         let mut left = deadline.min(Deadline::at_ns(CENTURY_NS)).remaining().ok_or(Errno::INVAL)?;
-        // The one word that is the time, or the first part of it: the caller comes again.
+        // The word of the time that makes it shorter; the caller waits again.
         let word = if left.tv_sec == 0 { &raw mut left.tv_nsec } else { &raw mut left.tv_sec };
         if left.tv_sec > 0 {
             left.tv_nsec = 0;
@@ -194,20 +195,21 @@ impl AioContext {
         if min == 0 { call() } else { inside::sleep(word.cast(), 0, call) }
     }
 
-    /// Tells, without a system call, whether events wait in the user-mapped ring.
+    /// Returns `true` if events wait in the user-mapped ring. Makes no system call.
     pub fn has_events(&self) -> bool {
         let (head, tail) = self.ends();
         head != tail
     }
 
-    /// Takes events out of the user-mapped ring, without a system call; in a forked child none.
+    /// Takes events out of the user-mapped ring, without a system call. Takes none in a forked
+    /// child.
     ///
     /// # Safety
-    /// No other thread takes events of this context meanwhile, by this or by
+    /// No other thread may take events of this context meanwhile, by this function or by
     /// [`AioContext::events`].
     pub unsafe fn take(&self, mut each: impl FnMut(IoEvent)) -> usize {
         if !self.mark.is_here() {
-            return 0; // they are the parent's
+            return 0; // the events belong to the parent
         }
         let (mut head, tail) = self.ends();
         let mut count = 0;
@@ -223,9 +225,9 @@ impl AioContext {
         count
     }
 
-    /// Shows the events in the user-mapped ring, without a system call: all, or those from a place
-    /// on. Returns the place of the next one to be taken; if that is another one afterwards, some
-    /// may have been missed.
+    /// Shows `each` the events in the user-mapped ring, without a system call: all, or the events
+    /// from a place on. Returns the place of the next event to be taken. If that place has moved
+    /// afterwards, some events may have been missed.
     pub fn look(&self, from: Option<u32>, mut each: impl FnMut(&IoEvent)) -> u32 {
         let (first, tail) = self.ends();
         let mut head = from.unwrap_or(first);
@@ -246,7 +248,7 @@ impl AioContext {
         self.ends().1
     }
 
-    /// Returns the place `count` behind another one.
+    /// Returns the place `count` slots after `place`.
     pub fn after(&self, place: u32, count: u32) -> u32 {
         // SAFETY: as in `event`.
         let slots = unsafe { (*self.header()).nr };
@@ -269,7 +271,8 @@ impl AioContext {
         }
     }
 
-    /// Returns the event at `index`, unless that is the end, which [`AioContext::ends`] has told.
+    /// Returns the event at `index`, or `None` if `index` is the end that [`AioContext::ends`]
+    /// returned.
     fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
         let header = self.header();
         // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.

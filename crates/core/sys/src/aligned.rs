@@ -1,4 +1,4 @@
-//! Owned memory that starts on a page, as direct I/O wants it.
+//! Owned memory that starts on a page, as direct I/O requires.
 
 use crate::memory::PAGE_SIZE;
 use core::{
@@ -8,8 +8,8 @@ use core::{
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
-/// Bytes that start on a page (4096 bytes): fit for direct I/O on every device with logical
-/// blocks of at most that size.
+/// A buffer that starts on a page (4096 bytes): suitable for direct I/O on every device with
+/// logical blocks of at most that size.
 ///
 /// Like a `Box<[u8]>`: the length is fixed, and the bytes stay where they are when it is moved.
 pub struct AlignedBuffer {
@@ -32,7 +32,7 @@ impl AlignedBuffer {
         made.unwrap_or_else(|| handle_alloc_error(layout(len).expect(FITS)))
     }
 
-    /// Makes `len` bytes of zeroes. `None`: there is no memory for so many.
+    /// Makes `len` bytes of zeroes; `None` if there is not enough memory.
     pub fn try_zeroed(len: usize) -> Option<AlignedBuffer> {
         // SAFETY: the layout is of at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout(len)?) })?;
@@ -52,7 +52,8 @@ impl AlignedBuffer {
 
 const FITS: &str = "a length that fits into memory";
 
-/// Is never empty: an allocation of nothing has no address. `None`: memory has not so many bytes.
+/// Returns the layout for `len` bytes. It is never empty, because an empty allocation has no
+/// address. `None`: `len` exceeds the address space.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1), PAGE_SIZE).ok()
 }

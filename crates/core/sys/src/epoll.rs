@@ -6,9 +6,11 @@ use crate::{Errno, Fd, sys, time::Deadline};
 pub const IN: u32 = libc::EPOLLIN as u32;
 /// Ready to be written.
 pub const OUT: u32 = libc::EPOLLOUT as u32;
-/// Beside events: reported once, then not before the next [`Epoll::change`].
+/// A modifier of events: the descriptor is reported once, then not before the next
+/// [`Epoll::change`].
 pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
-/// Beside events: reported when something has changed, not as long as it is ready.
+/// A modifier of events: the descriptor is reported when its state changes, not as long as it is
+/// ready.
 pub const EDGE: u32 = libc::EPOLLET as u32;
 
 /// A descriptor of the set that is ready, laid out as the kernel's `struct epoll_event`.
@@ -16,16 +18,18 @@ pub const EDGE: u32 = libc::EPOLLET as u32;
 #[cfg_attr(not(target_arch = "x86_64"), repr(C))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Those that it was added for, and EPOLLERR and EPOLLHUP, which are always reported.
+    /// The ready events: a subset of the requested ones, and EPOLLERR and EPOLLHUP, which are
+    /// always reported.
     pub events: u32,
-    /// As it was given with the descriptor.
+    /// The token that was given with the descriptor.
     pub token: u64,
 }
 
-/// A set of descriptors, each reported as long as it is ready, unless with [`ONCE`] or
-/// [`EDGE`].
+/// A set of descriptors. Each is reported as long as it is ready, unless it was added with [`ONCE`]
+/// or [`EDGE`].
 ///
-/// All functions may be called while another thread waits, and apply to its wait. Source: epoll(7).
+/// All functions may be called while another thread waits, and take effect on its wait. Source:
+/// epoll(7).
 #[derive(Debug)]
 pub struct Epoll(Fd);
 
@@ -46,17 +50,17 @@ impl Epoll {
         Epoll(self.0.moved_high())
     }
 
-    /// Adds `fd`, to be known as `token`.
+    /// Adds `fd` with `token`, which the wait returns.
     ///
     /// # Errors
-    /// `EEXIST`: it is in the set. `EPERM`: it cannot be watched, it is always ready. `EBADF`,
-    /// `ENOMEM`, `ENOSPC`. Source: epoll_ctl(2).
+    /// `EEXIST`: it is in the set. `EPERM`: it cannot be watched because it is always ready.
+    /// `EBADF`, `ENOMEM`, `ENOSPC`. Source: epoll_ctl(2).
     pub fn add(&self, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
-    /// Changes the events waited for, and the token; what was reported [`ONCE`] is waited for
-    /// again.
+    /// Changes the requested events and the token. A descriptor that was reported [`ONCE`] is
+    /// watched again.
     ///
     /// # Errors
     /// `ENOENT`: it is not in the set. `EBADF`, `ENOMEM`. Source: epoll_ctl(2).
@@ -64,8 +68,8 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, events, token)
     }
 
-    /// Takes `fd` out. One whose open file is closed everywhere leaves by itself; where another
-    /// descriptor has it open it must be taken out before it is closed.
+    /// Removes `fd`. A descriptor leaves the set by itself when its open file is closed everywhere.
+    /// If another descriptor refers to the open file, `fd` must be removed before it is closed.
     ///
     /// # Errors
     /// `ENOENT`: it is not in the set. `EBADF`. Source: epoll_ctl(2).
@@ -80,9 +84,9 @@ impl Epoll {
             .map(drop)
     }
 
-    /// Blocks until a descriptor is ready, the deadline, or a signal. `ready` then has those that
-    /// are ready instead of what it had: none after the deadline or a signal, as many as it has
-    /// capacity for at most; others are reported by the next wait. Source: epoll_pwait(2).
+    /// Blocks until a descriptor is ready, the deadline, or a signal. Replaces the contents of
+    /// `ready` by the ready descriptors, up to its capacity: none after the deadline or a signal.
+    /// The next wait reports the others. Source: epoll_pwait(2).
     ///
     /// # Panics
     /// `ready` has no capacity.
@@ -100,7 +104,7 @@ impl Epoll {
         let waited = unsafe {
             sys!(libc::SYS_epoll_pwait, self.0.raw(), room, count, timeout as isize, 0, 8)
         };
-        // EINTR: a signal, or work of an io_uring on this thread; the waiting thread looks again.
+        // EINTR: a signal, or work of an io_uring on this thread; the waiting thread checks again.
         // SAFETY: the kernel has written so many.
         unsafe { ready.set_len(waited.unwrap_or(0)) };
     }

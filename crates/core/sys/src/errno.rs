@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// An error number of the kernel, always positive.
+/// A kernel error number, always positive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 

@@ -1,21 +1,21 @@
-//! Event counters that a thread, a ring or an application's event loop can wait on.
+//! Eventfds, on which a thread, a ring or an application's event loop can wait.
 
 use crate::{Errno, Fd, sys};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A non-blocking event counter of our own. Source: eventfd(2).
+/// An owned eventfd, non-blocking if made by [`EventFd::new`]. Source: eventfd(2).
 #[derive(Debug)]
 pub struct EventFd(Fd);
 
 impl EventFd {
-    /// Creates a counter at zero, close-on-exec.
+    /// Creates an eventfd at zero, non-blocking and close-on-exec.
     pub fn new() -> Result<EventFd, Errno> {
         // SAFETY: no memory is involved.
         let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }?;
         Ok(EventFd(Fd::from_raw(fd as i32)))
     }
 
-    /// Creates a counter at zero whose readers wait while it is zero.
+    /// Creates an eventfd at zero whose readers wait while it is zero.
     pub fn new_blocking() -> Result<EventFd, Errno> {
         // SAFETY: no memory is involved.
         let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC) }?;
@@ -43,13 +43,13 @@ impl EventFd {
         signal(self.0.raw());
     }
 
-    /// Resets to zero; returns the count, zero when there was none.
+    /// Resets the eventfd to zero; returns its count.
     pub fn drain(&self) -> u64 {
         drain(self.0.raw())
     }
 }
 
-/// Resets the counter or timer behind `fd` to zero; returns the count, zero when there was none.
+/// Resets the eventfd or timer behind `fd` to zero; returns its count, 0 if the read fails.
 pub fn drain(fd: i32) -> u64 {
     let mut count = 0u64;
     // SAFETY: the buffer is a live local of the 8 bytes the call fills.
@@ -64,7 +64,7 @@ impl AsFd for EventFd {
     }
 }
 
-/// Adds one to the counter behind `fd`. A full counter (`EAGAIN`) is readable anyway, and a
+/// Adds one to the eventfd behind `fd`. A full eventfd (`EAGAIN`) is readable anyway, and a
 /// blocking one cannot be full before 2^64 - 2 completions.
 pub fn signal(fd: i32) {
     let one = 1u64;
@@ -72,8 +72,8 @@ pub fn signal(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_write, fd, core::ptr::from_ref(&one), 8) };
 }
 
-/// Tells whether the anonymous file behind `fd` takes bytes as an event counter does, which timers,
-/// epoll sets and most others do not: by a write of memory that is not mapped.
+/// Returns `true` if the anonymous file behind `fd` accepts writes as an eventfd does; timers,
+/// epoll sets and most other files do not. Tries a write from memory that is not mapped.
 pub fn looks_like_eventfd(fd: i32) -> bool {
     const COUNTER_BYTES: usize = 8;
     // SAFETY: the address is no memory of the program: the kernel reads nothing and says so.
@@ -81,21 +81,21 @@ pub fn looks_like_eventfd(fd: i32) -> bool {
     written == Err(Errno::FAULT)
 }
 
-/// Tells whether `fd` is an event counter: one readlink(2) in /proc, some microseconds.
+/// Returns `true` if `fd` is an eventfd. Takes one readlink(2) in /proc, some microseconds.
 ///
 /// # Errors
 /// `EBADF`: not open, or only as a name (O_PATH).
 pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
     const NAME: &[u8] = b"anon_inode:[eventfd]";
     let path = format!("/proc/thread-self/fd/{fd}\0");
-    // One byte more than the name, so that a longer one is not taken for it.
+    // The buffer has one byte more than the name, so that a longer name does not match.
     let mut link = [0u8; NAME.len() + 1];
     let (at, len) = (libc::AT_FDCWD, link.len());
     // SAFETY: the path ends with a zero byte; `link` is a live local of the length given.
     let read = unsafe { sys!(libc::SYS_readlinkat, at, path.as_ptr(), link.as_mut_ptr(), len) };
     match read {
         Ok(bytes) if &link[..bytes] == NAME => Ok(true),
-        // Without /proc nothing can be said; the write at completion is then harmless or fails.
+        // Without /proc the type is unknown; the write at completion is then harmless or fails.
         read => match crate::file::status_flags(fd)? {
             flags if flags & libc::O_PATH != 0 => Err(Errno::BADF),
             _ => Ok(read.is_err()),

@@ -1,9 +1,10 @@
-//! Owned descriptors, kept out of the application's way.
+//! Owned descriptors, at numbers that the application does not use.
 
 use crate::{Errno, fdtable, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// A descriptor closed on drop by the system call itself: an interposed `close` never sees it.
+/// An owned descriptor. Drop closes it by the system call itself, so an interposed `close` never
+/// sees it.
 #[derive(Debug)]
 pub struct Fd(i32);
 
@@ -26,9 +27,9 @@ impl Fd {
         fd
     }
 
-    /// Moves the descriptor to a high number, so that the application's own `open` keeps
-    /// returning the small numbers it would return without us. Stays where it is when the
-    /// limit leaves no room.
+    /// Moves the descriptor to a high number, so that the application's own `open` returns the same
+    /// small numbers as without the library. The descriptor keeps its number if the limit leaves no
+    /// room.
     #[must_use]
     pub fn moved_high(self) -> Fd {
         duplicate_high(self.0).unwrap_or_else(|_| {
@@ -44,7 +45,7 @@ impl Drop for Fd {
     }
 }
 
-/// Closes `fd`; the error, if any, is of no use to anyone (close(2), "Dealing with error returns").
+/// Closes `fd`. Ignores an error: no caller can use it (close(2), "Dealing with error returns").
 pub fn close(fd: i32) {
     // SAFETY: no memory is involved; closing a descriptor we own is harmless.
     let _ = unsafe { sys!(libc::SYS_close, fd) };
@@ -66,39 +67,39 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
 }
 
-/// Where our own descriptors are placed in the program's table, if its limit reaches so far: above
-/// those of most programs. The kernel's table reaches to the highest number, and fork(2) copies it.
+/// The highest floor for the library's descriptors in the program's table: above the descriptors of
+/// most programs. The kernel's table extends to the highest number in use, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
-/// The lowest number at which a descriptor of ours has been in this process. The limit may change
-/// afterwards, so that it does not tell.
+/// The lowest number that a descriptor of the library has had in this process. It is recorded
+/// because the limit may change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// Notes the number of a descriptor of ours, if it is one in the program's table.
+/// Records the number of a descriptor of the library, if it is in the program's table.
 pub(crate) fn is_ours(fd: i32) {
     if !fdtable::is_private() {
         LOWEST.fetch_min(fd, Relaxed);
     }
 }
 
-/// Tells whether a descriptor with this number may be one of ours.
+/// Returns `true` if a descriptor with this number may belong to the library.
 pub fn may_be_ours(fd: i32) -> bool {
     fd >= LOWEST.load(Relaxed)
 }
 
-/// Duplicates `fd` to where our own descriptors are: the top quarter of the limit, or above
-/// `FLOOR_MAX`.
+/// Duplicates `fd` into the range of the library's descriptors: the top quarter of the limit, or
+/// above `FLOOR_MAX`.
 ///
 /// # Errors
-/// Those of [`duplicate`].
+/// As for [`duplicate`].
 pub fn duplicate_high(fd: i32) -> Result<Fd, Errno> {
     let high = duplicate(fd, floor())?;
     is_ours(high.raw());
     Ok(high)
 }
 
-/// Has the kernel make room for our numbers in the table now. It takes microseconds in a process of
-/// one thread, and 8 to 16 ms where others have the table, too.
+/// Makes the kernel grow the descriptor table for the library's numbers now. This takes
+/// microseconds in a process with one thread, and 8 to 16 ms where other threads share the table.
 #[unsafe(link_section = ".text.startup")]
 pub fn make_room() {
     const STANDARD: core::ops::Range<i32> = 0..3;
@@ -128,8 +129,8 @@ pub fn raise_nofile_limit() -> u64 {
     }
 }
 
-/// Takes over a descriptor that the process that started this one left open for it, and makes it
-/// close-on-exec; `None`: it is not open. Source: sd_listen_fds(3).
+/// Takes over a descriptor that the parent process left open for this one, and makes it
+/// close-on-exec. Returns `None` if it is not open. Source: sd_listen_fds(3).
 ///
 /// # Safety
 /// Nothing else in the process uses this number.

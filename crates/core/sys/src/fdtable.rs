@@ -1,9 +1,11 @@
-//! A private descriptor table for our threads, and the way files get into it.
+//! A private descriptor table for the library's threads, and the channel by which files get into
+//! it.
 //!
-//! A request must hold the open file it was submitted on, whatever the application does with
-//! the number afterwards. A duplicate in the application's table would do, but closing it drops
-//! the process's POSIX locks on the file (fcntl(2), "Advisory record locking"). Locks belong to
-//! a descriptor *table*: a thread with a table of its own can hold and close files freely.
+//! A request must keep a reference to the open file it was submitted on, whatever the application
+//! does with the number afterwards. A duplicate in the application's table would keep it, but
+//! closing the duplicate drops the process's POSIX locks on the file (fcntl(2), "Advisory record
+//! locking"). Locks belong to a descriptor *table*: a thread with its own table can keep and close
+//! files freely.
 
 use crate::{
     Errno, Fd,
@@ -16,32 +18,31 @@ std::thread_local! {
     static IS_PRIVATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as one with the private table, or as one of the application's; returns
-/// what it was marked as.
+/// Marks the calling thread as using the private table, or the application's table. Returns the
+/// previous mark.
 pub fn mark_private(is_private: bool) -> bool {
     IS_PRIVATE.replace(is_private)
 }
 
-/// Tells whether the calling thread is marked as one with the private table: a number means another
-/// file there.
+/// Returns `true` if the calling thread is marked as using the private table, where a number means
+/// another file.
 pub fn is_private() -> bool {
     IS_PRIVATE.get()
 }
 
-/// Gives the calling thread, and the threads it will start, an empty descriptor table that
-/// holds only `keep`, and something that cannot be written as 0 to 2.
+/// Gives the calling thread, and the threads it will start, a descriptor table that holds only
+/// `keep`, and descriptors that cannot be written as 0 to 2.
 ///
 /// # Errors
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
-/// filter kills for them; the table is
-/// still the shared one and nothing was closed.
+/// filter kills the caller for them. The table is still the shared one and nothing was closed.
 pub fn make_private(keep: i32) -> Result<(), Errno> {
     const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
     confined::check(Extra::OwnTable)?;
     // SAFETY: no memory is involved. Only this thread's view of the descriptors changes.
     let unshared = unsafe { sys!(libc::SYS_unshare, libc::CLONE_FILES) };
     let above = keep as usize + 1;
-    // close_range unshares before it closes, so it serves where unshare is forbidden.
+    // close_range unshares before it closes, so it is the fallback where unshare is forbidden.
     // SAFETY: what is closed are this thread's references, in a table that is its own.
     match unsafe { sys!(libc::SYS_close_range, above, u32::MAX, UNSHARE) } {
         Ok(_) => {}
@@ -55,8 +56,8 @@ pub fn make_private(keep: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes the numbers 0 to 2: what a runtime or the C library prints on its standard error, when it
-/// fails, must not be written to a file that was received.
+/// Occupies the numbers 0 to 2, so that messages of a runtime or the C library to standard error
+/// are never written to a received file.
 fn occupy_standard_streams() {
     const STREAMS: i32 = 3;
     let mut ends = [0i32; 2];
@@ -65,7 +66,7 @@ fn occupy_standard_streams() {
         return;
     }
     let (reader, writer) = (Fd::from_raw(ends[0]), Fd::from_raw(ends[1]));
-    // The end that cannot be written to, and at which nothing will ever come.
+    // The read end stays: it cannot be written to, and no data will ever arrive there.
     drop(writer);
     let mut held = vec![reader];
     while held.last().is_some_and(|last| last.raw() < STREAMS) {
@@ -77,7 +78,7 @@ fn occupy_standard_streams() {
     }
 }
 
-/// For kernels before 5.9, which have no close_range.
+/// Closes each descriptor from `from` on, for kernels before 5.9, which have no close_range.
 fn close_one_by_one(from: i32) {
     let end = crate::fd::nofile_limit().min(1 << 20) as i32;
     for fd in from..end {
@@ -85,7 +86,8 @@ fn close_one_by_one(from: i32) {
     }
 }
 
-/// Creates the two ends of the way: send from any thread, receive with the private table.
+/// Creates the two ends of the channel: send from any thread, receive in a thread with the private
+/// table.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`: no descriptors left.
@@ -97,7 +99,7 @@ pub fn channel() -> Result<(Fd, Fd), Errno> {
     Ok((Fd::from_raw(ends[0]), Fd::from_raw(ends[1])))
 }
 
-/// Space for one `SCM_RIGHTS` message with one descriptor, aligned as the kernel wants it.
+/// Space for one `SCM_RIGHTS` message with one descriptor, aligned as the kernel requires.
 #[repr(C)]
 struct Control {
     len: usize,
@@ -114,7 +116,7 @@ fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc:
     message.msg_iov = core::ptr::from_mut(iov);
     message.msg_iovlen = 1;
     message.msg_control = core::ptr::from_mut(control).cast();
-    // Another width with musl.
+    // The field has another width with musl.
     message.msg_controllen = size_of::<Control>() as _;
     message
 }
@@ -122,8 +124,8 @@ fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc:
 /// Sends the open file behind `fd` under `tag`; never waits.
 ///
 /// # Errors
-/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are in flight. `ETOOMANYREFS`: the same,
-/// counted for the user.
+/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are in flight. `ETOOMANYREFS`: too many
+/// files of this user are in flight.
 /// Source: unix(7), SCM_RIGHTS.
 pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     let mut control = Control {
@@ -140,11 +142,12 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
 }
 
-/// Takes the first message out of the channel and drops its file, which gets no number: for a
-/// thread of the application, whose locks on the file would go with a number (fcntl(2)).
+/// Takes the first message out of the channel and drops its file without giving it a number. For a
+/// thread of the application: closing a number would drop the application's locks on the file
+/// (fcntl(2)).
 ///
 /// # Errors
-/// `EAGAIN`: there is none.
+/// `EAGAIN`: there is no message.
 /// Source: unix(7): a receiver without room for descriptors gets none, and they are closed.
 pub fn discard(channel: i32) -> Result<(), Errno> {
     let mut tag = 0u64;
@@ -158,8 +161,8 @@ pub fn discard(channel: i32) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_recvmsg, channel, message, libc::MSG_DONTWAIT) }.map(drop)
 }
 
-/// Takes the open file behind `number` of the main thread's table into the calling thread's: for a
-/// thread with a private table that knows of a file by the application's number only.
+/// Copies the open file behind `number` from the main thread's table into the calling thread's. For
+/// a thread with a private table that knows only the application's number.
 ///
 /// # Errors
 /// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,
@@ -175,11 +178,11 @@ pub fn fetch(number: i32) -> Result<Fd, Errno> {
         .map(|fd| Fd::from_raw(fd as i32))
 }
 
-/// Receives the next file and its tag; never waits. `None`: the message came without its file, for
-/// want of a number (EMFILE); the file is lost.
+/// Receives the next file and its tag; never waits. `None`: the message came without its file,
+/// because no number was free (EMFILE); the file is lost.
 ///
 /// # Errors
-/// `EAGAIN`: none is there.
+/// `EAGAIN`: there is no file.
 pub fn receive(channel: i32) -> Result<(u64, Option<Fd>), Errno> {
     let (read, tag, fd) = receive_message(channel, libc::MSG_DONTWAIT)?;
     if read != 8 {
@@ -188,24 +191,25 @@ pub fn receive(channel: i32) -> Result<(u64, Option<Fd>), Errno> {
     Ok((tag, fd))
 }
 
-/// Returns the first eight bytes of the next message on any Unix socket, and the first file that
-/// comes with it; the message stays there. Never waits.
+/// Returns the first eight bytes of the next message on any Unix socket, and the first file
+/// attached to it. The message stays in the socket. Never waits.
 ///
 /// # Errors
-/// `EAGAIN`: fewer bytes are there.
+/// `EAGAIN`: fewer bytes have arrived.
 /// Source: recv(2), MSG_PEEK.
 pub fn peek(socket: i32) -> Result<(u64, Option<Fd>), Errno> {
     let (read, tag, fd) = receive_message(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK)?;
     if read == 8 { Ok((tag, fd)) } else { Err(Errno::AGAIN) }
 }
 
-/// Receives up to eight bytes and a file; returns how many bytes it was, and both.
+/// Receives up to eight bytes and a file. Returns the number of bytes, the bytes and the file.
 fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), Errno> {
     let mut tag = 0u64;
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
     let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
     let mut message = message(&mut tag, &mut iov, &mut control);
-    // Without the padding, in which a second number has room: it would be open, and in no hands.
+    // The length excludes the padding, which has room for a second number: that descriptor would be
+    // open without an owner.
     message.msg_controllen = core::mem::offset_of!(Control, pad) as _;
     let flags = flags | libc::MSG_CMSG_CLOEXEC;
     let message = core::ptr::from_mut(&mut message);
@@ -245,7 +249,7 @@ mod tests {
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
     }
 
-    /// Sends a message with so many files, more than one of them.
+    /// Sends a message with four files.
     fn send_many(socket: i32, fds: [i32; 4]) {
         #[repr(C)]
         struct Many {
@@ -280,7 +284,7 @@ mod tests {
         let (tag, first) = receive(far.raw()).unwrap();
         assert!(tag == 9 && first.is_some());
         drop((writer, first));
-        // The end of the pipe: nothing has it open any more.
+        // The read reaches the end of the pipe: no descriptor has the write end open.
         let mut all = String::new();
         std::io::Read::read_to_string(&mut &reader, &mut all).unwrap();
     }
@@ -292,7 +296,7 @@ mod tests {
         let number = far.raw();
         let private = std::thread::spawn(move || {
             make_private(number)?;
-            // What fails there may print.
+            // Code that fails there may print.
             let line = b"lost".as_ptr();
             for stream in 0..3 {
                 // SAFETY: the memory is a constant.

@@ -46,7 +46,7 @@ pub mod rwf {
     pub const OLD: u32 = 0x1f;
 }
 
-/// What the kernel says of a file, as far as requests need it.
+/// The attributes of a file that requests need, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Device number of the file system.
@@ -61,8 +61,8 @@ pub struct Stat {
     pub size: i64,
     /// Allocated space in units of 512 bytes.
     pub blocks: i64,
-    /// The mount it was opened through, by a number that is never used again; kernels before 6.8
-    /// have none.
+    /// The id of the mount through which the file was opened. The kernel never reuses an id;
+    /// kernels before 6.8 report none.
     pub mount: Option<u64>,
 }
 
@@ -72,49 +72,50 @@ impl Stat {
         self.mode & libc::S_IFMT
     }
 
-    /// Returns the number of the device on which its data lie.
+    /// Returns the number of the device that holds the file's data.
     pub fn device(&self) -> u64 {
         if self.is_block_device() { self.rdev } else { self.dev }
     }
 
-    /// Tells whether it is read and written at offsets: a regular file or a block device.
+    /// Returns `true` if the file is read and written at offsets: a regular file or a block device.
     pub fn has_offsets(&self) -> bool {
         matches!(self.file_type(), libc::S_IFREG | libc::S_IFBLK)
     }
 
-    /// Tells whether two descriptors of this inode mean the same file. Those of anonymous files
-    /// (event counters) and of character devices (network tunnels) need not.
+    /// Returns `true` if all descriptors of this inode mean the same file. Descriptors of anonymous
+    /// files (eventfds) and of character devices (network tunnels) may share an inode and mean
+    /// different files.
     pub fn names_one_file(&self) -> bool {
         self.file_type() != 0 && self.file_type() != libc::S_IFCHR
     }
 
-    /// Tells whether it is a block device.
+    /// Returns `true` if the file is a block device.
     pub fn is_block_device(&self) -> bool {
         self.file_type() == libc::S_IFBLK
     }
 
-    /// Tells whether it is a regular file.
+    /// Returns `true` if the file is a regular file.
     pub fn is_regular(&self) -> bool {
         self.file_type() == libc::S_IFREG
     }
 
-    /// Tells whether it is a directory.
+    /// Returns `true` if the file is a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type() == libc::S_IFDIR
     }
 
-    /// Tells whether it is a pipe or FIFO.
+    /// Returns `true` if the file is a pipe or FIFO.
     pub fn is_pipe(&self) -> bool {
         self.file_type() == libc::S_IFIFO
     }
 
-    /// Tells whether it is a socket.
+    /// Returns `true` if the file is a socket.
     pub fn is_socket(&self) -> bool {
         self.file_type() == libc::S_IFSOCK
     }
 
-    /// Tells whether it is a device that never runs out of bytes to read: /dev/zero, /dev/full,
-    /// /dev/random or /dev/urandom.
+    /// Returns `true` if the file is a device that never runs out of bytes to read: /dev/zero,
+    /// /dev/full, /dev/random or /dev/urandom.
     /// Source: Linux Documentation/admin-guide/devices.txt.
     pub fn is_endless(&self) -> bool {
         const MEMORY_DEVICES: u32 = 1;
@@ -123,28 +124,29 @@ impl Stat {
             && matches!(libc::minor(self.rdev), 5 | 7 | 8 | 9)
     }
 
-    /// Tells whether fewer bytes are allocated than the size: there may be holes.
+    /// Returns `true` if the file may have holes: it has fewer allocated bytes than its size.
     pub fn may_have_holes(&self) -> bool {
         self.blocks.saturating_mul(512) < self.size
     }
 }
 
-/// A file and its times, which tell whether it has been changed.
+/// The attributes and times of a file, for finding out whether it has changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
-    /// The file itself.
+    /// The file's attributes.
     pub stat: Stat,
-    /// When the data were last changed, in nanoseconds since 1970.
+    /// The time of the last change of the data, in nanoseconds since 1970.
     mtime_ns: i64,
-    /// When the inode was last changed.
+    /// The time of the last change of the inode, in nanoseconds since 1970.
     ctime_ns: i64,
-    /// When this was looked at, by the same clock.
+    /// The time at which these values were read, by the same clock.
     looked_ns: i64,
 }
 
 impl Version {
-    /// Tells whether the file's contents may differ from those at the time of `later`. So they may
-    /// if it was looked at just after a change: another one may have got the same time.
+    /// Returns `true` if the file's contents may have changed between this version and `later`.
+    /// That includes a version that was read just after a change: another change may have got the
+    /// same time.
     pub fn has_changed(&self, later: &Version) -> bool {
         const TICKS_NS: i64 = 20_000_000;
         let of = |version: &Version| (version.stat.size, version.mtime_ns, version.ctime_ns);
@@ -163,7 +165,7 @@ impl Version {
 pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
     // SAFETY: `iov` is a live slice; the segments are the caller's promise.
     unsafe {
-        // Without flags the older calls do: some seccomp filters refuse preadv2.
+        // Without flags the older calls are enough: some seccomp filters refuse preadv2.
         match (flags, offset) {
             (0, -1) => sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()),
             (0, _) if iov.len() == 1 => {
@@ -196,8 +198,8 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
     }
 }
 
-/// Tells whether the kernel lets each write say that it does not append, whatever the open file's
-/// flags are (`RWF_NOAPPEND`, Linux 6.9), by such a write to memory.
+/// Returns `true` if the kernel accepts writes that do not append, whatever the flags of the open
+/// file (`RWF_NOAPPEND`, Linux 6.9). Tries such a write on a file in memory.
 pub fn can_choose_append() -> bool {
     let mut byte = 0u8;
     let Ok(file) = memory_file() else { return false };
@@ -206,8 +208,8 @@ pub fn can_choose_append() -> bool {
     unsafe { pwritev2(file.raw(), &[one], 0, rwf::NOAPPEND) }.is_ok()
 }
 
-/// Returns the flags of a transfer that the running kernel knows, beyond [`rwf::OLD`] since Linux
-/// 6.9: an older one knows none of them. The kernel is asked once.
+/// Returns the flags of a transfer that the running kernel knows. Before Linux 6.9 it returns
+/// [`rwf::OLD`] only. Asks the kernel once.
 pub fn known_flags() -> u32 {
     static KNOWN: AtomicU32 = AtomicU32::new(0);
     let known = KNOWN.load(Relaxed);
@@ -222,9 +224,9 @@ pub fn known_flags() -> u32 {
     known
 }
 
-/// Tells whether the kernel's AIO refuses transfers on the file because its driver knows plain read
-/// or write calls only (no `read_iter` or `write_iter`). Nothing is transferred. Before Linux 6.9
-/// the answer is always `false`.
+/// Returns `true` if the kernel's AIO refuses transfers on the file because its driver has plain
+/// read or write calls only (no `read_iter` or `write_iter`). Transfers nothing. Before Linux 6.9
+/// it always returns `false`.
 pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     const POSITION: i64 = -1;
     if known_flags() & rwf::NOAPPEND == 0 {
@@ -236,7 +238,7 @@ pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     };
     match asked {
         Err(Errno::OPNOTSUPP) => true,
-        // What has no call at all for it refuses even to transfer nothing.
+        // A driver without any call for the transfer refuses even a transfer of zero bytes.
         Err(Errno::INVAL) => {
             // SAFETY: there is no segment.
             let nothing = unsafe {
@@ -251,9 +253,9 @@ pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     }
 }
 
-/// Asks for a transfer with `flags` that also appends and does not append. The kernel refuses it:
-/// with `EOPNOTSUPP` if it does not know one of the flags, or if the file's driver takes no flags
-/// at all; then with `EINVAL`, since the two flags exclude each other.
+/// Asks for a transfer with `flags` and with the two flags for and against appending. The kernel
+/// refuses it with `EOPNOTSUPP` if it does not know one of the flags, or if the file's driver takes
+/// no flags at all; otherwise with `EINVAL`, because the two flags exclude each other.
 fn ask_impossible(fd: i32, writes: bool, offset: i64, flags: u32) -> Result<usize, Errno> {
     let mut byte = 0u8;
     let part = [IoVec { base: &raw mut byte, len: 1 }];
@@ -323,7 +325,8 @@ pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
-/// Makes calls on the open file return `EAGAIN` where they would wait. All that share it see that.
+/// Makes calls on the open file return `EAGAIN` where they would wait. All users of the open file
+/// see the change.
 ///
 /// # Errors
 /// `EBADF`: not open.
@@ -338,8 +341,9 @@ const NS: i64 = 1_000_000_000;
 
 /// Describes the file behind `fd`, without its times.
 ///
-/// Since Linux 6.13 a time that was looked at gets a new value at the next write, which is a
-/// change of the inode, in the journal: a look before each direct write makes each twice as long.
+/// Since Linux 6.13 the next write after a read of the times gives them a new value, and so changes
+/// the inode in the journal. Reading the times before each direct write makes each write take twice
+/// as long.
 /// Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
@@ -351,24 +355,24 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
     }
 }
 
-/// Describes the file behind `fd` by what the kernel knows: another machine, or a process that
-/// serves the file system, is not asked.
+/// Describes the file behind `fd` from the kernel's caches: it asks neither another machine nor a
+/// process that serves the file system.
 ///
 /// # Errors
-/// Those of statx(2).
+/// As for statx(2).
 pub fn stat_cached(fd: i32) -> Result<Stat, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| Stat::from(&st))
 }
 
-/// Returns how many names the file has, by what the kernel knows.
+/// Returns the number of the file's names, from the kernel's caches.
 ///
 /// # Errors
-/// Those of statx(2).
+/// As for statx(2).
 pub fn links(fd: i32) -> Result<u32, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| st.stx_nlink)
 }
 
-/// Tells whether the file takes writes that are not torn (RWF_ATOMIC): since Linux 6.11, on some
+/// Returns `true` if the file supports atomic writes (RWF_ATOMIC): since Linux 6.11, on some
 /// devices and file systems.
 pub fn takes_atomic_writes(fd: i32) -> bool {
     const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
@@ -413,9 +417,9 @@ impl From<&libc::statx> for Stat {
     }
 }
 
-/// Describes the file behind `fd` with its times. What that costs: see [`stat`]. Source: fstat(2).
+/// Describes the file behind `fd` with its times. [`stat`] explains the cost. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
-    // Before the look: what is changed after it has a later time, or this one.
+    // Taken before fstat: a change after it has a later time, or this one.
     let looked_ns = file_time_ns();
     let mut st = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `st` is a live local of the type the call fills.
@@ -436,14 +440,14 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
     Ok(Version { stat, mtime_ns, ctime_ns, looked_ns })
 }
 
-/// Opens the file behind `fd` anew, with `flags`: a new open file, with rights checked again.
-/// May block.
+/// Opens the file behind `fd` anew, with `flags`: a new open file, for which the kernel checks the
+/// permissions again. May block.
 ///
 /// # Errors
-/// Those of open(2): `EACCES`, `EROFS`, `ETXTBSY`: not for writing. `EINVAL`: no direct I/O.
+/// As for open(2). `EACCES`, `EROFS`, `ETXTBSY`: not for writing. `EINVAL`: no direct I/O.
 /// `ENOENT`: no /proc here.
-/// Source: proc(5), /proc/pid/fd, of the thread: that of the process is empty when its main thread
-/// has ended.
+/// Source: proc(5), /proc/pid/fd, of the thread: the folder of the process is empty when its main
+/// thread has ended.
 pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
     let path = format!("/proc/thread-self/fd/{fd}\0");
     let flags = flags | libc::O_CLOEXEC;
@@ -467,23 +471,23 @@ pub fn filesystem_magic(fd: i32) -> Result<u32, Errno> {
     Ok(unsafe { st.assume_init() }.f_type as u32)
 }
 
-/// What a program says about its access to a file, as posix_fadvise(2).
+/// A program's advice about its access to a file, as in posix_fadvise(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing special: what is read in order is read ahead.
+    /// No special pattern: the kernel reads ahead of sequential reads.
     Normal,
-    /// Only what is asked for is worth reading.
+    /// Random access: the kernel reads only the requested bytes.
     Random,
-    /// It will be read in order: read far ahead.
+    /// Sequential access: the kernel reads far ahead.
     Sequential,
-    /// The range will be needed soon: begin to read it.
+    /// The program needs the range soon: the kernel begins to read it.
     WillNeed,
-    /// The range will not be needed: its clean pages may go.
+    /// The program does not need the range: the kernel may drop its clean pages.
     DontNeed,
 }
 
 impl Advice {
-    /// Returns what a program means by the number `advice`; `None`: something else, or nothing.
+    /// Returns the advice with the number `advice`; `None` for every other number.
     #[doc(hidden)]
     pub fn from_raw(advice: i32) -> Option<Advice> {
         Some(match advice {
@@ -501,7 +505,7 @@ impl Advice {
 /// `WillNeed` may block for memory or for request tags, never for the data.
 ///
 /// # Errors
-/// Those of posix_fadvise(2).
+/// As for posix_fadvise(2).
 pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errno> {
     let advice = match advice {
         Advice::Normal => libc::POSIX_FADV_NORMAL,
@@ -524,21 +528,21 @@ pub const O_DSYNC: i32 = libc::O_DSYNC;
 pub const O_SYNC: i32 = libc::O_SYNC;
 /// The stream answers EAGAIN rather than wait.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
-/// Only names the file.
+/// Only a reference to the file's name, without access to its contents.
 pub const O_PATH: i32 = libc::O_PATH;
 /// The access mode bits.
 pub const O_ACCMODE: i32 = libc::O_ACCMODE;
-/// May only be read.
+/// Read only.
 pub const O_RDONLY: i32 = libc::O_RDONLY;
-/// May be read and written.
+/// Read and write.
 pub const O_RDWR: i32 = libc::O_RDWR;
-/// May only be written.
+/// Write only.
 pub const O_WRONLY: i32 = libc::O_WRONLY;
-/// Make the file if it is missing.
+/// Create the file if it is missing.
 pub const O_CREAT: i32 = libc::O_CREAT;
-/// The file must not be there before.
+/// Fail if the file exists.
 pub const O_EXCL: i32 = libc::O_EXCL;
-/// Empty the file.
+/// Truncate the file to zero bytes.
 pub const O_TRUNC: i32 = libc::O_TRUNC;
 /// Close at exec.
 pub const O_CLOEXEC: i32 = libc::O_CLOEXEC;
@@ -557,7 +561,7 @@ mod tests {
         unix::fs::{FileExt, OpenOptionsExt},
     };
 
-    /// A new file without a name, in the folder for such.
+    /// Makes a file without a name in the folder for temporary files.
     fn unnamed() -> std::fs::File {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_TMPFILE);
@@ -575,7 +579,7 @@ mod tests {
         let old = at(1, S, 2 * S);
         assert!(!old.has_changed(&at(1, S, 3 * S)));
         assert!(old.has_changed(&at(2, S, 3 * S)) && old.has_changed(&at(1, S + 1, 3 * S)));
-        // A change in the same tick as the look leaves the same times.
+        // A change in the same tick as the read of the times leaves the same times.
         let fresh = at(1, S, S + 1);
         assert!(fresh.has_changed(&at(1, S, 3 * S)));
         assert!(at(1, 3 * S, S).has_changed(&at(1, 3 * S, S)), "a clock that was set back");
@@ -623,7 +627,7 @@ mod tests {
     fn another_length_or_time_is_another_version() {
         let file = unnamed();
         let fd = file.as_raw_fd();
-        // As if that had been a while ago.
+        // A version that was read long after the change.
         let before = Version { looked_ns: i64::MAX, ..version(fd).unwrap() };
         assert!(!before.has_changed(&version(fd).unwrap()));
         file.write_all_at(b"more", 0).unwrap();

@@ -1,4 +1,4 @@
-//! Knowing, without a system call, whether this is a child with a copy of the memory.
+//! Finds out, without a system call, whether this process is a child with a copy of the memory.
 //!
 //! Every process has a number in a page that the kernel empties in a child (MADV_WIPEONFORK),
 //! however the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. The
@@ -21,7 +21,7 @@ use core::{
     },
 };
 
-/// The number of a process: a child with a copy of the memory has another one.
+/// The number of a process. A child with a copy of the memory has another number.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkMark {
     page: &'static Page,
@@ -31,16 +31,17 @@ pub struct ForkMark {
 /// The content of the page.
 #[derive(Debug)]
 struct Page {
-    /// 0: no thread has asked in this process yet.
+    /// The number of the process; 0: no thread has asked for one in this process yet.
     number: AtomicU32,
-    /// The process that the memory belongs to.
+    /// The process id of the owner of the memory.
     owner: AtomicI32,
 }
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
-/// Stands for the page where the kernel cannot empty one (before Linux 4.14, and some sandboxes).
+/// The substitute page where the kernel cannot empty one (before Linux 4.14, and in some
+/// sandboxes).
 static UNWIPED: Page = Page { number: AtomicU32::new(0), owner: AtomicI32::new(0) };
-/// The highest number given, in this process or in one that it descends from.
+/// The highest number given in this process or in an ancestor.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 impl ForkMark {
@@ -50,7 +51,7 @@ impl ForkMark {
         let page = page();
         if page.number.load(Acquire) == 0 {
             page.owner.store(thread::process_id(), Relaxed);
-            // No two processes of one line have the same number: each try takes another.
+            // No process has the same number as an ancestor: each attempt takes a new one.
             let next = LAST.fetch_add(1, AcqRel) + 1;
             let _ = page.number.compare_exchange(0, next, AcqRel, Acquire);
         }
@@ -63,7 +64,7 @@ impl ForkMark {
         self.number
     }
 
-    /// Tells whether this is the process that made the mark, or a guest in its memory.
+    /// Returns `true` in the process that made the mark, and in a guest in its memory.
     #[inline]
     pub fn is_here(self) -> bool {
         self.page.number.load(Relaxed) == self.number
@@ -76,13 +77,13 @@ impl Default for ForkMark {
     }
 }
 
-/// Returns the process that the memory belongs to.
+/// Returns the process id of the owner of the memory.
 #[unsafe(link_section = ".text.startup")]
 pub fn owner() -> i32 {
     ForkMark::new().page.owner.load(Relaxed)
 }
 
-/// Tells whether the memory belongs to the calling process: `false` for a guest in it. One system
+/// Returns `true` if the calling process owns the memory, `false` for a guest. Takes one system
 /// call.
 pub fn is_owner() -> bool {
     // A simulated machine has no guests.
@@ -104,14 +105,14 @@ fn make() -> &'static Page {
             thread::at_fork(wipe);
         }
         Ok(_) => {}
-        // Another thread was first.
+        // Another thread installed its page first.
         Err(_) => wiped.iter().for_each(|page| memory::unmap(*page, PAGE_SIZE)),
     }
     // SAFETY: a static, or a page that is never unmapped once it is known here.
     unsafe { &*PAGE.load(Acquire) }
 }
 
-/// Does in a child what the kernel could not.
+/// Empties the page in a child where the kernel could not.
 extern "C" fn wipe() {
     UNWIPED.number.store(0, Release);
 }
@@ -121,7 +122,7 @@ extern "C" fn wipe() {
 /// Source: madvise(2), MADV_WIPEONFORK.
 fn wiped_page() -> Result<usize, Errno> {
     if cfg!(any(miri, simulated)) {
-        return Err(Errno::NOSYS); // they know no such page, and no fork
+        return Err(Errno::NOSYS); // Miri and simulations have neither such a page nor fork
     }
     let page = memory::map(PAGE_SIZE, libc::MAP_PRIVATE)?;
     // SAFETY: the page was just mapped and holds nothing.
@@ -134,7 +135,8 @@ fn wiped_page() -> Result<usize, Errno> {
 mod tests {
     use super::*;
 
-    /// Makes a child in whose memory `checks` runs, past the handlers of fork; its exit status.
+    /// Makes a child that runs `checks`, without the handlers of fork. Returns the child's exit
+    /// status.
     fn in_child(flags: i32, checks: impl FnOnce() -> i32) -> i32 {
         let flags = flags | libc::SIGCHLD;
         // SAFETY: as fork(2), or vfork(2): the child runs `checks` and leaves by `_exit`.

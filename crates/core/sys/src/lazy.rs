@@ -1,9 +1,9 @@
-//! A value that is made at its first use, unless that fails.
+//! A value that is made at its first use, and again at a later use if that failed.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A value that is made once. What could not be made is tried again at the next use: descriptors,
-/// threads and memory that were short may be there then.
+/// A value that is made once. If making it fails, the next use tries again: missing descriptors,
+/// threads or memory may be available then.
 #[derive(Debug)]
 pub struct Lazy<T> {
     made: OnceLock<T>,
@@ -23,10 +23,10 @@ impl<T> Lazy<T> {
         self.made.get()
     }
 
-    /// Returns the value, made by `make` if it was not; others that want it wait meanwhile.
+    /// Returns the value. Calls `make` if it was not made yet; other callers wait meanwhile.
     ///
     /// # Errors
-    /// Those of `make`, which must leave nothing behind then.
+    /// The errors of `make`, which must undo its work if it fails.
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(made) = self.made.get() {
             return Ok(made);

@@ -1,6 +1,6 @@
-//! Locks on single bytes of an open file, which belong to that and to no process or thread.
+//! Locks on single bytes of an open file. The open file owns the lock, not a process or thread.
 //!
-//! They go with the last descriptor of the open file, however the process ends.
+//! The kernel releases them with the last descriptor of the open file, however the process ends.
 //! Source: fcntl(2), "Open file description locks".
 
 use crate::{Errno, sys};
@@ -15,11 +15,11 @@ fn of_byte(kind: libc::c_int, byte: u64) -> libc::flock {
     lock
 }
 
-/// Locks `byte` of the file for as long as it is open; others may lock it in the same way.
+/// Takes a shared lock on `byte` of the file for as long as it is open.
 ///
 /// # Errors
-/// `EAGAIN`, `EACCES`: another open file has it for itself alone. `EBADF`: not open for reading.
-/// `ENOLCK`, `EOPNOTSUPP`: no locks on this file system.
+/// `EAGAIN`, `EACCES`: another open file has an exclusive lock on it. `EBADF`: not open for
+/// reading. `ENOLCK`, `EOPNOTSUPP`: no locks on this file system.
 pub fn share(fd: i32, byte: u64) -> Result<(), Errno> {
     let lock = of_byte(libc::F_RDLCK, byte);
     // SAFETY: `lock` is a live local of the type the call reads.
@@ -29,14 +29,14 @@ pub fn share(fd: i32, byte: u64) -> Result<(), Errno> {
 /// Unlocks `byte`, if it is locked.
 ///
 /// # Errors
-/// As for [`share`], but for those of another's lock.
+/// As for [`share`], without `EAGAIN` and `EACCES`.
 pub fn release(fd: i32, byte: u64) -> Result<(), Errno> {
     let lock = of_byte(libc::F_UNLCK, byte);
     // SAFETY: `lock` is a live local of the type the call reads.
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
 }
 
-/// Tells whether another open file, or a process, has a lock on `byte`, of whichever kind.
+/// Returns `true` if another open file, or a process, has a lock of any kind on `byte`.
 ///
 /// # Errors
 /// As for [`share`].

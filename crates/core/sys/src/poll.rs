@@ -33,14 +33,13 @@ pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
     }
 }
 
-/// Tells whether the other end of a socket has closed it, or will send nothing more. It says so of
-/// a socket that is not open, too.
+/// Returns `true` if the peer of a socket has closed it or will send nothing more. Also returns
+/// `true` if `fd` is not open.
 pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }
 
-/// Tells whether a socket takes an answer now, without waiting; or cannot be written to any more,
-/// which a write tells.
+/// Returns `true` if a write to the socket does not wait now: it has room, or the write fails.
 pub fn has_room(fd: i32) -> bool {
     ready(fd, libc::POLLOUT) != Ok(0)
 }

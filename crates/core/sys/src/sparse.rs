@@ -2,10 +2,10 @@
 
 use crate::{Errno, sys};
 
-/// What becomes of a range.
+/// The result of zeroing a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
-    /// A hole: the space is given back.
+    /// A hole: the file system frees the space.
     Hole,
     /// Zeroes, with space allocated for them.
     Allocated,
@@ -32,7 +32,7 @@ pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errn
     }
 }
 
-/// Returns where the next data begin at or after `offset`; `None`: there are none up to the end.
+/// Returns the offset of the first data at or after `offset`; `None`: there are none up to the end.
 /// Moves the file's position. Source: lseek(2), SEEK_DATA.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_DATA)
 }
 
-/// Returns where the next hole begins at or after `offset`, the end of the file at the latest;
+/// Returns the offset of the first hole at or after `offset`, the end of the file at the latest;
 /// `None`: `offset` is beyond the end. Moves the file's position. Source: lseek(2), SEEK_HOLE.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub fn next_hole(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_HOLE)
 }
 
-/// Returns the size in bytes, of a device too. Moves the file's position. Source: lseek(2).
+/// Returns the size in bytes of a file or device. Moves the file's position. Source: lseek(2).
 ///
 /// # Errors
 /// `ESPIPE`: a stream.
