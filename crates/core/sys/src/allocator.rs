@@ -1,17 +1,20 @@
-//! An allocator that is independent of malloc, and keeps memory aside for calls that have begun.
+//! An allocator that is independent of malloc, and keeps a reserve of memory for calls that have
+//! begun.
 //!
-//! A signal handler of the program may have interrupted malloc or free, whose lock then waits for
-//! the handler to return; and that may call `_exit`, or aio_suspend, and wait for a request. What
-//! the request takes and gives back on its way must not need that lock, on any thread.
+//! A signal handler of the program may interrupt malloc or free, whose lock is then held until the
+//! handler returns. The handler may call `_exit` or aio_suspend and wait for a request. So no
+//! thread may need malloc's lock to allocate or free memory for the request.
 //!
-//! So the libraries take their memory from the kernel: chunks of 128 KiB, cut into pieces of 44
-//! sizes, each size with a list of free pieces, which threads take from and give to without a lock.
-//! Larger ones are mappings. Chunks stay, as many as are used at a time; the first one is a part of
-//! the library, so that no program fails for what is read when the library is loaded.
+//! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
+//! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
+//! without a lock. Larger allocations are mappings. Chunks are never returned to the kernel. The
+//! first chunk is a part of the library, so that loading the library never fails for want of
+//! memory.
 //!
 //! Most code cannot go on without the memory that it asks for. Where the kernel has none
-//! (RLIMIT_AS, RLIMIT_DATA, locked memory), it comes out of a [`reserve`], and each call that would
-//! begin something looks first whether that is large enough, and else refuses.
+//! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
+//! that would begin a request first checks that the reserve is large enough, and fails if it is
+//! not.
 
 use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{
@@ -27,41 +30,42 @@ use std::alloc::System;
 
 pub mod reserve;
 
-/// The allocator of a library that lives in other people's processes.
+/// The allocator of a library that is loaded into other programs.
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Pieces are counted in units of so many bytes, by 32 bits.
+/// Bytes of a unit. A piece's number is its place in units, in 32 bits.
 const UNIT: usize = 16;
-/// So much is taken from the kernel at a time, at a multiple of its size. Its first page holds its
-/// number.
+/// Bytes of a chunk, the memory taken from the kernel at a time, aligned to its size. The chunk's
+/// first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
-/// There are at most so many, 2 GiB.
+/// The most chunks, for 2 GiB.
 const CHUNKS: usize = 1 << 14;
-/// So much is made into pieces of one size at a time, unless a piece is larger.
+/// Bytes of a run, which is cut into pieces of one size at a time, unless a piece is larger.
 const RUN: usize = 16 << 10;
-/// Of pieces up to this size a page at a time: all pages of a run are written to at once, and most
+/// The largest piece whose runs are one page: making a run writes to all of its pages, and most
 /// programs need few pieces.
 const SMALL: usize = 512;
-/// Pieces have up to so many bytes.
+/// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
 
-/// Free pieces of one size: the first one's number in units, 0 for none, and how often that was
-/// changed, in the upper half. A line of the processor's cache.
+/// Free pieces of one size: the number of the first piece in units (0: none) and, in the upper
+/// half, a count of changes. It fills one cache line.
 #[repr(align(64))]
 struct Free(AtomicU64);
 
 static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
-/// Where the chunks lie, by their numbers. Pages of it that have no chunk take no memory.
+/// Addresses of the chunks, by their numbers. Pages of this table without a chunk use no memory.
 static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
 static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The first chunk lies in it.
+/// The memory that contains the first chunk.
 static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));
 static IS_FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
-/// Where the next run begins in the newest chunk. Its end, and 0: there is no room.
+/// The address of the next run in the newest chunk. The chunk's end, or 0, means that there is no
+/// room.
 static NEXT_RUN: AtomicUsize = AtomicUsize::new(0);
 
 struct First(UnsafeCell<[u8; 2 * CHUNK]>);
@@ -69,7 +73,7 @@ struct First(UnsafeCell<[u8; 2 * CHUNK]>);
 // SAFETY: it is memory of the allocator, as mappings are.
 unsafe impl Sync for First {}
 
-/// Returns the size of pieces for a layout: its place in the list, and the bytes. Multiples of 16
+/// Returns the size of pieces for a layout: its index in the list, and the bytes. Multiples of 16
 /// up to 128, then four for each doubling.
 #[inline]
 fn size_of(layout: Layout) -> Option<(usize, usize)> {
@@ -87,7 +91,7 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
             let shift = top - 2;
             (8 + (top - 7) * 4 + ((last >> shift) & 3), ((last >> shift) + 1) << shift)
         };
-        // Runs begin at a page, so a piece is aligned as its size is.
+        // Runs begin at a page, so a piece has the alignment of its size.
         if size & (layout.align() - 1) == 0 || layout.align() <= UNIT {
             return Some((index, size));
         }
@@ -98,7 +102,7 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns where the piece with this number lies.
+/// Returns the address of the piece with this number.
 #[inline]
 fn piece(number: u32) -> *mut u8 {
     let (chunk, unit) = (number as usize / UNITS % CHUNKS, number as usize % UNITS);
@@ -124,8 +128,8 @@ fn pop(index: usize) -> Option<*mut u8> {
             return None;
         }
         let taken = piece(first);
-        // SAFETY: pieces stay usable for ever. If another thread has taken this one meanwhile, what
-        // is read is of its user, and the exchange fails by the count.
+        // SAFETY: pieces stay usable for ever. If another thread has taken this one meanwhile, the
+        // value read is that user's data, and the exchange fails because the count has changed.
         let next = unsafe { taken.cast::<u32>().read_volatile() };
         let changed = (seen >> 32).wrapping_add(1) << 32 | u64::from(next);
         match free.compare_exchange_weak(seen, changed, AcqRel, Acquire) {
@@ -182,7 +186,7 @@ fn run(len: usize) -> Option<(usize, usize)> {
     let start = new_chunk()? + PAGE;
     match NEXT_RUN.compare_exchange(at, start + len, AcqRel, Relaxed) {
         Ok(_) => Some((start, len)),
-        // Another thread has made one, too: this one is all for pieces of the size.
+        // Another thread has made a chunk, too: this whole chunk becomes pieces of the size.
         Err(_) => Some((start, CHUNK - PAGE)),
     }
 }
@@ -205,8 +209,8 @@ fn new_chunk() -> Option<usize> {
     Some(start)
 }
 
-/// Maps `len` bytes at a multiple of `align`, both multiples of the page size; out of the reserve
-/// if the kernel has none.
+/// Maps `len` bytes at a multiple of `align`, both multiples of the page size. Takes them from the
+/// reserve if the kernel has none.
 fn mapped(len: usize, align: usize) -> Option<usize> {
     map_aligned(len, align).or_else(|| reserve::take(len, align))
 }
@@ -217,7 +221,7 @@ fn map_aligned(len: usize, align: usize) -> Option<usize> {
         return Some(start);
     }
     unmap(start, len);
-    // Where the kernel maps downwards, the place below is free.
+    // If the kernel maps downwards, the range below is free.
     let start = map_near(start & !(align - 1), len).ok()?;
     if start.is_multiple_of(align) {
         return Some(start);
@@ -328,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Threads give to each other what they have taken, and find it as they have filled it.
+    /// Threads pass pieces to each other and find the contents unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "no mappings")]
     fn no_piece_has_two_users() {

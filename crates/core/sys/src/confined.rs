@@ -1,57 +1,57 @@
-//! Filters of system calls (seccomp(2)) that the program puts on itself.
+//! Seccomp filters (seccomp(2)) that the program installs on itself.
 //!
-//! What a container's filter refuses fails with an errno, and there is a way without it. A program
-//! that confines itself says *kill* instead, as QEMU does under libvirt: a call that the engine
-//! makes and the program does not would end a thread of the engine, or the process. The kernel
-//! cannot be asked what a filter will say. So each filter that is seen on its way to the kernel is
-//! run here for the calls that the engine can do without; those that it kills for are not made.
-//! Where a filter came unseen, none of them is.
+//! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
+//! filter of a program that confines itself often kills instead, as QEMU's does under libvirt: a
+//! call that only the engine makes would end a thread of the engine, or the process. The kernel
+//! does not tell what a filter will return. So the library runs each filter that it sees on its way
+//! to the kernel, for the optional calls of the engine. The engine makes no call for which a filter
+//! kills. If a filter was installed unseen, it makes none of these calls.
 
 use crate::{Errno, inspect, memory, sys};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
-/// What the engine can do without.
+/// Optional system calls of the engine: each has a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Extra {
-    /// A descriptor table for its threads: unshare(2), close_range(2).
+    /// A private descriptor table for the engine's threads: unshare(2), close_range(2).
     OwnTable = 1,
-    /// To ask for a thread's rights, and to take on others, by setfsuid(2) and its kin.
+    /// Reading a thread's credentials and taking on others, by setfsuid(2) and its kin.
     Rights = 2,
     /// io_uring.
     Rings = 4,
-    /// To have the kernel look at memory, by two operations of futex(2).
+    /// Checking memory by the kernel, by two operations of futex(2).
     Memory = 8,
     /// pidfd_getfd(2).
     Fetch = 16,
     /// Native AIO.
     NativeAio = 32,
-    /// To read what /sys says of a disk.
+    /// Reading the attributes of a disk in /sys.
     Devices = 64,
-    /// To have the kernel bring memory, by an operation of madvise(2).
+    /// Populating memory, by an operation of madvise(2).
     Populate = 128,
 }
 
-/// All of these.
+/// The bits of all optional calls.
 const ALL: u32 = 2 * Extra::Populate as u32 - 1;
 
-/// The filters on the process when the library was loaded; -1: there was no look.
+/// The number of filters on the process when the library was loaded; -1: not counted.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
-/// How many were seen since.
+/// The number of filters seen since then.
 static SEEN: AtomicI32 = AtomicI32::new(0);
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
-/// What the program calls itself, so that a filter of its own allows it.
+/// Optional calls that the program makes itself, so that its own filter allows them.
 static CALLED: AtomicU32 = AtomicU32::new(0);
 
-/// Notes how confined the process is when the library is loaded: what is there then is the
-/// container's or the service manager's.
+/// Counts the filters on the process when the library is loaded: these belong to the container or
+/// the service manager.
 #[unsafe(link_section = ".text.startup")]
 pub fn note_at_load() {
     AT_LOAD.store(filters(), Relaxed);
 }
 
-/// Looks whether the program has confined itself unseen since the library was loaded; no more than
-/// a system call if it is not confined at all.
+/// Checks whether the program has confined itself unseen since the library was loaded. Takes one
+/// system call if the process is not confined.
 pub fn look() {
     let at_load = AT_LOAD.load(Relaxed);
     if at_load >= 0 && filters() - at_load > SEEN.load(Relaxed) {
@@ -59,23 +59,23 @@ pub fn look() {
     }
 }
 
-/// Notes that the program makes such calls itself; before [`look`].
+/// Records that the program makes such calls itself. Called before [`look`].
 pub fn is_called(extra: Extra) {
     CALLED.fetch_or(extra as u32, Relaxed);
 }
 
-/// Tells whether a call would end the thread or the process, as far as is known.
+/// Returns `true` if the call may end the thread or the process, as far as the library knows.
 pub fn forbids(extra: Extra) -> bool {
     FORBIDDEN.load(Relaxed) & extra as u32 != 0
 }
 
-/// Returns `EPERM` for what is forbidden.
+/// Fails with `EPERM` if [`forbids`] returns `true`.
 pub(crate) fn check(extra: Extra) -> Result<(), Errno> {
     if forbids(extra) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Takes a look at the filter that the program is about to put on itself. Returns what is newly
-/// forbidden, for [`was_refused`].
+/// Runs the filter that the program is about to install. Returns the newly forbidden calls, for
+/// [`was_refused`].
 ///
 /// # Safety
 /// `program` is null, or a `sock_fprog` that the kernel can read.
@@ -86,7 +86,7 @@ pub unsafe fn sees(program: *const Program) -> u32 {
     forbidden & !FORBIDDEN.fetch_or(forbidden, Relaxed)
 }
 
-/// Says that the kernel did not take the filter that would have `forbidden` this.
+/// Takes back the result of [`sees`], after the kernel refused the filter.
 pub fn was_refused(forbidden: u32) {
     SEEN.fetch_sub(1, Relaxed);
     FORBIDDEN.fetch_and(!forbidden, Relaxed);
@@ -125,11 +125,11 @@ pub struct Program {
     filter: *const Instruction,
 }
 
-/// The kernel takes no longer ones (BPF_MAXINSNS).
+/// Instructions of the longest filter that the kernel accepts (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// Reads a filter; `None`: the kernel will refuse it. By plain loads: an earlier filter may end the
-/// process for a call that looks at memory first.
+/// Reads a filter; `None`: the kernel will refuse it. Uses plain loads: an earlier filter may end
+/// the process for a system call that checks the memory.
 ///
 /// # Safety
 /// As for [`sees`].
@@ -140,15 +140,15 @@ unsafe fn read_filter(program: *const Program) -> Option<Vec<Instruction>> {
     if filter.is_null() || !(1..=INSTRUCTIONS_MAX).contains(&count) {
         return None;
     }
-    // SAFETY: as above: so many instructions are there, which are plain data.
+    // SAFETY: as above: the filter has so many instructions, which are plain data.
     let read = |index| unsafe { filter.add(index).read_unaligned() };
     Some((0..count).map(read).collect())
 }
 
-/// A system call with the arguments that tell it from others.
+/// A system call with the arguments that identify it.
 type Call = (i64, [u64; 3]);
 
-/// The calls of each part.
+/// The system calls of each optional part.
 const CALLS: &[(Extra, &[Call])] = &[
     (
         Extra::OwnTable,
@@ -201,7 +201,7 @@ const CALLS: &[(Extra, &[Call])] = &[
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
 
-/// Returns what `filter` kills for, a bit each.
+/// Returns the optional calls for which `filter` kills, a bit each.
 fn forbidden_by(filter: &[Instruction]) -> u32 {
     let kills = |call: &&Call| kills(run(filter, &data_of(call)));
     let forbidden = CALLS.iter().filter(|(_, calls)| calls.iter().any(|call| kills(&call)));
@@ -215,7 +215,8 @@ type Data = [u32; 16];
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
-/// The kernel's number of this machine is not known here: no comparison with it holds.
+/// The library does not know the kernel's number of this architecture, so no comparison with it
+/// holds.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: u32 = 0;
 
@@ -230,8 +231,8 @@ fn data_of((number, args): &Call) -> Data {
     data
 }
 
-/// Tells whether a filter that returned this ends the thread. Also SIGSYS does: a thread of the
-/// engine has it blocked.
+/// Returns `true` if this return value of a filter ends the thread. SIGSYS does so, too, because a
+/// thread of the engine has it blocked.
 fn kills(returned: Option<u32>) -> bool {
     const ERRNO: u32 = 0x0005_0000;
     const USER_NOTIF: u32 = 0x7fc0_0000;
@@ -242,12 +243,12 @@ fn kills(returned: Option<u32>) -> bool {
     !returned.is_some_and(lets_live)
 }
 
-/// Runs a filter; `None`: it does what no filter may.
+/// Runs a filter; `None`: the filter is invalid.
 /// Source: the kernel's Documentation/networking/filter.rst, "BPF engine and instruction set".
 fn run(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut accumulator, mut index, mut scratch) = (0u32, 0u32, [0u32; 16]);
     let mut at = 0usize;
-    // No jump goes back: it ends.
+    // No jump goes back, so the loop ends.
     loop {
         let Instruction { code, if_true, if_false, operand } = *filter.get(at)?;
         let other = if code & 0x08 != 0 { index } else { operand };
@@ -344,7 +345,7 @@ mod tests {
         let mut other = filter;
         other[6].operand = 3;
         assert_eq!(forbidden_by(&other), 0);
-        // As some do that tell the operations of futex(2) apart.
+        // The filter distinguishes the operations of futex(2), as some programs' filters do.
         let mut futex = filter;
         futex[3].operand = libc::SYS_futex as u32;
         futex[6].operand = (memory::TOUCH & 0xff) as u32;
@@ -363,7 +364,7 @@ mod tests {
     fn a_filter_is_read_and_what_the_kernel_refuses_is_none() {
         let filter = answers(libc::SYS_setgroups, 0);
         let program = |count, filter| Program { count, filter };
-        // SAFETY: the instructions are there, or the count or the pointer says that they are not.
+        // SAFETY: the instructions exist, or the count or the pointer marks them as missing.
         let read = |program: &Program| unsafe { read_filter(program) };
         assert_eq!(read(&program(4, filter.as_ptr())), Some(filter.clone()));
         assert_eq!(read(&program(0, filter.as_ptr())), None);
@@ -377,7 +378,7 @@ mod tests {
     fn what_the_kernel_did_not_take_forbids_nothing() {
         let filter = answers(libc::SYS_pidfd_open, 0);
         let program = Program { count: 4, filter: filter.as_ptr() };
-        // SAFETY: the instructions are there.
+        // SAFETY: the instructions are a live local.
         let forbidden = unsafe { sees(&raw const program) };
         assert_eq!(forbidden, Extra::Fetch as u32);
         assert!(forbids(Extra::Fetch));

@@ -1,7 +1,7 @@
 //! The credentials that a thread acts with.
 //!
-//! The kernel checks reserved blocks, quota limits and set-id bits against the thread that
-//! writes. Work that another thread does for a submitter must act with the submitter's rights.
+//! The kernel checks reserved blocks, quota limits and set-id bits against the thread that writes.
+//! Work that another thread does for a submitter must use the submitter's credentials.
 
 use crate::{
     Errno,
@@ -9,7 +9,7 @@ use crate::{
     inspect, sys, thread,
 };
 
-/// What the kernel looks at when a file is written (credentials(7), capabilities(7)).
+/// The credentials that the kernel checks when a file is written (credentials(7), capabilities(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     fsuid: u32,
@@ -24,7 +24,7 @@ struct CapHeader {
     pid: i32,
 }
 
-/// Sets as `capget` and `capset` know them: low words, then high words.
+/// Capability sets in the layout of `capget` and `capset`: low words, then high words.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CapData {
@@ -36,11 +36,11 @@ struct CapData {
 const CAP_VERSION_3: u32 = 0x2008_0522;
 
 impl Credentials {
-    /// Reads those of the calling thread: four system calls, about half a microsecond.
+    /// Reads the credentials of the calling thread: four system calls, about half a microsecond.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: a seccomp filter forbids one of the calls, or kills for it where /proc is
-    /// not there either.
+    /// `ENOSYS`, `EPERM`: a seccomp filter forbids one of the calls, or kills for it and there is
+    /// no /proc.
     pub fn current() -> Result<Credentials, Errno> {
         if confined::forbids(Extra::Rights) {
             return Credentials::shown().ok_or(Errno::PERM);
@@ -54,8 +54,8 @@ impl Credentials {
         })
     }
 
-    /// Reads those of the calling thread from /proc, in some 20 microseconds; `None`: it does not
-    /// show them.
+    /// Reads the credentials of the calling thread from /proc, in some 20 microseconds; `None`:
+    /// /proc does not show them.
     fn shown() -> Option<Credentials> {
         Credentials::parse(&inspect::read_text(c"/proc/thread-self/status").ok()?)
     }
@@ -72,16 +72,18 @@ impl Credentials {
         })
     }
 
-    /// Runs `work` with these rights, on a thread that may have others; gives those back.
+    /// Runs `work` with these credentials, on a thread that may have others, and restores the
+    /// thread's own.
     ///
-    /// Capabilities that the process has given up are not had for it. A thread without any that
-    /// `self` lacks, in a process that may not change its identity any more, runs it as it is.
-    /// A thread that calls setuid(2) or one of its kin meanwhile waits until `work` is over.
+    /// `work` runs without capabilities that the process has given up. If the process may not
+    /// change its identity any more, a thread that has no capability beyond those of `self` runs
+    /// `work` with its own credentials. A thread that calls setuid(2) or one of its kin meanwhile
+    /// waits until `work` is over.
     /// # Errors
-    /// `EPERM`: this thread may not take these rights on, and its own might be more.
+    /// `EPERM`: this thread may not take on these credentials, and its own might permit more.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
-        // What setuid(2) does to this thread must meet the thread's own rights: glibc ends a
-        // process whose threads disagree, and what is given back would be rights given up.
+        // setuid(2) must find the thread's own credentials: glibc ends a process whose threads
+        // disagree, and restoring would bring back credentials that the program gave up.
         thread::with_steady_identity(|| {
             let own = Credentials::current()?;
             if own == *self {
@@ -97,8 +99,8 @@ impl Credentials {
         })
     }
 
-    /// Tells whether a write with these rights is allowed nothing that one with `other` is not, as
-    /// far as the process can tell.
+    /// Returns `true` if these credentials permit no write that `other` does not permit, as far as
+    /// the process can tell.
     fn is_no_more_than(&self, other: &Credentials) -> bool {
         self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
     }
@@ -107,7 +109,7 @@ impl Credentials {
     /// [`Credentials::restore`] can go back.
     fn take(&self) -> Result<(), Errno> {
         confined::check(Extra::Rights)?;
-        // What the calls need may be permitted and not in effect (seteuid(2)).
+        // The capabilities that the calls need may be permitted and not effective (seteuid(2)).
         set_effective(u64::MAX)?;
         if groups()? != self.groups {
             set_groups(&self.groups)?;
@@ -121,7 +123,7 @@ impl Credentials {
         set_effective(self.effective)
     }
 
-    /// Goes back to `self`, the rights this thread had before it took others.
+    /// Restores `self`, the credentials that this thread had before it took others.
     fn restore(&self) {
         let _ = self.take();
     }
@@ -171,7 +173,7 @@ fn joined(data: [CapData; 2], set: impl Fn(&CapData) -> u32) -> u64 {
     u64::from(set(&data[0])) | u64::from(set(&data[1])) << 32
 }
 
-/// Returns the number of the user by whose rights the calling thread acts.
+/// Returns the effective user id of the calling thread.
 pub fn effective_user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }
@@ -203,7 +205,7 @@ mod tests {
 
     const SOMEBODY: u32 = 65_534;
 
-    /// Runs `test` on a thread that may change its rights; there is nothing to see without root.
+    /// Runs `test` on a thread that may change its credentials. Without root it runs nothing.
     fn as_root(test: impl FnOnce(Credentials) + Send) {
         // SAFETY: takes nothing, cannot fail.
         if unsafe { libc::geteuid() } == 0 {
@@ -218,7 +220,7 @@ mod tests {
         Credentials::current().unwrap()
     }
 
-    /// Only this thread's, as the handler of the C library does for each.
+    /// Changes the ids of this thread only, as the handler of the C library does in each thread.
     fn set_resuid(uids: [u32; 3]) {
         // SAFETY: no memory is involved.
         unsafe { sys!(libc::SYS_setresuid, uids[0], uids[1], uids[2]) }.unwrap();
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn rights_that_cannot_be_taken_are_not_replaced_by_more() {
         as_root(|own| {
-            // Capabilities without those to change the identity.
+            // All capabilities except CAP_SETGID and CAP_SETUID.
             const SETGID_SETUID: u64 = 3 << 6;
             let kept = own.effective & !SETGID_SETUID;
             set_permitted(kept);

@@ -1,8 +1,8 @@
 //! The variables `NOWAIT_*` as they were when the library was loaded: a program may change them
 //! later.
 //!
-//! Most programs that load the library make no request. For these nothing but a copy of the
-//! variables is made, and the functions that run at load are in one section (`.text.startup`): the
+//! Most programs that load the library make no request. For these programs the library only copies
+//! the variables, and the functions that run at load are in one section (`.text.startup`): the
 //! kernel maps 64 KiB of a library at each fault.
 
 use core::{
@@ -11,15 +11,15 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release},
 };
 
-/// The beginning of the names of all variables.
+/// The prefix of all variables.
 const PREFIX: &[u8] = b"NOWAIT_";
-/// Two paths of the greatest length, and the other variables.
+/// Bytes for two paths of the greatest length and the other variables.
 const ROOM: usize = 12 << 10;
 const NOT_KEPT: usize = usize::MAX;
 
-/// The variables, each with a zero behind it.
+/// The variables, each with a terminating zero.
 static TEXT: Text = Text(UnsafeCell::new([0; ROOM]));
-/// How many bytes of `TEXT` are used.
+/// The number of used bytes of `TEXT`.
 static LEN: AtomicUsize = AtomicUsize::new(NOT_KEPT);
 
 struct Text(UnsafeCell<[u8; ROOM]>);
@@ -32,7 +32,7 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Copies the variables, if that was not done. Returns `false` if they are too long.
+/// Copies the variables, if they were not copied yet. Returns `false` if they are too long.
 ///
 /// Called when the library is loaded. As for getenv(3), no other thread may change the environment
 /// meanwhile.
@@ -56,7 +56,8 @@ pub fn keep() -> bool {
     len.is_some()
 }
 
-/// Copies those that are ours to `text`. Returns how many bytes they have; `None`: too many.
+/// Copies the `NOWAIT_*` variables to `text`. Returns their length in bytes; `None`: they do not
+/// fit.
 #[inline]
 fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Option<usize> {
     let mut len = 0;

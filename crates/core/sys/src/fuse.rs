@@ -1,13 +1,13 @@
-//! A file system in user space: numbers in its requests, and taking it down.
+//! FUSE: the numbers in its requests, and unmounting.
 
 use crate::{Errno, sys};
 use core::ffi::CStr;
 
 /// Flags of fallocate(2) as a request brings them.
 pub mod allocation {
-    /// The size stays as it is.
+    /// Keep the file's size.
     pub const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
-    /// Give the space back.
+    /// Free the space.
     pub const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32;
     /// Zeroes, allocated.
     pub const ZERO_RANGE: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
@@ -23,15 +23,15 @@ pub mod whence {
 
 /// Flags of open(2) as a request brings them.
 pub mod open {
-    /// What a write to it must be: durable when it ends. O_SYNC contains it.
+    /// Writes are durable when they end. O_SYNC includes this bit.
     pub const DSYNC: u32 = libc::O_DSYNC as u32;
 }
 
-/// Takes down what is mounted on `point`; with `lazily` also if it is in use: no new user comes
-/// then, and it ends with its last one.
+/// Unmounts the file system on `point`. With `lazily` it does so even if the file system is in use:
+/// no new user can open it, and it ends with its last user.
 ///
 /// # Errors
-/// `EBUSY`: in use. `EPERM`: without the right. `EINVAL`: nothing is mounted there.
+/// `EBUSY`: in use. `EPERM`: the caller has no permission. `EINVAL`: nothing is mounted there.
 /// Source: umount2(2).
 pub fn unmount(point: &CStr, lazily: bool) -> Result<(), Errno> {
     let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };

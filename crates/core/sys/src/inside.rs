@@ -1,22 +1,22 @@
-//! Signal handlers of the program run between calls of the library, never in one.
+//! Signal handlers of the program run between calls of the library, never inside a call.
 //!
-//! A call of the library is to behave like a system call: whatever a handler does, it must not do
-//! it on top of a lock that the interrupted call holds. A handler may end the process, which waits
-//! for requests, or wait for one of them itself.
+//! A call of the library behaves like a system call: a handler must never run while the interrupted
+//! call holds a lock. A handler may end the process, which waits for requests, or wait for one of
+//! them itself.
 //!
-//! So a thread counts the calls it is in ([`Inside`]). A signal that arrives in one is sent to the
-//! same thread again and kept blocked, with all others, until the call is over
-//! ([`defer`]); a handler then runs in the program's own frame. A call that sleeps is interrupted
-//! by that, as a system call is ([`interruptible`]), also when the signal arrives just before it
-//! falls asleep: `sleep` shows what must be written for the coming system call to return at once.
-//! A wait with a signal mask of its own lets signals in where it sleeps, and nowhere else
-//! ([`masked`]); their handlers, too, run when the call is over, under that mask.
+//! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
+//! during a call to the same thread again, and keeps it and all other signals blocked until the
+//! call is over ([`defer`]). The handler then runs in the program's own frame. A deferred signal
+//! interrupts a call that sleeps, as it does a system call ([`interruptible`]), also when it
+//! arrives just before the call sleeps: `sleep` names the word to write so that the system call
+//! returns at once. A wait with its own signal mask lets signals in only where it sleeps
+//! ([`masked`]). Their handlers, too, run when the call is over, under that mask.
 //!
-//! A handler may leave by longjmp(3) or end its thread. A deferred one has no call below it then;
-//! one of a fault leaves the call below it for good, with whatever that holds.
+//! A handler may leave by longjmp(3) or end its thread. A deferred handler has no call below it. A
+//! handler of a fault leaves the call below it for good, with everything that call holds.
 //!
-//! Everything here is of one thread and its signal handlers: relaxed atomics, and an order that
-//! only the compiler has to keep.
+//! All state here belongs to one thread and its signal handlers: relaxed atomics and compiler
+//! fences are enough.
 
 use crate::{
     Errno,
@@ -33,30 +33,31 @@ use core::{
     },
 };
 
-/// What a thread and the handlers that interrupt it know of its calls of the library.
+/// The state of a thread's calls of the library, shared with the handlers that interrupt it.
 struct Here {
-    /// Calls on the stack.
+    /// The number of calls on the stack.
     depth: AtomicU32,
-    /// A signal waits for their end, when `mask` is the thread's again.
+    /// A signal waits for the end of the calls, when the thread gets `mask` back.
     is_deferred: AtomicBool,
     mask: AtomicU64,
-    /// After that, those that this mask of a wait keeps out stay out, and others come in.
+    /// The mask of a wait. At the end of the call, signals in this mask stay blocked and the others
+    /// are delivered.
     wait_mask: AtomicU64,
-    /// The call may be interrupted where it sleeps.
+    /// A signal may interrupt the call where it sleeps.
     is_interruptible: AtomicBool,
-    /// What makes a sleep short that has not begun: where to write, and what.
+    /// The address to write to, and the value, so that a sleep that has not begun returns at once.
     escape: AtomicPtr<u64>,
     instead: AtomicU64,
-    /// Where the outermost handler that runs has its frame; 0: none does.
+    /// The address of the frame of the outermost running handler; 0: none runs.
     handler: AtomicUsize,
-    /// Calls on the stack below a handler of a fault.
+    /// The number of calls on the stack below a handler of a fault.
     frozen: AtomicU32,
 }
 
 const KEEPS_ALL_OUT: u64 = u64::MAX;
 
 thread_local! {
-    // Without a destructor: there is nothing to register, and it can be used to the very end.
+    // Without a destructor: it needs no registration, and is usable until the thread ends.
     static HERE: Here = const {
         Here {
             depth: AtomicU32::new(0),
@@ -72,7 +73,7 @@ thread_local! {
     };
 }
 
-/// A call of the library, for as long as this lives: handlers wait.
+/// A call of the library, for as long as this lives. Handlers are deferred until its end.
 #[must_use]
 #[derive(Debug)]
 pub struct Inside(PhantomData<*const ()>);
@@ -84,22 +85,22 @@ impl Inside {
         HERE.with(|here| {
             here.depth.store(here.depth.load(Relaxed) + 1, Relaxed);
             if here.handler.load(Relaxed) != 0 {
-                is_handler_running(here); // or else forgets it, before a deeper call could not tell
+                is_handler_running(here); // now, while a handler that has left is recognizable
             }
         });
         compiler_fence(SeqCst);
         Inside(PhantomData)
     }
 
-    /// Ends a call whose beginning was forgotten, as dropping it does.
+    /// Ends a call whose [`Inside`] was passed to `mem::forget`, as dropping it does.
     pub fn leave() {
         drop(Inside(PhantomData));
     }
 }
 
 impl Drop for Inside {
-    /// Ends the call; handlers that waited for that run now, and may end the thread: what began the
-    /// call has nothing left to drop but this, and `extern "C-unwind"` where C calls it.
+    /// Ends the call and runs the deferred handlers, which may end the thread. So the function that
+    /// began the call has nothing else left to drop, and is `extern "C-unwind"` if C calls it.
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
@@ -114,7 +115,7 @@ impl Drop for Inside {
     }
 }
 
-/// Gives the thread its mask back; the kernel delivers before that returns.
+/// Restores the thread's mask. The kernel delivers the signals before it returns.
 #[cold]
 fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
@@ -128,8 +129,8 @@ fn let_handlers_run(here: &Here) {
     }
 }
 
-/// Tells whether the calling thread is in a call of the library, or in a handler on top of one: of
-/// a fault, or one that was installed past the C library.
+/// Returns `true` if the calling thread is in a call of the library, or in a handler on top of one:
+/// a handler of a fault, or one that was not installed by the C library.
 pub fn is_interrupted() -> bool {
     HERE.with(|here| here.depth.load(Relaxed) + here.frozen.load(Relaxed) > 0)
 }
@@ -139,13 +140,14 @@ pub fn is_handler_due() -> bool {
     HERE.with(|here| here.is_deferred.load(Relaxed))
 }
 
-/// Tells whether the calling thread is in a handler.
+/// Returns `true` if the calling thread is in a handler.
 pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)
 }
 
-/// Forgets a handler that has left by longjmp(3): the stack has grown back over its frame. (On a
-/// stack of its own that lies above this one it is not distinguishable from one that runs.)
+/// Returns `true` if a handler runs. Forgets a handler that has left by longjmp(3): the stack has
+/// grown back over its frame. (A handler whose own stack lies above this one looks as if it still
+/// ran.)
 #[cold]
 fn is_handler_running(here: &Here) -> bool {
     let deepest = 0u8;
@@ -156,8 +158,8 @@ fn is_handler_running(here: &Here) -> bool {
     runs
 }
 
-/// Runs a part of a call that ends with `EINTR` when a handler has to run: it holds nothing that
-/// must not be released.
+/// Runs a part of a call that ends with `EINTR` when a handler has to run. The part must hold no
+/// resource that it cannot release.
 pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     HERE.with(|here| here.is_interruptible.store(true, Relaxed));
     let value = part();
@@ -165,17 +167,17 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs a part of a call, which takes something, with all signals kept away but where it sleeps
-/// under `mask`. What that mask lets in comes in at least once, also when there was no need to
-/// sleep, as in pselect(2) and its kin; handlers run at the end of the call.
+/// Runs a part of a call that returns a number of taken items. All signals are blocked except where
+/// it sleeps under `mask`. The signals that `mask` permits are let in at least once, even if the
+/// part did not sleep, as in pselect(2) and its kin. Handlers run at the end of the call.
 ///
 /// # Errors
-/// `EINTR`: a handler has to run, and nothing was taken. Those of `part`.
+/// `EINTR`: a handler has to run, and `part` took nothing. The errors of `part`.
 pub fn masked(mask: u64, part: impl FnOnce() -> Result<i64, Errno>) -> Result<i64, Errno> {
     HERE.with(|here| {
         let own = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
         if here.is_deferred.load(Relaxed) {
-            return Err(Errno::INTR); // which has kept all away before
+            return Err(Errno::INTR); // the deferred signal blocked all signals already
         }
         let masked = Masked { here, own, mask };
         let mut result = part();
@@ -190,7 +192,7 @@ pub fn masked(mask: u64, part: impl FnOnce() -> Result<i64, Errno>) -> Result<i6
     })
 }
 
-/// Gives the thread its own mask back: here, or at the end of the call if handlers wait for that.
+/// Restores the thread's own mask on drop, or at the end of the call if handlers wait for it.
 struct Masked<'a> {
     here: &'a Here,
     own: u64,
@@ -208,11 +210,11 @@ impl Drop for Masked<'_> {
     }
 }
 
-/// Makes a system call that sleeps. A signal that is deferred before the kernel has begun with it
+/// Makes a system call that sleeps. A signal that is deferred before the kernel begins the call
 /// writes `instead` to `escape`, which makes the call return at once.
 ///
 /// # Errors
-/// `EINTR`: a handler has to run. Those of `call`.
+/// `EINTR`: a handler has to run. The errors of `call`.
 pub(crate) fn sleep<T>(
     escape: *mut u64,
     instead: u64,
@@ -232,20 +234,20 @@ pub(crate) fn sleep<T>(
     })
 }
 
-/// What becomes of a signal that has arrived.
+/// The treatment of a signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It comes again at the end of the call.
+    /// The signal arrives again at the end of the call.
     Deferred,
-    /// Its handler runs now, and [`handled`] gets this number when that returns.
+    /// The handler runs now. When it returns, the caller passes this number to [`handled`].
     Now(u32),
 }
 
-/// Decides about a signal, in its handler: `info` is its `siginfo_t`, `mask` that of the thread
-/// when the handler returns.
+/// Decides about a signal, in its handler. `info` is the signal's `siginfo_t`; `mask` is the
+/// thread's mask after the handler returns.
 ///
 /// # Safety
-/// Both are what the kernel has given to the handler that calls this.
+/// Both pointers are the ones that the kernel gave to the calling handler.
 pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
     HERE.with(|here| {
         let depth = here.depth.load(Relaxed);
@@ -253,10 +255,10 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
         let code = unsafe { info.add(2).read() };
         let waits = depth > 0 && !mistake::makes(Mistake::HandleAtOnce);
         if waits && !is_fault(signal, code) {
-            // Also its own signal, which a handler may have left unblocked.
+            // Blocks the signal itself, too, which the handler may have left unblocked.
             thread::swap_signal_mask(thread::ALL_BUT_FAULTS | bit(signal));
             thread::signal_again(signal, info);
-            // SAFETY: as promised. The last to write is the handler that has interrupted the call.
+            // SAFETY: as promised. The handler that interrupted the call writes last.
             unsafe {
                 here.mask.store(mask.read(), Relaxed);
                 mask.write(mask.read() | thread::ALL_BUT_FAULTS | bit(signal));
@@ -264,12 +266,12 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
             here.is_deferred.store(true, Relaxed);
             let escape = here.escape.load(Relaxed);
             if !escape.is_null() {
-                // SAFETY: `sleep` is running on this thread, and what it shows is its caller's.
+                // SAFETY: `sleep` is running on this thread, and the word belongs to its caller.
                 unsafe { escape.write_volatile(here.instead.load(Relaxed)) };
             }
             return Arrival::Deferred;
         }
-        // One that has not got this one on top of it has left by longjmp(3).
+        // A recorded handler that is not below this one has left by longjmp(3).
         if here.handler.load(Relaxed) <= mask.addr() {
             here.handler.store(mask.addr(), Relaxed);
         }
@@ -279,7 +281,7 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
     })
 }
 
-/// Says that a handler has returned: [`defer`] has said `depth` when it got `mask`.
+/// Records that a handler has returned. `depth` is the number that [`defer`] returned for `mask`.
 pub fn handled(depth: u32, mask: *const u64) {
     HERE.with(|here| {
         if here.handler.load(Relaxed) == mask.addr() {
@@ -294,8 +296,8 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Tells whether an instruction of the thread itself has raised the signal, which cannot wait; nor
-/// does abort(3).
+/// Returns `true` if an instruction of the thread itself, or abort(3), has raised the signal. Such
+/// a signal cannot wait.
 fn is_fault(signal: i32, code: i32) -> bool {
     signal == libc::SIGABRT || (thread::ALL_BUT_FAULTS & bit(signal) == 0 && code > 0)
 }
@@ -308,9 +310,9 @@ mod tests {
 
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
-    /// As the preload library's.
+    /// The handler, as the preload library installs it.
     extern "C" fn arrives(signal: i32, info: *const i32, context: *mut libc::ucontext_t) {
-        // SAFETY: as the kernel has given it.
+        // SAFETY: the context is the kernel's.
         let mask = unsafe { (&raw mut (*context).uc_sigmask).cast() };
         // SAFETY: as above.
         if let Arrival::Now(depth) = unsafe { defer(signal, info, mask) } {
@@ -320,7 +322,8 @@ mod tests {
         }
     }
 
-    /// Installs it for a signal of the test's own; returns a function that raises it here.
+    /// Installs the handler for a signal of the test. Returns a function that raises the signal on
+    /// this thread.
     fn install(signal: i32) -> impl Fn() -> usize {
         // SAFETY: all-zero is a valid action.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -335,7 +338,7 @@ mod tests {
         }
     }
 
-    // One test: the count is of the process, and the signals of each thread.
+    // One test, because the count belongs to the process and the signals to each thread.
     #[test]
     #[cfg_attr(miri, ignore = "signals")]
     fn handlers_run_when_the_outermost_call_ends_and_interrupt_its_sleep() {
@@ -383,7 +386,7 @@ mod tests {
         thread::swap_signal_mask(0);
     }
 
-    /// As by longjmp(3).
+    /// The handler leaves as by longjmp(3).
     #[test]
     #[cfg_attr(miri, ignore = "frames lie anywhere")]
     fn a_handler_that_does_not_return_is_forgotten() {
@@ -402,7 +405,7 @@ mod tests {
         assert_eq!(HERE.with(|here| here.handler.load(Relaxed)), 0, "by any call");
     }
 
-    /// The signal arrives when `sleep` has looked, and the kernel has not begun.
+    /// The signal arrives after the check of `sleep` and before the kernel has begun the call.
     #[test]
     #[cfg_attr(miri, ignore = "signals")]
     fn a_signal_on_the_way_to_sleep_makes_it_short() {

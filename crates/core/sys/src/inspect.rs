@@ -1,4 +1,4 @@
-//! Looks at what this system allows: small files of /proc, files to try things on, and calls
+//! Examines what this system allows: small files of /proc, files to try operations on, and calls
 //! made only to see how they are refused.
 
 use crate::{
@@ -27,7 +27,7 @@ pub fn nofile_limit() -> (u64, u64) {
 /// Opens `path` close-on-exec. Source: openat(2).
 ///
 /// # Errors
-/// Those of openat(2); `EINVAL` or `EOPNOTSUPP` also where O_DIRECT is not supported.
+/// As for openat(2). `EINVAL` or `EOPNOTSUPP`: also where O_DIRECT is not supported.
 pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<Fd, Errno> {
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: the path is a live string with a terminating zero.
@@ -50,7 +50,7 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
 }
 
-/// Reads `path` to its end, lossily as text; made for /proc.
+/// Reads `path` to its end, lossily as text. For files of /proc.
 pub fn read_text(path: &CStr) -> Result<String, Errno> {
     let fd = open(path, libc::O_RDONLY, 0)?;
     let (mut bytes, mut len) = (Vec::new(), 0);
@@ -65,16 +65,16 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
     }
 }
 
-/// Returns the number of the whole disk that this number is one of, or a part of, and how many
-/// requests it takes: the tags of all its hardware queues. `None`: it has no tags, as a device that
-/// is made of others, or is no block device at all, or there is no /sys.
+/// Returns the device number of the whole disk to which `dev` belongs, and the number of requests
+/// that the disk accepts: the tags of all its hardware queues. `None`: it has no tags, as a device
+/// that is made of others; or it is no block device; or there is no /sys.
 ///
 /// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
 pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     const QUEUES_MAX: usize = 1024;
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     if major == 0 || confined::forbids(Extra::Devices) {
-        return None; // of no device
+        return None; // not a device number
     }
     let read = |name: core::fmt::Arguments<'_>| Attribute::read((major, minor), name);
     let whole = if read(format_args!("partition")).is_some() { "../" } else { "" };
@@ -87,8 +87,8 @@ pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     (queues > 0).then(|| (disk, tags.saturating_mul(queues)))
 }
 
-/// What /sys says of a block device in a word. Read without the heap: a program that forks
-/// meanwhile may have an allocator that does not expect it of another thread (AddressSanitizer).
+/// A one-word attribute of a block device in /sys. It is read without the heap: the allocator of a
+/// program that forks meanwhile may not expect another thread to allocate (AddressSanitizer).
 struct Attribute {
     bytes: [u8; 32],
     len: usize,
@@ -109,10 +109,10 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`; made for /proc.
+/// Returns the names in the folder `path`, without `.` and `..`. For folders of /proc.
 ///
 /// # Errors
-/// Those of open(2) and getdents64(2).
+/// As for open(2) and getdents64(2).
 pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
@@ -138,11 +138,12 @@ pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
     }
 }
 
-/// Makes `text` the whole content of the file behind `fd`. Made for small files of ours: a reader
-/// may find the old end behind a new beginning. Source: pwrite(2), ftruncate(2).
+/// Replaces the whole content of the file behind `fd` by `text`. For small files of the library: a
+/// concurrent reader may find the old end behind the new beginning. Source: pwrite(2),
+/// ftruncate(2).
 ///
 /// # Errors
-/// Those of the two calls; `ENOSPC` also where not all was written.
+/// As for the two calls. `ENOSPC`: also if not all bytes were written.
 pub fn replace_content(fd: i32, text: &[u8]) -> Result<(), Errno> {
     // SAFETY: a live slice with its length.
     let written = unsafe { sys!(libc::SYS_pwrite64, fd, text.as_ptr(), text.len(), 0) }?;
@@ -166,12 +167,12 @@ pub fn memory_file(bytes: &[u8]) -> Result<Fd, Errno> {
     if written == bytes.len() { Ok(fd) } else { Err(Errno::NOSPC) }
 }
 
-/// What O_DIRECT asks of a request on one file, in bytes.
+/// The alignment that O_DIRECT requires of requests on one file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlignment {
-    /// Of the addresses of the memory.
+    /// Alignment of the memory's address.
     pub memory: u32,
-    /// Of offset and length.
+    /// Alignment of offset and length.
     pub offset: u32,
 }
 
@@ -192,7 +193,7 @@ pub fn direct_alignment(fd: i32) -> Result<Option<DirectAlignment>, Errno> {
     }))
 }
 
-/// Tells whether the file at `path` gives its program capabilities (capabilities(7), "File
+/// Returns `true` if the file at `path` has file capabilities (capabilities(7), "File
 /// capabilities"): the loader then ignores LD_PRELOAD, as for set-user-id programs.
 pub fn has_file_capabilities(path: &CStr) -> bool {
     let name = c"security.capability";
@@ -200,8 +201,9 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
     unsafe { sys!(libc::SYS_getxattr, path.as_ptr(), name.as_ptr(), 0, 0) }.is_ok()
 }
 
-/// Enters no io_uring at all, to see what answers: the kernel says `EBADF` to the descriptor -1
-/// whatever its sysctl is, and `ENOSYS` when it has no io_uring; only a filter says `EPERM`.
+/// Calls io_uring_enter with an invalid descriptor and returns the error. The kernel returns
+/// `EBADF` for the descriptor -1 whatever its sysctl is, and `ENOSYS` if it has no io_uring; only a
+/// filter returns `EPERM`.
 pub fn uring_enter_nothing() -> Errno {
     if let Err(errno) = confined::check(Extra::Rings) {
         return errno;

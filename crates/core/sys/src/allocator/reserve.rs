@@ -1,10 +1,11 @@
-//! Memory kept aside, so that calls which have begun can end when the system has no more.
+//! A reserve of memory, so that calls which have begun can end when the system has no more memory.
 //!
 //! An allocation that fails ends the process, and a request allocates on its way, on threads
-//! without a caller to return an error to. So a call that would begin something asks [`is_there`]
-//! before it does, and fails with ENOMEM or EAGAIN if not; what has begun lives on the reserve.
-//! Between two such looks a thread takes at most a few chunks, and a table or list that grows
-//! doubles: the reserve is four times the largest of those, and enough with the half.
+//! without a caller to return an error to. So a call that would begin a request first checks
+//! [`is_there`], and fails with ENOMEM or EAGAIN if it returns `false`; requests that have begun
+//! use the reserve. Between two such checks a thread takes at most a few chunks, and a table or
+//! list that grows doubles. The reserve is four times the largest table or list; half of the
+//! reserve is enough.
 
 use super::{PAGE, unmap_if_any};
 use crate::memory::map;
@@ -13,10 +14,10 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// The number of the first page, and below it how many there are, in so many bits.
+/// The number of the reserve's first page and, in the lower bits, the count of its pages.
 static RESERVE: AtomicU64 = AtomicU64::new(0);
 const COUNT_BITS: u32 = 28;
-/// With fewer pages nothing begins.
+/// The fewest pages with which a call may begin.
 static ENOUGH: AtomicUsize = AtomicUsize::new((512 << 10) / PAGE);
 
 fn split(reserve: u64) -> (usize, usize) {
@@ -28,25 +29,25 @@ fn joined(start: usize, pages: usize) -> u64 {
     ((start / PAGE) as u64) << COUNT_BITS | pages as u64
 }
 
-/// Tells whether a call may begin something. If the reserve is low, tries to get one.
+/// Returns `true` if a call may begin a request. If the reserve is low, tries to renew it.
 #[inline]
 pub fn is_there() -> bool {
     split(RESERVE.load(Relaxed)).1 >= ENOUGH.load(Relaxed) || renew()
 }
 
-/// Tells whether a call may begin what takes much at once, as the start of an engine and a context
-/// do: all of the reserve is there.
+/// Returns `true` if the whole reserve is available. A call needs that to begin work that takes
+/// much memory at once, such as starting an engine and a context.
 pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
 
-/// Tells whether so many bytes are there for what the caller begins. Tries to get them if not.
+/// Returns `true` if the reserve holds `bytes`. Tries to renew it if not.
 pub fn holds(bytes: usize) -> bool {
     let pages = bytes.div_ceil(PAGE);
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
 }
 
-/// Maps a whole reserve in the place of what is left of the one before.
+/// Maps a whole reserve, and replaces the rest of the previous one.
 #[cold]
 fn renew() -> bool {
     renew_with(2 * ENOUGH.load(Relaxed))
@@ -54,8 +55,8 @@ fn renew() -> bool {
 
 fn renew_with(pages: usize) -> bool {
     let Ok(start) = map(pages * PAGE, libc::MAP_PRIVATE) else { return false };
-    // Addresses have 48 bits: the kernel gives larger ones only to those who ask by a hint
-    // (x86-64 with five levels of page tables, arm64 with 52 bits).
+    // Addresses have 48 bits: the kernel returns larger ones only for a hint (x86-64 with five
+    // levels of page tables, arm64 with 52 bits).
     let (rest, pages) = split(RESERVE.swap(joined(start, pages), AcqRel));
     unmap_if_any(rest, pages * PAGE);
     true
@@ -79,8 +80,8 @@ pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     }
 }
 
-/// Notes that something took so many bytes, and so may want the double when it grows. What is
-/// larger than any list of requests was made at once, for a cache.
+/// Records an allocation of `len` bytes, which may need twice as many when it grows. Ignores
+/// allocations larger than any list of requests: a cache makes these at once, and they do not grow.
 pub(super) fn note_large(len: usize) {
     const GROWS_TO: usize = 8 << 20;
     if len <= GROWS_TO {
