@@ -1,4 +1,5 @@
-//! Shared mappings with two views, memory in huge pages, looks at memory that may not be there.
+//! Shared mappings with two views, memory in huge pages, and checks of memory that may not be
+//! mapped.
 
 use crate::{
     Errno,
@@ -6,9 +7,10 @@ use crate::{
     sys,
 };
 
-/// Pages mapped twice: one view for us, one whose address the application owns.
+/// Pages mapped twice: one view for the library, and one whose address the application owns.
 ///
-/// The application may move or unmap its view (libaio's own tests mremap the ring); ours stays.
+/// The application may move or unmap its view (libaio's own tests mremap the ring); the library's
+/// view stays.
 #[derive(Debug)]
 pub struct TwoViews {
     ours: *mut u8,
@@ -16,8 +18,8 @@ pub struct TwoViews {
     len: usize,
 }
 
-// SAFETY: the struct is two addresses and a length; what may be read and written through them
-// is the business of the types built on it.
+// SAFETY: the struct is two addresses and a length; the types built on it decide what is read and
+// written through them.
 unsafe impl Send for TwoViews {}
 // SAFETY: as above.
 unsafe impl Sync for TwoViews {}
@@ -30,7 +32,7 @@ impl TwoViews {
     /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
     #[cfg(miri)]
     pub fn new(len: usize) -> Result<TwoViews, Errno> {
-        // Miri knows no mappings: one zeroed allocation is both views, freed on drop.
+        // Miri has no mappings: one zeroed allocation serves as both views and is freed on drop.
         let page = Box::into_raw(vec![0u64; len / 8].into_boxed_slice());
         let ours = page.cast::<u8>();
         Ok(TwoViews { ours, theirs: ours, len })
@@ -55,12 +57,12 @@ impl TwoViews {
         }
     }
 
-    /// Returns our view, valid until drop.
+    /// Returns the library's view, valid until drop.
     pub fn ours(&self) -> *mut u8 {
         self.ours
     }
 
-    /// Returns where the application's view was mapped.
+    /// Returns the address at which the application's view was mapped.
     pub fn theirs(&self) -> *mut u8 {
         self.theirs
     }
@@ -72,7 +74,7 @@ impl TwoViews {
 }
 
 impl Drop for TwoViews {
-    /// Unmaps our view only: where the application's is now, its owner says.
+    /// Unmaps the library's view only: only the application knows the address of its own view.
     fn drop(&mut self) {
         #[cfg(miri)]
         // SAFETY: allocated by `new` as so many words; it is not used after the drop.
@@ -86,9 +88,9 @@ impl Drop for TwoViews {
     }
 }
 
-/// Private zeroed memory, aligned to 2 MiB, in huge pages as far as the system has them.
+/// Private zeroed memory, aligned to 2 MiB, in huge pages as far as the system provides them.
 ///
-/// Pages are taken from the system when they are first touched.
+/// The system allocates a page when it is first touched.
 #[derive(Debug)]
 pub struct HugeMemory {
     base: *mut u8,
@@ -112,18 +114,18 @@ impl HugeMemory {
         let mapped = len.checked_add(HUGE_PAGE_SIZE).ok_or(Errno::NOMEM)?;
         let start = map(mapped, libc::MAP_PRIVATE | libc::MAP_NORESERVE)?;
         let base = start.next_multiple_of(HUGE_PAGE_SIZE);
-        // What lies before and behind the aligned part goes back.
+        // The parts before and behind the aligned range are unmapped.
         if base > start {
             unmap(start, base - start);
         }
         unmap(base + len, start + mapped - (base + len));
-        // A hint: kernels without huge pages refuse it, and small pages do as well.
-        // SAFETY: the range was just mapped, and the advice does not change its contents.
+        // A hint: kernels without huge pages refuse it, and small pages work as well. SAFETY: the
+        // range was just mapped, and the advice does not change its contents.
         let _ = unsafe { sys!(libc::SYS_madvise, base, len, libc::MADV_HUGEPAGE) };
         Ok(HugeMemory { base: base as *mut u8, len })
     }
 
-    /// Allocates `len` bytes: Miri knows no mappings, and no huge pages.
+    /// Allocates `len` bytes: Miri has neither mappings nor huge pages.
     ///
     /// # Errors
     /// None.
@@ -151,7 +153,7 @@ impl HugeMemory {
         self.len
     }
 
-    /// Tells whether there is no memory; there always is.
+    /// Returns `false`: the memory is never empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -168,9 +170,8 @@ impl Drop for HugeMemory {
     }
 }
 
-/// Makes an empty vector for `count` values, in huge pages if it is that large and the system has
-/// them: for tables that are read all over, where each small page would cost a walk of the page
-/// tables.
+/// Makes an empty vector for `count` values, in huge pages if it is large enough and the system has
+/// them. For tables with random access, where each small page would cost a walk of the page tables.
 ///
 /// Source: madvise(2), MADV_HUGEPAGE.
 pub fn huge_vec<T>(count: usize) -> Vec<T> {
@@ -178,15 +179,14 @@ pub fn huge_vec<T>(count: usize) -> Vec<T> {
     let start = (vec.as_ptr() as usize).next_multiple_of(HUGE_PAGE_SIZE);
     let end = (vec.as_ptr() as usize + count * size_of::<T>()) / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
     if start < end && !cfg!(miri) {
-        // A hint: kernels without huge pages refuse it.
-        // SAFETY: the range lies in the allocation of `vec`, and the advice does not change what
-        // is there.
+        // A hint: kernels without huge pages refuse it. SAFETY: the range lies in the allocation of
+        // `vec`, and the advice does not change its contents.
         let _ = unsafe { sys!(libc::SYS_madvise, start, end - start, libc::MADV_HUGEPAGE) };
     }
     vec
 }
 
-/// Asks the processor to bring the cache line of `address` near. Any address is allowed.
+/// Prefetches the cache line of `address`. Any address is allowed.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -198,11 +198,12 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// A sanitizer learns of mappings only by the C library's functions: else it takes what was at an
-/// address before for what is there now, and an end and a beginning for a race.
+/// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer sees only
+/// these. Otherwise it confuses old and new memory at an address, and reports unmapping and mapping
+/// as a race.
 pub(crate) const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
-/// Maps `len` bytes of zeroes, to be read and written.
+/// Maps `len` bytes of zeroes, readable and writable.
 pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = flags | libc::MAP_ANONYMOUS;
@@ -215,7 +216,7 @@ pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_mmap, 0, len, protection, flags, -1isize, 0) }
 }
 
-/// Maps `len` private bytes of zeroes at `address`, or elsewhere if something is there.
+/// Maps `len` private bytes of zeroes at `address`, or elsewhere if that range is in use.
 pub(crate) fn map_near(address: usize, len: usize) -> Result<usize, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -236,19 +237,21 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
-/// Has the kernel compare a word, and wake or move no thread: FUTEX_CMP_REQUEUE.
+/// The futex operation that compares a word and, as used here, wakes and moves no thread:
+/// FUTEX_CMP_REQUEUE.
 pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
 
-/// Has the kernel change a word in one step, here by no bit: FUTEX_WAKE_OP.
+/// The futex operation that changes a word atomically, here by no bit: FUTEX_WAKE_OP.
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
-/// Tells whether the word at `address`, which may be anything, holds `value`: not if it cannot be
-/// read, or lies across two words. Since the kernel looks, the memory may go meanwhile.
+/// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
+/// if the word cannot be read or is not aligned. The kernel does the check, so the memory may be
+/// unmapped meanwhile.
 pub fn holds(address: usize, value: u32) -> bool {
     address == word_of(address) && compare(address, value).is_ok()
 }
 
-/// Checks that the byte at `address`, which may be anything, can be read.
+/// Checks that the byte at `address`, which may be any number, can be read.
 ///
 /// # Errors
 /// `EFAULT`: it cannot.
@@ -256,13 +259,13 @@ pub fn check_readable(address: usize) -> Result<(), Errno> {
     is_there(compare(word_of(address), 0))
 }
 
-/// Checks that the byte at `address`, which may be anything, can be written; its value stays,
-/// whatever other threads do with it meanwhile.
+/// Checks that the byte at `address`, which may be any number, can be written. Does not change the
+/// byte, also if other threads write it meanwhile.
 ///
 /// # Errors
 /// `EFAULT`: it cannot.
 /// Source: madvise(2), MADV_POPULATE_WRITE (Linux 5.14), for pages that another thread or process
-/// brings (userfaultfd(2)): futex(2) does not wait for these.
+/// provides (userfaultfd(2)): futex(2) does not wait for these.
 pub fn check_writable(address: usize) -> Result<(), Errno> {
     is_there(touch(word_of(address))).or_else(|errno| {
         populate(address & !(PAGE_SIZE - 1)).map_err(|_| errno)?;
@@ -270,14 +273,14 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     })
 }
 
-/// Has the kernel bring a page, as a write of the program would.
+/// Makes the kernel populate a page, as a write of the program would.
 fn populate(page: usize) -> Result<usize, Errno> {
     confined::check(Extra::Populate)?;
-    // SAFETY: only what the program has mapped there is brought, and nothing is changed.
+    // SAFETY: the call populates only what the program has mapped there, and changes nothing.
     unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE) }
 }
 
-/// Has the kernel compare the word at `address` with `value`.
+/// Makes the kernel compare the word at `address` with `value`.
 ///
 /// # Errors
 /// `EFAULT`: it cannot be read. `EAGAIN`: it holds another value.
@@ -286,33 +289,33 @@ fn compare(address: usize, value: u32) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let own = 0u32;
     let own = core::ptr::from_ref(&own);
-    // SAFETY: the kernel only looks at the word, by rules of its own, and wakes and moves nothing.
+    // SAFETY: the kernel only reads the word, by its own rules, and wakes and moves no thread.
     unsafe { sys!(libc::SYS_futex, address, COMPARE, 0, 0, own, value) }
 }
 
-/// Has the kernel change no bit of the word at `address`. A thread that sleeps for the word may be
-/// woken for no reason, as futex(2) allows, if it holds -2048.
+/// Makes the kernel write the word at `address` without changing a bit. If the word holds -2048, a
+/// thread that sleeps on it may get a spurious wake-up, as futex(2) allows.
 ///
 /// # Errors
-/// `EFAULT`: it cannot be written, or has to be waited for.
+/// `EFAULT`: it cannot be written, or the write would have to wait.
 /// Source: futex(2), FUTEX_WAKE_OP.
 fn touch(address: usize) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let no_bit = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, -2048);
     let own = 0u32;
     let own = core::ptr::from_ref(&own);
-    // SAFETY: the kernel changes no bit of the word, by rules of its own; no thread sleeps for that
-    // of this function.
+    // SAFETY: the kernel changes no bit of the word, by its own rules; no thread sleeps on this
+    // function's own word.
     unsafe { sys!(libc::SYS_futex, own, TOUCH, 0, 0, address, no_bit) }
 }
 
-/// Returns the word of futex(2) that has the byte in it, and so lies on the same page.
+/// Returns the address of the futex word that contains the byte, and so lies on the same page.
 fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }
 
-/// Where the kernel may not be asked, because a filter of system calls forbids that, memory counts
-/// as there: if it is not, the program ends by SIGSEGV.
+/// Turns the result of a check into success or EFAULT. If a seccomp filter forbids the check, the
+/// memory counts as mapped: if it is not, the program ends by SIGSEGV.
 fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     match looked {
         Err(Errno::FAULT) => Err(Errno::FAULT),
@@ -320,7 +323,7 @@ fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     }
 }
 
-/// The page size of the architectures this supports.
+/// The page size of the supported architectures.
 pub const PAGE_SIZE: usize = 4096;
 
 /// The size and alignment of a huge page.
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
-    /// Pages of a mapping, each with a protection of its own.
+    /// Maps pages, each with its own protection.
     fn pages(protections: &[i32]) -> usize {
         let start = map(protections.len() * PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
         for (index, protection) in protections.iter().enumerate() {
@@ -402,7 +405,7 @@ mod tests {
         unmap(start, len);
     }
 
-    /// Has a thread bring a page when it is asked for; `None`: it cannot.
+    /// Makes a page that a thread provides on demand; `None`: the system does not support it.
     /// Source: ioctl_userfaultfd(2), linux/userfaultfd.h.
     fn page_by_hand() -> Option<(usize, Fd)> {
         const API: (libc::Ioctl, u64) = (0xc018_aa3f_u32 as libc::Ioctl, 0xaa);
@@ -438,8 +441,8 @@ mod tests {
                 }
             });
             let found = check_writable(page);
-            // Ends the other thread, should the check not have asked for the page.
-            // SAFETY: the page of this test.
+            // Ends the other thread if the check did not ask for the page. SAFETY: the page of this
+            // test.
             unsafe { (page as *mut u8).write_volatile(0) };
             found
         });
@@ -468,7 +471,8 @@ mod tests {
                     check_writable(address).unwrap();
                 }
             });
-            // Not by one instruction: a check that wrote back an older value would be seen.
+            // Not by one instruction, so that the test finds a check that writes back an older
+            // value.
             let mut lost = 0;
             while checks.load(SeqCst) < CHECKS {
                 let before = word.load(SeqCst);

@@ -1,6 +1,6 @@
-//! Mistakes that the engine makes on purpose, for simulations that must find them.
+//! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! They exist in builds with `--cfg simulated` only. What is shipped makes none, and asks nothing.
+//! They exist in builds with `--cfg simulated` only. Shipped builds make none and check nothing.
 
 /// A mistake: each was made once by accident, or is the forgotten half of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,81 +8,82 @@
 pub enum Mistake {
     /// A request that is registered while its context is destroyed is not cancelled.
     RegisterTooLate = 1,
-    /// A kick on a thread that runs none wakes no other.
+    /// A kick on a thread that runs no requests wakes no other thread.
     KickNoThread,
-    /// The last close of a cached file gives up what others have written meanwhile.
+    /// The last close of a cached file drops data that others have written meanwhile.
     AbandonAtClose,
-    /// What makes a cached file dirty leaves no reference to it.
+    /// A request that makes a cached file dirty leaves no reference to the file.
     KeepNothing,
-    /// A thread submits what others have queued, and they return before it has.
+    /// A thread submits requests that others have queued, and the others return before it has.
     CommitForOthers,
     /// Requests that overlap do not wait for each other.
     NoOrder,
     /// An open in the page cache does not wait for the writes in flight past it.
     OpenAtOnce,
-    /// POSIX AIO tells of the end of a request before its outcome is there.
+    /// POSIX AIO announces the end of a request before it stores the outcome.
     TellTooEarly,
-    /// aio_suspend sleeps for a request that has ended since it looked.
+    /// aio_suspend sleeps for a request that has ended since its check.
     SleepTooLate,
-    /// aio_cancel says that it has cancelled what was done.
+    /// aio_cancel reports that it has cancelled a request that was done.
     CancelDone,
-    /// The end of the process does not wait for what was accepted.
+    /// The exit of the process does not wait for accepted requests.
     LeaveAtOnce,
-    /// Threads go on submitting while the process ends.
+    /// Threads go on submitting while the process exits.
     SubmitToTheEnd,
-    /// What native AIO refuses, because it would have waited in submit, is left to the thread that
-    /// takes the events.
+    /// A request that native AIO refuses, because it would wait in submit, is left to the thread
+    /// that takes the events.
     RefuseLate,
-    /// A refusal is not waited for that another thread has taken out of the ring.
+    /// No thread waits for a refusal that another thread has taken out of the ring.
     MissRefusal,
     /// A request that its ring gives up, because the thread that entered it has ended, is not
-    /// asked again.
+    /// submitted again.
     LeaveGivenUp,
-    /// An open that truncates cuts the file behind the back of its cache.
+    /// An open with O_TRUNC truncates the file without telling the file's cache.
     TruncateBehind,
-    /// An open looks at a file's size before it has the file to itself.
+    /// An open reads a file's size before it has exclusive access to the file.
     LookTooEarly,
-    /// A change of a file past its cache does not keep pages from being brought in.
+    /// A change of a file that bypasses the cache does not keep pages from being read into the
+    /// cache.
     LeaveOpen,
-    /// A cut does not wait for requests beyond the new end that were submitted before.
+    /// A truncation does not wait for earlier requests beyond the new end.
     CutOutOfOrder,
-    /// A sync does not hear that its flush has failed.
+    /// A sync does not get the error of its flush.
     ForgetError,
-    /// A cut does not wait for writes of the pages that it takes out.
+    /// A truncation does not wait for the writeback of the pages that it removes.
     CutIntoWriteback,
-    /// A sync does not wait for the writes that it, or others, have started.
+    /// A sync does not wait for the writes that it or others have started.
     CleanTooEarly,
     /// A server's write of whole blocks does not wait while parts of them are written.
     ShareParts,
-    /// A server answers a write that is to be durable when it is written.
+    /// A server answers a durable write when it is written, but not yet durable.
     AnswerEarly,
     /// A sync of a file ends as it is submitted.
     SyncAtOnce,
     /// A sync does not wait for the writes that were submitted before it.
     SyncPasses,
-    /// The end of a server waits for all that was asked of it, however long it takes.
+    /// A server that ends waits for all requests, however long they take.
     EndWithAll,
     /// A request begins although the one that it is linked to has failed.
     RunAfterFailure,
     /// A request in a cached file does not wait for the one that it is linked to.
     LinkNothing,
-    /// What was cancelled stays counted where a limit is.
+    /// A cancelled request stays counted against a limit.
     KeepSlot,
     /// A signal handler runs in the middle of a call of the library.
     HandleAtOnce,
     /// A direct request that the kernel refuses goes on without a place in the order.
     RefuseOutOfOrder,
-    /// After a sync, a file is taken for what this process alone has made of it.
+    /// After a sync, the engine assumes that only this process has changed the file.
     SeenAfterSync,
     /// The last close does not wait until the engine has closed the file.
     CloseAtOnce,
-    /// A request that overlaps direct ones of its submission is started before those.
+    /// A request that overlaps direct requests of its submission is started before them.
     OvertakeUncommitted,
-    /// A direct request is overtaken by one that its thread submits to another context.
+    /// A request that a thread submits to another context overtakes the thread's direct request.
     OvertakeElsewhere,
     /// A read does not wait for a write that moves the end of the file past it.
     ForgetLength,
-    /// What no caller comes for is not handed to the engine's threads.
+    /// Deferred requests that no caller comes for are not handed to the engine's threads.
     LeaveLate,
     /// A deferred request that cannot go on yet does not go back on the list.
     LoseRetry,
@@ -90,11 +91,11 @@ pub enum Mistake {
     RunTwice,
     /// No sleeping thread is woken when a request is deferred.
     DeferInSilence,
-    /// The thread that runs a deferred request uses a number that was closed since.
+    /// The thread that runs a deferred request uses a descriptor that was closed since.
     UseClosed,
     /// A close does not wait for a thread that is about to use its number.
     CloseBeside,
-    /// A thread that drops its file, which is on its way to the engine, drops that of another.
+    /// A thread that drops its file on its way to the engine drops the file of another thread.
     DiscardOthers,
 }
 
@@ -151,13 +152,13 @@ impl Mistake {
 #[cfg(simulated)]
 static MADE: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// Has all engines of the process make a mistake, or none, from now on.
+/// Makes all engines of the process make `mistake`, or none, from now on.
 #[cfg(simulated)]
 pub fn make(mistake: Option<Mistake>) {
     MADE.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Tells whether this mistake is to be made here.
+/// Returns `true` if the engine makes this mistake.
 #[inline]
 pub fn makes(mistake: Mistake) -> bool {
     #[cfg(simulated)]

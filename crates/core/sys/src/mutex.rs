@@ -1,10 +1,9 @@
-//! Locks of code that no model runs. What models run is in [`crate::primitives`].
+//! Locks of code that no model runs. Code that models run uses [`crate::primitives`].
 //!
-//! They are std's, without poison. A thread that sleeps for one of them sleeps on the lock's own
-//! word (futex(2)): there is nothing beside it that all locks share, and that a forked child would
-//! find as another thread of its parent was about to change it
-//! (docs/decisions/0035-locks-of-std.md). In a simulation another thread may go on wherever one
-//! takes a lock.
+//! They are std's locks without poison. A waiting thread sleeps on the lock's own word (futex(2)).
+//! The locks share no other state, which a forked child might find half-changed by another thread
+//! of its parent (docs/decisions/0035-locks-of-std.md). In a simulation another thread may go on
+//! wherever one takes a lock.
 
 use core::ptr;
 use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
@@ -29,14 +28,14 @@ impl<T> Mutex<T> {
         Mutex(sync::Mutex::new(value))
     }
 
-    /// Locks it.
+    /// Locks the mutex.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         pause();
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it if it is not locked.
+    /// Locks the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         pause();
@@ -47,7 +46,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the value: nothing else can have it.
+    /// Returns the value, to which the caller has exclusive access.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
@@ -60,7 +59,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A lock that one thread has alone, or any number together.
+/// A lock for one writer or any number of readers.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(sync::RwLock<T>);
 
@@ -71,14 +70,14 @@ impl<T> RwLock<T> {
         RwLock(sync::RwLock::new(value))
     }
 
-    /// Locks it, with other readers.
+    /// Locks it for reading.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         pause();
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it, with other readers, if none has it alone.
+    /// Locks it for reading if no thread has it for writing.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         match self.0.try_read() {
@@ -88,7 +87,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Locks it alone.
+    /// Locks it for writing.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         pause();
@@ -96,24 +95,24 @@ impl<T> RwLock<T> {
     }
 }
 
-/// What threads wait for that have a lock.
+/// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Makes one.
+    /// Makes a condition variable.
     #[inline]
     pub const fn new() -> Condvar {
         Condvar(sync::Condvar::new())
     }
 
-    /// Wakes one thread that waits.
+    /// Wakes one waiting thread.
     #[inline]
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     #[inline]
     pub fn notify_all(&self) {
         self.0.notify_all();
@@ -122,15 +121,15 @@ impl Condvar {
     /// Unlocks the mutex, waits, and locks it again.
     #[inline]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        // SAFETY: the guard that is read is replaced before it could be dropped again: std's
-        // wait does not panic with one mutex.
+        // SAFETY: the guard that is read is replaced before it could be dropped again: std's wait
+        // does not panic if it is used with one mutex.
         unsafe {
             let waited = self.0.wait(ptr::read(guard));
             ptr::write(guard, waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// The same, for so long at most.
+    /// Waits as [`Condvar::wait`] does, for the given time at most.
     #[inline]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> WaitTimeoutResult {
         // SAFETY: as above.
@@ -142,7 +141,7 @@ impl Condvar {
         }
     }
 
-    /// The same, until then at most.
+    /// Waits as [`Condvar::wait`] does, until the deadline at most.
     #[inline]
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) -> WaitTimeoutResult {
         self.wait_for(guard, end.saturating_duration_since(Instant::now()))
@@ -155,7 +154,7 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::{thread, time::Duration};
 
-    /// Ends the process by a signal if some lock keeps it for ever.
+    /// Ends the process by a signal if a lock blocks it for ever.
     fn waits_at_many_places() -> ! {
         // SAFETY: plain numbers.
         unsafe { libc::alarm(60) };
@@ -163,11 +162,12 @@ mod tests {
         for place in &places {
             place.wait_for(&mut mutex.lock(), Duration::from_nanos(1));
         }
-        // SAFETY: ends the process, without what its parent has to do at its end.
+        // SAFETY: ends the process without the exit handlers of its parent.
         unsafe { libc::_exit(0) }
     }
 
-    /// The parent's threads are in the middle of waiting and waking; none of them is in the child.
+    /// The parent's threads are waiting and waking at the time of the fork; the child has none of
+    /// them.
     #[test]
     #[cfg_attr(miri, ignore = "forks")]
     fn a_child_waits_with_its_own_locks_whatever_its_parents_threads_were_at() {
@@ -183,7 +183,7 @@ mod tests {
                 });
             }
             let ends = (0..FORKS).map(|_| {
-                // SAFETY: the child uses what is its own, and ends.
+                // SAFETY: the child uses only its own memory, and ends.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
                     waits_at_many_places();

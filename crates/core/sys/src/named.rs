@@ -1,4 +1,4 @@
-//! A file found by its name without waiting, as a read of all of it inside a call needs it.
+//! A file found by its name without waiting, for reading a whole file inside a call.
 
 use crate::{
     Errno, Fd,
@@ -7,12 +7,12 @@ use crate::{
 };
 use core::ffi::CStr;
 
-/// A regular file whose name and inode were in the kernel's caches. Nothing is opened by that: a
-/// device, or a FIFO, would notice.
+/// A regular file whose name and inode were in the kernel's caches. The file is not opened: a
+/// device or FIFO would notice an open.
 #[derive(Debug)]
 pub struct Named {
     fd: Fd,
-    /// What the kernel knows of it without asking elsewhere.
+    /// The file's attributes from the kernel's caches.
     pub stat: Stat,
 }
 
@@ -20,9 +20,9 @@ impl Named {
     /// Looks for the file at `path`.
     ///
     /// # Errors
-    /// `EAGAIN`: to find it would wait. `EINVAL`: it is no regular file, or the kernel is older
-    /// than 5.12. `ENOSYS`, `EPERM`: so is the kernel, or a seccomp filter does not know the call.
-    /// Those of open(2).
+    /// `EAGAIN`: finding it would wait. `EINVAL`: it is no regular file, or the kernel is older
+    /// than 5.12. `ENOSYS`, `EPERM`: the kernel is older than 5.6, or a seccomp filter does not
+    /// know the call. Others as for open(2).
     /// Source: openat2(2), `RESOLVE_CACHED`.
     pub fn find(path: &CStr) -> Result<Named, Errno> {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
@@ -39,17 +39,17 @@ impl Named {
         Ok(Named { fd, stat })
     }
 
-    /// Opens it for reading: this file, whatever has its name by now. On a local file system, that
-    /// is without a wait; a lease (fcntl(2), `F_SETLEASE`) is not waited for.
+    /// Opens this file for reading, even if its name refers to another file by now. On a local file
+    /// system it does not wait, also not for a lease (fcntl(2), `F_SETLEASE`).
     ///
     /// # Errors
-    /// Those of [`file::reopen`]; `EAGAIN`: there is a lease.
+    /// As for [`file::reopen`]. `EAGAIN`: there is a lease.
     pub fn open(&self) -> Result<Fd, Errno> {
         file::reopen(self.fd.raw(), libc::O_RDONLY | libc::O_NONBLOCK)
     }
 
-    /// Tells whether it has no name any more. Then to close what may be its last descriptor gives
-    /// back its blocks, which may wait.
+    /// Returns `true` if the file has no name any more. Closing its last descriptor then frees its
+    /// blocks, which may wait.
     pub fn is_unlinked(&self) -> bool {
         file::links(self.fd.raw()) == Ok(0)
     }
@@ -64,7 +64,8 @@ mod tests {
         Named::find(&CString::new(path.as_os_str().as_bytes()).unwrap())
     }
 
-    /// Tells whether the call is there: it may be too new for the kernel, or refused by a filter.
+    /// Returns `true` if openat2 works here: the kernel may be too old, or a filter may refuse the
+    /// call.
     fn is_there() -> bool {
         let answer = Named::find(c"/");
         let is_missing = matches!(answer, Err(Errno::NOSYS | Errno::PERM));

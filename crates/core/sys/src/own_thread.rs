@@ -10,24 +10,25 @@ use std::{ffi::CString, sync::OnceLock};
 mod start;
 pub use start::{OwnHandle, STACK_BYTES, aside, leave_stacks, start};
 
-/// How many threads of the library live, and above that how often one has begun or ended. One
-/// number for the process: it is told from what the kernel counts, which knows no libraries.
+/// The number of the library's live threads and, in the upper bits, how often one has begun or
+/// ended. The process has one such number, because it is compared with the kernel's count, which
+/// does not distinguish libraries.
 static OWN: AtomicU64 = AtomicU64::new(0);
 const COUNT: u64 = u32::MAX as u64;
 const CHANGE: u64 = COUNT + 1;
 
-/// A thread that the program has not made, for as long as this lives: it is none that the process
-/// goes on for ([`lives_for_itself`]).
+/// Counts a thread as one of the library's, for as long as this lives: the process need not go on
+/// for it ([`lives_for_itself`]).
 #[must_use]
 #[derive(Debug)]
 pub struct OwnThread(());
 
 impl OwnThread {
-    /// Makes the calling thread one of the library's, and blocks every signal of the application
-    /// on it: its handlers belong on its own threads.
+    /// Makes the calling thread one of the library's, and blocks every signal on it: the
+    /// application's handlers run on the application's threads only.
     ///
-    /// Calls that wait may still be interrupted (`EINTR`), by the C library. Such a thread is in a
-    /// call of the library for good: when it aborts, it is not waited for.
+    /// The C library may still interrupt calls that wait (`EINTR`). Such a thread counts as in a
+    /// call of the library for good: no thread waits for it when it aborts.
     pub fn begin() -> OwnThread {
         core::mem::forget(Inside::enter());
         thread::swap_signal_mask(thread::ALL_SIGNALS);
@@ -38,7 +39,7 @@ impl OwnThread {
     /// from its first instruction on.
     ///
     /// # Errors
-    /// Those of [`start`].
+    /// As for [`start`].
     pub fn spawn(
         name: &str,
         stack_bytes: usize,
@@ -53,7 +54,7 @@ impl OwnThread {
         spawned
     }
 
-    /// Counts a thread that has nothing of the program to run just now.
+    /// Counts a thread that runs no function of the program just now.
     pub fn standing_by() -> OwnThread {
         OWN.fetch_add(CHANGE + 1, SeqCst);
         OwnThread(())
@@ -66,19 +67,20 @@ impl Drop for OwnThread {
     }
 }
 
-/// Says in a forked child that the library's threads are not there.
+/// Resets the count in a forked child, which has none of the library's threads.
 pub fn forget_own_threads() {
     OWN.store(0, SeqCst);
 }
 
-/// Tells whether none but the library's threads is left of this process.
+/// Returns `true` if only threads of the library are left in this process.
 ///
-/// A thread that has just begun or is just ending counts as the program's, as do those that it has
-/// made past the C library: "no" may be too careful, "yes" is true for good, as the library's
-/// threads make none of the program's. It is said only of a look in which no thread came or went.
+/// A thread that has just begun or is just ending counts as the program's, and so do threads that
+/// the program made without the C library. So `false` may be too careful. `true` is final, because
+/// the library's threads start no thread of the program. The function returns `true` only if no
+/// thread began or ended during its check.
 ///
 /// # Errors
-/// Those of open(2) and getdents64(2): there is no /proc, or no descriptor for it now.
+/// As for open(2) and getdents64(2): there is no /proc, or no free descriptor.
 pub fn lives_for_itself() -> Result<bool, Errno> {
     let own = OWN.load(SeqCst);
     let mut others = 0;
@@ -87,26 +89,26 @@ pub fn lives_for_itself() -> Result<bool, Errno> {
         let stat = CString::new(format!("/proc/self/task/{name}/stat")).unwrap_or_default();
         match inspect::read_text(&stat) {
             Ok(stat) => others += u64::from(is_a_thread_of_the_c_library(&stat)),
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(false), // it has ended meanwhile
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(false), // the thread has ended meanwhile
             Err(errno) => return Err(errno),
         }
         if others > own & COUNT {
             return Ok(false);
         }
     }
-    // Where a thread ends just then, the kernel may leave out those that come after it.
+    // If a thread ends during the read, the kernel may leave out the threads after it.
     let is_whole = thread_count(&inspect::read_text(c"/proc/self/stat")?) == Some(names.len());
     Ok(others == own & COUNT && is_whole && OWN.load(SeqCst) == own)
 }
 
-/// Returns how many threads the process has, those included that have ended and are still known.
+/// Returns the number of threads of the process, including ended ones that the kernel still lists.
 fn thread_count(stat: &str) -> Option<usize> {
-    const AFTER_NAME: usize = 17; // the 20th field, of which two are before
+    const AFTER_NAME: usize = 17; // the 20th field; the first two precede the split
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Tells by what the kernel says of a thread (proc_pid_stat(5)) whether it runs, and is none that
-/// io_uring has made in the process (iou-wrk, iou-sqp).
+/// Returns `true` if `stat` (proc_pid_stat(5)) is of a running thread that io_uring has not made in
+/// the process (iou-wrk, iou-sqp).
 fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     let Some((before, after)) = stat.rsplit_once(')') else { return true };
     let name = before.split_once('(').map_or("", |(_, name)| name);
@@ -114,8 +116,8 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     !has_ended && !name.starts_with("iou-")
 }
 
-/// A function to be run when threads end (pthread_exit, pthread_cancel), and not when the process
-/// does. The library that has it must never be unmapped. Source: pthread_key_create(3).
+/// A function that runs when threads end (pthread_exit, pthread_cancel), but not when the process
+/// exits. The library that contains it must never be unmapped. Source: pthread_key_create(3).
 ///
 /// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc
 /// ends the process where that fails.
@@ -126,12 +128,13 @@ pub struct AtThreadEnd {
 }
 
 impl AtThreadEnd {
-    /// Names the function, which must not unwind.
+    /// Makes a value for the function, which must not unwind.
     pub const fn new(runs: extern "C" fn(*mut c_void)) -> AtThreadEnd {
         AtThreadEnd { runs, key: OnceLock::new() }
     }
 
-    /// Has the function run when the calling thread ends; again, if it runs just now.
+    /// Makes the function run when the calling thread ends; if it is running just now, it runs once
+    /// more.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`: there are too many such functions, or no memory.
@@ -141,10 +144,10 @@ impl AtThreadEnd {
             let runs: unsafe extern "C" fn(*mut c_void) = self.runs;
             // SAFETY: `key` is a live local; the function lives as long as the library.
             check(unsafe { libc::pthread_key_create(&raw mut key, Some(runs)) })?;
-            let _ = self.key.set(key); // of two at a time one is not used
+            let _ = self.key.set(key); // if two threads make a key at a time, one key stays unused
         }
         let Some(key) = self.key.get().copied() else { return Ok(()) };
-        // SAFETY: a key that is never deleted; its value is only told from null.
+        // SAFETY: a key that is never deleted; its value is only compared with null.
         unsafe {
             if libc::pthread_getspecific(key).is_null() {
                 check(libc::pthread_setspecific(key, core::ptr::without_provenance(1)))?;
@@ -185,7 +188,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "no /proc")]
     fn a_process_with_threads_of_the_program_does_not_live_for_itself() {
         let own = OwnThread::standing_by();
-        // Those of the tests' runner are the program's; this one is said to be the library's.
+        // The threads of the test runner are the program's; this thread is marked as the library's.
         assert_eq!(lives_for_itself(), Ok(false));
         drop(own);
     }

@@ -1,9 +1,9 @@
 //! Threads made by pthread_create(3) itself.
 //!
-//! std's threads call malloc as they begin, for what they run at their end. glibc ends the process
-//! where that fails, and reserves 64 MiB of addresses for each thread that calls malloc, which
-//! would be missing to a program under RLIMIT_AS. A thread that is started here calls malloc only
-//! if its body does.
+//! std's threads call malloc as they begin, for their thread-local destructors. glibc ends the
+//! process if that fails. It also reserves 64 MiB of addresses for each thread that calls malloc,
+//! which a program under RLIMIT_AS would lack. A thread that is started here calls malloc only if
+//! its body does.
 
 use crate::{Errno, futex, memory, thread, time::Deadline};
 use core::{
@@ -17,10 +17,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The stack of a thread that runs no function of the program.
+/// The bytes of the stack of a thread that runs no function of the program.
 pub const STACK_BYTES: usize = 256 << 10;
 
-/// A thread to be joined, by [`OwnHandle::join`]; dropped, it goes on by itself.
+/// A handle of a thread, for [`OwnHandle::join`]. Dropping it detaches the thread.
 #[derive(Debug)]
 pub struct OwnHandle(libc::pthread_t);
 
@@ -32,7 +32,7 @@ impl OwnHandle {
         core::mem::forget(self);
     }
 
-    /// Tells whether it is the calling thread.
+    /// Returns `true` if it is the calling thread.
     pub fn is_this(&self) -> bool {
         // SAFETY: no memory is involved.
         self.0 == unsafe { libc::pthread_self() }
@@ -48,10 +48,10 @@ impl Drop for OwnHandle {
 
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread with so large a stack. A panic of `body` ends the thread, and only that.
+/// Starts a thread with a stack of `stack_bytes`. A panic of `body` ends only the thread.
 ///
 /// # Errors
-/// `EAGAIN`: there can be no thread, or there is no memory for it. Source: pthread_create(3).
+/// `EAGAIN`: no more threads are allowed, or there is no memory for one. Source: pthread_create(3).
 pub fn start(
     name: &str,
     stack_bytes: usize,
@@ -67,7 +67,7 @@ pub fn start(
     });
     let body = Box::into_raw(Box::new(body));
     created(stack_bytes, body).map(OwnHandle).map_err(|_| {
-        // SAFETY: no thread has begun with it.
+        // SAFETY: no thread owns it, because none has begun.
         drop(unsafe { Box::from_raw(body) });
         Errno::AGAIN
     })
@@ -80,8 +80,8 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
     if cfg!(miri) {
-        // It knows no attributes.
-        // SAFETY: a live local, initialized before it is read; `body` is the new thread's.
+        // Miri supports no thread attributes. SAFETY: a live local, initialized before it is read;
+        // `body` is the new thread's.
         return unsafe {
             match libc::pthread_create(thread.as_mut_ptr(), core::ptr::null(), run, body.cast()) {
                 0 => Ok(thread.assume_init()),
@@ -95,7 +95,7 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
             return Err(libc::ENOMEM);
         }
         let stack_bytes = stack_bytes.next_multiple_of(4096) + thread_locals_bytes();
-        // Two threads that look and then start one each would find the same memory.
+        // Two threads that check and then start one thread each would both count the same memory.
         let _turn = Turn::take();
         if would_abort(stack_bytes) {
             libc::pthread_attr_destroy(attributes.as_mut_ptr());
@@ -108,18 +108,19 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
     }
 }
 
-/// The id of the process that is starting a thread; 0 if none is. After a fork the child may find
-/// the id of its parent here, and ignores it.
+/// The id of the process that is starting a thread; 0: none is. After a fork the child may find the
+/// id of its parent here and ignores it.
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
 /// The right of one thread of the process to start another.
 struct Turn;
 
 impl Turn {
-    /// Sleeps until the thread that has the turn has given it up: it may have a lower priority.
+    /// Sleeps until the thread that has the turn gives it up. Sleeping lets a thread of lower
+    /// priority run.
     fn take() -> Turn {
-        // Longer than pthread_create(3) takes. After that the turn is shared, so no thread sleeps
-        // for ever.
+        // Longer than pthread_create(3) takes. After that time threads share the turn, so no thread
+        // sleeps for ever.
         const LONGEST_NS: u64 = 1_000_000_000;
         let deadline = Deadline::after_ns(LONGEST_NS);
         let process = thread::process_id() as u32;
@@ -143,12 +144,12 @@ impl Drop for Turn {
     }
 }
 
-/// Tells whether glibc would end the process: behind the stack it allocates memory for thread-local
-/// data, and knows ENOMEM only. Where all memory is locked (mlockall(2)), and no more may be, mmap
-/// says EAGAIN, and so does calloc to a thread that never called malloc (nptl/allocatestack.c,
-/// malloc/arena.c of glibc 2.36).
+/// Returns `true` if glibc would end the process: besides the stack it allocates memory for
+/// thread-local data, and handles ENOMEM only. If all memory is locked (mlockall(2)) and no more
+/// may be locked, mmap returns EAGAIN, and so does calloc in a thread that never called malloc
+/// (nptl/allocatestack.c, malloc/arena.c of glibc 2.36).
 fn would_abort(stack_bytes: usize) -> bool {
-    // The guard, and what calloc maps.
+    // The guard page and the memory that calloc maps.
     let bytes = stack_bytes + 3 * 4096;
     match memory::map(bytes, libc::MAP_PRIVATE | libc::MAP_NORESERVE) {
         Ok(start) => {
@@ -159,8 +160,8 @@ fn would_abort(stack_bytes: usize) -> bool {
     }
 }
 
-/// Returns what glibc takes from a stack for thread-local memory, which may be much in a large
-/// program.
+/// Returns the bytes that glibc takes from a stack for thread-local memory; in a large program they
+/// may be many.
 fn thread_locals_bytes() -> usize {
     #[cfg(all(target_env = "gnu", not(miri)))]
     {
@@ -168,7 +169,7 @@ fn thread_locals_bytes() -> usize {
         // SAFETY: a string; the function has this type since glibc 2.15.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
         if !found.is_null() {
-            // SAFETY: as above; it does not look at the attributes.
+            // SAFETY: as above; the function does not read the attributes.
             let least =
                 unsafe { core::mem::transmute::<*mut c_void, MinStack>(found)(core::ptr::null()) };
             return least.saturating_sub(libc::PTHREAD_STACK_MIN).next_multiple_of(4096);
@@ -178,16 +179,16 @@ fn thread_locals_bytes() -> usize {
 }
 
 extern "C" fn run(body: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` has made it, and given it to this thread.
+    // SAFETY: `start` has made the body and given it to this thread.
     let body = unsafe { Box::from_raw(body.cast::<Body>()) };
     // The panic's message is on standard error.
     let _ = catch_unwind(AssertUnwindSafe(body));
     null_mut()
 }
 
-/// Leaves stacks for `count` threads with glibc, which keeps those of threads that have ended: a
-/// thread that starts with one of them needs no malloc for its thread-local memory. For those that
-/// threads of the library start.
+/// Leaves stacks for `count` threads in glibc's cache of stacks of ended threads. A thread that
+/// starts on such a stack needs no malloc for its thread-local memory. Used for threads that the
+/// library starts.
 pub fn leave_stacks(count: usize) {
     if !cfg!(target_env = "gnu") {
         return;
@@ -199,7 +200,7 @@ pub fn leave_stacks(count: usize) {
         let gate = gate.clone();
         start("nowait-stack", STACK_BYTES, move || drop(gate.lock())).ok()
     };
-    // All at a time: each has a stack of its own.
+    // All threads live at the same time, so that each has its own stack.
     let threads: Vec<_> = (0..count).map_while(|_| waiting()).collect();
     drop(closed);
     threads.into_iter().for_each(OwnHandle::join);
@@ -209,7 +210,7 @@ pub fn leave_stacks(count: usize) {
 /// Runs `work` on a thread of its own, and waits for it.
 ///
 /// # Errors
-/// Those of [`start`]. `EIO`: it panicked.
+/// As for [`start`]. `EIO`: `work` panicked.
 pub fn aside<T: Send + 'static>(
     name: &str,
     stack_bytes: usize,
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn one_thread_at_a_time_has_the_turn_and_a_parent_keeps_it_from_none() {
         let holders = AtomicU32::new(0);
-        // A child's view of what its parent did as it forked.
+        // The child's copy of the state in which its parent forked.
         STARTING.store(thread::process_id() as u32 + 1, Relaxed);
         std::thread::scope(|scope| {
             for _ in 0..8 {
