@@ -1,9 +1,9 @@
-//! Pipes that the standard library does not make.
+//! Pipes in packet mode, which the standard library does not make.
 
 use crate::{Errno, Fd, sys};
 
-/// Creates a pipe in packet mode: the reading and the writing end, close-on-exec. Each read takes
-/// what one write has put in.
+/// Creates a pipe in packet mode: the reading and the writing end, close-on-exec. Each read returns
+/// the bytes of one write.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`. Source: pipe(2), O_DIRECT.

@@ -10,10 +10,10 @@ mod real {
     pub use crate::mutex::Mutex;
     pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-    /// Sleeps while the word holds `expected`; may return for no reason. See [`futex::wait`].
+    /// Sleeps while the word holds `expected`; wake-ups may be spurious. See [`futex::wait`].
     ///
     /// # Errors
-    /// Those of [`futex::wait`].
+    /// As for [`futex::wait`].
     pub fn futex_wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), Errno> {
         futex::wait(word, expected, deadline)
     }
@@ -25,11 +25,11 @@ mod real {
 }
 
 pub use core::sync::atomic::Ordering;
-// It orders nothing between threads: models use the same.
+// A compiler fence orders nothing between threads, so models use the real one.
 pub use core::sync::atomic::compiler_fence;
 #[cfg(loom)]
 pub use model::*;
 #[cfg(not(loom))]
 pub use real::*;
-// Reference counts are std's in models too: what is modelled is what they guard.
+// Models use std's reference counts, too: they check the guarded data, not the counts.
 pub use std::sync::Arc;

@@ -10,7 +10,7 @@ pub use kernel6 as syscall6;
 #[cfg(simulated)]
 pub use simulated::{Answer, answered_by, pause, syscall6};
 
-/// What answers in a simulation, in place of the kernel.
+/// The function that answers system calls in a simulation, in place of the kernel.
 #[cfg(simulated)]
 mod simulated {
     use std::sync::OnceLock;
@@ -20,20 +20,20 @@ mod simulated {
 
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
-    /// Has all system calls of this process answered by a function, for good; it may ask the
-    /// kernel, see [`super::kernel6`]. `pause` is called where a lock is about to be taken.
+    /// Makes `answer` answer all system calls of this process, for good. `answer` may call the
+    /// kernel by [`super::kernel6`]. The library calls `pause` before it takes a lock.
     pub fn answered_by(answer: Answer, pause: fn()) {
         ANSWER.get_or_init(|| (answer, pause));
     }
 
-    /// Lets another thread go on, or not.
+    /// Calls the simulation's `pause`, which may let another thread run.
     pub fn pause() {
         if let Some((_, pause)) = ANSWER.get() {
             pause();
         }
     }
 
-    /// Issues system call `nr`; the result is that of what answers, negative errno included.
+    /// Issues system call `nr`; the result is the answer's, a negative errno on failure.
     ///
     /// # Safety
     /// As for the kernel.
@@ -109,7 +109,7 @@ macro_rules! sys {
     }};
 }
 
-/// Numbers of the calls that are recognised when made through syscall(2).
+/// Numbers of the calls that the library recognises when a program makes them through syscall(2).
 pub mod number {
     /// io_setup(2).
     pub const IO_SETUP: i64 = libc::SYS_io_setup;

@@ -1,9 +1,9 @@
-//! The kernel as far as Miri has one.
+//! System calls under Miri.
 //!
-//! Miri runs no instruction of a processor, not that of the system call either; it has some of the
-//! calls as functions of the C library, and here the one becomes the other. What it lacks fails
-//! with `ENOSYS`, as under a filter that forbids it, and the callers take the way they have for
-//! that: workers instead of rings, descriptors in the application's table.
+//! Miri cannot run the system call instruction. It implements some calls as functions of the C
+//! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
+//! as under a filter that forbids them, and the callers use their fallbacks: workers instead of
+//! rings, descriptors in the application's table.
 
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};
@@ -26,7 +26,7 @@ pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
     }
 }
 
-/// The calls that move data. No file has the flags of preadv2 and pwritev2.
+/// The calls that move data. No file supports the flags of preadv2 and pwritev2.
 unsafe fn transfer(nr: i64, [fd, memory, len, offset, ..]: [usize; 6]) -> Option<isize> {
     let (fd, count, offset) = (fd as i32, len as i32, offset as i64);
     let bytes = with_exposed_provenance_mut::<libc::c_void>(memory);
@@ -68,7 +68,8 @@ unsafe fn describe(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
             libc::SYS_eventfd2 => libc::eventfd(a as u32, b as i32),
             libc::SYS_pipe2 => libc::pipe2(with_exposed_provenance_mut(a), b as i32),
             libc::SYS_socketpair => {
-                // It has streams only, which do as long as no file is sent through them.
+                // Miri has stream sockets only, which are enough as long as no file is sent through
+                // them.
                 let kind = b as i32 & !libc::SOCK_SEQPACKET | libc::SOCK_STREAM;
                 libc::socketpair(fd, kind, c as i32, with_exposed_provenance_mut(d))
             }
@@ -107,7 +108,7 @@ unsafe fn wait(nr: i64, [a, b, c, d, _, f]: [usize; 6]) -> Option<isize> {
     })
 }
 
-/// The calls about threads: there are no signals, and no scheduler to tell anything.
+/// The calls about threads. There are no signals, and no scheduler settings.
 fn of_threads(nr: i64) -> Option<isize> {
     // SAFETY: no memory is involved.
     Some(unsafe {
@@ -120,7 +121,7 @@ fn of_threads(nr: i64) -> Option<isize> {
     })
 }
 
-/// Files have no flags that could be asked for: those of tests are open for both.
+/// Miri returns no flags of files; files of tests are open for reading and writing.
 unsafe fn fcntl(fd: i32, command: i32, argument: i32) -> i32 {
     let mut found = core::mem::MaybeUninit::uninit();
     // SAFETY: the local is of the type that is filled.
@@ -153,8 +154,8 @@ unsafe fn fstat(fd: i32, to: *mut libc::stat) -> i32 {
     result
 }
 
-/// Miri tells of edges only, and of nothing once: a thread that waits for a descriptor here looks
-/// at it again after each event.
+/// Miri reports edges only and has no one-shot mode: a thread that waits for a descriptor checks it
+/// again after each event.
 unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event) -> isize {
     const KNOWN: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
     // SAFETY: promised by the caller.
@@ -164,7 +165,7 @@ unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event)
     unsafe { libc::epoll_ctl(set, op, fd, from_mut(&mut event)) as isize }
 }
 
-/// Of one descriptor, by a set made for the call.
+/// Polls one descriptor, by an epoll set made for the call.
 unsafe fn ppoll(asked: *mut libc::pollfd, timeout: *const libc::timespec) -> isize {
     // SAFETY: promised by the caller.
     let (fd, events) = unsafe { ((*asked).fd, (*asked).events) };

@@ -1,4 +1,4 @@
-//! Signals to this process that say that a request is over.
+//! Signals that notify this process of the end of a request.
 
 use crate::{
     Errno, sys,
@@ -20,11 +20,11 @@ struct SigInfo {
 
 const _: () = assert!(size_of::<SigInfo>() == 128);
 
-/// `si_code` of a signal by the completion of an asynchronous request.
+/// The `si_code` of a signal for the completion of an asynchronous request.
 const SI_ASYNCIO: i32 = -4;
 
-/// Queues `signal` with `value` for this process, as from the end of an asynchronous request; where
-/// no more signals can be queued (RLIMIT_SIGPENDING) it is sent without the value.
+/// Queues `signal` with `value` for this process, as for the end of an asynchronous request. If no
+/// more signals can be queued (RLIMIT_SIGPENDING), sends it without the value.
 ///
 /// # Errors
 /// `EINVAL`: no such signal. Source: rt_sigqueueinfo(2).
@@ -50,8 +50,8 @@ pub fn tell_completion(signal: i32, value: usize) -> Result<(), Errno> {
     }
 }
 
-/// Takes back the signal that a failed write has raised on this thread, which blocks it; nothing
-/// for other errors.
+/// Takes back the signal that a failed write has raised on this thread, which must have it blocked.
+/// Does nothing for other errors.
 /// Source: rt_sigtimedwait(2); write(2), EPIPE and EFBIG.
 pub fn take_back(error: Errno) {
     let signal = match error {

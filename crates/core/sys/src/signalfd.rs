@@ -1,4 +1,4 @@
-//! Signals that are read from a descriptor instead of interrupting something.
+//! Signals that a thread reads from a descriptor instead of being interrupted.
 
 use crate::{Errno, Fd, sys};
 
@@ -6,16 +6,17 @@ use crate::{Errno, Fd, sys};
 pub const HUP: i32 = libc::SIGHUP;
 /// Interrupt from the terminal (`SIGINT`).
 pub const INT: i32 = libc::SIGINT;
-/// End (`SIGTERM`).
+/// Terminate (`SIGTERM`).
 pub const TERM: i32 = libc::SIGTERM;
 
-/// Signals that wait to be read. Source: signalfd(2).
+/// A descriptor from which signals are read. Source: signalfd(2).
 #[derive(Debug)]
 pub struct Signals(Fd);
 
 impl Signals {
-    /// Blocks `signals` on the calling thread and makes them readable here. Threads inherit the
-    /// block: call it before the first one is started, or the signal goes to one of them.
+    /// Blocks `signals` on the calling thread and makes them readable here. New threads inherit the
+    /// blocked signals. Call it before the first thread starts, or a thread without the block may
+    /// get the signal.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left. `ENOMEM`.
@@ -30,12 +31,12 @@ impl Signals {
         Ok(Signals(Fd::from_raw(fd as i32)))
     }
 
-    /// Returns the descriptor, readable while a signal waits.
+    /// Returns the descriptor, readable while a signal is pending.
     pub fn raw(&self) -> i32 {
         self.0.raw()
     }
 
-    /// Takes a signal; `None`: none waits.
+    /// Takes a pending signal; `None`: none is pending.
     pub fn next(&self) -> Option<i32> {
         let mut info = core::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();

@@ -1,4 +1,4 @@
-//! Sockets that are asked without waiting, whatever mode they are in.
+//! Socket calls that do not wait, also on blocking sockets.
 
 use crate::{Errno, file::IoVec, sys};
 use std::{
@@ -13,15 +13,15 @@ fn message(iov: &[IoVec]) -> libc::msghdr {
     // SAFETY: a message header is plain data; all zeroes name no address and no control data.
     let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut().cast();
-    // Another width with musl.
+    // The field has another width with musl.
     header.msg_iovlen = iov.len() as _;
     header
 }
 
-/// Receives into `iov` what is there now, as read(2) would.
+/// Receives the available bytes into `iov`, as read(2) would.
 ///
 /// # Errors
-/// `EAGAIN`: nothing is there. `ENOTCONN`, `ECONNRESET`, …
+/// `EAGAIN`: no bytes are available. `ENOTCONN`, `ECONNRESET`, …
 /// # Safety
 /// Every segment must be writable for its length during the call.
 /// Source: recvmsg(2), MSG_DONTWAIT.
@@ -46,12 +46,12 @@ pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_sendmsg, fd, header, libc::MSG_DONTWAIT) }
 }
 
-/// Copies the first bytes that wait to be read, and leaves them there; never waits. Of bytes that
-/// files came with it sees those of the first message only. Returns how many it was; 0: nothing
-/// more comes.
+/// Copies the first unread bytes and leaves them in the socket; never waits. If files are attached
+/// to the messages, it copies the bytes of the first message only. Returns the number of bytes; 0:
+/// the peer sends nothing more.
 ///
 /// # Errors
-/// `EAGAIN`: nothing is there. `ENOTCONN`, `ECONNRESET`, …
+/// `EAGAIN`: no bytes are available. `ENOTCONN`, `ECONNRESET`, …
 /// Source: recv(2), MSG_PEEK.
 pub fn peek(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (flags, none) = (libc::MSG_DONTWAIT | libc::MSG_PEEK, core::ptr::null::<u8>());
@@ -59,10 +59,10 @@ pub fn peek(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_recvfrom, fd, bytes.as_mut_ptr(), bytes.len(), flags, none, none) }
 }
 
-/// Returns how many bytes wait to be read.
+/// Returns the number of unread bytes.
 ///
 /// # Errors
-/// `EINVAL`: it is no connected stream.
+/// `EINVAL`: the socket is no connected stream.
 /// Source: unix(7), SIOCINQ.
 pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
     let mut count = 0i32;
@@ -71,10 +71,10 @@ pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
     Ok(count as usize)
 }
 
-/// Returns the user at the other end of a connected Unix socket, as it was when it connected.
+/// Returns the user id of the peer of a connected Unix socket, as it was when the peer connected.
 ///
 /// # Errors
-/// `ENOPROTOOPT`: it is no Unix socket.
+/// `ENOPROTOOPT`: the socket is no Unix socket.
 /// Source: unix(7), SO_PEERCRED.
 pub fn peer_user(socket: i32) -> Result<u32, Errno> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -95,11 +95,11 @@ pub fn peer_user(socket: i32) -> Result<u32, Errno> {
     Ok(peer.uid)
 }
 
-/// Connects to the Unix socket at `path`, at once or not at all: connect(2) waits as long as the
-/// listener has no room for one more.
+/// Connects to the Unix socket at `path`, or fails at once: a blocking connect(2) waits as long as
+/// the listener's queue is full.
 ///
 /// # Errors
-/// `EAGAIN`: it has none. `EINVAL`: the path is longer than an address. `ENOENT`,
+/// `EAGAIN`: the queue is full. `EINVAL`: the path is longer than an address. `ENOENT`,
 /// `ECONNREFUSED`, …
 /// Source: unix(7), connect(2).
 pub fn connect_now(path: &Path) -> Result<UnixStream, Errno> {
@@ -107,7 +107,7 @@ pub fn connect_now(path: &Path) -> Result<UnixStream, Errno> {
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let bytes = path.as_os_str().as_bytes();
-    // The last one stays zero.
+    // The last byte stays zero.
     if bytes.len() >= address.sun_path.len() {
         return Err(Errno::INVAL);
     }
@@ -117,7 +117,7 @@ pub fn connect_now(path: &Path) -> Result<UnixStream, Errno> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is involved.
     let socket = unsafe { sys!(libc::SYS_socket, libc::AF_UNIX, kind, 0) }?;
-    // SAFETY: a new descriptor, owned here alone.
+    // SAFETY: a new descriptor without another owner.
     let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(socket as i32) });
     let (pointer, len) = (core::ptr::from_ref(&address), size_of::<libc::sockaddr_un>());
     // SAFETY: a live local of this length, which the call reads.

@@ -1,20 +1,20 @@
-//! The standard error of a program that knows nothing of what is said there.
+//! Writes to the standard error of a program that does not expect them.
 
 use crate::{Errno, signal, sys, thread};
 
-/// The signals of a write that fails.
+/// The signals that a failed write raises.
 const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
-/// Writes `text` to the standard error. One that is closed, full or without a reader changes
-/// nothing in the program: the rest of the text is lost, no signal is sent, and no lock is taken.
-/// Waits while a pipe is full, unless its writers do not wait.
+/// Writes `text` to the standard error. If that is closed, full or without a reader, the rest of
+/// the text is lost and the program gets no signal. Takes no lock. Waits while a pipe is full,
+/// unless the pipe is non-blocking.
 pub fn say(text: &str) {
     let before = thread::block_signals(OF_WRITES);
-    // One that this thread did not block has been delivered. Not asked for then: a program that
-    // confines itself may be ended for the call.
+    // A signal that this thread did not block has been delivered, so nothing is pending. The call
+    // is skipped then: the seccomp filter of a program may kill it for the call.
     let pending = if before & OF_WRITES == 0 { 0 } else { pending_signals() };
     if let Err(error) = write_all(libc::STDERR_FILENO, text.as_bytes())
-        // A signal that was there before is the program's.
+        // A signal that was pending before belongs to the program.
         && pending & OF_WRITES == 0
     {
         signal::take_back(error);
@@ -56,13 +56,14 @@ mod tests {
     const NAME: &str = "stderr::tests::what_cannot_be_said_changes_nothing";
     const CHILD: &str = "NOWAIT_TEST_CHILD";
 
-    /// Sets a signal's disposition, as a program has it that Rust did not start.
+    /// Sets the disposition of SIGPIPE, as in a program without Rust's runtime.
     fn set_pipe_signal(handler: libc::sighandler_t) {
         // SAFETY: the default and "ignore" run no code of this process.
         unsafe { libc::signal(libc::SIGPIPE, handler) };
     }
 
-    /// Has the process ended for a system call, as a program does that confines itself.
+    /// Installs a seccomp filter that ends the process for a system call, as a program that
+    /// confines itself does.
     fn forbid(call: i64) {
         let step = |code: u32, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let mut filter = [
@@ -80,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Speaks, and ends with a code of its own.
+    /// Writes to standard error, and exits with a code of its own.
     fn speak(how: &str) -> ! {
         set_pipe_signal(libc::SIG_DFL);
         match how {
@@ -103,7 +104,7 @@ mod tests {
             _ => {}
         }
         super::say("nowait: said\n");
-        // SAFETY: ends the process without what Rust would write.
+        // SAFETY: ends the process without output of Rust's runtime.
         unsafe { libc::_exit(42) };
     }
 

@@ -1,4 +1,4 @@
-//! What a thread is to the kernel: its signals, its identity, its priority; and fork.
+//! The kernel's view of a thread: its signals, its identity, its priority. Also handlers of fork.
 
 use crate::{Errno, errno, sys};
 
@@ -6,24 +6,24 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// The signal by which the C library has every thread change its identity. A caller of setuid(2) or
-/// one of its kin waits until each thread has done so.
+/// The signal by which the C library makes every thread change its identity. A caller of setuid(2)
+/// or one of its kin waits until each thread has done so.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
-/// The signals that the C library has for itself: to cancel a thread, and [`SETXID`].
+/// The signals that the C library reserves: to cancel a thread, and [`SETXID`].
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 
-/// Every signal that a thread may keep away.
+/// Every signal that a thread may block.
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
-/// Of these, all but those that an instruction of the thread itself raises: the kernel ends a
-/// process that blocks them then, whatever handler it has.
+/// [`ALL_SIGNALS`] without the signals that an instruction of the thread itself raises: the kernel
+/// ends a process that blocks one of these when it is raised, even if there is a handler.
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
     & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
 
-/// Runs `work` while this thread's user, groups and capabilities stay what they are: a thread that
-/// calls setuid(2) or one of its kin meanwhile waits until `work` is over.
+/// Runs `work` while this thread's user, groups and capabilities do not change: a thread that calls
+/// setuid(2) or one of its kin meanwhile waits until `work` is over.
 ///
 /// `work` must not wait for such a thread, nor start one.
 pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
@@ -33,7 +33,7 @@ pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns how often the calling thread has slept. Source: getrusage(2), `ru_nvcsw`.
+/// Returns the number of times that the calling thread has slept. Source: getrusage(2), `ru_nvcsw`.
 pub fn times_slept() -> u64 {
     // SAFETY: a rusage is plain data, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
@@ -52,25 +52,26 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Gives this thread its signal mask back; handlers that waited for that run before it returns.
+/// Restores this thread's signal mask. Handlers of pending signals run before it returns.
 ///
-/// One of them may end the thread (pthread_exit), which unwinds its stack from here: so this is the
-/// C library's function, through whose frame that is allowed, and callers have nothing to drop.
+/// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this calls
+/// the C library's function, whose frame may be unwound, and callers have nothing to drop.
 pub(crate) fn let_handlers_run(mask: u64) {
     unsafe extern "C-unwind" {
         fn pthread_sigmask(how: i32, set: *const SignalSet, before: *mut SignalSet) -> i32;
     }
     let mut set = SignalSet([0; size_of::<libc::sigset_t>() / 8]);
     set.0[0] = mask;
-    // SAFETY: a live local of the C library's size, of which the kernel takes the first 8 bytes.
+    // SAFETY: a live local of the C library's size, of which the kernel reads the first 8 bytes.
     unsafe { pthread_sigmask(libc::SIG_SETMASK, &raw const set, core::ptr::null_mut()) };
 }
 
-/// Lets in what `mask` does not keep out and this thread's own mask does, as a wait with a mask:
-/// the handlers that run are those that one such wait would run. The rest as above.
+/// Delivers the signals that this thread's own mask blocks and `mask` does not, as a wait with a
+/// mask does: it runs the handlers that one such wait would run. The rest as for
+/// [`let_handlers_run`].
 pub(crate) fn let_signals_in(mask: u64) {
     unsafe extern "C-unwind" {
-        // Other than ppoll(2) of the C library it does not end a thread that was cancelled.
+        // Unlike the C library's ppoll(2) it is no cancellation point.
         fn syscall(number: libc::c_long, ...) -> libc::c_long;
     }
     let at_once = [0i64; 2];
@@ -100,27 +101,27 @@ fn change_signal_mask(how: i32, mask: u64) -> u64 {
     before
 }
 
-/// Returns the identity of this thread in the kernel.
+/// Returns the kernel's id of this thread.
 pub fn thread_id() -> i32 {
     // SAFETY: no memory is involved.
     unsafe { sys!(libc::SYS_gettid) }.unwrap_or(0) as i32
 }
 
-/// The same, with a system call only the first time; in a forked child, that of the thread which
-/// has forked.
+/// Returns the kernel's id of this thread, with a system call only the first time. In a forked
+/// child it returns the id of the thread that forked.
 pub fn this_thread() -> i32 {
     std::thread_local!(static THREAD: i32 = thread_id());
     THREAD.with(|id| *id)
 }
 
-/// Returns what tells this thread from all others that live, without a system call. A thread that
-/// begins later may have the same.
+/// Returns a number that no other live thread has, without a system call. A thread that begins
+/// later may get the same number.
 pub fn mark() -> usize {
     std::thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
 }
 
-/// Returns the identity of this process.
+/// Returns the id of this process.
 pub fn process_id() -> i32 {
     // SAFETY: no memory is involved.
     unsafe { sys!(libc::SYS_getpid) }.unwrap_or(0) as i32
@@ -138,14 +139,14 @@ pub fn send_signal(thread_id: i32, signal: i32) {
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
 }
 
-/// Queues a signal that has arrived for this thread again: `info` is its `siginfo_t`, of 128 bytes.
-/// Where no more can be queued (RLIMIT_SIGPENDING) it comes without that.
+/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes.
+/// If no more signals can be queued (RLIMIT_SIGPENDING), the signal arrives without it.
 ///
-/// To itself a thread may say anything, also that the kernel has sent it.
+/// A thread may send itself any `siginfo_t`, also one of the kernel.
 /// Source: rt_tgsigqueueinfo(2).
 pub(crate) fn signal_again(signal: i32, info: *const i32) {
     let (process, thread) = (process_id(), thread_id());
-    // SAFETY: the kernel reads the siginfo_t that it has itself given to a handler.
+    // SAFETY: the kernel reads the siginfo_t that it gave to a handler.
     let queued = unsafe { sys!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) };
     if queued.is_err() {
         send_signal(thread, signal);
@@ -160,15 +161,15 @@ pub fn io_priority() -> u16 {
     unsafe { sys!(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) }.unwrap_or(0) as u16
 }
 
-/// Checks that this thread may ask for an I/O priority; nothing is set.
+/// Checks that this thread may request an I/O priority; sets nothing.
 ///
 /// # Errors
-/// `EPERM`: a real-time class without the capability for it. `EINVAL`: the running kernel knows no
-/// such class, level or hint.
+/// `EPERM`: a real-time class without the capability for it. `EINVAL`: the running kernel does not
+/// know this class, level or hint.
 /// Source: ioprio_set(2), `ioprio_check_cap` in block/ioprio.c.
 pub fn check_io_priority(priority: u16) -> Result<(), Errno> {
     const NOBODY: i32 = i32::MAX;
-    // SAFETY: no memory is involved. Process numbers are lower, so no thread is found.
+    // SAFETY: no memory is involved. Process ids are lower, so the kernel finds no thread.
     match unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, NOBODY, priority) } {
         Ok(_) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno),
@@ -185,9 +186,9 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
-/// Runs `child` in every child that the C library forks from now on, also while the process ends:
-/// the calling library must never be unmapped. Children that the C library has not made are not
-/// seen (`crate::fork`).
+/// Makes every child that the C library forks from now on run `child`, also while the process
+/// exits: the calling library must never be unmapped. Children that the C library has not made do
+/// not run it (`crate::fork`).
 /// Source: pthread_atfork(3).
 pub fn at_fork(child: extern "C" fn()) {
     // SAFETY: the handler is a plain function that lives as long as the library.
@@ -196,20 +197,21 @@ pub fn at_fork(child: extern "C" fn()) {
 
 type AtFork = Option<unsafe extern "C" fn()>;
 
-/// As pthread_atfork(3), but for no library: exit(3) removes a library's handlers, and where they
-/// are more than one, a fork of another thread that runs them right then aborts the process
-/// ("Fatal glibc error: array index 0 not less than array length 0"; seen with glibc 2.36).
+/// As pthread_atfork(3), but the handlers belong to no library. exit(3) removes a library's
+/// handlers. If there are more than one, a fork of another thread that runs them at that moment
+/// aborts the process ("Fatal glibc error: array index 0 not less than array length 0"; seen with
+/// glibc 2.36).
 #[cfg(target_env = "gnu")]
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     unsafe extern "C" {
         fn __register_atfork(_: AtFork, _: AtFork, _: AtFork, library: *const u8) -> i32;
     }
-    // SAFETY: handlers as the caller says; null names no library.
+    // SAFETY: the caller's promise for the handlers; null names no library.
     unsafe { __register_atfork(before, parent, child, core::ptr::null()) }
 }
 
 #[cfg(not(target_env = "gnu"))]
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
-    // SAFETY: handlers as the caller says.
+    // SAFETY: the caller's promise for the handlers.
     unsafe { libc::pthread_atfork(before, parent, child) }
 }

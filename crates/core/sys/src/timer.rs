@@ -2,14 +2,15 @@
 
 use crate::{Errno, Fd, eventfd::drain, sys};
 
-/// A periodic timer; its descriptor is readable when it has expired, and a read waits for that.
+/// A periodic timer. Its descriptor is readable when the timer has expired, and a read waits for
+/// that.
 /// Source: timerfd_create(2).
 #[derive(Debug)]
 pub struct Timer(Fd);
 
 impl Timer {
-    /// Makes a timer that expires every so many nanoseconds from now on, on the clock that never
-    /// jumps. Not zero.
+    /// Makes a timer that expires every `period` nanoseconds from now on, on CLOCK_MONOTONIC.
+    /// `period` must not be 0.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptor.
@@ -32,7 +33,7 @@ impl Timer {
         self.0.raw()
     }
 
-    /// Takes note of the expirations so far; waits if there was none.
+    /// Returns the number of expirations since the last call; waits if there was none.
     pub fn reset(&self) -> u64 {
         drain(self.0.raw())
     }

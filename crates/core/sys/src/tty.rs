@@ -2,11 +2,11 @@
 
 use crate::{Errno, sys};
 
-/// Opens the way to the terminal of a pseudoterminal's master; returns the number of the terminal:
+/// Unlocks the terminal of the pseudoterminal `master`. Returns the terminal's number:
 /// `/dev/pts/NUMBER`.
 ///
 /// # Errors
-/// `EBADF`; `ENOTTY`: no master. Source: ioctl_tty(2), TIOCSPTLCK, TIOCGPTN.
+/// `EBADF`; `ENOTTY`: it is no master. Source: ioctl_tty(2), TIOCSPTLCK, TIOCGPTN.
 pub fn unlock(master: i32) -> Result<u32, Errno> {
     let (locked, mut number) = (0i32, 0u32);
     // SAFETY: a live integer, which the call reads.

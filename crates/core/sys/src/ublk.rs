@@ -5,8 +5,8 @@
 //!  /dev/ublkcN       ◀─ Queue:   requests come in, results go out; a ring of its own
 //!  /dev/ublkbN          the block device that others use
 //! ```
-//! A request's data are copied by the kernel: those of a write into memory of the queue before the
-//! request is announced, those of a read out of it when the result is given.
+//! The kernel copies a request's data: for a write into memory of the queue before it announces the
+//! request, for a read out of that memory when it gets the result.
 //!
 //! Source: include/uapi/linux/ublk_cmd.h; Documentation/block/ublk.rst.
 
@@ -26,10 +26,10 @@ use crate::{Errno, sys};
 use core::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Most requests of a queue.
+/// The most requests of a queue.
 pub const DEPTH_MAX: u16 = 4096;
 
-/// Opens the end of device `id` where it is answered. Only one process can have it open.
+/// Opens the server's end of device `id`. Only one process can have it open.
 ///
 /// # Errors
 /// `EBUSY`: another process has it open. `EACCES`: this user may not. `ENOENT`: there is no such
@@ -40,7 +40,7 @@ pub fn open_device(id: u32) -> Result<OwnedFd, Errno> {
     open(path, libc::O_RDWR)
 }
 
-/// Opens block device `id` as its users do; with `alone` only if it is not claimed.
+/// Opens block device `id` as its users do. With `alone`, fails if the device is claimed.
 ///
 /// # Errors
 /// `EBUSY`: it is mounted, or otherwise claimed. `EACCES`: this user may not. `ENOENT`: there is no
@@ -59,8 +59,8 @@ fn open(path: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Writes back what the page cache holds of a block device, and of the file system mounted on it.
-/// Waits for that.
+/// Writes back the dirty pages of a block device and of the file system mounted on it. Waits until
+/// that is done.
 ///
 /// # Errors
 /// `EACCES`: not root. `EIO`: the device has failed.
@@ -71,11 +71,11 @@ pub fn write_back(disk: BorrowedFd<'_>) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioctl, disk.as_raw_fd(), BLKFLSBUF, 0) }.map(drop)
 }
 
-/// Tells the kernel that this thread, and those it starts, are on the way to a disk: a thread short
-/// of memory must not wait for them to write to that very disk.
+/// Tells the kernel that this thread and the threads it starts serve a disk: when they are short of
+/// memory, they must not wait for writes to that disk.
 ///
 /// # Errors
-/// `EPERM`: without the right to (CAP_SYS_RESOURCE). `EINVAL`: before Linux 5.6.
+/// `EPERM`: the thread lacks CAP_SYS_RESOURCE. `EINVAL`: before Linux 5.6.
 /// Source: prctl(2), PR_SET_IO_FLUSHER.
 pub fn become_io_flusher() -> Result<(), Errno> {
     const SET_IO_FLUSHER: usize = 57;

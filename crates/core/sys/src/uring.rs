@@ -16,7 +16,7 @@ pub use io_uring::{opcode, squeue::Entry, types};
 /// A completion of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Given with the submission.
+    /// The value that was given with the submission.
     pub user_data: u64,
     /// Bytes or value, or negative errno.
     pub result: i32,
@@ -29,22 +29,23 @@ pub struct Ring {
     inner: IoUring,
 }
 
-/// How a ring will be used.
+/// The threads that may enter a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issuer {
-    /// Any thread enters it. The kernel interrupts the one that has submitted, wherever it is, to
-    /// say that something has ended.
+    /// Any thread enters the ring. The kernel interrupts the submitting thread, wherever it is, to
+    /// process completions.
     Any,
-    /// Any thread enters it, mostly the one that also takes the completions. The kernel does not
-    /// interrupt it: it says so when that thread makes its next system call, or the tick of its
-    /// processor interrupts it, which not all have (IORING_SETUP_COOP_TASKRUN; nohz_full). Another
-    /// thread has to wait so long.
+    /// Any thread enters the ring, mostly the one that also takes the completions. The kernel does
+    /// not interrupt the submitting thread. It processes completions at that thread's next system
+    /// call, or at the tick of its processor, which not all processors have
+    /// (IORING_SETUP_COOP_TASKRUN; nohz_full). Another thread has to wait that long.
     InTurn,
-    /// Only the thread that created it enters it; completions are run when it asks.
+    /// Only the thread that created the ring enters it. The kernel processes completions when that
+    /// thread enters.
     Single,
 }
 
-/// Threads of the kernel that a ring may have wait for files, each for one request.
+/// The most kernel threads that wait for files for a ring, each for one request.
 const BLOCKED_MAX: u32 = 128;
 
 impl Ring {
@@ -66,13 +67,14 @@ impl Ring {
         };
         match builder.build(entries) {
             Ok(inner) => {
-                // A smaller number is the kernel's on few processors: what a file system that
-                // hangs holds up would be all of them. Before Linux 5.15 there is no such call.
+                // With few processors the kernel's default is smaller: a file system that hangs
+                // would occupy all of these threads. Before Linux 5.15 there is no such call.
                 let _ = inner.submitter().register_iowq_max_workers(&mut [BLOCKED_MAX, 0]);
                 Ok(Ring { inner })
             }
             Err(error) => match Errno::from(error) {
-                // Kernels before 6.1 do not know the flags of one issuer, those before 5.19 none.
+                // Kernels before 6.1 do not know the flags of a single issuer; kernels before 5.19
+                // know none of the flags.
                 Errno::INVAL if issuer != Issuer::Any => Ring::new(entries, Issuer::Any),
                 errno => Err(errno),
             },
@@ -109,7 +111,7 @@ impl Ring {
         self.inner.as_raw_fd()
     }
 
-    /// Puts an entry into the submission queue; false when it is full.
+    /// Puts an entry into the submission queue. Returns `false` if the queue is full.
     ///
     /// # Safety
     /// The caller holds the lock that guards the submission queue, and the memory the entry
@@ -142,7 +144,7 @@ impl Ring {
         })
     }
 
-    /// Tells, without a system call, whether completions are there.
+    /// Returns `true` if the completion queue is not empty. Makes no system call.
     ///
     /// # Safety
     /// The caller holds the lock that guards the completion queue.
@@ -151,8 +153,8 @@ impl Ring {
         !unsafe { self.inner.completion_shared().is_empty() }
     }
 
-    /// Tells, without a system call, whether the kernel holds completions back until the issuer
-    /// enters; never with [`Issuer::Any`].
+    /// Returns `true` if the kernel holds completions back until the issuer enters; always `false`
+    /// with [`Issuer::Any`]. Makes no system call.
     ///
     /// # Safety
     /// The caller holds the lock that guards the submission queue.
@@ -172,7 +174,7 @@ impl Ring {
         enter(self.inner.as_raw_fd(), submit, min, deadline)
     }
 
-    /// Registers buffers, by their place in the list, and a file, as number 0.
+    /// Registers buffers, by their index in the list, and a file, as number 0.
     ///
     /// # Errors
     /// `ENOMEM`: RLIMIT_MEMLOCK. `EOPNOTSUPP`: the file cannot be registered.
@@ -190,7 +192,7 @@ impl Ring {
         submitter.register_files(&[file]).map_err(Errno::from)
     }
 
-    /// Tells whether the kernel knows `opcode` (a `CODE` of [`opcode`]). Source:
+    /// Returns `true` if the kernel knows `opcode` (a `CODE` of [`opcode`]). Source:
     /// io_uring_register(2), IORING_REGISTER_PROBE.
     pub fn supports(&self, opcode: u8) -> bool {
         let mut probe = io_uring::Probe::new();

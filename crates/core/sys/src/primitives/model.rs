@@ -1,8 +1,8 @@
-//! The primitives of a model: loom's, and a futex on which threads really sleep.
+//! The primitives of a model: loom's, and a futex on which loom's threads sleep.
 //!
 //! A thread that is not woken sleeps for ever, which loom reports as a deadlock: so a model fails
-//! where the code forgets a wake-up. Time stands still: no deadline ever comes, because a look at
-//! what was missed, however late, would hide just that. Nor is a sleeper woken for nothing.
+//! if the code forgets a wake-up. Time stands still: a deadline would hide a missed wake-up. For
+//! the same reason there are no spurious wake-ups.
 
 use crate::{Errno, time::Deadline};
 use core::{cell::RefCell, sync::atomic::Ordering::Relaxed};
@@ -11,14 +11,14 @@ use loom::thread::{self, Thread, ThreadId};
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 std::thread_local! {
-    /// The word's address and the thread of each that sleeps, in order. loom runs all threads of a
+    /// The word's address and the thread of each sleeper, in order. loom runs all threads of a
     /// model on one real thread.
     static ASLEEP: RefCell<Vec<(usize, Thread)>> = const { RefCell::new(Vec::new()) };
-    /// The threads that forget to wake others.
+    /// The threads whose wake-ups wake no thread.
     static FORGETFUL: RefCell<Vec<ThreadId>> = const { RefCell::new(Vec::new()) };
 }
 
-/// loom's mutex with the other's interface.
+/// loom's mutex with the interface of the real one.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -28,12 +28,12 @@ impl<T> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
-    /// Locks it.
+    /// Locks the mutex.
     pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
         self.0.lock().unwrap()
     }
 
-    /// Locks it if it is free.
+    /// Locks the mutex if it is free.
     pub fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
         self.0.try_lock().ok()
     }
@@ -44,8 +44,8 @@ impl<T> Mutex<T> {
 /// # Errors
 /// `EAGAIN`: the word has another value.
 pub fn futex_wait(word: &AtomicU32, expected: u32, _: Deadline) -> Result<(), Errno> {
-    // One step, as in the kernel: loom changes threads before an access, not after it. A change
-    // that changes nothing sees the newest value, and orders nothing else.
+    // One step, as in the kernel: loom changes threads before an access, not after it. A
+    // read-modify-write that changes no bit reads the newest value, and orders nothing else.
     if word.fetch_or(0, Relaxed) != expected {
         return Err(Errno::AGAIN);
     }
@@ -59,12 +59,12 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, _: Deadline) -> Result<(), Er
     Ok(())
 }
 
-/// Wakes up to `count` threads that sleep on the word, those that came first.
+/// Wakes up to `count` threads that sleep on the word, in the order of their arrival.
 pub fn futex_wake(word: &AtomicU32, count: u32) {
     if FORGETFUL.with_borrow(|forgetful| forgetful.contains(&thread::current().id())) {
         return;
     }
-    // For loom, so that it tries both orders of this and a `futex_wait`.
+    // Makes loom try both orders of this and a `futex_wait`.
     word.fetch_or(0, Relaxed);
     let woken: Vec<Thread> = ASLEEP.with_borrow_mut(|asleep| {
         let on_word = asleep.extract_if(.., |(other, _)| *other == address(word));

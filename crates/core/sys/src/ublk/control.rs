@@ -1,15 +1,15 @@
-//! Makes, starts, stops and removes devices: by commands on a ring, one after another.
+//! Makes, starts, stops and removes devices, by commands on a ring, one after another.
 
 use super::wire::{self, ControlCommand, DeviceInfo, PARAMETERS_BYTES, Parameters};
 use crate::{Errno, time::Deadline, uring};
 use io_uring::{IoUring, cqueue, opcode, squeue::Entry128, types};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The device by which devices are made.
+/// The control device, by which devices are made.
 pub struct Control {
     device: OwnedFd,
     ring: IoUring<Entry128, cqueue::Entry>,
-    /// What the last command is known by.
+    /// The number that identifies the last command.
     last: u64,
 }
 
@@ -20,18 +20,18 @@ impl core::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Opens it.
+    /// Opens the control device.
     ///
     /// # Errors
-    /// `ENOENT`: the kernel has no ublk, or it is not loaded. `EACCES`: not for this user. Those of
-    /// io_uring_setup(2), such as `EPERM` and `ENOSYS`.
+    /// `ENOENT`: the kernel has no ublk, or it is not loaded. `EACCES`: not for this user. Others
+    /// as for io_uring_setup(2), such as `EPERM` and `ENOSYS`.
     pub fn open() -> Result<Control, Errno> {
         let device = super::open(c"/dev/ublk-control", libc::O_RDWR)?;
         let ring = IoUring::<Entry128, cqueue::Entry>::builder().build(4)?;
         Ok(Control { device, ring, last: 0 })
     }
 
-    /// Returns what this kernel can do: some of [`super::feature`]. Does not wait.
+    /// Returns the features of this kernel: some of [`super::feature`]. Does not wait.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`: before Linux 6.5.
@@ -39,16 +39,16 @@ impl Control {
         self.exchange(wire::control::FEATURES, u32::MAX, 0u64, size_of::<u64>())
     }
 
-    /// Returns what is known of device `id`.
+    /// Returns the kernel's information about device `id`.
     ///
     /// # Errors
-    /// `ENODEV`: there is none. `EPERM`: not for this user.
+    /// `ENODEV`: there is no such device. `EPERM`: not for this user.
     pub fn info(&mut self, id: u32) -> Result<DeviceInfo, Errno> {
         let info = DeviceInfo::default();
         self.exchange(wire::control::INFO, id, info, size_of::<DeviceInfo>())
     }
 
-    /// Makes a device; returns what has become of it, its number too.
+    /// Makes a device. Returns its actual properties, the number included.
     ///
     /// # Errors
     /// `EEXIST`: the number is taken. `EPERM`: not root. `ENOMEM`.
@@ -56,17 +56,17 @@ impl Control {
         self.exchange(wire::control::ADD, wanted.id, wanted, size_of::<DeviceInfo>())
     }
 
-    /// Says what the disk is like, before it is started.
+    /// Sets the disk's parameters, before it is started.
     ///
     /// # Errors
-    /// `EINVAL`: they make no sense. `EACCES`: it was started.
+    /// `EINVAL`: the parameters are invalid. `EACCES`: the disk was started.
     pub fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), Errno> {
         let parameters = Parameters { len: PARAMETERS_BYTES as u32, ..parameters };
         let op = wire::control::SET_PARAMETERS;
         self.exchange(op, id, parameters, PARAMETERS_BYTES).map(drop)
     }
 
-    /// Returns what the disk is like.
+    /// Returns the disk's parameters.
     ///
     /// # Errors
     /// `ENODEV`: there is no such device.
@@ -75,8 +75,8 @@ impl Control {
         self.exchange(wire::control::PARAMETERS, id, empty, PARAMETERS_BYTES)
     }
 
-    /// Makes the disk appear, answered for by `process`. Waits until all queues take requests, and
-    /// until the kernel has looked for partitions, which they must answer.
+    /// Makes the disk appear, with `process` as its server. Waits until all queues take requests,
+    /// and until the kernel has read the partition table, by requests that the queues must answer.
     ///
     /// # Errors
     /// `ETIME`: that has not happened by the deadline. `EINVAL`: it has no parameters.
@@ -84,7 +84,7 @@ impl Control {
         self.plain(wire::control::START, id, u64::from(process), deadline)
     }
 
-    /// Makes the disk disappear. Waits until what is in flight has been answered.
+    /// Makes the disk disappear. Waits until the requests in flight have been answered.
     ///
     /// # Errors
     /// `ETIME`: that has not happened by the deadline. `ENODEV`: there is no such device.
@@ -92,7 +92,7 @@ impl Control {
         self.plain(wire::control::STOP, id, 0, deadline)
     }
 
-    /// Gives the number back. Waits until no process has the device's end open.
+    /// Releases the device's number. Waits until no process has the server's end open.
     ///
     /// # Errors
     /// As for [`Control::stop`].
@@ -100,15 +100,16 @@ impl Control {
         self.plain(wire::control::DELETE, id, 0, deadline)
     }
 
-    /// Begins to take over a device whose server has gone.
+    /// Begins to take over a device whose server has ended.
     ///
     /// # Errors
-    /// `EBUSY`: it has not gone, or not quite. `EINVAL`: the device does not outlive its server.
+    /// `EBUSY`: the server has not ended, or not completely. `EINVAL`: the device does not outlive
+    /// its server.
     pub fn start_recovery(&mut self, id: u32) -> Result<(), Errno> {
         self.plain(wire::control::START_RECOVERY, id, 0, Deadline::NEVER)
     }
 
-    /// Goes on with a device that was taken over. Waits until all queues take requests.
+    /// Resumes a device that was taken over. Waits until all queues take requests.
     ///
     /// # Errors
     /// `ETIME`: that has not happened by the deadline.
@@ -116,7 +117,7 @@ impl Control {
         self.plain(wire::control::END_RECOVERY, id, u64::from(process), deadline)
     }
 
-    /// Gives the disk another size, in units of 512 bytes.
+    /// Changes the disk's size, in units of 512 bytes.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`: it was not made with [`super::feature::UPDATE_SIZE`].
@@ -128,10 +129,11 @@ impl Control {
         self.command(op, id, (0, 0), data, deadline)
     }
 
-    /// Gives the kernel a value of `len` bytes, and returns what it has made of it.
+    /// Passes the kernel a value of `len` bytes, and returns the value after the command.
     fn exchange<T: Copy>(&mut self, op: u32, id: u32, value: T, len: usize) -> Result<T, Errno> {
         debug_assert!(len <= size_of::<T>() && u16::try_from(len).is_ok());
-        // Aligned, and where it stays until the command has ended: none of these waits for others.
+        // The box keeps the value aligned and in place until the command has ended: these commands
+        // wait for no other party.
         let mut place = Box::new(value);
         let address = core::ptr::from_mut(&mut *place) as u64;
         self.command(op, id, (address, len as u16), 0, Deadline::NEVER)?;
@@ -152,8 +154,8 @@ impl Control {
         self.last += 1;
         let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), op);
         let entry = entry.cmd(command.bytes()).build().user_data(self.last);
-        // SAFETY: the memory that the command names, if any, lives until it has ended: its caller
-        // waits without a deadline.
+        // SAFETY: the memory that the command names, if any, lives until the command has ended: its
+        // caller waits without a deadline.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| Errno::AGAIN)?;
         let mut submit = 1;
@@ -170,7 +172,8 @@ impl Control {
         }
     }
 
-    /// Returns the result of the last command; those of others, which were given up, are dropped.
+    /// Returns the result of the last command. Drops the results of earlier commands, for which the
+    /// caller stopped waiting.
     fn result(&mut self) -> Option<Result<(), Errno>> {
         let last = self.last;
         let ended = self.ring.completion().find(|entry| entry.user_data() == last)?;

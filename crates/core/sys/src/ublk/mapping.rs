@@ -4,7 +4,7 @@ use crate::{Errno, sys};
 use core::ptr::NonNull;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A mapping, gone when it is dropped.
+/// A mapping, unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -17,7 +17,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeroes; pages are taken when they are touched.
+    /// Maps `len` bytes of zeroes. The system allocates a page when it is first touched.
     ///
     /// # Errors
     /// `ENOMEM`. Source: mmap(2).
@@ -27,7 +27,7 @@ impl Mapping {
         Mapping::new(len, protection, flags, -1, 0)
     }
 
-    /// Maps `len` bytes of a device from `offset` on, to be read.
+    /// Maps `len` bytes of a device from `offset` on, for reading.
     ///
     /// # Errors
     /// `EINVAL`: the device has no such bytes. `ENOMEM`.

@@ -1,4 +1,4 @@
-//! One queue of a device: requests come in, results go out, by a ring of its own.
+//! One queue of a device: requests come in and results go out on its own ring.
 
 use super::{
     mapping::Mapping,
@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// The memory of the data: as much for each tag, on pages of their own.
+/// The memory of the data, with the same number of whole pages for each tag.
 #[derive(Debug)]
 pub struct Buffers {
     mapping: Mapping,
@@ -24,16 +24,17 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Returns where the data of `tag` are, and how many there can be; as long as this lives.
+    /// Returns the address of the data of `tag`, and their largest length. The address is valid as
+    /// long as `self` lives.
     pub fn place(&self, tag: u16) -> (NonNull<u8>, usize) {
         let offset = usize::from(tag) * self.each_bytes;
         assert!(offset + self.each_bytes <= self.mapping.len(), "a tag of the queue");
-        // SAFETY: inside the mapping, as was just seen.
+        // SAFETY: inside the mapping, as just checked.
         (unsafe { self.mapping.start().add(offset) }, self.each_bytes)
     }
 }
 
-/// A queue that is served by the thread that has made it: the kernel takes results from no other.
+/// A queue. The thread that makes it serves it: the kernel takes results from no other thread.
 pub struct Queue {
     ring: Ring,
     device: Arc<OwnedFd>,
@@ -41,9 +42,9 @@ pub struct Queue {
     depth: u16,
     descriptors: Mapping,
     buffers: Arc<Buffers>,
-    /// Tags that wait in the kernel for requests.
+    /// The number of tags that wait in the kernel for requests.
     held: u16,
-    /// Commands that the kernel has not been given.
+    /// The number of commands that were not submitted to the kernel yet.
     unsent: u32,
     _one_thread: PhantomData<*const ()>,
 }
@@ -58,13 +59,13 @@ impl Queue {
     /// Begins to take the requests of queue `id` of the device that `info` describes.
     ///
     /// # Errors
-    /// `EINVAL`: the device has no such queue. `EBUSY`: it is served. `ENOMEM`, `EMFILE`.
+    /// `EINVAL`: the device has no such queue. `EBUSY`: it is being served. `ENOMEM`, `EMFILE`.
     pub fn new(device: Arc<OwnedFd>, id: u16, info: &DeviceInfo) -> Result<Queue, Errno> {
         let (depth, each_bytes) = (info.depth, info.buffer_bytes as usize);
         if depth == 0 || depth > super::DEPTH_MAX || each_bytes == 0 {
             return Err(Errno::INVAL);
         }
-        // Each queue has room for the deepest there can be.
+        // The table of each queue has room for the greatest depth.
         let offset = usize::from(id) * pages(super::DEPTH_MAX);
         let descriptors = Mapping::of_device(device.as_fd(), offset, pages(depth))?;
         let mapping = Mapping::zeroed(usize::from(depth) * each_bytes)?;
@@ -84,13 +85,13 @@ impl Queue {
         }
         queue.submit()?;
         match queue.next() {
-            // Before the disk is started only refusals can come.
+            // Before the disk is started only errors can arrive.
             Some(Err(errno)) => Err(errno),
             _ => Ok(queue),
         }
     }
 
-    /// Returns the descriptor that is readable while [`Queue::next`] has something.
+    /// Returns the descriptor that is readable while [`Queue::next`] has a request or an error.
     pub fn raw_fd(&self) -> i32 {
         self.ring.raw_fd()
     }
@@ -100,21 +101,21 @@ impl Queue {
         &self.buffers
     }
 
-    /// Returns how many requests there can be.
+    /// Returns the queue's depth, the most requests at a time.
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// Tells whether requests can come still.
+    /// Returns `true` if more requests can arrive.
     pub fn is_open(&self) -> bool {
         self.held > 0
     }
 
-    /// Takes a request; the data of a write are in its buffer. `None`: there is none now.
+    /// Takes a request. The data of a write are in its buffer. `None`: there is no request now.
     ///
     /// # Errors
-    /// A tag brings no requests any more. `ENODEV`: the disk was stopped. `EINVAL`, `EBUSY`: what
-    /// was given as a result makes no sense.
+    /// An error means that a tag brings no more requests. `ENODEV`: the disk was stopped. `EINVAL`,
+    /// `EBUSY`: a result was invalid.
     #[allow(clippy::should_implement_trait, reason = "it goes on after None")]
     pub fn next(&mut self) -> Option<Result<Request, Errno>> {
         // SAFETY: `self` is borrowed exclusively, so no other thread uses the ring.
@@ -127,13 +128,15 @@ impl Queue {
         debug_assert!(tag < self.depth, "a tag that was given");
         let table = self.descriptors.start().cast::<Descriptor>();
         // SAFETY: the table has a descriptor for each tag below the depth, and its pages are
-        // aligned. The kernel wrote this one before it told, and not again until it has a result.
+        // aligned. The kernel wrote this descriptor before the completion, and does not write it
+        // again until it has a result.
         let descriptor = unsafe { table.add(usize::from(tag)).read_volatile() };
         Some(Ok(descriptor.request(tag)))
     }
 
-    /// Gives the result of a request: bytes, or a negative error number. The data of a read are in
-    /// its buffer. Handed over by [`Queue::submit`]; the tag can then bring another request.
+    /// Sets the result of a request: bytes, or a negative error number. The data of a read are in
+    /// its buffer. [`Queue::submit`] passes the result to the kernel; the tag can then bring
+    /// another request.
     pub fn commit(&mut self, tag: u16, result: i32) {
         self.push(wire::io::COMMIT_AND_FETCH, tag, result);
     }
@@ -151,15 +154,15 @@ impl Queue {
         self.unsent += 1;
     }
 
-    /// Tells whether there are results that the kernel has not been given.
+    /// Returns `true` if there are results that were not submitted to the kernel yet.
     pub fn has_unsent(&self) -> bool {
         self.unsent > 0
     }
 
-    /// Hands the results over. Does not wait, but copies the data of reads.
+    /// Submits the results to the kernel. Does not wait, but copies the data of reads.
     ///
     /// # Errors
-    /// `EAGAIN`, `EBUSY`, `ENOMEM`: the kernel is short of memory; to be tried again.
+    /// `EAGAIN`, `EBUSY`, `ENOMEM`: the kernel is short of memory; try again.
     pub fn submit(&mut self) -> Result<(), Errno> {
         while self.unsent > 0 {
             match self.ring.enter(self.unsent, 0, Deadline::NOW) {
@@ -176,13 +179,14 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         if self.held > 0 {
-            // The ring is torn down later than this returns: the kernel may copy into them.
+            // The kernel tears the ring down after this returns, and may copy into the buffers
+            // until then.
             core::mem::forget(self.buffers.clone());
         }
     }
 }
 
-/// Returns the bytes of a table of descriptors, whole pages.
+/// Returns the bytes of a table of descriptors, rounded up to whole pages.
 fn pages(depth: u16) -> usize {
     (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(PAGE_SIZE)
 }

@@ -1,32 +1,32 @@
-//! The structures and numbers of ublk, as the kernel has them.
+//! The kernel's structures and numbers of ublk.
 //!
 //! Source: include/uapi/linux/ublk_cmd.h, Linux 6.12, and what later ones added to it.
 
 use core::mem::offset_of;
 
-/// What a device can be asked to have.
+/// Features of a device.
 pub mod feature {
-    /// It outlives its server: requests wait until another one comes.
+    /// The device outlives its server: requests wait for another server.
     pub const RECOVERY: u64 = 1 << 3;
-    /// Requests that were in flight are given to that one again.
+    /// The kernel gives requests that were in flight to the new server again.
     pub const REISSUE: u64 = 1 << 4;
-    /// Commands are encoded as those of ioctl(2); since 6.4 the only way that lasts.
+    /// Commands are encoded as for ioctl(2). Linux 6.4 deprecated every other encoding.
     pub const IOCTL_ENCODE: u64 = 1 << 6;
-    /// Its size can be changed; since 6.16.
+    /// The size of the device can be changed (Linux 6.16).
     pub const UPDATE_SIZE: u64 = 1 << 10;
 }
 
-/// What becomes of a device.
+/// States of a device.
 pub mod state {
-    /// It is not a disk: not yet, or not any more.
+    /// The device is not a disk: not yet, or not any more.
     pub const DEAD: u16 = 0;
-    /// It is a disk, with a server.
+    /// The device is a disk with a server.
     pub const LIVE: u16 = 1;
-    /// It is a disk that waits for a server.
+    /// The device is a disk that waits for a server.
     pub const QUIESCED: u16 = 2;
 }
 
-/// Which parts of [`Parameters`] count.
+/// The parts of [`Parameters`] that are in use.
 pub mod types {
     /// [`super::Basic`], always needed.
     pub const BASIC: u32 = 1;
@@ -34,35 +34,35 @@ pub mod types {
     pub const DISCARD: u32 = 1 << 1;
 }
 
-/// What a disk is like.
+/// Attributes of a disk.
 pub mod attribute {
-    /// Nothing may be changed.
+    /// The disk is read-only.
     pub const READ_ONLY: u32 = 1;
-    /// It has a cache that must be flushed.
+    /// The disk has a volatile cache that must be flushed.
     pub const VOLATILE_CACHE: u32 = 1 << 2;
-    /// It has writes that are durable when they end.
+    /// The disk supports writes that are durable when they end.
     pub const FUA: u32 = 1 << 3;
 }
 
-/// What is asked for.
+/// Operations of requests.
 pub mod operation {
     /// Read.
     pub const READ: u8 = 0;
     /// Write.
     pub const WRITE: u8 = 1;
-    /// Make durable what has ended.
+    /// Make completed writes durable.
     pub const FLUSH: u8 = 2;
-    /// The contents are of no interest any more.
+    /// Discard the contents.
     pub const DISCARD: u8 = 3;
-    /// Zeroes from now on.
+    /// Write zeroes.
     pub const WRITE_ZEROES: u8 = 5;
 }
 
-/// How it is asked for.
+/// Flags of requests.
 pub mod request_flag {
-    /// Durable when it ends.
+    /// The write is durable when it ends.
     pub const FUA: u32 = 1 << 13;
-    /// Zeroes that keep their space.
+    /// The zeroes keep their allocated space.
     pub const NO_UNMAP: u32 = 1 << 15;
 }
 
@@ -70,45 +70,45 @@ pub mod request_flag {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// How many queues; the kernel takes no more than there are processors.
+    /// The number of queues; the kernel makes at most one for each processor.
     pub queues: u16,
-    /// Requests of a queue.
+    /// The depth of a queue, in requests.
     pub depth: u16,
     /// One of [`state`].
     pub state: u16,
     /// Nothing.
     pub pad0: u16,
-    /// Most bytes of a request, whole pages.
+    /// The most bytes of a request, in whole pages.
     pub buffer_bytes: u32,
-    /// Its number; `u32::MAX` asks for any.
+    /// The device's number; `u32::MAX` requests any free number.
     pub id: u32,
-    /// The process that answers for it; -1: none.
+    /// The server's process id; -1: none.
     pub process: i32,
     /// Nothing.
     pub pad1: u32,
-    /// Some of [`feature`]; the kernel adds what it does anyway.
+    /// Some of [`feature`]; the kernel adds the features that it always has.
     pub features: u64,
-    /// Kept for its server, and of no meaning to the kernel.
+    /// A value that the kernel keeps for the server without using it.
     pub mark: u64,
-    /// The user that made it.
+    /// The user id of the device's maker.
     pub user: u32,
-    /// With which group.
+    /// The group id of the device's maker.
     pub group: u32,
     /// Nothing.
     pub reserved: [u64; 2],
 }
 
-/// What the disk is like: `struct ublk_params`, as far as it is used here.
+/// The parameters of a disk: `struct ublk_params`, as far as it is used here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// Of all that follows and this, in bytes; filled in by [`super::Control`].
+    /// The length of this struct in bytes; [`super::Control`] sets it.
     pub len: u32,
     /// Some of [`types`].
     pub types: u32,
-    /// Of every disk.
+    /// The parameters of every disk.
     pub basic: Basic,
-    /// Of one that can be discarded.
+    /// The parameters of a disk that supports discards.
     pub discard: Discard,
 }
 
@@ -118,21 +118,21 @@ pub struct Parameters {
 pub struct Basic {
     /// Some of [`attribute`].
     pub attributes: u32,
-    /// The power of two of bytes that requests are a multiple of, from 9 to 12.
+    /// The logical block size, as a power of two from 9 to 12: requests are multiples of it.
     pub logical_shift: u8,
-    /// Of those that are written as one.
+    /// The physical block size, as a power of two: the disk writes such a block as one.
     pub physical_shift: u8,
-    /// Of those that requests had better be a multiple of.
+    /// The optimal request size, as a power of two: requests should be multiples of it.
     pub optimal_shift: u8,
-    /// Of those that they had better not be smaller than.
+    /// The minimal efficient request size, as a power of two.
     pub minimal_shift: u8,
-    /// Most of a request, in units of 512 bytes.
+    /// The most sectors of a request, in units of 512 bytes.
     pub sectors_max: u32,
-    /// No request crosses a multiple of this, in units of 512 bytes; 0: they may.
+    /// No request crosses a multiple of this, in units of 512 bytes; 0: no such limit.
     pub chunk_sectors: u32,
     /// The size, in units of 512 bytes.
     pub sectors: u64,
-    /// Memory of a request has no gaps but at multiples of this plus 1; 0: anywhere.
+    /// The memory of a request has gaps only at multiples of this plus 1; 0: anywhere.
     pub virtual_boundary_mask: u64,
 }
 
@@ -140,21 +140,21 @@ pub struct Basic {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discard {
-    /// Where the first piece begins that can be given back, in bytes.
+    /// The offset of the first unit that can be discarded, in bytes.
     pub alignment: u32,
-    /// In bytes; smaller pieces are not given back.
+    /// The unit of discards, in bytes; smaller parts are not discarded.
     pub granularity: u32,
-    /// Most of a discard, in units of 512 bytes.
+    /// The most sectors of a discard, in units of 512 bytes.
     pub discard_sectors_max: u32,
-    /// Most that is zeroed by one request, in units of 512 bytes.
+    /// The most sectors that one request zeroes, in units of 512 bytes.
     pub zero_sectors_max: u32,
-    /// Ranges of a discard: 1 is all that there is.
+    /// The number of ranges of a discard; the kernel supports only 1.
     pub segments_max: u16,
     /// Nothing.
     pub reserved: u16,
 }
 
-/// The bytes of [`Parameters`] that mean something; other parts follow in the kernel's.
+/// The used bytes of [`Parameters`]; the kernel's struct has more parts after them.
 pub(super) const PARAMETERS_BYTES: usize = offset_of!(Parameters, discard) + size_of::<Discard>();
 
 /// A request: `struct ublksrv_io_desc`.
@@ -168,18 +168,18 @@ pub(super) struct Descriptor {
     pub(super) address: u64,
 }
 
-/// A request, as it came.
+/// A request as the queue received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What its result is given with.
+    /// The tag, which [`super::Queue::commit`] takes with the result.
     pub tag: u16,
     /// One of [`operation`], or another.
     pub operation: u8,
     /// Some of [`request_flag`], and others.
     pub flags: u32,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
@@ -201,7 +201,7 @@ impl Descriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ControlCommand {
     pub(super) id: u32,
-    /// No queue is meant.
+    /// The queue number, which means no queue here.
     pub(super) queue: u16,
     pub(super) len: u16,
     pub(super) address: u64,
@@ -243,7 +243,7 @@ impl QueueCommand {
     }
 }
 
-/// What is done to a device, by [`super::Control`].
+/// Commands to a device, sent by [`super::Control`].
 pub(super) mod control {
     use super::encoded;
 
@@ -263,18 +263,18 @@ pub(super) mod control {
     const WRITE: u32 = 1;
 }
 
-/// What is done to a request, by [`super::Queue`].
+/// Commands to a request, sent by [`super::Queue`].
 pub(super) mod io {
     use super::encoded;
 
     const BYTES: u32 = 16;
     const READ_WRITE: u32 = 3;
-    /// The first of each tag.
+    /// The first command of each tag.
     pub(crate) const FETCH: u32 = encoded(READ_WRITE, 0x20, BYTES);
     pub(crate) const COMMIT_AND_FETCH: u32 = encoded(READ_WRITE, 0x21, BYTES);
 }
 
-/// Is `_IOC(direction, 'u', number, bytes)`.
+/// Returns `_IOC(direction, 'u', number, bytes)`.
 const fn encoded(direction: u32, number: u32, bytes: u32) -> u32 {
     direction << 30 | bytes << 16 | (b'u' as u32) << 8 | number
 }
@@ -293,7 +293,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// Numbers that a C compiler made of the header.
+    /// The numbers as a C compiler computes them from the header.
     #[test]
     fn commands_are_encoded_as_the_header_says() {
         assert_eq!(control::INFO, 0x8020_7502);
