@@ -4,7 +4,7 @@ use crate::lane::Lane;
 use nowait_sys::{Errno, cred::Credentials, eventfd::EventFd, file::IoVec};
 use std::sync::Arc;
 
-/// What a bio asks for.
+/// The operation of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BioOp {
     /// Fill the segments from the file.
@@ -29,7 +29,7 @@ pub enum Segments {
 }
 
 impl Segments {
-    /// Is empty: for operations without data.
+    /// No memory, for operations without data.
     pub const NONE: Segments = Segments::One(IoVec { base: core::ptr::null_mut(), len: 0 });
 
     /// Returns the segments in order.
@@ -55,7 +55,7 @@ impl Segments {
         self.as_slice().iter().map(|segment| segment.len).sum()
     }
 
-    /// Tells whether there is nothing to transfer.
+    /// Returns `true` if the total length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -78,7 +78,7 @@ impl Segments {
         }
     }
 
-    /// Returns what is left after the first `done` bytes.
+    /// Returns the rest after the first `done` bytes.
     #[must_use]
     pub fn after(&self, mut done: usize) -> Segments {
         if done == 0 {
@@ -89,7 +89,7 @@ impl Segments {
             let skipped = done.min(segment.len);
             done -= skipped;
             if skipped < segment.len {
-                // `wrapping_add`: the address is the application's, and may be anything.
+                // `wrapping_add`: the application chooses the address, which may be any number.
                 let base = segment.base.wrapping_add(skipped);
                 left.push(IoVec { base, len: segment.len - skipped });
             }
@@ -102,7 +102,7 @@ impl Segments {
     }
 }
 
-/// An open file whose number depends on the descriptor table of the thread that asks.
+/// An open file whose number depends on the descriptor table of the calling thread.
 pub trait Descriptor: Send + Sync + core::fmt::Debug {
     /// Returns the number in the calling thread's table.
     ///
@@ -111,7 +111,7 @@ pub trait Descriptor: Send + Sync + core::fmt::Debug {
     fn number(&self) -> Result<i32, Errno>;
 }
 
-/// For threads that all have the table in which it was made.
+/// For threads that share the table in which the eventfd was made.
 impl Descriptor for EventFd {
     fn number(&self) -> Result<i32, Errno> {
         Ok(self.raw())
@@ -122,15 +122,15 @@ impl Descriptor for EventFd {
 /// completion has been reaped; that promise is given once, to [`Bio::new`].
 #[derive(Clone, Debug)]
 pub struct Bio {
-    /// What to do.
+    /// The operation.
     pub op: BioOp,
-    /// Which file, in the descriptor table of the thread that commits (of the workers, for
-    /// [`crate::backends::threads::Threads`]).
+    /// The file, in the descriptor table of the thread that commits (for
+    /// [`crate::backends::threads::Threads`], in the workers' table).
     pub fd: i32,
-    /// Where the number is only known to the thread that does the work: overrides `fd`
-    /// (threads only).
+    /// The file if only the thread that does the work knows its number: overrides `fd` (threads
+    /// only).
     pub file: Option<Arc<dyn Descriptor>>,
-    /// Where the data goes or comes from.
+    /// The memory of the data.
     pub segments: Segments,
     /// Byte offset; -1 for the position of a stream.
     pub offset: i64,
@@ -138,29 +138,30 @@ pub struct Bio {
     pub rw_flags: u32,
     /// I/O priority as ioprio_set(2) encodes it, 0 for the thread's own.
     pub priority: u16,
-    /// Comes back in the completion.
+    /// A value that the completion returns.
     pub token: u64,
-    /// Whose it is: where bios wait for a worker, those of one flow do not delay those of others.
+    /// The flow of the bio: bios of one flow that wait for a worker do not delay bios of other
+    /// flows.
     pub flow: u64,
-    /// An event counter that the system signals at its end, by its number in the table of the
-    /// thread that submits it. Native AIO alone looks at it.
+    /// An eventfd that the system signals at the end, by its number in the submitting thread's
+    /// table. Only native AIO uses it.
     pub counter: Option<i32>,
-    /// What only workers look at.
+    /// Hints that only workers use.
     pub hints: WorkerHints,
 }
 
-/// How a worker carries out a bio; other backends ignore it.
+/// Hints for the worker that runs a bio; other backends ignore them.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerHints {
-    /// The rights to act with; `None`: the worker's own. A ring acts with those of the thread that
-    /// commits.
+    /// The credentials to use; `None`: the worker's own. A ring uses the credentials of the thread
+    /// that commits.
     pub credentials: Option<Arc<Credentials>>,
-    /// Bios of one lane run one after another in the order queued, those that join as one.
+    /// The lane: its bios run one after another in the order queued; writes that join run as one.
     pub lane: Option<Arc<Lane>>,
-    /// Announce the whole range to the kernel's readahead before reading.
+    /// Announces the whole range to the kernel's readahead before the read.
     pub upfront: bool,
-    /// A write that may be carried out as one with the next in its lane, where they adjoin. What
-    /// the system does not write of the whole is asked for once more, alone; so no append.
+    /// A write that may run as one with the next write in its lane, if they adjoin. A part that the
+    /// joined write did not write is written again alone; so the write must be no append.
     pub joins: bool,
 }
 
@@ -186,8 +187,7 @@ impl Bio {
         }
     }
 
-    /// Returns `true` if a worker carries this and `next`, which is behind it in its lane, out as
-    /// one write.
+    /// Returns `true` if a worker runs this write and `next`, which follows it in its lane, as one.
     pub(crate) fn goes_with(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),
@@ -205,7 +205,8 @@ impl Bio {
             && self.priority == next.priority
     }
 
-    /// Tells whether it waits for readiness, not for a device: a poll, a stream.
+    /// Returns `true` if the bio waits for readiness, not for a device: a poll, or a transfer of a
+    /// stream.
     pub fn is_endless(&self) -> bool {
         self.offset == -1 || matches!(self.op, BioOp::Poll(_))
     }
@@ -213,7 +214,7 @@ impl Bio {
     /// Returns the descriptor to use on the calling thread.
     ///
     /// # Errors
-    /// Those of [`Descriptor::number`].
+    /// As for [`Descriptor::number`].
     pub fn number(&self) -> Result<i32, Errno> {
         self.file.as_ref().map_or(Ok(self.fd), |file| file.number())
     }
@@ -222,7 +223,7 @@ impl Bio {
 /// The end of a bio, reported exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// That of the bio.
+    /// The token of the bio.
     pub token: u64,
     /// Bytes transferred, or the ready events of a poll. May be short, as of read(2), write(2).
     pub result: Result<u32, Errno>,

@@ -5,7 +5,7 @@
 //! transfer   what reads and writes do                 completion  each bio once, failed or not
 //! waiting    reap, deadline, wake, cancel, poll       parallel    several threads at once
 //! ```
-//! What a backend cannot do is printed as `skipped: …: why`, never passed over in silence.
+//! The suite prints `skipped: …: why` for each claim that a backend cannot support.
 
 mod completion;
 mod fixture;
@@ -17,7 +17,7 @@ pub use fixture::{FILE_BYTES, Fixture, Lacks, note_skip, note_skip_here};
 
 type Claim = (&'static str, fn(&Fixture));
 
-/// Checks all claims, each on a fixture of its own; panics with the name of the first broken.
+/// Checks all claims, each on its own fixture; panics with the name of the first broken claim.
 pub fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {
@@ -28,7 +28,7 @@ pub fn suite(make: &dyn Fn() -> Fixture) {
 }
 
 /// Makes a test that runs the suite, per line `name => expression;`. The expression is a
-/// `Result<Fixture, String>`: an error is why the backend cannot work on this machine at all.
+/// `Result<Fixture, String>`: an error says why the backend cannot work on this machine.
 #[macro_export]
 macro_rules! conformance {
     ($($name:ident => $fixture:expr;)*) => { $(

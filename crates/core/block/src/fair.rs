@@ -1,4 +1,4 @@
-//! Fair turns between flows, when there is more to do than can be done at once.
+//! Fair turns between flows, when there is more work than can run at once.
 
 use crate::line::Line;
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 /// one with a single item by one item, not by ten thousand. Within a flow the order is kept.
 #[derive(Debug)]
 pub struct Fair<T> {
-    /// Before all flows, oldest first.
+    /// Items that go before all flows, oldest first.
     urgent: VecDeque<T>,
     flows: HashMap<u64, Line<T>>,
     /// The flows that have items, each once; the first one is next.
@@ -94,7 +94,7 @@ impl<T> Fair<T> {
         core::iter::from_fn(|| self.pop()).collect()
     }
 
-    /// Tells whether there is nothing.
+    /// Returns `true` if there is no item.
     pub fn is_empty(&self) -> bool {
         self.urgent.is_empty() && self.turns.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The word on which one thread waits for completions and others call it back.
+//! The word on which one thread waits for completions and others wake it.
 
 use nowait_sys::{
     Errno,
@@ -15,16 +15,16 @@ const STEP: u32 = 4;
 
 /// A futex word: `nudges << 2 | WOKEN | WAITING`.
 ///
-/// The waiter announces itself with [`Gate::begin`], *then* looks once more for what it waits
-/// for, then sleeps while the word is as `begin` returned it. A thread that has something for it
-/// makes that visible, *then* changes the word. One of the two always sees the other.
+/// The waiter announces itself with [`Gate::begin`], *then* checks once more for completions, then
+/// sleeps while the word is as `begin` returned it. A thread that has completions for the waiter
+/// makes them visible, *then* changes the word. One of the two always sees the other.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     word: AtomicU32,
 }
 
 impl Gate {
-    /// Announces a wait; `None` when a wake-up is due, which is thereby spent.
+    /// Announces a wait. Returns `None` if a wake-up is due, and spends it.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
         if before & WOKEN == 0 {
@@ -34,24 +34,26 @@ impl Gate {
         None
     }
 
-    /// Ends a wait; true when a wake-up came meanwhile, which is thereby spent.
+    /// Ends a wait. Returns `true` if a wake-up came meanwhile, and spends it.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
 
-    /// Tells whether a wait was announced and has not ended. What the caller did before is seen by
-    /// a thread that begins to wait later: this changes the word too, though not its value.
+    /// Returns `true` if a wait was announced and has not ended. A thread that begins to wait later
+    /// sees what the caller did before: this writes the word, too, though not its value.
     pub(crate) fn is_waiting(&self) -> bool {
         self.word.fetch_or(0, AcqRel) & WAITING != 0
     }
 
-    /// Makes this wait or the next one end early. True: the caller must rouse a sleeper.
+    /// Makes this wait or the next one end early. Returns `true` if the caller must wake a sleeper
+    /// with [`Gate::rouse`].
     #[must_use]
     pub(crate) fn wake(&self) -> bool {
         self.word.fetch_or(WOKEN, AcqRel) & (WAITING | WOKEN) == WAITING
     }
 
-    /// Makes a waiter look again, without ending its wait. True: the caller must rouse it.
+    /// Makes a waiter check again, without ending its wait. Returns `true` if the caller must wake
+    /// it with [`Gate::rouse`].
     #[must_use]
     pub(crate) fn nudge(&self) -> bool {
         self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING

@@ -13,12 +13,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct List {
     completions: Vec<Completion>,
-    /// How many a sleeping reaper waits for; fewer do not rouse it.
+    /// The number of completions that a sleeping reaper waits for; fewer do not wake it.
     wanted: usize,
 }
 
 impl Inbox {
-    /// Moves `batch` in and rouses the reaper if it has enough now.
+    /// Moves `batch` in and wakes the reaper if there are enough completions now.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);
@@ -67,7 +67,7 @@ impl Inbox {
         }
     }
 
-    /// Returns how many completions wait.
+    /// Returns the number of waiting completions.
     pub(crate) fn len(&self) -> usize {
         self.list.lock().completions.len()
     }
@@ -119,7 +119,7 @@ mod loom_tests {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
-    /// A wait that is going on, or the next one, ends early, once; what was added is not lost.
+    /// The current wait, or else the next one, ends early, once. No added completion is lost.
     fn woken(wake: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());
@@ -128,7 +128,7 @@ mod loom_tests {
                 wake(&other);
                 add(&other);
             });
-            // More than there will ever be: only the wake-up ends this.
+            // More completions than will ever come: only the wake-up ends this wait.
             let early = reap(&inbox, 2);
             other.join().unwrap();
             assert_eq!(early + reap(&inbox, 1 - early), 1);
@@ -146,7 +146,7 @@ mod loom_tests {
         woken(|inbox| forgetting_wakes(|| inbox.wake()));
     }
 
-    /// The mistake that the gate's order avoids: looks, and announces itself then.
+    /// The mistake that the gate's order avoids: checks first, and announces the wait afterwards.
     fn reap_looking_first(inbox: &Inbox) -> usize {
         let mut done = Vec::new();
         while inbox.take(&mut done, 1) == 0 {

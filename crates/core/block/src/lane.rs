@@ -1,4 +1,4 @@
-//! Bios that run one after another; writes that adjoin, as one.
+//! Bios that run one after another; adjoining writes run as one.
 
 use crate::{bio::Bio, line::Line};
 use core::sync::atomic::{
@@ -8,24 +8,25 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// What one run moves at most, unless its first bio is longer: writes that join end together.
+/// The most bytes of one run, unless its first bio is longer. Joined writes end together, so the
+/// limit bounds their latency.
 const RUN_BYTES_MAX: usize = 512 << 10;
-/// What one system call takes at most (IOV_MAX).
+/// The most segments of one system call (IOV_MAX).
 const RUN_SEGMENTS_MAX: usize = 1024;
 
-/// The order of one file: its bios run in the order queued, one at a time, or writes that adjoin as
-/// one, and never block those of other lanes. Belongs to one pool.
+/// The order of one file: its bios run in the order queued, one at a time, except that adjoining
+/// writes run as one. They never block bios of other lanes. A lane belongs to one pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
-    /// All numbers below it have left. Written under the lock.
+    /// The number of the first bio in the lane: all lower ones have left. Written under the lock.
     first: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Line<Bio>,
-    /// A worker has the lane, or will get it.
+    /// A worker has the lane or will get it.
     scheduled: bool,
 }
 
@@ -35,7 +36,7 @@ impl Lane {
         Arc::default()
     }
 
-    /// Adds a bio at the end. Returns its number, and whether the caller must give the lane to a
+    /// Adds a bio at the end. Returns its number, and `true` if the caller must give the lane to a
     /// worker.
     pub(crate) fn push(&self, bio: Bio) -> (u64, bool) {
         let mut queue = self.queue.lock();
@@ -43,9 +44,9 @@ impl Lane {
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Takes the next bio and its number, and of those behind it what goes with it
-    /// ([`Bio::goes_with`]), at most `count` of them, into `run`, which is empty; false, where
-    /// nothing waits, releases the lane.
+    /// Moves the next bio and its number to `run`, which is empty, together with the following bios
+    /// that join it ([`Bio::goes_with`]), at most `count` in all. If no bio waits, releases the
+    /// lane and returns `false`.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);
@@ -66,16 +67,16 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Releases the lane if it is empty; true: it is not, and must go to a worker again.
+    /// Releases the lane if it is empty. Returns `true` if it is not: it must go to a worker again.
     pub(crate) fn pause(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.scheduled = !queue.waiting.is_empty();
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number. For one that a worker has had, which is asked for
-    /// where a later request has got its token, no lock is taken: whether that happens depends on
-    /// addresses, and a simulated run must not.
+    /// Takes a waiting bio out by its number. Takes no lock for a bio that a worker has already
+    /// had, which callers ask for if a later request has the same token. That depends on addresses,
+    /// and the steps of a simulated run must not.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         if number < self.first.load(Acquire) {
             return None;
@@ -83,7 +84,7 @@ impl Lane {
         self.queue.lock().waiting.take(number)
     }
 
-    /// Takes the next bio, and does not release the lane.
+    /// Takes the next bio without releasing the lane.
     pub(crate) fn take_first(&self) -> Option<Bio> {
         let mut queue = self.queue.lock();
         let (bio, number) = queue.waiting.pop()?;

@@ -1,4 +1,4 @@
-//! Backends: what carries a request to the operating system and brings its result back.
+//! Backends, which submit requests to the operating system and return their results.
 //!
 //! ```text
 //! bio        one request: operation, file, segments, offset, token

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Items in the order they came. Each has a number, by which it can be taken out before its turn
-/// in the time that its turn would take, however many wait.
+/// Items in the order they came. Each has a number, by which it can be taken out before its turn in
+/// constant time, however many wait.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// `None`: taken out. The first and the last are never that.
+    /// The items; `None`: taken out. The first and the last are never `None`.
     items: VecDeque<Option<T>>,
     /// The number of the first item.
     first: u64,
@@ -20,7 +20,7 @@ impl<T> Default for Line<T> {
 
 impl<T> Line<T> {
     /// Adds an item at the end; returns its number, which no other item has while it is inside.
-    /// Items that came to their turn have had smaller ones.
+    /// Items taken in their turn had smaller numbers.
     pub(crate) fn push(&mut self, item: T) -> u64 {
         self.items.push_back(Some(item));
         self.first + self.items.len() as u64 - 1
@@ -63,7 +63,7 @@ impl<T> Line<T> {
         self.items.iter().flatten()
     }
 
-    /// Tells whether there is nothing.
+    /// Returns `true` if there is no item.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Native AIO by its own system calls: through libaio the calls would reach our own drop-in
+//! Native AIO by its own system calls: through libaio the calls would reach nowait's own drop-in
 //! library.
 //!
 //! ```text
@@ -32,47 +32,47 @@ use nowait_sys::{
 const ALARM: u64 = 1 << 63;
 const POLLOUT: u16 = 0x4;
 const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
-/// How long a wait lasts at most where it cannot be ended, in nanoseconds.
+/// The longest wait if no thread can end it early, in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
-/// How many events one system call takes.
+/// The most events that one system call takes.
 const EVENTS: usize = 64;
 
-/// Bios carried by one context of the kernel's native AIO.
+/// A backend that uses one context of the kernel's native AIO.
 ///
-/// Asynchronous for O_DIRECT, fsync and polls; anything else blocks in `commit`. Streams fail
-/// with `EINVAL`: there is no position -1. `cancel` reaches polls, and what is not committed.
-/// Dropping it waits for what is in flight. The thread that commits is never interrupted by what
-/// completes, as that of a ring is.
+/// Asynchronous for O_DIRECT, fsync and polls; anything else blocks in `commit`. Streams fail with
+/// `EINVAL`: there is no position -1. `cancel` reaches polls and bios that are not committed.
+/// Dropping it waits for the bios in flight. Unlike a ring's, its completions never interrupt the
+/// thread that commits.
 pub struct Kaio {
     // Before the blocks: its drop waits for the requests in flight, which name their memory.
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
-    /// How many requests the book has. Written under its lock.
+    /// The number of requests in the book. Written under the book's lock.
     count: AtomicUsize,
-    /// What io_submit refused; to be reaped.
+    /// Completions of bios that io_submit refused, to be reaped.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
-    /// The kernel had no room: some are still queued.
+    /// The kernel had no room; some bios are still queued.
     starved: AtomicBool,
     cancels_total: AtomicU64,
     gate: Gate,
-    /// The reaper sleeps on the gate, not in the kernel's ring: nothing is in flight.
+    /// The reaper sleeps on the gate, not in the kernel's ring, because nothing is in flight.
     dozing: AtomicBool,
-    /// It sleeps in the kernel's ring all the same.
+    /// The reaper sleeps in the kernel's ring although nothing is in flight.
     sleeps_idle: AtomicBool,
-    /// Something was submitted while a reaper dozed, which had to be woken for it: the next one
-    /// sleeps in the kernel, until it is called from there while nothing is in flight.
+    /// A bio was submitted while a reaper dozed, and the reaper had to be woken for it. The next
+    /// reaper sleeps in the kernel, until it is woken there while nothing is in flight.
     was_nudged: AtomicBool,
     armed: AtomicBool,
     /// This kernel has no polls.
     deaf: AtomicBool,
-    /// What the alarm polls, for no event at all.
+    /// The eventfd that the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
-    /// Of what the queues of an engine have at devices.
+    /// The engine-wide limit of requests outstanding at a device.
     share: Option<Share>,
-    /// Flags of every transfer that is queued (RWF_*), besides its own.
+    /// The flags of every queued transfer (RWF_*), besides its own.
     rw_flags: u32,
 }
 
@@ -80,7 +80,7 @@ impl Kaio {
     /// The name in reports.
     pub const NAME: &str = "kaio";
 
-    /// Returns what a context of this depth can take.
+    /// Returns the limits of a context of this depth.
     pub const fn limits_of(depth: usize) -> Limits {
         Limits { depth, buffered_reads: false, writes: false, readiness: false }
     }
@@ -122,27 +122,27 @@ impl Kaio {
     }
 
     /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks. A transfer
-    /// that needs that ends with `EAGAIN` and nothing moved, or short, and with `EOPNOTSUPP` on a
-    /// file system that always waits. It waits all the same where that is frozen. Source:
-    /// RWF_NOWAIT in preadv2(2).
+    /// that needs one of these ends short, or with `EAGAIN` and no bytes transferred; on a file
+    /// system that always waits it ends with `EOPNOTSUPP`. On a frozen file system it waits
+    /// nevertheless. Source: RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
     }
 
-    /// Has it say that it has room only where the disk has, as far as `share` goes.
+    /// Makes `has_room` consider the room of the disk, as far as `share` knows it.
     #[must_use]
     pub fn sharing(self, share: Share) -> Kaio {
         Kaio { share: Some(share), ..self }
     }
 
-    /// Says how many requests it has, under the lock of the book.
+    /// Publishes the number of requests, under the lock of the book.
     fn publish(&self, book: &Book) {
         self.count.store(book.requests.len(), Release);
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
     }
 
-    /// Tells, without a system call, whether `reap` would find something.
+    /// Returns `true` if `reap` would find a completion. Makes no system call.
     pub fn has_completions(&self) -> bool {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
@@ -152,7 +152,7 @@ impl Kaio {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
         while done < keys.len() {
-            // SAFETY: the blocks' memory lives until their events: that of the bios by the
+            // SAFETY: the blocks' memory lives until their events: the memory of the bios by the
             // promise of `Bio::new`, the segment lists in `book`.
             match unsafe { self.context.submit(&mut blocks[done..]) } {
                 Ok(0) | Err(Errno::AGAIN) => {
@@ -172,12 +172,13 @@ impl Kaio {
         }
     }
 
-    /// Takes what the calling thread has queued, and what the kernel had no room for. Not what
-    /// others have: they would find nothing to submit, return, and close a file that the kernel has
-    /// not been told of yet.
+    /// Takes the bios that the calling thread has queued, and those for which the kernel had no
+    /// room. It leaves the bios of other threads: such a thread would find nothing to submit,
+    /// return, and close a file before the kernel has a reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
-        // Not under the lock: a thread that loses its processor there keeps others waiting.
+        // Allocated before taking the lock: a thread that loses its processor under the lock delays
+        // others.
         let mut keys = Vec::with_capacity(8);
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
@@ -197,7 +198,8 @@ impl Kaio {
         self.blocks.address(key as u32 as usize)
     }
 
-    /// Keeps what the kernel has no room for; the next `commit` or `reap` tries again.
+    /// Keeps the requests for which the kernel has no room; the next `commit` or `reap` tries
+    /// again.
     fn put_back(&self, keys: &[u64]) {
         let kept = keys.iter().map(|key| (ANY_THREAD, *key));
         self.book.lock().pending.splice(0..0, kept);
@@ -205,7 +207,8 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Takes note that the kernel has no room for a request; false: it is to be kept.
+    /// Records that the kernel has no room for a request. Returns `false` if the request must be
+    /// kept.
     fn claims(&self, key: u64) -> bool {
         let refused = -i64::from(Errno::AGAIN.raw());
         self.book.lock().requests.get_mut(key).is_some_and(|it| it.claims(refused))
@@ -224,7 +227,7 @@ impl Kaio {
         self.end_here(&mut vec![failed]);
     }
 
-    /// Leaves these completions to the next reaper.
+    /// Leaves these completions for the next reaper.
     fn end_here(&self, completions: &mut Vec<Completion>) {
         self.failed.lock().append(completions);
         self.any_failed.store(true, Release);
@@ -237,7 +240,7 @@ impl Kaio {
         }
     }
 
-    /// Takes events, waiting for one if `min` is 1; returns how many came, our own included.
+    /// Takes events, waiting for one if `min` is 1. Returns how many came, the alarm's included.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -247,7 +250,7 @@ impl Kaio {
         let mut alarm = false;
         let mut book = self.book.lock();
         if book.asking == 0 {
-            // SAFETY: no thread asks the kernel for events, nor begins to: the lock is held.
+            // SAFETY: no thread asks the kernel for events or begins to, because the lock is held.
             let taken =
                 unsafe { self.context.take(|event| alarm |= self.end(&mut book, event, done)) };
             book.dealt_with = self.context.head();
@@ -277,7 +280,7 @@ impl Kaio {
         Ok(count)
     }
 
-    /// Deals with an event; returns whether it is that of the alarm.
+    /// Processes an event. Returns `true` if it is the alarm's.
     fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
             self.armed.store(false, Release);
@@ -290,34 +293,35 @@ impl Kaio {
         false
     }
 
-    /// Sounds the alarm again, whose event this thread has taken, and not the one that it was to
-    /// wake: the kernel has called that, but shows it an empty ring, and it sleeps on.
+    /// Sounds the alarm again, after this thread has taken the event that was to wake another
+    /// thread. The kernel has woken that thread, but it finds an empty ring and sleeps on.
     ///
-    /// Either this sees that a thread waits, or that one, which has announced it since, sees that
-    /// there is no alarm (`sleep`): both change the word of the gate.
+    /// Either this function sees that a thread waits, or that thread, which announces its wait
+    /// later, sees that there is no alarm (`sleep`): both change the word of the gate.
     fn pass_on(&self, is_taken: bool) {
         let is_due = is_taken && self.gate.is_waiting();
         if is_due && !self.armed.swap(true, AcqRel) {
-            // An event counter can be written to: the event is there at once.
+            // An eventfd is writable, so the event is there at once.
             self.armed.store(self.submit_alarm(POLLOUT).is_ok(), Release);
         }
     }
 
-    /// Takes out of these requests, which this thread has just submitted, those that the kernel has
-    /// refused or ended short: that is, before io_submit returned.
+    /// Takes the requests that the kernel refused or ended short before io_submit returned. `keys`
+    /// are the requests that this thread has just submitted.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
-        // An event that another thread has taken, and not dealt with, may be one of theirs.
+        // An event that another thread has taken and not processed may belong to these requests.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // What was refused is taken out of the ring, or else that would fill with it: no thread
-        // comes for events while nothing is in flight.
+        // The events of refused requests are taken out of the ring. Otherwise the ring would fill
+        // with them, because no thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // As long as none was taken, those that were there before are none of these.
+            // As long as no event was taken, the events that were there before are not of these
+            // requests.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {
@@ -380,7 +384,7 @@ impl Kaio {
         if self.cancels_total.load(Acquire) == cancels {
             return (keys, before);
         }
-        // A cancel that came while its bio was on the way to the kernel has missed it.
+        // A cancellation that came before the kernel had the bio has missed it.
         for key in &keys {
             let cancelled = self.book.lock().requests.get_mut(*key).is_some_and(|it| it.cancelled);
             if cancelled {
@@ -390,8 +394,8 @@ impl Kaio {
         (keys, before)
     }
 
-    /// Has a reaper that dozes sleep in the kernel: now there is something to sleep for there. (The
-    /// book's lock orders this load: a reaper that did not see the bios has set the flag before.)
+    /// Moves a dozing reaper into the kernel's ring, where events may now come. (The book's lock
+    /// orders this load: a reaper that did not see the bios has set the flag before.)
     fn call_dozing(&self) {
         if self.dozing.load(Relaxed) {
             self.was_nudged.store(true, Relaxed);
@@ -399,7 +403,7 @@ impl Kaio {
         }
     }
 
-    /// Takes a bio in, whose block then has these RWF_* besides its own; `None`: there is no room.
+    /// Accepts a bio, and adds `rw_flags` to its own flags in its block. `None`: there is no room.
     fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
         let request = Request {
             token: bio.token,
@@ -414,22 +418,24 @@ impl Kaio {
         };
         let key = book.requests.insert(request).ok()?;
         let block = aio_blocks::of_bio(bio, key, rw_flags);
-        // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
+        // SAFETY: this backend owns the slot until the request is removed; the lock excludes other
+        // threads.
         unsafe { self.block(key).write(block) };
-        // Before the look for a thread that reaps, which looks for requests before it sleeps.
+        // Stored before the check for a reaping thread, which checks for requests before it sleeps.
         self.count.store(book.requests.len(), SeqCst);
         Some(key)
     }
 
-    /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
+    /// Sleeps until an event, a wake-up or the deadline. Returns `false` if the caller should
+    /// return the available completions.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
-        // All that a waking thread must find is in place before the wait is announced.
+        // Everything that a waking thread must find is in place before the wait is announced.
         let idle = self.book.lock().requests.is_empty();
         let may_doze = idle && !self.was_nudged.load(Relaxed);
         if !may_doze {
             self.arm();
         }
-        // Without an alarm it could not be called, and would look again every millisecond.
+        // Without an alarm no thread could wake it, and it would check every millisecond.
         let dozes = may_doze || idle && !self.armed.load(Acquire);
         self.dozing.store(dozes, Relaxed);
         self.sleeps_idle.store(idle && !dozes, Relaxed);
@@ -441,14 +447,15 @@ impl Kaio {
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
-            // Both at once: the wake-up is spent now, and a second wait would miss it.
+            // Signal and wake-up at once: the wake-up is spent now, and a second wait would miss
+            // it.
             Err(Errno::INTR) if woken => Ok(false),
             waited => waited.map(|()| !woken),
         }
     }
 
-    /// Sleeps on the gate, unless something has been queued meanwhile: a third of what it costs
-    /// to be called back from the ring, and no event will come.
+    /// Sleeps on the gate, unless a bio has been queued meanwhile. A wake-up from the gate costs a
+    /// third of one from the ring, and no event will come.
     fn doze(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) || !self.book.lock().requests.is_empty() {
             return Ok(());
@@ -459,7 +466,7 @@ impl Kaio {
         }
     }
 
-    /// Sleeps in the kernel until an event comes, the alarm's included.
+    /// Sleeps in the kernel until an event arrives, the alarm's included.
     fn sleep(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) {
             return Ok(());
@@ -508,7 +515,7 @@ impl Kaio {
         }
     }
 
-    /// Ends the sleep of the reaper. That it had ended by itself is no error.
+    /// Ends the sleep of the reaper. It is no error if the sleep has ended by itself.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();
@@ -552,9 +559,10 @@ impl BlockBackend for Kaio {
         if keys.is_empty() { Refused::default() } else { self.refused(&keys, before) }
     }
 
-    /// Not by way of what others have queued: their numbers may be those of another table. And one
-    /// at a time: of several in one call the kernel holds back all from the device until it has
-    /// blocks for the last, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD, fs/aio.c).
+    /// Does not submit bios that other threads have queued: their descriptors may belong to another
+    /// table. Submits one bio at a time: of several in one call the kernel keeps all from the
+    /// device until it has blocks for the last one, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD,
+    /// fs/aio.c).
     fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
         let rw_flags = if may_wait { 0 } else { self.rw_flags };
         let mut book = self.book.lock();
@@ -574,7 +582,7 @@ impl BlockBackend for Kaio {
             if self.context.tail() != before.tail {
                 return Ok(self.refused(&[key], before));
             }
-            // No event had come. If another thread has dealt with one since, it says so.
+            // No event had come. If another thread has processed one since, the book says so.
             let mut book = self.book.lock();
             let mut refused = Refused::default();
             if let Some(request) = book.requests.get_mut(key) {

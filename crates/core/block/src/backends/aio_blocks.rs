@@ -4,7 +4,7 @@ use crate::bio::{Bio, BioOp, Segments};
 use core::cell::UnsafeCell;
 use nowait_sys::aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd};
 
-/// One block per slot, at an address that never changes: io_cancel knows them by it.
+/// One block per slot, at an address that never changes: io_cancel identifies a request by it.
 pub(super) struct Blocks(Box<[UnsafeCell<Iocb>]>);
 
 // SAFETY: blocks are only reached through `address`, whose users state which thread may touch which
@@ -16,7 +16,7 @@ impl Blocks {
         Blocks((0..count).map(|_| UnsafeCell::new(EMPTY)).collect())
     }
 
-    /// Returns where the block of a slot lies, valid while `self` lives.
+    /// Returns the address of the block of a slot, valid while `self` lives.
     pub(super) fn address(&self, index: usize) -> *mut Iocb {
         self.0[index].get()
     }
@@ -37,7 +37,7 @@ const EMPTY: Iocb = Iocb {
     resfd: 0,
 };
 
-/// Describes `bio` to the kernel; a transfer has `rw_flags` besides its own.
+/// Encodes `bio` for the kernel; a transfer gets `rw_flags` besides its own.
 pub(super) fn of_bio(bio: &Bio, key: u64, rw_flags: u32) -> Iocb {
     let block = Iocb { data: key, fildes: bio.fd as u32, ..EMPTY };
     match bio.op {
@@ -67,7 +67,7 @@ fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2], rw_flags: u32) -> Ioc
     block
 }
 
-/// Describes a poll; with no events only an error, a hang-up or a cancellation ends it.
+/// Encodes a poll; with no events only an error, a hang-up or a cancellation ends it.
 pub(super) fn poll(fd: i32, events: u16, data: u64) -> Iocb {
     Iocb { data, opcode: cmd::POLL, fildes: fd as u32, buf: u64::from(events), ..EMPTY }
 }

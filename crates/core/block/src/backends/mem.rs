@@ -1,4 +1,4 @@
-//! An array of bytes as a device, completing in an order drawn from a seed.
+//! An array of bytes as a device. Bios complete in an order drawn from a seed.
 
 use crate::{
     BlockBackend, Completion, Limits,
@@ -10,9 +10,9 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 /// A device in memory, for tests: deterministic if used by one thread.
 ///
-/// Bios take effect when they are reaped, in an order that depends on the seed alone, however
-/// they were queued. Descriptors are ignored: there is one device. Its size is fixed: reads
-/// stop at its end, writes too, and with `ENOSPC` behind it. Polls fail with `EINVAL`.
+/// Bios take effect when they are reaped, in an order that depends on the seed alone, however they
+/// were queued. Descriptors are ignored: there is one device. Its size is fixed: reads and writes
+/// stop at its end; writes beyond it fail with `ENOSPC`. Polls fail with `EINVAL`.
 #[derive(Debug)]
 pub struct Mem {
     device: Mutex<Device>,
@@ -47,8 +47,8 @@ impl Mem {
         self.device.lock().bytes.clone()
     }
 
-    /// Makes all bytes from `len` on zero, as if a file had been cut there and made longer again.
-    /// Takes effect at once, before what is in flight.
+    /// Makes all bytes from `len` on zero, as if a file had been truncated there and extended
+    /// again. Takes effect at once, before the bios in flight.
     pub fn clear_from(&self, len: u64) {
         let bytes = &mut self.device.lock().bytes;
         let len = bytes.len().min(len as usize);
@@ -139,7 +139,7 @@ impl Device {
         !self.committed.is_empty() || !self.cancelled.is_empty()
     }
 
-    /// Runs everything committed, in a drawn order.
+    /// Runs all committed bios, in a drawn order.
     fn run(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.cancelled);
         while !self.committed.is_empty() {
@@ -202,7 +202,7 @@ impl Device {
     }
 }
 
-/// Tells whether a segment can be memory at all: what tests use for a wrong address is not.
+/// Returns `true` if a segment can be memory, `false` for the wrong addresses that tests use.
 fn is_address(segment: &IoVec) -> bool {
     (4096..isize::MAX as usize - segment.len).contains(&(segment.base as usize))
 }

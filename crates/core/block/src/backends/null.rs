@@ -1,4 +1,5 @@
-//! Completes everything at once without doing it: what is left is the cost of the rest.
+//! Completes every bio at once without doing it, so that a measurement shows the cost of everything
+//! else.
 
 use crate::{BlockBackend, Completion, Limits, bio::Bio, bio::BioOp, inbox::Inbox};
 use nowait_sys::mutex::Mutex;

@@ -1,13 +1,13 @@
-//! Workers that make the blocking calls.
+//! A pool of workers that make blocking calls.
 //!
 //! ```text
 //! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
 //!                                      lane: its bios in their order    ─┘   │
 //!                                      poll: watched by one thread for all ◀─┘
 //! ```
-//! Workers are started by workers: the first one may give itself a descriptor table of its own,
-//! which those it starts then share, and they with theirs. A worker that goes to work leaves
-//! another one idle behind, or calls or starts one, so that a thread that commits never has to.
+//! Workers are started by workers: the first one may give itself a private descriptor table, which
+//! all workers started after it share. A worker that goes to work leaves another one idle, or wakes
+//! or starts one, so that a thread that commits never has to.
 
 mod pool;
 mod ready;
@@ -21,45 +21,47 @@ use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
 use std::{any::Any, sync::Arc};
 
-/// Receives completions on the worker that produced them; empties the list. If it panics it gets
-/// again what it left.
+/// A function that receives completions on the worker that produced them, and empties the list. If
+/// it panics, it gets the remaining completions again.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
-/// Called with the payload of a panic on a thread of the pool; its bio has ended with `EIO`.
+/// A function that gets the payload of a panic on a thread of the pool. The panicking bio has ended
+/// with `EIO`.
 pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
-/// Where completions go.
+/// The destination of completions.
 #[derive(Clone)]
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function, on the worker that ran the bio, right after it. `reap` then finds
-    /// nothing, and `wake` has a worker call the function without completions. In the function the
-    /// worker acts with its own rights and priority.
+    /// To this function, on the worker that ran the bio, right after it. `reap` then finds nothing,
+    /// and `wake` makes a worker call the function without completions. In the function the worker
+    /// has its own credentials and priority.
     Call(Receiver),
 }
 
-/// What a worker carries a bio out by, and its result: bytes transferred, or an error. May block.
+/// The function by which a worker runs a bio. It returns the bytes transferred, or an error. It may
+/// block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
-/// How a pool of workers is made.
+/// The configuration of a pool of workers.
 pub struct ThreadsConfig {
-    /// Most workers at a time, at least 1; the thread that watches polls is not counted.
+    /// The most workers at a time, at least 1, without the thread that watches polls.
     pub max_workers: usize,
-    /// Where completions go.
+    /// The destination of completions.
     pub deliver: Deliver,
-    /// Runs on the first worker before all else, to give it, and with it all others, a
-    /// descriptor table of its own.
+    /// The function that runs first on the first worker, to give all workers a private descriptor
+    /// table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
-    /// Runs on each thread of the pool, the watcher of polls too, before it does anything else:
-    /// lets the maker know its own threads again.
+    /// The function that runs first on each thread of the pool, the watcher of polls included. It
+    /// lets the pool's maker recognize its own threads.
     pub each: fn(),
-    /// What workers carry bios out by, except polls and what they submit elsewhere:
-    /// [`system_calls`], or a simulated device.
+    /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
+    /// device.
     pub carry: Carry,
-    /// Called after panics, which harm no thread.
+    /// The function called after a panic. A panic ends no thread of the pool.
     pub failed: OnPanic,
-    /// The workers' names, a number is added: `nowait-w`.
+    /// The prefix of the workers' names, to which a number is added: `nowait-w`.
     pub name: String,
 }
 
@@ -77,14 +79,15 @@ impl Default for ThreadsConfig {
     }
 }
 
-/// Bios carried by blocking calls on a pool of threads.
+/// A backend that runs bios by blocking calls on a pool of threads.
 ///
-/// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` does
-/// not hold the files. Reads and writes of regular files and block devices go on after a short
-/// transfer; streams are asked once. A write beyond RLIMIT_FSIZE fails with `EFBIG`: signals are
-/// blocked, and the `SIGXFSZ` that stays pending on the worker is harmless.
+/// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` takes no
+/// reference to the files. Reads and writes of regular files and block devices continue after a
+/// short transfer; a stream gets one call. A write beyond RLIMIT_FSIZE fails with `EFBIG`: signals
+/// are blocked, and the `SIGXFSZ` that stays pending on the worker is harmless.
 ///
-/// `cancel` reaches what has not started, and polls. Dropping the pool is [`Threads::shutdown`].
+/// `cancel` reaches polls and bios that have not started. Dropping the pool is
+/// [`Threads::shutdown`].
 pub struct Threads {
     pool: Arc<Pool>,
 }
@@ -104,16 +107,16 @@ impl Threads {
         Ok(Threads { pool: Pool::start(config, DEPTH)? })
     }
 
-    /// Ends the pool: takes no more bios (`queue` gives them back), completes those that have
-    /// not started and all polls with `ECANCELED`, waits for those that run (a read of a silent
+    /// Ends the pool: takes no more bios (`queue` gives them back), completes all polls and the
+    /// bios that have not started with `ECANCELED`, waits for the running bios (a read of a silent
     /// pipe waits for ever), and joins the threads. From a worker, inside [`Deliver::Call`], it
     /// does not wait. In a forked child, where the workers do not exist, it does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }
 
-    /// Has a worker deliver these completions, before all that waits: for what has ended elsewhere
-    /// and must be continued in the workers' descriptor table. Empties the list.
+    /// Makes a worker deliver these completions before all waiting work. For requests that have
+    /// ended elsewhere and must continue in the workers' descriptor table. Empties the list.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

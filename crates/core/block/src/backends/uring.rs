@@ -1,11 +1,11 @@
-//! io_uring: the system's own queues, shared with it.
+//! io_uring: queues shared with the kernel.
 //!
 //! ```text
 //! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
 //! wake    ── changes a word of memory that the ring itself waits on
 //! ```
-//! Each queue has a lock of its own, held for nanoseconds and never across a system call: the
-//! kernel reads the submission queue under its own lock, so any number of threads may enter.
+//! Each queue has its own lock, held for nanoseconds and never across a system call: the kernel
+//! reads the submission queue under its own lock, so any number of threads may enter.
 
 use super::{
     uring_entry as entry,
@@ -31,64 +31,66 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// How long a wait lasts at most where wake-ups do not come; after a shortage of memory.
+/// The longest wait if wake-ups cannot reach it, in nanoseconds.
 const SLICE_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000;
 
-/// Bios carried by one io_uring.
+/// A backend that uses one io_uring.
 ///
 /// With [`Issuer::Any`] and [`Issuer::InTurn`] all verbs work from every thread. With
 /// [`Issuer::Single`] only the thread that made the backend may `reap` with `min` > 0; `queue`,
-/// `wake` and `cancel` work from every thread, and what others commit starts when the issuer reaps
-/// (it is roused for it), so they must keep the descriptors open until then.
+/// `wake` and `cancel` work from every thread, and bios that other threads commit start when the
+/// issuer reaps (it is woken for that), so those threads must keep the descriptors open until then.
 ///
-/// Dropping it cancels what is in flight and waits for the rest; with [`Issuer::Single`] only on
-/// the issuer's thread. Dropped elsewhere the kernel ends the requests some time later: their
-/// memory must then stay for ever.
+/// Dropping it cancels the bios in flight and waits for their ends; with [`Issuer::Single`] only on
+/// the issuer's thread. If it is dropped elsewhere, the kernel ends the requests some time later:
+/// their memory must then stay for ever.
 pub struct Uring {
     ring: Ring,
     /// Guards the completion queue.
     completion: Mutex<()>,
-    /// Guards the submission queue too: a bio enters both at once.
+    /// The requests in flight. The lock also guards the submission queue: a bio enters both at
+    /// once.
     requests: Mutex<Requests>,
-    /// What `requests` holds, for looks without the lock; written under it.
+    /// The length of `requests`, readable without the lock; written under it.
     in_flight: AtomicUsize,
-    /// How many of them wait for a device: only these are limited. Written under the lock.
+    /// The number of requests that wait for a device: only these are limited. Written under the
+    /// lock.
     on_devices: AtomicUsize,
-    /// Keys of requests to cancel, until a thread that may enter the ring takes them.
+    /// The keys of requests to cancel, until a thread that may enter the ring takes them.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
-    /// The kernel may keep completions that the queue had no room for.
+    /// The kernel may keep completions for which the queue had no room.
     hides: AtomicBool,
-    /// The kernel refused entries for want of memory: they are still queued.
+    /// The kernel refused entries for lack of memory: they are still queued.
     starved: AtomicBool,
     alarm: Alarm,
     issuer: Issuer,
     issuer_thread: i32,
     process: ForkMark,
     depth: usize,
-    /// How often a look found nothing.
+    /// The number of checks that found no completion.
     looks: AtomicU32,
-    /// Of what the queues of an engine have at devices.
+    /// The engine-wide limit of requests outstanding at a device.
     share: Option<Share>,
 }
 
-/// How the sleeper is roused.
+/// The means to wake the sleeping reaper.
 struct Alarm {
-    /// In a box: the kernel looks it up by its address.
+    /// The gate, in a box because the kernel refers to it by its address.
     gate: Box<Gate>,
-    /// An entry of the ring waits on the gate or on the counter.
+    /// An entry of the ring waits on the gate or on the eventfd.
     armed: AtomicBool,
-    /// Neither works on this kernel: waits are cut into slices.
+    /// Neither works on this kernel, so waits are cut into slices.
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
 }
 
 enum WaitEnd {
-    /// Look again whether enough is there.
+    /// Check again for enough completions.
     Again,
-    /// Return with what is there.
+    /// Return the available completions.
     Enough,
 }
 
@@ -96,25 +98,25 @@ impl Uring {
     /// The name in reports.
     pub const NAME: &str = "uring";
 
-    /// Returns what a ring of this depth can take.
+    /// Returns the limits of a ring of this depth.
     pub const fn limits_of(depth: usize) -> Limits {
         Limits::of_all_kinds(depth)
     }
 
-    /// Tells whether the kernel's rings can wait on a word of memory (Linux 6.7): by making one, on
-    /// another thread, because its end interrupts the waits of its maker.
+    /// Returns `true` if rings can wait on a word of memory (Linux 6.7). Makes a ring on another
+    /// thread, because the end of a ring interrupts the waits of its maker.
     pub fn waits_on_words() -> bool {
         let can = |ring: Ring| ring.supports(opcode::FutexWait::CODE);
         aside(move || Ring::new(1, Issuer::Any).is_ok_and(can)).unwrap_or(false)
     }
 
-    /// Creates a ring for up to `depth` bios in flight (1 to 8192), which a wake-up reaches by a
-    /// word of memory, or by an event counter: one that has a number in the descriptor table of
-    /// each thread that calls. Where neither works, waits are cut into slices of ten milliseconds.
+    /// Creates a ring for up to `depth` bios in flight (1 to 8192). Wake-ups reach it by a word of
+    /// memory, or by an eventfd that has a number in the descriptor table of each calling thread.
+    /// If neither works, waits are cut into slices of ten milliseconds.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.
-    /// `EMFILE`: no descriptors left. Those of [`Descriptor::number`].
+    /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK. `EMFILE`:
+    /// no descriptors left. Others as for [`Descriptor::number`].
     pub fn new(
         depth: u32,
         issuer: Issuer,
@@ -154,15 +156,15 @@ impl Uring {
         })
     }
 
-    /// Has it say that it has room only where the disk has, as far as `share` goes.
+    /// Makes `has_room` consider the room of the disk, as far as `share` knows it.
     #[must_use]
     pub fn sharing(mut self, share: Share) -> Uring {
         self.share = Some(share);
         self
     }
 
-    /// Tells, without a system call, whether `reap` would find something, or have the kernel look
-    /// for it.
+    /// Returns `true` if `reap` would find a completion or enter the kernel to look for one. Makes
+    /// no system call.
     pub fn has_completions(&self) -> bool {
         let queue = self.completion.lock();
         // SAFETY: the lock of the completion queue is held.
@@ -171,7 +173,7 @@ impl Uring {
         there || self.holds_back()
     }
 
-    /// Returns the ring's descriptor, readable while completions are there; it stays owned.
+    /// Returns the ring's descriptor, readable while there are completions; it stays owned.
     pub fn raw_fd(&self) -> i32 {
         self.ring.raw_fd()
     }
@@ -189,8 +191,9 @@ impl Uring {
         unsafe { self.ring.holds_back() }
     }
 
-    /// Counts a look that found nothing; true: this one enters in any case. Of a thread that has
-    /// submitted to several rings, the kernel says in one of them that it holds something back.
+    /// Counts a check that found nothing. Returns `true` if this check enters the kernel in any
+    /// case: if a thread has submitted to several rings, the kernel marks only one of them as
+    /// holding completions back.
     fn enters_now_and_then(&self) -> bool {
         const LOOKS: u32 = 64;
         let counts = self.issuer == Issuer::InTurn && self.in_flight() > 0;
@@ -219,13 +222,14 @@ impl Uring {
 
     /// Queues an entry if there is room; the lock that guards the queue is held.
     fn push_now(&self, _queue: &MutexGuard<'_, Requests>, entry: &Entry) -> bool {
-        // SAFETY: the lock is held; the entry's memory lives until its completion: the bio's by
-        // the promise of `Bio::new`, its segment list in `requests`, our own in `self.alarm`,
-        // whose box the ring no longer looks at once it has been closed.
+        // SAFETY: the lock is held; the entry's memory lives until its completion: the bio's by the
+        // promise of `Bio::new`, its segment list in `requests`, the alarm's in `self.alarm`, whose
+        // box the ring does not use after it has been closed.
         unsafe { self.ring.push(entry) }
     }
 
-    /// Hands all queued entries to the kernel; what it refuses for want of memory stays queued.
+    /// Submits all queued entries to the kernel. Entries that the kernel refuses for lack of memory
+    /// stay queued.
     fn submit(&self) {
         loop {
             let pending = self.pending();
@@ -234,12 +238,12 @@ impl Uring {
                 return;
             }
             match self.ring.enter(pending, 0, Deadline::NOW) {
-                // All; or another thread's call took them, and has returned or will take them.
+                // All were submitted, or another thread's call took them or will take them.
                 Ok(n) if n == 0 || n as u32 >= pending => {
                     self.starved.store(false, Relaxed);
                     return;
                 }
-                // Fewer than asked: the kernel stops behind an entry it finds malformed.
+                // Fewer than requested: the kernel stops after a malformed entry.
                 Ok(_) | Err(Errno::INTR) => {}
                 // EAGAIN, EBUSY, ENOMEM. The thread that sleeps in `reap` must handle them.
                 Err(_) => {
@@ -253,8 +257,8 @@ impl Uring {
         }
     }
 
-    /// Asks for the end of requests that were marked; a thread that may enter the ring tells the
-    /// kernel.
+    /// Requests the cancellation of marked requests. A thread that may enter the ring passes it to
+    /// the kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -275,11 +279,11 @@ impl Uring {
         self.cancels_wait.store(false, Relaxed);
     }
 
-    /// Moves completions to `done`; returns how many entries came, the ring's own included.
+    /// Moves completions to `done`; returns the number of entries, including the ring's own.
     ///
-    /// There may be more than the queue holds: any number of polls. The kernel keeps them, and
-    /// shows nothing that comes later either, until it is asked. That can only be so after the
-    /// queue was full, and then this has just taken as many as it holds.
+    /// There may be more completions than the queue holds, because any number of polls may end. The
+    /// kernel keeps these, and all later ones, until a thread enters the ring. That happens only
+    /// after the queue was full, and then this call has just taken a full queue.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
         let mut total = 0;
         loop {
@@ -320,14 +324,14 @@ impl Uring {
         taken
     }
 
-    /// Publishes what is in flight now, for looks without the lock.
+    /// Publishes the number of requests in flight, for reads without the lock.
     fn count(&self, requests: &Requests) {
         self.on_devices.store(requests.on_devices(), Relaxed);
         self.share.iter().for_each(|share| share.publish(requests.on_devices()));
         self.in_flight.store(requests.len(), Release);
     }
 
-    /// Does without waiting what brings completions in.
+    /// Does the work that brings in completions, without waiting.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
         let behind = foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
@@ -344,13 +348,14 @@ impl Uring {
         }
     }
 
-    /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
+    /// Enters the ring once and sleeps there until an entry completes, the alarm or the deadline.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<WaitEnd, Errno> {
         let Some(seen) = self.alarm.gate.begin() else { return Ok(WaitEnd::Enough) };
         self.push_cancels();
         self.arm(seen);
         let pending = self.pending();
-        // One at a time even if more are wanted: an alarm is one completion too, and must do.
+        // Waits for one completion even if more are wanted: the alarm is a single completion, too,
+        // and must end the wait.
         let slice = self.alarm.slice(deadline);
         let entered = self.ring.enter(pending, 1, slice);
         let woken = self.alarm.gate.end();
@@ -359,14 +364,14 @@ impl Uring {
             return Ok(WaitEnd::Enough);
         }
         match entered {
-            // The kernel reports what it submitted and keeps quiet about the signal that then
+            // The kernel returns the number of submitted entries, and not the signal that then
             // ended the wait.
             Ok(n) if n > 0 && n as u32 == pending && taken == 0 && !slice.has_passed() => {
                 Err(Errno::INTR)
             }
             Ok(_) | Err(Errno::TIME) => Ok(WaitEnd::Again),
             Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
-                // Short of memory for new requests: one that ends gives some back.
+                // The kernel lacks memory for new requests; a request that ends frees some.
                 let _ = self.ring.enter(0, 1, deadline.min(Deadline::after_ns(RETRY_NS)));
                 self.take(done);
                 Ok(WaitEnd::Again)
@@ -384,7 +389,7 @@ impl Uring {
             None => entry::wait_on_word(alarm.gate.address(), seen),
             Some(number) => entry::wait_on_counter(number),
         };
-        // Not pushed: cannot be, after `submit`. Then the wait is merely cut short.
+        // The entry always fits after `submit`. If it did not, the wait would only be cut short.
         alarm.armed.store(self.push(&entry), Relaxed);
     }
 }
@@ -499,24 +504,24 @@ impl Drop for Uring {
             self.stop(&marked);
             match self.reap(&mut done, 1, Deadline::NEVER) {
                 Ok(()) | Err(Errno::INTR) => done.clear(),
-                Err(_) => return, // the descriptor is gone: the application closed it
+                Err(_) => return, // the application closed the descriptor
             }
         }
     }
 }
 
 impl Drop for Alarm {
-    /// The kernel takes a ring down in a while, and its wait for the word lasts until then, or
-    /// until it is woken. Memory that becomes the word of another thread meanwhile would have two
-    /// that wait there, and a wake-up of one would be lost.
+    /// Wakes the ring's wait on the gate before the gate is freed. The kernel destroys a ring some
+    /// time later, and the ring's wait for the word lasts until then. If the memory became another
+    /// thread's futex word meanwhile, the ring would take one of its wake-ups.
     fn drop(&mut self) {
         self.gate.rouse();
     }
 }
 
 impl Alarm {
-    /// Returns the counter's number for the calling thread. It has one: `Uring::new` has seen it in
-    /// one table, and its maker in the other.
+    /// Returns the eventfd's number in the calling thread's table. It has one: `Uring::new` has
+    /// checked one table, and its maker the other.
     fn number(&self) -> Option<i32> {
         self.counter.as_ref().and_then(|counter| counter.number().ok())
     }
@@ -528,21 +533,21 @@ impl Alarm {
         }
     }
 
-    /// The entry that waits for us has completed.
+    /// Processes the completion of the alarm's entry.
     fn gone_off(&self, result: i32) {
         self.armed.store(false, Relaxed);
         if let Some(number) = self.number() {
             eventfd::drain(number);
         }
-        // EAGAIN: the word had changed before the kernel looked at it. ECANCELED: the thread that
-        // had entered the ring with it has ended.
+        // EAGAIN: the word had changed before the kernel read it. ECANCELED: the thread that had
+        // entered the ring with it has ended.
         let fails = result < 0;
         if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);
         }
     }
 
-    /// Cuts a wait short where the alarm stays silent: it cannot be armed.
+    /// Cuts a wait short if the alarm cannot be armed.
     fn slice(&self, deadline: Deadline) -> Deadline {
         match self.armed.load(Relaxed) {
             true => deadline,
@@ -553,7 +558,7 @@ impl Alarm {
 
 fn finish(request: &Request, completion: RingCompletion) -> Completion {
     let result = match completion.result {
-        // A worker of the kernel that was interrupted for the cancellation says EINTR.
+        // A worker of the kernel that was interrupted by the cancellation returns EINTR.
         result if request.cancelled && result == -Errno::INTR.raw() => Err(Errno::CANCELED),
         result if result < 0 => Err(Errno::new(-result)),
         result => Ok(result as u32),

@@ -8,12 +8,12 @@ pub(super) const ALARM: u64 = 1 << 63;
 /// `user_data` of entries that cancel others.
 pub(super) const CANCEL: u64 = 1 << 63 | 1;
 
-/// What read(2) and write(2) transfer at most, in bytes (`MAX_RW_COUNT`).
+/// The most bytes that read(2) and write(2) transfer (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const FUTEX2_SIZE_U32_PRIVATE: u32 = 0x02 | 0x80;
 const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
 
-/// Describes `bio` to the kernel.
+/// Encodes `bio` for the kernel.
 pub(super) fn of_bio(bio: &Bio, key: u64) -> Entry {
     let fd = types::Fd(bio.fd);
     let entry = match bio.op {
@@ -62,19 +62,20 @@ fn length(len: usize) -> u32 {
     len.min(TRANSFER_MAX) as u32
 }
 
-/// Asks the kernel to end the request with `key`.
+/// Makes an entry that cancels the request with `key`.
 pub(super) fn cancel(key: u64) -> Entry {
     opcode::AsyncCancel::new(key).build().user_data(CANCEL)
 }
 
-/// Completes when the word is woken by futex(2), or at once when it is not `seen` any more.
+/// Makes an entry that completes when futex(2) wakes the word, or at once if the word is not
+/// `seen`.
 pub(super) fn wait_on_word(word: *const u32, seen: u32) -> Entry {
     opcode::FutexWait::new(word, u64::from(seen), FUTEX_BITSET_MATCH_ANY, FUTEX2_SIZE_U32_PRIVATE)
         .build()
         .user_data(ALARM)
 }
 
-/// Completes when the event counter is not zero.
+/// Makes an entry that completes when the eventfd is not zero.
 pub(super) fn wait_on_counter(fd: i32) -> Entry {
     const POLLIN: u32 = 1;
     opcode::PollAdd::new(types::Fd(fd), POLLIN).build().user_data(ALARM)

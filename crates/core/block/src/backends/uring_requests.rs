@@ -1,15 +1,15 @@
-//! The requests of an io_uring in flight, and the look-up of those that are cancelled.
+//! The requests of an io_uring in flight, and the look-up of requests to cancel.
 //!
-//! Requests of devices are few, as many as the queue is deep, and are looked through. Polls and
-//! streams wait for readiness, there may be a hundred thousand of them, and they are found by their
-//! token.
+//! There are few requests of devices, at most the queue's depth, so a cancellation searches them
+//! all. Polls and streams wait for readiness. There may be a hundred thousand of them, so a map
+//! finds them by their token.
 
 use crate::slab::Slab;
 use nowait_sys::file::IoVec;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// What must be known, or must live, until the completion.
+/// The data that must live until the completion.
 pub(super) struct Request {
     pub(super) token: u64,
     pub(super) cancelled: bool,
@@ -21,11 +21,11 @@ pub(super) struct Request {
 pub(super) struct Requests {
     on_devices: Slab<Request>,
     endless: Slab<Request>,
-    /// Keys of the endless ones that were not cancelled.
+    /// The keys of endless requests that were not cancelled.
     by_token: FxHashMap<u64, u64>,
 }
 
-/// Marks the keys of endless requests: no table has 2^31 places.
+/// The bit that marks keys of endless requests: no table has 2^31 slots.
 const ENDLESS: u64 = 1 << 31;
 
 impl Requests {
@@ -38,7 +38,7 @@ impl Requests {
         }
     }
 
-    /// Takes a request in and returns its key; `None`: that is one too many for the devices.
+    /// Adds a request and returns its key; `None`: the depth for devices is reached.
     pub(super) fn insert(&mut self, request: Request) -> Option<u64> {
         if !request.endless {
             return self.on_devices.insert(request).ok();
@@ -49,7 +49,7 @@ impl Requests {
         Some(key)
     }
 
-    /// Takes a request out; `None` when it is gone already.
+    /// Removes a request; `None` if it was removed already.
     pub(super) fn remove(&mut self, key: u64) -> Option<Request> {
         if key & ENDLESS == 0 {
             return self.on_devices.remove(key);
@@ -59,7 +59,8 @@ impl Requests {
         Some(request)
     }
 
-    /// Marks a request with this token that is not cancelled yet; returns its key.
+    /// Marks a request with this token as cancelled, if there is one that is not yet marked;
+    /// returns its key.
     pub(super) fn cancel(&mut self, token: u64) -> Option<u64> {
         let endless = self.by_token.get(&token).copied();
         let on_a_device = || self.on_devices.find(|it| it.token == token && !it.cancelled);
@@ -68,24 +69,24 @@ impl Requests {
         Some(key)
     }
 
-    /// Marks all that are not cancelled yet; returns their keys.
+    /// Marks all requests that are not cancelled yet; returns their keys.
     pub(super) fn cancel_all(&mut self) -> Vec<u64> {
         let keys = self.on_devices.keys().chain(self.endless.keys().map(|key| key | ENDLESS));
         let keys: Vec<u64> = keys.collect();
         keys.into_iter().filter(|key| self.mark(*key)).collect()
     }
 
-    /// Returns how many are in flight.
+    /// Returns the number of requests in flight.
     pub(super) fn len(&self) -> usize {
         self.on_devices.len() + self.endless.len()
     }
 
-    /// Returns how many of them wait for a device.
+    /// Returns the number of requests that wait for a device.
     pub(super) fn on_devices(&self) -> usize {
         self.on_devices.len()
     }
 
-    /// Marks a request as cancelled; false: it was before.
+    /// Marks a request as cancelled. Returns `false` if it was marked before.
     fn mark(&mut self, key: u64) -> bool {
         let request = match key & ENDLESS {
             0 => self.on_devices.get_mut(key),
@@ -124,8 +125,8 @@ mod tests {
         assert_eq!((requests.len(), requests.on_devices()), (98, 1));
     }
 
-    /// What waits for ever is not looked through: with a scan of all, these 200,000 cancellations
-    /// would look at 20,000,000,000 entries.
+    /// A cancellation does not search endless requests: with a scan of all, these 200,000
+    /// cancellations would read 20,000,000,000 entries.
     #[test]
     fn a_cancellation_among_many_endless_requests_finds_its_own() {
         let mut requests = Requests::new(192);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a list that is looked through. Tokens are those of live requests, which
+        /// The table behaves like a list that is searched. Tokens are those of live requests, which
         /// have one bio at a time.
         #[test]
         fn finds_what_a_scan_would_find(

@@ -41,7 +41,7 @@ fn batch_completes_once_each(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// Fails if anything else completes.
+/// Panics if another bio completes.
 pub(super) fn nothing_more(fixture: &Fixture) {
     let mut more = Vec::new();
     for _ in 0..8 {
@@ -139,7 +139,7 @@ fn segment_list_may_go_before_the_end(fixture: &Fixture) {
         // The list's only other owner is the bio, which the backend consumes.
         let segments = many(&mut bytes, &[16, 16, 32]);
         fixture.start(bio(BioOp::Write, fixture.fd, segments, round * 64, 1));
-        // Likely to be handed the same memory again, if it was freed too early.
+        // This allocation likely gets the same memory, if that was freed too early.
         let overwritten = vec![usize::MAX; 6];
         assert_eq!(fixture.reap(1)[0].result, Ok(64));
         drop(overwritten);
@@ -151,7 +151,7 @@ fn tokens_are_the_callers(fixture: &Fixture) {
     for token in [0, 1, u64::MAX, 1 << 63, 1 << 63 | 1, 1 << 32] {
         assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(1));
     }
-    // Even if two are the same.
+    // Bios complete once each even if two have the same token.
     let count = fixture.backend.limits().depth.min(2);
     for _ in 0..count {
         assert!(fixture.backend.queue(fixture.read(&mut buffer, 0, 7)).is_ok());

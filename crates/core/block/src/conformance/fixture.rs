@@ -1,4 +1,4 @@
-//! A backend under test, and the short words in which the claims are written.
+//! A backend under test, and the helpers with which the claims are written.
 
 use crate::{
     BlockBackend, Completion,
@@ -16,7 +16,7 @@ use std::{fs::OpenOptions, io::Write, sync::Arc};
 /// The size of a fixture's file, in bytes; it begins as zeroes.
 pub const FILE_BYTES: usize = 64 << 10;
 
-/// What a backend cannot do, and why; `None`: it can.
+/// The features that a backend lacks, each with the reason; `None`: the backend has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lacks {
     /// Descriptors other than the fixture's.
@@ -31,17 +31,17 @@ pub struct Lacks {
 
 /// A backend and a file for it.
 pub struct Fixture {
-    /// The backend under test. First: it ends before what it works on.
+    /// The backend under test. It is the first field, so that it is dropped before its file.
     pub backend: Box<dyn BlockBackend>,
     /// A file of [`FILE_BYTES`] zero bytes, open for reading and writing.
     pub fd: i32,
-    /// The same with O_DIRECT, if the file system has it.
+    /// The same file with O_DIRECT, if the file system supports it.
     pub direct_fd: Option<i32>,
-    /// The clock that its deadlines are on; `None`: CLOCK_MONOTONIC.
+    /// The clock of the backend's deadlines; `None`: CLOCK_MONOTONIC.
     pub clock: Option<Arc<VirtualClock>>,
-    /// What is not claimed.
+    /// The features that are not tested.
     pub lacks: Lacks,
-    /// Whatever must live as long.
+    /// Values that must live as long as the fixture.
     pub keep: Box<dyn Any>,
 }
 
@@ -54,7 +54,7 @@ pub fn note_skip(test: &str, why: &str) {
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// The same under the name of the running test, of which the harness names its thread.
+/// Notes a skip under the name of the running test, after which the harness names the thread.
 pub fn note_skip_here(why: &str) {
     note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
 }
@@ -67,8 +67,8 @@ fn print_skip(test: &str, why: &str) -> String {
 }
 
 impl Fixture {
-    /// Tells whether the backend can do what a claim needs. If not, that is printed, but not
-    /// counted: it is so by the backend's nature, on every machine.
+    /// Returns `true` if the backend has the feature that a claim needs. If not, prints that, but
+    /// does not count it: the backend lacks the feature on every machine.
     pub(super) fn can(&self, claim: &str, lack: Option<&str>) -> bool {
         if let Some(why) = lack {
             print_skip(&format!("{} {claim}", self.backend.name()), why);
@@ -96,14 +96,14 @@ impl Fixture {
         done[0].result
     }
 
-    /// Reaps until `count` have come; fails if more do.
+    /// Reaps until `count` completions have come; panics if more come.
     pub(super) fn reap(&self, count: usize) -> Vec<Completion> {
         let done = self.reap_at_least(count);
         assert_eq!(done.len(), count);
         done
     }
 
-    /// Reaps until `count` or more have come.
+    /// Reaps until `count` or more completions have come.
     pub(super) fn reap_at_least(&self, count: usize) -> Vec<Completion> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -113,7 +113,7 @@ impl Fixture {
         done
     }
 
-    /// Reaps once. A signal, a debugger or a freezer that interrupts it only has it begin again.
+    /// Reaps once. If a signal, a debugger or a freezer interrupts it, it begins again.
     pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
         loop {
             match self.backend.reap(done, min, deadline) {
@@ -133,8 +133,8 @@ impl Fixture {
     }
 }
 
-/// Does something at the end of a scope, also when a claim has failed in it: else the threads that
-/// a scope waits for would go on for ever, and the failed claim would not be reported.
+/// Calls a function at the end of a scope, also if a claim has failed in it. Otherwise the threads
+/// that a scope waits for would go on for ever, and the failed claim would not be reported.
 pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -144,8 +144,8 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 pub(super) fn bio(op: BioOp, fd: i32, segments: Segments, offset: i64, token: u64) -> Bio {
-    // SAFETY: the claims keep their buffers until they have reaped, or give addresses that only
-    // the kernel will look at.
+    // SAFETY: the claims keep their buffers until they have reaped, or pass addresses that only the
+    // kernel uses.
     unsafe { Bio::new(op, fd, segments, offset, token) }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn many(mut bytes: &mut [u8], lengths: &[usize]) -> Segments {
     Segments::Many(segments.into())
 }
 
-/// Returns bytes that tell where they belong.
+/// Returns bytes that show their position.
 pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251 + seed * 31) as u8).collect()
 }

@@ -45,9 +45,8 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// Queues the bios of one thread, in batches of changing size. All of them read the same bytes
-/// into the same buffer: only their completions matter. Gives up when it is `over`: no thread
-/// reaps.
+/// Queues the bios of one thread, in batches of changing size. All of them read the same bytes into
+/// the same buffer: only their completions matter. Stops when `over` is set: no thread reaps then.
 fn feed(
     backend: &dyn BlockBackend,
     fd: i32,
@@ -62,7 +61,7 @@ fn feed(
             if over.load(SeqCst) {
                 return;
             }
-            // Full: what is queued must be started, or nothing will ever complete.
+            // The queue is full: the queued bios must be started, or none will ever complete.
             backend.commit();
             std::thread::yield_now();
             bio = back;

@@ -1,4 +1,4 @@
-//! When `reap` waits, and what ends it.
+//! Claims on the waits of `reap` and their ends.
 
 use super::{
     Claim, Fixture,
@@ -86,7 +86,7 @@ fn wake_during_the_wait_ends_it(fixture: &Fixture) {
         let returned = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _returned = OnDrop(|| returned.store(true, SeqCst));
-            // Wakes again and again: once before the wait and once during it, whichever.
+            // Wakes again and again, before the wait or during it.
             scope.spawn(|| {
                 while !returned.load(SeqCst) {
                     fixture.backend.wake();
@@ -183,7 +183,7 @@ fn cancel_of_unknown_is_ignored(fixture: &Fixture) {
     let mut buffer = [0u8; 8];
     for token in 0..50 {
         assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(8));
-        // Gone, though its place may be taken by the next one.
+        // The bio has ended, though the next one may have its slot.
         fixture.backend.cancel(token);
     }
     nothing_more(fixture);

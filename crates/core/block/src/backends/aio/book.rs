@@ -1,4 +1,4 @@
-//! What a context of native AIO knows of its requests between `queue` and `reap`.
+//! The state of a native AIO context's requests between `queue` and `reap`.
 
 use crate::{BioOp, Completion, bio::Bio, slab::Slab};
 use nowait_sys::{
@@ -9,27 +9,28 @@ use std::sync::Arc;
 
 pub(super) struct Book {
     pub(super) requests: Slab<Request>,
-    /// Those queued, not submitted, each with the thread that has queued it; 0: the kernel had no
-    /// room for it.
+    /// Requests that are queued and not submitted, each with the thread that queued it; 0: the
+    /// kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// Threads that ask the kernel for events: meanwhile the ring is its own. A thread that ended
-    /// there is counted for ever, and then the kernel is always asked.
+    /// The number of threads that ask the kernel for events: meanwhile only the kernel takes events
+    /// from the ring. A thread that ended there is counted for ever, and then the kernel is always
+    /// asked.
     pub(super) asking: usize,
-    /// The place in the ring behind the last event that was dealt with.
+    /// The place in the ring after the last processed event.
     pub(super) dealt_with: u32,
-    /// How many events were taken and dealt with.
+    /// The number of processed events.
     pub(super) events_total: u64,
-    /// Commits in a row that have waited in vain for events that another thread had taken: it has
-    /// ended with them, or does not get a processor.
+    /// The number of consecutive commits that waited in vain for events that another thread had
+    /// taken. That thread has ended with them, or does not get a processor.
     pub(super) waits_in_vain: u32,
 }
 
 pub(super) const ANY_THREAD: i32 = 0;
 
-/// How the events stood before requests were submitted.
+/// The state of the events before requests were submitted.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
-    /// The place of the next one to come.
+    /// The place of the next event to come.
     pub(super) tail: u32,
     /// [`Book::events_total`].
     pub(super) events_total: u64,
@@ -37,32 +38,34 @@ pub(super) struct Before {
 
 pub(super) struct Request {
     pub(super) token: u64,
-    /// The events a poll asks for, those that need no asking included.
+    /// The events that a poll waits for, including those that are always reported.
     pub(super) poll: Option<u16>,
     pub(super) cancelled: bool,
-    /// What a transfer is to move; `None`: it is none, or asks itself not to wait, or may wait.
+    /// The bytes to transfer. `None`: it is no transfer, or it has RWF_NOWAIT itself, or it may
+    /// wait.
     pub(super) claimable: Option<u64>,
     pub(super) claim: Claim,
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
 
-/// Which thread gets a request that the kernel refuses, or ends short.
+/// The thread that gets a request that the kernel refuses or ends short.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     Reaper,
-    /// The one that commits it, and is in `commit_or_refuse`.
+    /// The committing thread, which is in `commit_or_refuse`.
     Committer,
-    /// The same, and the kernel has said this.
+    /// The committing thread; the kernel has returned this result.
     Refused(i64),
 }
 
 impl Request {
-    /// Says that the committing thread waits for what the kernel says of it.
+    /// Records that the committing thread waits for the kernel's result.
     pub(super) fn is_committed(&mut self) {
         self.claim = Claim::Committer;
     }
 
-    /// Takes note of a result that the committing thread is to have; false: the reaper is.
+    /// Records a result for the committing thread. Returns `false` if the result goes to the
+    /// reaper.
     pub(super) fn claims(&mut self, result: i64) -> bool {
         let claims = self.is_unfinished(result);
         if claims {
@@ -79,8 +82,8 @@ impl Request {
     }
 }
 
-/// Returns what a transfer is to move, unless it asks itself not to wait: then what the kernel says
-/// is its result.
+/// Returns the bytes to transfer, unless the bio has RWF_NOWAIT itself: then the kernel's answer is
+/// its result.
 pub(super) fn claimable(bio: &Bio) -> Option<u64> {
     let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
     (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)
@@ -90,7 +93,7 @@ pub(super) fn outcome(result: i64) -> Result<u32, Errno> {
     if result < 0 { Err(Errno::new(-result as i32)) } else { Ok(result as u32) }
 }
 
-/// Tells whether a transfer ended so because the kernel would have waited (RWF_NOWAIT).
+/// Returns `true` if this result means that the kernel would have waited (RWF_NOWAIT).
 fn is_refusal(result: i64) -> bool {
     [Errno::AGAIN, Errno::OPNOTSUPP].map(|it| -i64::from(it.raw())).contains(&result)
 }
@@ -99,7 +102,7 @@ pub(super) fn finish(request: &Request, result: i64) -> Completion {
     let result = match (result, request.poll) {
         (0, Some(_)) if request.cancelled => Err(Errno::CANCELED),
         (result, _) if result < 0 => Err(Errno::new(-result as i32)),
-        // The kernel adds what else it was told when the events came (POLLRDNORM).
+        // The kernel adds other events of the same wake-up (POLLRDNORM).
         (ready, Some(events)) => Ok(ready as u32 & u32::from(events)),
         (bytes, None) => Ok(bytes as u32),
     };

@@ -5,14 +5,14 @@ use crate::bio::Segments;
 use nowait_sys::file::IoVec;
 use std::{io::pipe, os::fd::AsRawFd, sync::Arc};
 
-/// A bio whose event does not come: nothing is written into the pipe.
+/// A bio whose event does not arrive, because nothing is written into the pipe.
 fn silent(fd: i32) -> Bio {
     // SAFETY: a poll has no memory.
     unsafe { Bio::new(BioOp::Poll(1), fd, Segments::NONE, 0, 1) }
 }
 
-/// The kernel calls the thread that sleeps, but shows it an empty ring when another has taken the
-/// event before it gets a processor. This test is both: it has announced a wait.
+/// The kernel wakes the sleeping thread, but that finds an empty ring when another thread has taken
+/// the event first. This test plays both threads: it has announced a wait.
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {
@@ -25,7 +25,7 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
     assert!(kaio.gate.begin().is_some());
     assert!(!kaio.context.has_events(), "nothing has happened");
 
-    // A thread of the kernel brings the event of a poll that is cancelled.
+    // A thread of the kernel delivers the event of a cancelled poll.
     let sound = || {
         kaio.nudge();
         while !kaio.context.has_events() {
@@ -38,7 +38,7 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
         kaio.collect(&mut done);
         assert_eq!(done, [], "there was the alarm alone");
         assert!(kaio.context.has_events(), "the one that sleeps would sleep on");
-        // As it does when it wakes.
+        // Takes the event, as a waking thread does.
         kaio.events(&mut done, 1, Deadline::NEVER).unwrap();
         assert!(!kaio.context.has_events());
         kaio.arm();
@@ -53,7 +53,7 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
     kaio.reap(&mut Vec::new(), 1, Deadline::NEVER).unwrap();
 }
 
-/// Has a thread reap one completion, and returns when it sleeps, in the kernel or not.
+/// Starts a thread that reaps one completion. Returns when the thread sleeps, in the kernel or not.
 fn reaper(kaio: &Arc<Kaio>, in_kernel: bool) -> std::thread::JoinHandle<Vec<Completion>> {
     let reaps = kaio.clone();
     let reaper = std::thread::spawn(move || {
@@ -71,7 +71,7 @@ fn reaper(kaio: &Arc<Kaio>, in_kernel: bool) -> std::thread::JoinHandle<Vec<Comp
     reaper
 }
 
-/// Something that the kernel ends at once.
+/// Submits a poll that the kernel ends at once.
 fn submit_ready(kaio: &Kaio, fd: i32) {
     // SAFETY: a poll has no memory.
     let ready = unsafe { Bio::new(BioOp::Poll(POLLOUT), fd, Segments::NONE, 0, 7) };
@@ -95,14 +95,15 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
             submit_ready(&kaio, writer.as_raw_fd());
             assert_eq!(came(next), 1);
         }
-        // Woken from elsewhere, it sleeps where that costs less.
+        // After a wake-up that was no event, the reaper sleeps where that costs less.
         let called = reaper(&kaio, true);
         kaio.wake();
         assert_eq!(came(called), 0);
     }
 }
 
-/// A write at `offset` that the kernel does not do without waiting: the file is not direct.
+/// A write at `offset` that native AIO refuses to do without waiting, because the file is not
+/// direct.
 fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
     let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
     // SAFETY: the tests reap before the memory goes.
@@ -115,7 +116,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         return crate::conformance::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
-    // An application's thread has queued it: on a worker its number means another file.
+    // An application's thread has queued it; on a worker its number would mean another file.
     std::thread::scope(|scope| scope.spawn(|| kaio.queue(silent(reader.as_raw_fd()))).join())
         .unwrap()
         .unwrap();
@@ -142,7 +143,8 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     let nothing = buffered_write(-1, &mut memory, 0, 20);
     assert_eq!(kaio.submit_now(nothing, true).unwrap().bios, [(20, Err(Errno::BADF))]);
     assert_eq!(kaio.in_flight(), 1);
-    // Without waiting, what would have to wait is; the file was written, and has room in memory.
+    // With RWF_NOWAIT only the write that would wait is refused; the file was written and has pages
+    // in memory.
     let end = buffered_write(file.as_raw_fd(), &mut memory, 1 << 20, 21);
     let refused = kaio.submit_now(end, false).unwrap();
     let waits = refused.bios.iter().all(|(token, result)| {
@@ -153,7 +155,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
 }
 
-/// A queue says that it has no room where the disk has no tags for it, and takes what it is given.
+/// A queue reports no room if the disk has no tags for it, and accepts bios nevertheless.
 #[test]
 fn queues_that_share_tags_have_room_together() {
     let tags = Arc::new(crate::Tags::default());

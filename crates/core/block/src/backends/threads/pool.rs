@@ -1,4 +1,4 @@
-//! The pool of workers: the ready list, the idle workers, and how they are called.
+//! The pool of workers: the ready list, the idle workers, and how they are woken.
 
 use super::{
     Carry, Deliver, OnPanic, ThreadsConfig,
@@ -30,14 +30,14 @@ use std::{
     sync::Arc,
 };
 
-/// How long a worker stays idle when another one is idle too.
+/// The longest time that a worker stays idle if another one is idle, too.
 const IDLE_NS_MAX: u64 = 3_000_000_000;
-/// How many bios of one lane run before others have their turn.
+/// The number of bios of one lane that run before other lanes have their turn.
 const LANE_TURN: usize = 32;
 
 type FirstTask = Box<dyn FnOnce() + Send>;
 
-/// The futex word of one idle worker: 0 asleep, 1 called.
+/// The futex word of one idle worker: 0 asleep, 1 woken.
 #[derive(Default)]
 struct IdleSlot(AtomicU32);
 
@@ -51,15 +51,16 @@ impl IdleSlot {
 #[derive(Default)]
 struct State {
     ready: Ready,
-    /// The last one in is the first one out: its caches are warm. The lowest sleeps for ever.
+    /// The idle workers, last in first out, because the last one's caches are warm. The lowest one
+    /// sleeps without a time limit.
     idle: Vec<Arc<IdleSlot>>,
-    /// One was called and has not arrived: it will see to everything that is ready.
+    /// A worker was woken and has not arrived. It will run everything that is ready.
     called: bool,
     workers: usize,
     starting: usize,
     started_total: usize,
     handles: Vec<OwnHandle>,
-    /// Threads whose handle will join `handles` soon.
+    /// The number of threads whose handles are not in `handles` yet.
     spawning: usize,
     closing: bool,
 }
@@ -71,7 +72,7 @@ enum Successor {
 }
 
 impl State {
-    /// Calls the idle worker that was the last to work; for threads that are not workers.
+    /// Wakes the idle worker that worked last; for threads that are not workers.
     fn call_idle(&mut self) -> Option<Arc<IdleSlot>> {
         if self.called || self.ready.is_empty() {
             return None;
@@ -81,9 +82,9 @@ impl State {
         slot
     }
 
-    /// Finds the successor of a worker that goes to work now. Not needed while another one is idle
-    /// and nothing is ready, but needed even then when none is idle: the work may last, and threads
-    /// that commit can start no worker.
+    /// Finds the successor of a worker that goes to work now. If another one is idle and nothing is
+    /// ready, none is needed. If none is idle, one is always needed: the work may take long, and
+    /// threads that commit cannot start workers.
     fn successor(&mut self, workers_max: usize) -> Successor {
         if let Some(slot) = self.call_idle() {
             return Successor::Call(slot);
@@ -110,7 +111,7 @@ struct PendingBios {
 }
 
 pub(super) struct Pool {
-    /// Queued, not committed. Locked before `state`.
+    /// Bios that are queued and not committed. Locked before `state`.
     pending: Mutex<PendingBios>,
     state: Mutex<State>,
     watches: Watches,
@@ -208,7 +209,7 @@ impl Pool {
         let queued = pending.bios.iter().position(|bio| bio.token == token);
         let removed = queued.map(|index| pending.bios.remove(index));
         let removed = removed.or_else(|| state.ready.take(token));
-        // Its file is released before its end is reported.
+        // The bio's file is released before its end is reported.
         if removed.map(drop).is_some() {
             let completion = Completion { token, result: Err(Errno::CANCELED) };
             match &self.deliver {
@@ -236,7 +237,7 @@ impl Pool {
     }
 
     pub(super) fn shutdown(&self) {
-        // A forked child has the memory of the pool, and none of its threads.
+        // A forked child has the memory of the pool, but none of its threads.
         if !self.process.is_here() {
             return;
         }
@@ -263,7 +264,7 @@ impl Pool {
             match handle {
                 None if spawning > 0 => std::thread::yield_now(),
                 None => return,
-                // Called from inside a worker: it ends by itself.
+                // Called from inside a worker, which ends by itself.
                 Some(handle) if handle.is_this() => {}
                 Some(handle) => handle.join(),
             }
@@ -307,7 +308,8 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // The watcher's counter is in the workers' descriptor table: shutdown leaves it to us.
+        // The watcher's eventfd is in the workers' descriptor table, so shutdown leaves this to a
+        // worker.
         self.watches.rouse();
         self.leave();
     }
@@ -321,7 +323,7 @@ impl Pool {
                 drop(state);
                 match help {
                     Successor::Call(slot) => slot.call(),
-                    // Without more threads those that exist must do.
+                    // If no thread can be started, the existing ones must be enough.
                     Successor::Start => drop(self.start_worker(None)),
                     Successor::None => {}
                 }
@@ -365,8 +367,8 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs bios of one lane, each delivered before the next starts, which may wait for long; but
-    /// writes that join, as one.
+    /// Runs bios of one lane. Each is delivered before the next starts, which may wait long; writes
+    /// that join run as one.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -396,7 +398,7 @@ impl Pool {
         }
     }
 
-    /// Carries out writes that join as one, and those alone that were not written as a whole.
+    /// Runs writes that join as one call, and runs those again alone that were not fully written.
     fn run_joined(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let mut bios = bios;
         let whole = runner.run_joined(&bios);
@@ -407,8 +409,8 @@ impl Pool {
             batch.push(Completion { token: bio.token, result: Ok(len as u32) });
         }
         self.deliver(batch);
-        // The kernel tells of some errors once, such as those of earlier writebacks: if none of
-        // them fails alone, the first has the error of the whole.
+        // The kernel reports some errors once, such as those of earlier writebacks: if no write
+        // fails alone, the first one gets the error of the joined call.
         let mut first = None;
         for bio in bios {
             let end = runner.run(&bio);
@@ -457,7 +459,7 @@ impl Pool {
             }
         });
         if let Err(errno) = started {
-            // No thread watches any of them: better said than waited for.
+            // No thread watches any of the polls, so they fail instead of waiting for ever.
             self.watches.fail_all(errno, batch);
         }
     }
@@ -468,7 +470,7 @@ impl Pool {
         }
     }
 
-    /// Delivers what there is, if only nothing.
+    /// Delivers the completions, also if there are none.
     fn deliver_all(&self, batch: &mut Vec<Completion>) {
         match &self.deliver {
             Deliver::Queue => self.inbox.add(batch),
@@ -512,7 +514,7 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     })
 }
 
-/// Adds what else is only to be delivered.
+/// Adds other completions that only wait to be delivered.
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
     while batch.len() < LANE_TURN
         && let Some(completion) = state.ready.next_done()

@@ -6,24 +6,24 @@ use nowait_sys::Errno;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The flow of lanes that have had a turn and go on.
+/// The flow of lanes that have had a turn and have more bios.
 const LANES: u64 = 1;
 
-/// What a worker can be asked to do.
+/// A unit of work for a worker.
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
     /// A poll and its number in the watches' book.
     Poll(Bio, u64),
-    /// The watcher has to look again.
+    /// The watcher has to check again.
     Poke,
-    /// The receiver has to look after what else there is.
+    /// The receiver has to be called without completions.
     Wake,
-    /// Was cancelled: only to be delivered.
+    /// A cancelled bio's completion, which only waits to be delivered.
     Done(Completion),
 }
 
-/// Where a bio waits.
+/// The place where a bio waits.
 enum Place {
     /// In the turn of its flow, under this number.
     Flow(u64, u64),
@@ -31,17 +31,18 @@ enum Place {
     Lane(Arc<Lane>, u64),
 }
 
-/// The work that no worker has begun. What is cancelled is found by its token, however much waits.
+/// The work that no worker has begun. A bio to cancel is found by its token in constant time.
 #[derive(Default)]
 pub(super) struct Ready {
     work: Fair<Work>,
-    /// By token. A bio that a worker has just taken from its lane may still be in here.
+    /// The places of waiting bios by token. A bio that a worker has just taken from its lane may
+    /// still be in here.
     places: FxHashMap<u64, Place>,
     /// Lanes that workers drain now.
     lanes: Vec<Arc<Lane>>,
 }
 
-/// A bio that was taken from a lane: its token, and its number there.
+/// A bio that was taken from a lane: its token and its number in the lane.
 pub(super) type LaneEntry = (u64, u64);
 
 impl Ready {
@@ -61,7 +62,7 @@ impl Ready {
         self.places.insert(token, place);
     }
 
-    /// Adds what goes before all else.
+    /// Adds work that goes before all other work.
     pub(super) fn add_urgent(&mut self, work: Work) {
         self.work.push_urgent(work);
     }
@@ -77,7 +78,7 @@ impl Ready {
         Some(work)
     }
 
-    /// Takes the next completion that is only to be delivered, if nothing else is next.
+    /// Takes the next work if it is a completion that only waits to be delivered.
     pub(super) fn next_done(&mut self) -> Option<Completion> {
         match self.work.pop_urgent_if(|work| matches!(work, Work::Done(_)))? {
             Work::Done(completion) => Some(completion),
@@ -85,7 +86,7 @@ impl Ready {
         }
     }
 
-    /// Ends the turn of a lane, which has had these bios; `again`: it has more.
+    /// Ends the turn of a lane in which the bios `had` ran; `again`: it has more.
     pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[LaneEntry], again: bool) {
         if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
             self.lanes.swap_remove(index);
@@ -123,7 +124,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker drains it: it has no turn any more.
+                // No worker drains the lane, and it has no turn any more.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();
@@ -137,7 +138,7 @@ impl Ready {
         kept.into_iter().for_each(|work| self.work.push_urgent(work));
     }
 
-    /// Tells whether there is nothing to do.
+    /// Returns `true` if there is no work.
     pub(super) fn is_empty(&self) -> bool {
         self.work.is_empty()
     }
@@ -147,7 +148,7 @@ fn take_all(lane: &Lane, bios: &mut Vec<Bio>) {
     bios.extend(core::iter::from_fn(|| lane.take_first()));
 }
 
-/// Returns what delivers the end of a bio that was taken out.
+/// Returns the work that delivers the end of a bio that was taken out.
 pub(super) fn cancelled(token: u64) -> Work {
     Work::Done(Completion { token, result: Err(Errno::CANCELED) })
 }

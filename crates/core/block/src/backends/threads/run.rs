@@ -1,4 +1,4 @@
-//! Carries out one bio by blocking calls.
+//! Runs one bio by blocking calls.
 
 use super::{Carry, OnPanic};
 use crate::{
@@ -15,11 +15,11 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
+/// The most bytes that read(2) and write(2) transfer in one call (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const PAGE_SIZE: usize = 4096;
 
-/// Runs bios with their rights and priority, and returns to the worker's own.
+/// Runs bios with their credentials and priority, and restores the worker's own.
 pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
@@ -27,13 +27,12 @@ pub(super) struct BioRunner {
 }
 
 impl BioRunner {
-    /// Reads that of the calling thread.
+    /// Makes a runner whose own priority is that of the calling thread.
     pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Carries out writes that adjoin ([`Bio::goes_with`]) as one; returns how many bytes were
-    /// written.
+    /// Runs adjoining writes ([`Bio::goes_with`]) as one; returns how many bytes were written.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
@@ -44,7 +43,8 @@ impl BioRunner {
     /// Runs `bio` to its end; blocks. Not for polls.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
-            // Compared with the worker's of this moment: the process may change them at any time.
+            // Compared with the worker's current credentials: the process may change them at any
+            // time.
             Some(rights) => rights.run(|| self.with_priority(bio)).and_then(|result| result),
             None => self.with_priority(bio),
         };
@@ -61,7 +61,8 @@ impl BioRunner {
         result
     }
 
-    /// A bio that panics ends with EIO, and rights and priority are the worker's again.
+    /// Runs a bio. If it panics, it ends with EIO, and the worker has its own credentials and
+    /// priority again.
     fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
         catch_unwind(AssertUnwindSafe(|| (self.carry)(bio))).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());
@@ -70,10 +71,10 @@ impl BioRunner {
     }
 }
 
-/// Carries a bio out by system calls on its file; blocks.
+/// Runs a bio by system calls on its file; blocks.
 ///
 /// # Errors
-/// Those of the call. `EINVAL`: a poll.
+/// The errors of the call. `EINVAL`: a poll.
 pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     let fd = bio.number()?;
     match bio.op {
@@ -84,11 +85,12 @@ pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     }
 }
 
-/// Reads or writes all of it, up to the end of the file or an error; bytes so far win over it.
+/// Transfers all bytes, up to the end of the file or an error. If some bytes were transferred,
+/// returns their count and not the error.
 fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     let len = bio.segments.len();
     if bio.hints.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
-        // Only advice: where it fails, the read is slower.
+        // Only advice: if it fails, the read is slower.
         let _ = file::advise(fd, bio.offset as u64, len as u64, Advice::WillNeed);
     }
     let mut done = call(bio, fd, bio.segments.as_slice(), bio.offset)?;
@@ -102,7 +104,7 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Tells whether a short transfer is to be continued, as the kernel would have inside one call.
+/// Returns `true` if a short transfer is continued, as the kernel would do inside one call.
 fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
     // With NOWAIT short means that the rest would wait; an atomic write and an append must stay
     // one call.

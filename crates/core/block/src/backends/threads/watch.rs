@@ -1,8 +1,8 @@
-//! Polls: one thread watches for all of them.
+//! Polls: one thread watches all of them.
 //!
-//! A descriptor is in the thread's epoll set while polls wait for it, for all their events at
-//! once. It leaves the set before its file is released: the set would go on with the file, under
-//! a number that means another.
+//! A descriptor is in the thread's epoll set while polls wait for it, for all their events at once.
+//! It leaves the set before its file is released: the set would keep the file under a number that
+//! means another file.
 
 use crate::{
     Completion,
@@ -19,14 +19,14 @@ use nowait_sys::{
 use std::{collections::HashMap, sync::Arc};
 
 const POLLNVAL: u16 = 0x20;
-/// Reported whether asked for or not (POLLERR, POLLHUP).
+/// Events that are always reported (POLLERR, POLLHUP).
 const ALWAYS: u16 = 0x8 | 0x10;
-/// The number of the counter in the epoll set; descriptors have others.
+/// The number of the eventfd in the epoll set; descriptors have other numbers.
 const COUNTER: u64 = 0;
-/// Descriptors that are looked at after one wait.
+/// The most descriptors that are processed after one wait.
 const READY_MAX: usize = 64;
 
-/// The descriptors watched, and the set they are in.
+/// The watched descriptors and their epoll set.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     book: Mutex<Book>,
@@ -37,7 +37,7 @@ struct Book {
     watches: HashMap<u64, Watch>,
     by_token: HashMap<u64, u64>,
     by_fd: HashMap<i32, WatchedFd>,
-    /// Which descriptor a number in the epoll set stands for.
+    /// The descriptors by their numbers in the epoll set.
     fds: HashMap<u64, i32>,
     /// Polls that the watcher has to end.
     cancelled: Vec<u64>,
@@ -75,11 +75,11 @@ struct WatchedFd {
 
 /// How the watch of a poll began.
 pub(super) enum WatchStart {
-    /// It has ended already, or cannot be watched.
+    /// The poll has ended already, or cannot be watched.
     Ended(Completion),
-    /// The watcher sees it.
+    /// A watcher watches the poll.
     Watched,
-    /// So it will when the caller has started one with these.
+    /// The caller must start a watcher with this set, which then watches the poll.
     Unwatched(Arc<PollSet>),
 }
 
@@ -93,7 +93,7 @@ impl PollSet {
 }
 
 impl Book {
-    /// Takes a poll out; on a thread with the workers' descriptor table. `None`: it has ended.
+    /// Takes a poll out, on a thread with the workers' descriptor table. `None`: it has ended.
     fn end(&mut self, id: u64, result: Result<u32, Errno>) -> Option<(Completion, Watch)> {
         let watch = self.watches.remove(&id)?;
         self.by_token.remove(&watch.token);
@@ -131,7 +131,7 @@ impl Book {
         }
     }
 
-    /// Begins to watch `fd` for a poll; returns the set to watch if no thread does yet.
+    /// Begins to watch `fd` for a poll. Returns the set if no thread watches it yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -144,7 +144,7 @@ impl Book {
         registered.map(|()| self.poll_set.clone())
     }
 
-    /// Has the epoll set wait for what a poll waits for on `fd`, too.
+    /// Adds the events that a poll of `fd` waits for to the epoll set.
     fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
         let number = self.next_id();
         self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
@@ -157,7 +157,7 @@ impl Book {
 }
 
 impl Watches {
-    /// Takes a poll in and returns its number; from now on [`Watches::cancel`] finds it.
+    /// Accepts a poll and returns its number; from now on [`Watches::cancel`] finds it.
     pub(super) fn add(&self, bio: &Bio, events: u16) -> u64 {
         let mut book = self.book.lock();
         let (id, cancelled) = (book.next_id(), book.closing);
@@ -173,7 +173,8 @@ impl Watches {
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // The watch has the file. As soon as it waits it may end, and is the last to have it then.
+        // The watch has a reference to the file, which must be the last one when the poll ends. It
+        // may end as soon as it waits.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
@@ -186,7 +187,8 @@ impl Watches {
             false => match book.begin(id, fd) {
                 Ok(None) => return Some(WatchStart::Watched),
                 Ok(Some(poll_set)) => return Some(WatchStart::Unwatched(poll_set)),
-                // Cannot be waited for: it is always ready, although it has just not been.
+                // The file cannot be watched because it is always ready, although the last check
+                // found it not ready.
                 Err(Errno::PERM) => book.end(id, Ok(u32::from(events))),
                 Err(errno) => book.end(id, Err(errno)),
             },
@@ -201,7 +203,8 @@ impl Watches {
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks a poll as cancelled; true: it was found, and a worker must [`Watches::poke`].
+    /// Marks a poll as cancelled. Returns `true` if it was found; a worker must then call
+    /// [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
@@ -223,7 +226,7 @@ impl Watches {
         }
     }
 
-    /// Makes the watcher look at what was cancelled. On a thread with the workers' descriptor
+    /// Makes the watcher end the cancelled polls. Called on a thread with the workers' descriptor
     /// table. Without a watcher the caller ends them itself.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
@@ -261,7 +264,7 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Watches until closed; runner completions to `deliver`.
+    /// Watches until closed; passes completions to `deliver`.
     pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
         let (mut ready, mut done) = (Vec::with_capacity(READY_MAX), Vec::new());
         loop {
@@ -304,13 +307,13 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Tells whether all is closed.
+    /// Returns `true` if the watches are closed and no poll is left.
     fn is_over(&self) -> bool {
         let mut book = self.book.lock();
         let over = book.closing && book.watches.is_empty();
         if over {
-            // The watcher has the last reference, and the table in which its numbers mean its
-            // descriptors: the thread that drops the pool may have another.
+            // The watcher drops the last reference, because its descriptors are valid in its own
+            // table: the thread that drops the pool may have another table.
             book.poll_set = None;
         }
         over
@@ -321,7 +324,8 @@ fn result_of(ready: u16) -> Result<u32, Errno> {
     if ready & POLLNVAL == 0 { Ok(u32::from(ready)) } else { Err(Errno::BADF) }
 }
 
-/// poll(2) passes negative descriptors over; here they are wrong.
+/// Returns the events that are ready now. poll(2) ignores negative descriptors; here they are an
+/// error.
 fn ready_now(fd: i32, events: u16) -> Result<u16, Errno> {
     if fd < 0 { Ok(POLLNVAL) } else { poll::ready(fd, events as i16).map(|ready| ready as u16) }
 }

@@ -16,7 +16,8 @@ fn with(issuer: Issuer, counter: Option<Arc<dyn Descriptor>>, test: &str) -> Opt
     made.map_err(|errno| crate::conformance::note_skip(test, &errno.to_string())).ok()
 }
 
-/// What a ring leaves at an address would take the wake-up of a thread that sleeps there next.
+/// A wait that a ring leaves at an address would take the wake-up of the next thread that sleeps
+/// there.
 #[test]
 fn a_ring_that_has_gone_waits_for_no_word_any_more() {
     for _ in 0..300 {
@@ -39,8 +40,8 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
     }
 }
 
-/// The kernel shows what did not fit only to a thread that enters: a caller that never waits,
-/// too.
+/// The kernel shows completions that did not fit only to a thread that enters the ring, also if the
+/// caller never waits.
 #[test]
 fn completions_that_do_not_fit_are_seen_without_a_wait() {
     const POLLS: u64 = 1000;
@@ -68,7 +69,7 @@ fn completions_that_do_not_fit_are_seen_without_a_wait() {
     }
 }
 
-/// What is queued and not committed names a file of the thread that will commit it.
+/// A queued bio that is not committed names a file of the thread that will commit it.
 #[test]
 fn to_collect_starts_nothing() {
     let Some(uring) = with_a_counter(Issuer::Any, "to_collect_starts_nothing") else { return };
@@ -77,7 +78,7 @@ fn to_collect_starts_nothing() {
     // SAFETY: a poll names no memory.
     let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
     uring.queue(poll).unwrap();
-    // Another thread cancels something, and has not entered yet.
+    // Another thread cancels a bio and has not entered yet.
     uring.cancels.lock().push(u64::MAX >> 1);
     uring.cancels_wait.store(true, Relaxed);
     let mut done = Vec::new();
@@ -87,11 +88,11 @@ fn to_collect_starts_nothing() {
     assert_eq!(uring.pending(), 0);
 }
 
-/// The first enter of such a wait hands the alarm over too: what it returns at the end of its
-/// slice is what it returns after a signal.
+/// The first enter of such a wait submits the alarm, too. It returns the same at the end of its
+/// slice as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
-    // What is blocked interrupts nothing.
+    // A blocked signal interrupts nothing.
     let _own = OwnThread::begin();
     for _ in 0..3 {
         let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
@@ -102,7 +103,7 @@ fn the_end_of_a_slice_is_no_signal() {
     }
 }
 
-/// A counter with a number in each of two descriptor tables.
+/// An eventfd with a number in each of two descriptor tables.
 #[derive(Debug)]
 struct InBoth {
     here: EventFd,
@@ -115,7 +116,7 @@ impl Descriptor for InBoth {
     }
 }
 
-/// There the number that the counter has here belongs to another file.
+/// In that table the eventfd's number here belongs to another file.
 #[test]
 fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     let here = EventFd::new().unwrap().moved_high();
@@ -157,7 +158,7 @@ fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
 }
 
-/// What a thread has left in a ring is given up when it would be over: the alarm, too.
+/// The kernel cancels requests of an ended thread when they would complete, the alarm included.
 #[test]
 fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     let counter: Arc<dyn Descriptor> = Arc::new(EventFd::new().unwrap());
@@ -180,8 +181,8 @@ fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     }
 }
 
-/// Goes into the ring, once more where that found the end of an earlier alarm; however slow the
-/// machine is, the deadline ends no wait before it has begun.
+/// Enters the ring, and once more if that found the end of an earlier alarm. The deadline ends no
+/// wait before it has begun, however slow the machine is.
 fn sets_the_alarm(uring: &Uring) -> bool {
     (0..4).any(|_| {
         let _ = uring.wait(&mut Vec::new(), Deadline::after_ns(50_000));
@@ -206,14 +207,14 @@ fn wake_by_a_counter_ends_the_wait() {
                 // A debugger or a freezer interrupts it.
                 let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
                 let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
-                returned.store(true, SeqCst); // before a panic: the other thread is waited for
+                returned.store(true, SeqCst); // before a panic, because the other thread is joined
                 assert_eq!((reaped, done.len()), (Some(Ok(())), 0));
             });
         }
     }
 }
 
-/// Polls of what is silent take no tags; all else does, until it was reaped.
+/// Polls of silent files take no tags; all other bios do, until they are reaped.
 #[test]
 fn a_ring_has_room_where_the_disk_has_tags() {
     let tags = Arc::new(crate::Tags::default());
