@@ -32,18 +32,18 @@ pub use uring::uring;
 pub struct Probe {
     /// `uring`, `kaio` or `threads`, as in NOWAIT_BACKEND.
     pub backend: &'static str,
-    /// Whether the backend can be used here.
+    /// `Ok` if the backend can be used here.
     pub usable: Result<(), Refusal>,
-    /// What else was seen; a refusal here only costs speed or a guarantee.
+    /// Further findings; a refusal here only costs speed or a guarantee.
     pub details: Vec<Detail>,
 }
 
-/// One more thing a probe saw.
+/// A further finding of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// What was looked at; a lower-case identifier.
+    /// The name of the finding, a lower-case identifier.
     pub name: &'static str,
-    /// What was found, or why it does not work.
+    /// The result, or why it does not work.
     pub found: Result<String, Refusal>,
 }
 
@@ -58,7 +58,7 @@ impl Probe {
     }
 }
 
-/// What `auto` chooses, and why.
+/// The choice of `auto`, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// `uring`, `kaio` or `threads`.
@@ -97,7 +97,7 @@ pub fn choose(probes: &[Probe]) -> Choice {
 /// Runs `work` on a thread of its own, which takes no signals of the application.
 ///
 /// # Errors
-/// `EAGAIN`: no thread. `EIO`: it panicked.
+/// `EAGAIN`: no thread could be started. `EIO`: `work` panicked.
 pub(crate) fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Errno> {
@@ -110,10 +110,10 @@ pub(crate) fn aside<T: Send + 'static>(
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// What the test file starts with.
+/// The first bytes of the test file.
 const CONTENT: &[u8; 16] = b"nowait-probe-16b";
 
-/// Opens a small file that can be read anywhere: in memory, or else our own program.
+/// Opens a small file that can be read anywhere: a file in memory, or else the running program.
 fn test_file() -> Result<Fd, Refusal> {
     let file = inspect::memory_file(CONTENT).or_else(|refused| {
         inspect::open(c"/proc/thread-self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)

@@ -110,7 +110,7 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Tells whether nothing is inside.
+    /// Returns `true` if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -2,9 +2,9 @@
 //!
 //! A disk has a tag for each request, mostly 256 of them, and three quarters of these for writes
 //! (mq-deadline). Where they have run out, the kernel has the next submitter sleep inside its
-//! system call. Each queue of an engine keeps within that by itself; that they do so together is
-//! seen to here. What finds no room in a context's queue goes by the driver, which waits for it in
-//! its own thread.
+//! system call. Each queue of an engine stays below that limit by itself; this module makes all
+//! queues together stay below it. A request that finds no room in a context's queue goes to the
+//! driver, which waits in its own thread.
 //!
 //! This is a matter of time, not of correctness: looks are not exact, a queue takes what it is
 //! given, and there is no limit where the disk is not known to have one. That is so, too, where
@@ -16,14 +16,15 @@ use core::sync::atomic::{
 };
 use std::sync::Arc;
 
-/// So many file systems are told apart.
+/// The most file systems that are distinguished.
 const DEVICES: usize = 16;
 /// Disks with fewer tags merge requests that adjoin before they take one: to count each would slow
 /// them down. (In a simulation there are few requests, and fewer tags.)
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
-/// What a queue may always have: those of others may have ended, and wait in a ring for a look.
+/// The tags that a queue may always have: requests of other queues may have ended and still wait in
+/// a ring.
 const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
-/// So many a queue without any takes at once; the driver asks for two.
+/// The tags that a queue without any takes at once; the driver requests two.
 const FIRST: usize = 2;
 const ENDLESS: usize = usize::MAX;
 /// As most disks have them, until it is known how many there are.
@@ -55,7 +56,7 @@ pub struct Tags {
     has_news: AtomicBool,
 }
 
-/// What changes with each batch, or bio, on a line of its own.
+/// The values that change with each batch or bio, on their own cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
@@ -63,7 +64,7 @@ struct Hot {
     of_driver: AtomicUsize,
     /// The driver has requests, and no tags for them.
     driver_waits: AtomicBool,
-    /// What all queues may have.
+    /// The tags that all queues together may have.
     limit: AtomicUsize,
 }
 
@@ -78,16 +79,16 @@ impl Default for Hot {
     }
 }
 
-/// Which threads submit to a queue.
+/// The threads that submit to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitter {
-    /// Those of the application.
+    /// The application's threads.
     Callers,
     /// The engine's driver.
     Driver,
 }
 
-/// What one queue has of the tags; given back when it is dropped.
+/// The tags that one queue has; dropping it returns them.
 #[derive(Debug)]
 pub struct Share {
     tags: Arc<Tags>,
@@ -101,12 +102,12 @@ impl Tags {
         Share { tags: self.clone(), submitter, taken: AtomicUsize::new(0) }
     }
 
-    /// Tells whether [`Tags::note_device`] has seen this number.
+    /// Returns `true` if [`Tags::note_device`] has recorded this number.
     pub fn knows_device(&self, dev: u64) -> bool {
         self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }
 
-    /// Says that requests go to files with this device number.
+    /// Records that requests go to files with this device number.
     pub fn note_device(&self, dev: u64) {
         if self.knows_device(dev) {
             return;
@@ -141,7 +142,8 @@ impl Tags {
         }
     }
 
-    /// Says whether the driver has requests, and no tags for them: contexts leave it a third.
+    /// Records whether the driver has requests and no tags for them: contexts then leave it a
+    /// third.
     pub fn driver_waits(&self, waits: bool) {
         if self.hot.driver_waits.load(Relaxed) != waits {
             self.hot.driver_waits.store(waits, Relaxed);
@@ -150,7 +152,7 @@ impl Tags {
 }
 
 impl Share {
-    /// Says how many requests the queue has now; one call at a time.
+    /// Records the number of requests that the queue has now; one call at a time.
     pub fn publish(&self, now: usize) {
         let before = self.taken.load(Relaxed);
         if now != before {
@@ -164,7 +166,7 @@ impl Share {
         }
     }
 
-    /// Tells whether a queue that has `own` requests should take so many more.
+    /// Returns `true` if a queue with `own` requests should take `more` requests.
     pub fn has_room(&self, own: usize, more: usize) -> bool {
         let hot = &self.tags.hot;
         let limit = hot.limit.load(Relaxed);
@@ -172,7 +174,7 @@ impl Share {
         if limit == ENDLESS || own == 0 && more <= FIRST || own + more <= ALWAYS {
             return true;
         }
-        // What was queued and not said yet is this queue's.
+        // Requests that are queued and not published yet belong to this queue.
         let more = more + own.saturating_sub(self.taken.load(Relaxed));
         let (callers, driver) = (hot.of_callers.load(Relaxed), hot.of_driver.load(Relaxed));
         match self.submitter {

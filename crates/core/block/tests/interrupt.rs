@@ -53,7 +53,7 @@ fn poll_for_nothing(pipe: &PipeReader) -> Bio {
     unsafe { Bio::new(op, pipe.as_raw_fd(), Segments::NONE, 0, 1) }
 }
 
-/// Whom the handler wakes.
+/// The backend that the handler wakes.
 static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The wake-up comes when the signal has ended the wait already, and before any thread has seen

@@ -82,7 +82,7 @@ fn completions_show_without_a_system_call() {
         let mut done = Vec::new();
         uring.reap(&mut done, 0, Deadline::NOW).unwrap();
         assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
-        // What is held back may be no completion: the kernel frees the request.
+        // The kernel may hold back work that is no completion: it frees the request.
         while uring.has_completions() {
             assert_ne!(issuer, Issuer::Any);
             uring.reap(&mut done, 0, Deadline::NOW).unwrap();

@@ -51,7 +51,7 @@ fn reap(backend: &Threads, count: usize) -> Vec<Completion> {
     done
 }
 
-/// Tells when a worker looks the file up.
+/// A file that reports when a worker looks it up.
 #[derive(Debug)]
 struct Started(i32, Mutex<mpsc::Sender<()>>);
 
@@ -200,7 +200,7 @@ fn what_has_not_started_can_be_cancelled() {
     assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Ok(0) }]);
 }
 
-/// Tells what rights the worker has when it looks the file up.
+/// A file that reports the worker's credentials when it looks the file up.
 #[derive(Debug, Default)]
 struct Witness(Mutex<Vec<Credentials>>);
 
@@ -463,7 +463,7 @@ fn a_receiver_that_panics_gets_the_rest_again() {
     assert_eq!(seen, [0, 1, 2]);
 }
 
-/// What a lane's bios were carried out as: offset and length of each call.
+/// The calls for a lane's bios: offset and length of each.
 type Calls = Arc<Mutex<Vec<(i64, usize)>>>;
 
 /// A pool of one worker whose file ends at `limit`, as a disk or RLIMIT_FSIZE ends.

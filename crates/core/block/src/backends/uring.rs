@@ -31,7 +31,8 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The longest wait if wake-ups cannot reach it, in nanoseconds.
+/// The longest wait if wake-ups cannot reach it ([`SLICE_NS`]), or after a shortage of memory
+/// ([`RETRY_NS`]), in nanoseconds.
 const SLICE_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000;
 

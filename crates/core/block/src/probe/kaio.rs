@@ -8,7 +8,7 @@ use nowait_sys::{Errno, own_thread, thread};
 
 /// A read of 16 bytes of memory that takes this long will not end.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Comes back in the event.
+/// The value that the event returns.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
 /// Sets up a context, reads a file through it and looks at the user-mapped ring.

@@ -13,13 +13,13 @@ use std::ffi::CStr;
 pub struct Refusal {
     /// The system call that was tried.
     pub call: &'static str,
-    /// What it answered.
+    /// The errno that the call returned.
     pub errno: Errno,
-    /// What refused.
+    /// The party that refused the call.
     pub cause: Cause,
 }
 
-/// What refused a call.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -31,7 +31,7 @@ pub enum Cause {
     Gvisor,
     /// A seccomp filter answers instead of the kernel.
     Seccomp,
-    /// The program has put a filter on itself that may end it for the call, which was not tried.
+    /// The program's own seccomp filter may end it for the call, so the call was not tried.
     Confined,
     /// `kernel.io_uring_disabled` has this value.
     Sysctl(u8),
@@ -56,7 +56,7 @@ pub enum Cause {
     Other,
 }
 
-/// What the system says about itself; the input of [`Refusal::classify`].
+/// The system's properties; the input of [`Refusal::classify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
     /// `/proc/version`.
@@ -71,7 +71,7 @@ pub struct Situation {
     pub aio_slots: Option<(u64, u64)>,
     /// Soft and hard RLIMIT_MEMLOCK in bytes.
     pub memlock: (u64, u64),
-    /// What io_uring_enter answers to the descriptor -1: `EBADF` is the kernel's own voice.
+    /// The error of io_uring_enter with the descriptor -1: `EBADF` comes from the kernel itself.
     pub enter: Option<Errno>,
 }
 
@@ -79,7 +79,7 @@ const CAP_IPC_LOCK: u64 = 1 << 14;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 impl Situation {
-    /// Looks at the system; takes about a tenth of a millisecond.
+    /// Examines the system; takes about a tenth of a millisecond.
     pub fn current() -> Situation {
         let status = inspect::read_text(c"/proc/thread-self/status")
             .or_else(|_| inspect::read_text(c"/proc/self/status"))
@@ -124,7 +124,7 @@ impl Refusal {
     /// Refuses to try `call` where the program's own filter may end it for that.
     ///
     /// # Errors
-    /// That refusal.
+    /// A refusal with the cause [`Cause::Confined`].
     pub(crate) fn unless_confined(call: &'static str, extra: Extra) -> Result<(), Refusal> {
         let refusal = Refusal { call, errno: Errno::PERM, cause: Cause::Confined };
         if confined::forbids(extra) { Err(refusal) } else { Ok(()) }
@@ -308,7 +308,7 @@ mod tests {
     fn sysctl_and_filter_are_told_apart_by_who_answers_enter() {
         let sysctl = Situation { uring_disabled: Some(2), ..kernel_with_uring() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &sysctl), Cause::Sysctl(2));
-        // A filter is in force, but it is not the one that speaks.
+        // A filter is in force, but it did not return the error.
         let both = Situation { seccomp: Some(2), ..sysctl.clone() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &both), Cause::Sysctl(2));
         let filter = Situation { enter: Some(Errno::PERM), ..both };

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How the file system answers a request that must not wait.
+/// The file system's answer to a request that must not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Done at once.
@@ -22,18 +22,18 @@ pub enum Answer {
     Untested(Errno),
 }
 
-/// What O_DIRECT asks of a request, in bytes.
+/// The alignment that O_DIRECT requires of a request, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Of the addresses of the memory.
+    /// Alignment of the memory's address.
     pub memory: u32,
-    /// Of offset and length.
+    /// Alignment of offset and length.
     pub offset: u32,
     /// Stated by statx(2); otherwise found by trying 512 and 4096.
     pub stated: bool,
 }
 
-/// What was found on one file system.
+/// The findings on one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NowaitSupport {
     /// The name of the file system, or its magic number in hexadecimal.
@@ -46,7 +46,7 @@ pub struct NowaitSupport {
     pub direct_read: Answer,
     /// A direct write over allocated blocks.
     pub direct_write: Answer,
-    /// Whether files open with O_DIRECT, and what that asks of requests.
+    /// The alignment of O_DIRECT requests, or why files do not open with O_DIRECT.
     pub direct: Result<Alignment, Errno>,
 }
 

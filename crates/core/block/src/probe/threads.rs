@@ -7,7 +7,7 @@ use nowait_sys::{Errno, Fd, fdtable, poll, time::Deadline};
 /// A file sent to a thread that takes this long will not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// What a thread of ours could do.
+/// The abilities of a thread of the library.
 struct Findings {
     private_table: Result<(), Errno>,
     file_passing: Result<(), Refusal>,

@@ -1,4 +1,4 @@
-//! Completions come later than the backend below has them.
+//! Delays completions of the backend below.
 
 use super::wakeup::Wakeup;
 use crate::{BlockBackend, Completion, Limits, bio::Bio};

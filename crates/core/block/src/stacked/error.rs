@@ -9,7 +9,7 @@ use core::ops::Range;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
-/// Which bios a fault hits. Bios are counted from 0, as `queue` accepts them.
+/// The bios that a fault hits. Bios are counted from 0, as `queue` accepts them.
 pub enum When {
     /// This one.
     Nth(u64),
@@ -23,7 +23,7 @@ pub enum When {
     Matches(Box<dyn Fn(&Bio) -> bool + Send + Sync>),
 }
 
-/// What happens to them.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Completes with this errno; the backend below never sees it.

@@ -1,4 +1,4 @@
-//! Remembers what was asked of a backend and what it answered.
+//! Records the calls to a backend and its completions.
 
 use crate::{
     BlockBackend, Completion, Limits,
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 pub enum Event {
     /// A bio was accepted, or given back.
     Queued {
-        /// What it asks for.
+        /// The operation.
         op: BioOp,
         /// Its descriptor.
         fd: i32,
@@ -27,7 +27,7 @@ pub enum Event {
         /// False: it was given back.
         accepted: bool,
     },
-    /// What was queued was started.
+    /// The queued bios were started.
     Committed,
     /// A bio came to its end.
     Completed(Completion),
@@ -81,7 +81,7 @@ impl<B: BlockBackend> Trace<B> {
         &self.inner
     }
 
-    /// Returns what is remembered, oldest first.
+    /// Returns the recorded events, oldest first.
     pub fn events(&self) -> Vec<Event> {
         self.log.lock().events.iter().copied().collect()
     }

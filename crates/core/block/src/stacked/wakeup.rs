@@ -1,4 +1,4 @@
-//! Tells a wake-up for the caller from one for the wrapper itself.
+//! Distinguishes a wake-up for the caller from one for the wrapper itself.
 
 use core::sync::atomic::{
     AtomicBool,
@@ -15,7 +15,7 @@ impl Wakeup {
         self.0.store(true, Release);
     }
 
-    /// Tells whether a wake-up is due, which is thereby spent.
+    /// Returns `true` if a wake-up is due, and spends it.
     pub(super) fn spend(&self) -> bool {
         self.0.swap(false, AcqRel)
     }

@@ -16,7 +16,7 @@ pub(crate) struct Patient<B> {
     in_flight: Mutex<Vec<Pending>>,
 }
 
-/// What may be asked for again.
+/// The bios that may be submitted again.
 struct Pending {
     bio: Bio,
     is_cancelled: bool,
@@ -45,7 +45,7 @@ impl<B: BlockBackend> Patient<B> {
         self.inner.commit();
     }
 
-    /// Tells whether bios that are not [endless](Bio::is_endless) have all places.
+    /// Returns `true` if bios that are not [endless](Bio::is_endless) have all places.
     fn is_full(&self, in_flight: &[Pending]) -> bool {
         let count = in_flight.iter().filter(|it| !it.bio.is_endless()).count();
         count >= self.inner.limits().depth

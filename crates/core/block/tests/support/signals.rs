@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use nowait_sys::thread;
 use std::sync::{Mutex, PoisonError};
 
-/// What a signal does that only interrupts.
+/// The handler of a signal that only interrupts.
 pub(crate) extern "C" fn nothing(_signal: i32) {}
 
 fn handle_signals(handler: extern "C" fn(i32)) {

@@ -74,7 +74,7 @@ impl Request {
         claims
     }
 
-    /// Tells whether the committing thread is to have this result.
+    /// Returns `true` if the committing thread gets this result.
     pub(super) fn is_unfinished(&self, result: i64) -> bool {
         let is_short = |len: u64| (0..len as i64).contains(&result);
         self.claim == Claim::Committer
