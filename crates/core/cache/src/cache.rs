@@ -39,10 +39,10 @@ pub struct Cache {
     reads_missed: AtomicU64,
 }
 
-/// What was asked of a cache, and what it asked of the devices.
+/// Counts of the requests to a cache, and of its requests to devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
-    /// Pages asked for.
+    /// Pages that reads requested.
     pub pages_read: u64,
     /// Pages written.
     pub pages_written: u64,

@@ -63,7 +63,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from, to, left) };
 }
 
-/// Tells whether memcpy would wait for its own stores. What other C libraries do was not measured.
+/// Returns `true` if memcpy would wait for its own stores. Other C libraries were not measured.
 #[inline]
 fn goes_in_pieces(from: usize, to: usize, len: usize) -> bool {
     cfg!(all(target_arch = "x86_64", target_env = "gnu"))
@@ -102,7 +102,7 @@ impl User {
         self.segments.len()
     }
 
-    /// Tells whether there is no byte.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }

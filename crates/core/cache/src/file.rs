@@ -25,7 +25,7 @@ pub struct Backing {
     pub reads: Target,
     /// For writes; `None`: not yet, see [`CachedFile::write_by`].
     pub writes: Option<Writes>,
-    /// What tells its device from others.
+    /// The number that identifies the file's device.
     pub device: u64,
     /// Alignment that direct requests need, in bytes; a power of two, at most 4096.
     pub block_bytes: u32,
@@ -105,8 +105,8 @@ impl CachedFile {
         self.writes.lock().clone()
     }
 
-    /// Has the file written by `writes` from now on, before anything of it is dirty; or by none,
-    /// when nothing is dirty. Returns the opens that it had.
+    /// Makes `writes` write the file from now on, before any of its pages is dirty; `None` when no
+    /// page is dirty. Returns the previous value.
     pub fn write_by(&self, writes: Option<Writes>) -> Option<Writes> {
         core::mem::replace(&mut *self.writes.lock(), writes)
     }
@@ -177,7 +177,7 @@ impl CachedFile {
         self.disk_size.store(size, Release);
     }
 
-    /// Tells whether something of it is not on disk yet, as far as pages tell.
+    /// Returns `true` if a page of the file is dirty or under writeback.
     pub fn is_dirty(&self) -> bool {
         self.mapping.has_dirt()
     }

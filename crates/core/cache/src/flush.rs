@@ -12,7 +12,7 @@ use nowait_sys::{
     mistake::{self as planted, Mistake as Planted},
 };
 
-/// What a sync makes durable besides the pages of its range.
+/// The data that a sync makes durable besides the pages of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncLevel {
     /// Nothing: the pages are written, the device may still cache them (sync_file_range(2)).
@@ -53,10 +53,10 @@ impl Default for Flush {
     }
 }
 
-/// What a sync does next.
+/// The next step of a sync.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is durable, or never will be.
+    /// The sync is over: the data are durable, or never will be.
     Over(Result<(), Errno>),
     /// Its entry was left.
     Wait,

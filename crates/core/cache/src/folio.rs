@@ -79,53 +79,53 @@ impl FolioId {
     }
 }
 
-/// What the state word said at one moment.
+/// A value of the state word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct State(pub(crate) u64);
 
 impl State {
-    /// Tells whether any of the bits is set.
+    /// Returns `true` if any of the bits is set.
     #[inline]
     pub(crate) fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
     }
 
-    /// Tells whether an operation fills or changes it.
+    /// Returns `true` if an operation fills or changes the folio.
     pub fn is_locked(self) -> bool {
         self.has(LOCKED)
     }
 
-    /// Tells whether it holds the file's bytes.
+    /// Returns `true` if the folio holds the file's bytes.
     pub fn is_uptodate(self) -> bool {
         self.has(UPTODATE)
     }
 
-    /// Tells whether it is newer than the file.
+    /// Returns `true` if the folio is newer than the file.
     pub fn is_dirty(self) -> bool {
         self.has(DIRTY)
     }
 
-    /// Tells whether it is being written to the file.
+    /// Returns `true` if the folio is being written to the file.
     pub fn is_writeback(self) -> bool {
         self.has(WRITEBACK)
     }
 
-    /// Tells whether its last fill or writeback failed.
+    /// Returns `true` if the folio's last fill or writeback failed.
     pub fn is_error(self) -> bool {
         self.has(ERROR)
     }
 
-    /// Tells whether an access to it should start the next readahead.
+    /// Returns `true` if an access to the folio should start the next readahead.
     pub fn is_marker(self) -> bool {
         self.has(MARKER)
     }
 
-    /// Tells whether it is out of its tree.
+    /// Returns `true` if the folio is not in a tree any more.
     pub(crate) fn is_detached(self) -> bool {
         self.has(DETACHED)
     }
 
-    /// Tells whether its memory is free, or about to be.
+    /// Returns `true` if the folio's memory is free, or about to be.
     pub fn is_frozen(self) -> bool {
         self.has(FROZEN)
     }
@@ -135,7 +135,7 @@ impl State {
         (self.0 & PINS) as u32
     }
 
-    /// Tells whether its bytes are lent out, and must not change.
+    /// Returns `true` if the folio's bytes are lent out, and must not change.
     pub fn is_guarded(self) -> bool {
         self.has(GUARDS)
     }
@@ -183,7 +183,7 @@ pub struct Folio {
     errno: AtomicU32,
     /// How many writebacks have ended, of all folios that were here.
     written: AtomicU32,
-    /// What stands for the memory in models.
+    /// The folio's memory in models.
     #[cfg(loom)]
     pub(crate) content: AtomicU32,
 }
@@ -239,7 +239,8 @@ impl Folio {
         1 << self.order()
     }
 
-    /// Tells whether it is the page `index` of `mapping`. True while pinned: stays true.
+    /// Returns `true` if the folio holds page `index` of `mapping`. If it is `true` while the folio
+    /// is pinned, it stays so.
     #[inline]
     pub(crate) fn holds(&self, mapping: u32, index: u64) -> bool {
         self.mapping() == mapping && index >> self.order() == self.index() >> self.order()
@@ -431,7 +432,8 @@ impl Folio {
             }
             let free = old & unless == 0;
             let set = if free { bits } else { 0 };
-            // What waits for it now comes again. A full counter stays as it is.
+            // Operations that wait for the folio now access it again. A full counter stays as it
+            // is.
             let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
             let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;

@@ -13,7 +13,7 @@ use nowait_sys::{
 /// Bytes of a frame, which are those of a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
 
-/// What the bytes of a page that is asked for ahead are wanted for.
+/// The use of a page's bytes that are prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// All of them in order: the first are asked for, because the processor's own prefetcher

@@ -81,7 +81,7 @@ impl Gate {
     }
 }
 
-/// Tells whether a change has begun between two counts.
+/// Returns `true` if a change has begun between two counts.
 pub(crate) fn has_begun(before: u64, now: u64) -> bool {
     before.div_ceil(2) != now.div_ceil(2)
 }

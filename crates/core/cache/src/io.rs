@@ -128,7 +128,7 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
-    /// Tells whether `next` can be written by the same bio, which is not queued yet: it adjoins
+    /// Returns `true` if the same bio, which is not queued yet, can write `next`, too: it adjoins
     /// this one, and is to be as durable.
     fn can_grow_by(&self, next: &CacheIo) -> bool {
         let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
@@ -245,7 +245,7 @@ impl CacheIo {
                 // SAFETY: the folio's memory, which is locked by this I/O.
                 unsafe { copy::zero(segment.base.add(kept), segment.len - kept) };
             }
-            // What came before the error is there.
+            // The pages before the error are filled.
             let filled = if end <= valid { Ok(()) } else { result };
             self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
@@ -318,8 +318,8 @@ impl Cache {
         }
     }
 
-    /// Tells whether bios of the cache are in flight. Each keeps its file, and so the cache: the
-    /// end of an engine completes them first.
+    /// Returns `true` if bios of the cache are in flight. Each bio has a reference to its file, and
+    /// so to the cache: an engine that ends completes them first.
     pub fn has_ios(&self) -> bool {
         let table = self.ios.lock();
         table.free.len() < table.slots.len() || !table.parked.is_empty()

@@ -47,7 +47,7 @@ impl CachedFile {
         let mut range = PinnedRange { mapping, folios, offset, len };
         let mut at = offset;
         while at < end {
-            // What was taken before goes back with the range.
+            // Dropping the range releases the folios taken before.
             let pin = self.mapping().find_guarded(page(at))?;
             let folio = pin.folio();
             at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;
@@ -64,7 +64,7 @@ impl PinnedRange {
         self.len
     }
 
-    /// Tells whether there is no byte: the range lies behind the end of the file.
+    /// Returns `true` if the range is empty: it lies behind the end of the file.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

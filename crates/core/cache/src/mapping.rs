@@ -54,7 +54,7 @@ pub struct Mapping {
 pub struct Busy<'a> {
     /// The folio.
     pub pin: Pin<'a>,
-    /// What has to happen to it.
+    /// The condition to wait for.
     pub reason: Reason,
 }
 
@@ -83,7 +83,7 @@ impl Mapping {
         &self.device
     }
 
-    /// Tells whether nothing is being written to the device of the file.
+    /// Returns `true` if no page is being written to the file's device.
     pub(crate) fn has_idle_device(&self) -> bool {
         self.device.dirt.writing() == 0
     }

@@ -45,7 +45,7 @@ pub(crate) fn with_frames(
         if armed {
             return Ok(Attempt::Wait);
         }
-        // What failed is not tried again by each that needs a frame: they would kick each other.
+        // Operations that need a frame do not each retry failed folios: they would kick each other.
         if cache.is_stuck() {
             cache.clean(CLEAN_PAGES, plug);
             return Err(Errno::NOMEM);

@@ -12,15 +12,15 @@ pub enum Mistake {
     ForgetDirty,
     /// A page that was written to makes all pages of its folio dirty.
     DirtyAround,
-    /// What a sick device has not written counts against the writers of all others.
+    /// Pages that a failing device has not written count against the writers of all other devices.
     ShareWithSick,
-    /// A sync takes the last flush for its own, though that began before its pages were written.
+    /// A sync uses the last flush, although that began before the sync's pages were written.
     OldFlush,
     /// The end of a writeback kicks no entry.
     LoseKicks,
     /// The last page of a sync's range is left out.
     SyncShort,
-    /// What lies behind the end of the file in its last page is not zeroed when that is read.
+    /// The bytes after the end of the file are not zeroed when its last page is read.
     KeepTail,
 }
 
@@ -47,20 +47,20 @@ std::thread_local! {
 #[cfg(simulated)]
 static MADE: nowait_sys::primitives::AtomicU32 = nowait_sys::primitives::AtomicU32::new(0);
 
-/// Has caches make a mistake, or none, on the calling thread from now on.
+/// Makes caches make `mistake`, or none, on the calling thread from now on.
 #[cfg(all(feature = "mistakes", not(simulated)))]
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
-/// Has all caches of the process make a mistake, or none, from now on.
+/// Makes all caches of the process make `mistake`, or none, from now on.
 #[cfg(simulated)]
 pub fn make(mistake: Option<Mistake>) {
     let number = mistake.map_or(0, |mistake| mistake as u32 + 1);
     MADE.store(number, nowait_sys::primitives::Ordering::SeqCst);
 }
 
-/// Tells whether this mistake is to be made here.
+/// Returns `true` if the cache makes this mistake.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(simulated)]

@@ -68,7 +68,7 @@ impl OpenFile {
         }
     }
 
-    /// Tells what to read when page `index` of a request is missing.
+    /// Returns the pages to read when page `index` of a request is missing.
     pub(crate) fn miss(&self, file: &CachedFile, request: &mut Request, index: u64) -> Plan {
         self.readahead.lock().miss(request, index, bounds(file))
     }

@@ -20,7 +20,7 @@ use crate::pin::Pin;
 use crate::primitives::{AtomicU64, Mutex, Relaxed};
 use nowait_retry::WaitEntry;
 
-/// What an operation waits for.
+/// The condition that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The folio is filled, or no longer changed.

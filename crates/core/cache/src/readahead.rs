@@ -35,7 +35,7 @@ const STREAMS: usize = 8;
 const CANDIDATES: usize = 16;
 const NOWHERE: u64 = u64::MAX;
 
-/// What the application said about its access, as posix_fadvise(2).
+/// The application's advice about its access, as in posix_fadvise(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
     /// Streams are detected.
@@ -47,7 +47,7 @@ pub enum Advice {
     Sequential,
 }
 
-/// What bounds a window at this moment.
+/// The bounds of a window at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Length of the file in pages, a begun one counted.
@@ -56,7 +56,7 @@ pub struct Bounds {
     pub room_pages: u64,
 }
 
-/// What readahead knows of one operation; lives in it, across its iterations.
+/// The readahead state of one operation; it lives in the operation, across its iterations.
 #[derive(Clone, Debug)]
 pub struct Request {
     pages: Range<u64>,
@@ -77,7 +77,7 @@ impl Request {
     }
 }
 
-/// What to do: start reading those pages of the range that are not in the cache.
+/// A plan: start reading the pages of the range that are not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Plan {
@@ -144,8 +144,8 @@ impl Readahead {
         if self.advice == Advice::Sequential { 2 * self.pages_max } else { self.pages_max }
     }
 
-    /// Tells what to read when page `index` of a request is absent and not being read.
-    /// The plan contains `index`, unless that lies behind the end of the file.
+    /// Returns the plan for page `index` of a request that is absent and not being read. The plan
+    /// contains `index`, unless that lies behind the end of the file.
     pub fn miss(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         if index >= bounds.file_pages || !request.pages.contains(&index) {
             return Plan::NONE;
@@ -155,7 +155,7 @@ impl Readahead {
         plan
     }
 
-    /// Tells what to read when an operation comes to the marked page `index`.
+    /// Returns the plan for an operation that reaches the marked page `index`.
     pub fn marker(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         let stream = self.streams.iter().position(|slot| slot.is_some_and(|s| s.marker == index));
         let more = request.announced < request.pages.end && index < request.announced;
@@ -178,8 +178,8 @@ impl Readahead {
         marks.into_iter().find(|mark| pages.contains(mark))
     }
 
-    /// Tells what to read when the application wants these pages soon (WILLNEED). One plan is at
-    /// most a window: a caller that wants more asks again for what follows it.
+    /// Returns the plan for pages that the application needs soon (WILLNEED). One plan is at most a
+    /// window: a caller that wants more calls again for the following pages.
     pub fn will_need(&self, pages: Range<u64>, bounds: Bounds) -> Plan {
         let end =
             pages.end.min(bounds.file_pages).min(pages.start.saturating_add(self.cap(bounds)));
@@ -283,7 +283,7 @@ impl Readahead {
     fn open(&mut self, slot: usize, request: &Request, window: Range<u64>, at: Bounds) -> Plan {
         let (start, wanted) = (window.start, request.pages.end.min(at.file_pages));
         if start >= at.file_pages {
-            // What was announced lies behind an end that has moved.
+            // The announced pages lie behind an end that has moved.
             return Plan::NONE;
         }
         let size = (window.end - start).max(wanted.saturating_sub(start));
@@ -334,8 +334,8 @@ impl Readahead {
     }
 }
 
-/// Tells whether a request begins at `end`, or in the page before it: the last one may have ended
-/// within that.
+/// Returns `true` if a request begins at page `end`, or at the page before it: the last request may
+/// have ended within that page.
 fn follows(request: &Request, end: u64) -> bool {
     request.pages.start == end || request.pages.start + 1 == end
 }

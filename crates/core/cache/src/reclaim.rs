@@ -86,9 +86,9 @@ impl Cache {
         freed > 0
     }
 
-    /// Tells whether each folio is one whose writeback has failed, and none is tried again now:
-    /// no frame will be free by itself. Looks at all of them, so for an operation that found no
-    /// frame.
+    /// Returns `true` if the writeback of each folio has failed and none is tried again now: no
+    /// frame will become free by itself. Reads all folios, so only an operation that found no frame
+    /// calls it.
     pub(crate) fn is_stuck(&self) -> bool {
         let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
         let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());

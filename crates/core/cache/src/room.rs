@@ -6,7 +6,7 @@ use nowait_retry::WaitEntry;
 /// A list of entries, all kicked when something changes: rare, and the pool is exhausted then.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Whether there are entries: read after every access to the cache, written hardly ever.
+    /// Not zero if there are entries. Every access to the cache reads it; writes are rare.
     waiting: AtomicU32,
     entries: Mutex<Vec<WaitEntry>>,
 }

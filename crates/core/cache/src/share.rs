@@ -12,7 +12,7 @@
 //! | failed, of all devices | three quarters of all frames; beyond it, what fails is dropped, as by the kernel's page cache |
 //! | being read from a device | half of what the others leave |
 //!
-//! What was dropped is lost: each later sync of its file says so.
+//! Dropped data are lost: each later sync of the file reports that.
 
 use crate::mistake::{Mistake, makes};
 use crate::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Relaxed, SeqCst};
@@ -21,9 +21,9 @@ use std::sync::Weak;
 /// Frames that are to be written, of a file, a device or all.
 #[derive(Debug)]
 pub(crate) struct Dirt {
-    /// Of dirty folios and of those under writeback.
+    /// Frames of folios that are dirty or under writeback.
     dirty: AtomicU64,
-    /// Of these, frames of folios whose last writeback has failed.
+    /// Frames, among the dirty ones, of folios whose last writeback has failed.
     failed: AtomicU64,
     /// Frames of folios under writeback.
     writing: AtomicU64,
@@ -205,7 +205,7 @@ impl Counts<'_> {
     }
 }
 
-/// What a pool holds at a moment, in frames.
+/// The contents of a pool at one moment, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares {
     /// The pool.
@@ -223,13 +223,14 @@ impl Shares {
         Shares { total: u64::from(total), all, device, file }
     }
 
-    /// Tells whether a writer of the file waits until less is dirty, or fails if that will not be.
+    /// Returns `true` if a writer of the file waits until fewer frames are dirty, or fails if that
+    /// cannot happen.
     pub(crate) fn must_wait(&self) -> bool {
         let has_failed = self.file.1 > 0;
         has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
     }
 
-    /// Tells whether a folio of the file is dropped whose writeback has just failed.
+    /// Returns `true` if a folio of the file is dropped after its writeback has failed.
     pub(crate) fn drops(&self) -> bool {
         self.all.1 > self.total / 4 * 3
     }
@@ -252,7 +253,7 @@ impl Shares {
     }
 }
 
-/// Tells whether so many frames being read from a device are more than its share.
+/// Returns `true` if the frames being read from a device exceed its share.
 fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
     let left_by_others = u64::from(total).saturating_sub(dirty + reading.saturating_sub(own));
     own > left_by_others / 2

@@ -420,7 +420,7 @@ fn a_panic_in_the_end_of_an_io_releases_its_pages_with_an_error() {
         PANICS_AT.set(Some(at));
         let tasks = rig.run(vec![read(0, bytes.len())]);
         match tasks[0].result.unwrap() {
-            // What the reader did not wait for when it failed is asked for again.
+            // The reader reads pages again that failed while it did not wait for them.
             Ok(len) => assert!(tasks[0].bytes() == &bytes[..len as usize]),
             Err(errno) => assert_eq!((errno, rig.panics), (Errno::IO, 1)),
         }

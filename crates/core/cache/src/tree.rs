@@ -17,7 +17,7 @@
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
 use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
 
-/// What a page can be marked with.
+/// A mark of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// There is a folio.
@@ -140,7 +140,7 @@ impl Tree {
         self.path(nodes, lock, index).expect("a folio to tag").tag(index, order, tag, on);
     }
 
-    /// Tells whether page `index` has the tag.
+    /// Returns `true` if page `index` has the tag.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_tagged(&self, nodes: &Nodes, lock: &TreeLock, index: u64, tag: Tag) -> bool {
         let Some(path) = self.path(nodes, lock, index) else { return false };
@@ -320,7 +320,7 @@ fn start_of(index: u64, level: u32, slot: usize) -> u64 {
     (index >> (BITS * level) & !MASK | slot as u64) << (BITS * level)
 }
 
-/// Tells whether a tree of so many levels has room for `index`.
+/// Returns `true` if a tree with `levels` levels has room for `index`.
 #[inline]
 fn is_inside(index: u64, levels: u32) -> bool {
     levels > 0 && index.checked_shr(BITS * levels).unwrap_or(0) == 0

@@ -196,7 +196,7 @@ impl WriteOperation {
         if !waits {
             return Ok(Attempt::Again);
         }
-        // What cannot be written stays dirty: waiting would not end.
+        // Pages that cannot be written stay dirty, so a wait would never end.
         if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
             return Err(errno);
         }
@@ -214,7 +214,7 @@ impl WriteOperation {
         }
     }
 
-    /// Has the pages at both ends read at once, if they will be needed and are missing.
+    /// Starts reading the pages at both ends, if they are missing and needed.
     fn read_edges(&self, plug: &mut Vec<Bio>) {
         let (first, last) = (page(self.pos), page(self.end - 1));
         let edges = if first == last { &[first][..] } else { &[first, last] };
@@ -230,8 +230,8 @@ impl WriteOperation {
         }
     }
 
-    /// Tells whether the write replaces all that a file of `size` bytes has from byte `first` to
-    /// before `end`.
+    /// Returns `true` if the write replaces all bytes that a file of `size` bytes has from `first`
+    /// to before `end`.
     fn covers(&self, first: u64, end: u64, size: u64) -> bool {
         first >= size || (self.pos <= first && self.end >= end.min(size))
     }
@@ -307,9 +307,9 @@ impl WriteOperation {
 /// The beginning of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteStart {
-    /// What was copied.
+    /// The number of bytes copied.
     pub bytes: usize,
-    /// The changes of the file past the cache before that.
+    /// The count of changes of the file that bypassed the cache, before the copy.
     changes: u64,
 }
 

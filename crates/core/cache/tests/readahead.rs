@@ -262,7 +262,7 @@ fn pages_lost_before_use_shrink_the_window_and_it_recovers() {
     for n in 0..100 {
         model.run(n * 4..n * 4 + 4, true);
     }
-    // Of what is read ahead only 32 pages stay.
+    // Only 32 of the pages that are read ahead stay.
     let mut from = 0;
     for n in 100..300 {
         from = if n == 200 { model.plans.len() } else { from };
@@ -360,7 +360,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must hold of every plan, whatever went before.
+/// Checks the rules that every plan must obey.
 fn check(model: &Model, plans: &[Plan]) {
     for plan in plans {
         let pages = plan.read.end - plan.read.start;

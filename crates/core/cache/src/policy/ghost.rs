@@ -45,7 +45,7 @@ impl Ghost {
         bucket[same.unwrap_or(oldest)] = Place { hash, at: clock };
     }
 
-    /// Tells whether a hash is remembered, and forgets it.
+    /// Returns `true` if the hash is in the list, and removes it.
     pub fn take(&mut self, hash: u32) -> bool {
         let (clock, frames_max) = (self.clock, self.frames_max);
         let mut places = self.bucket(hash).iter_mut();

@@ -47,7 +47,7 @@ impl S3Fifo {
         self.queues.push(queue, id, hash, frames);
     }
 
-    /// Tells whether a folio is in.
+    /// Returns `true` if the policy has the folio.
     pub fn contains(&self, id: u32) -> bool {
         self.queues.queue_of(id).is_some()
     }

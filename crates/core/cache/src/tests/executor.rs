@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// What to do with a file.
+/// An operation on a file.
 #[derive(Clone, Debug)]
 pub(super) enum Do {
     Read { offset: u64, len: usize },

@@ -20,7 +20,7 @@ impl Wake for Kicks {
     }
 }
 
-/// What a device makes of a request.
+/// The behaviour of a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Device {
     Well,
@@ -33,7 +33,7 @@ struct Rig {
     cache: Arc<Cache>,
     devices: Vec<Device>,
     files: Vec<Arc<CachedFile>>,
-    /// Of devices that hang.
+    /// Bios of devices that hang.
     hanging: Vec<Bio>,
     kicks: Arc<Kicks>,
 }
@@ -99,7 +99,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// What hangs ends at last: else it would keep its file.
+    /// Ends the hanging bios: otherwise they would keep references to their files.
     fn drop(&mut self) {
         let mut plug = Vec::new();
         for bio in self.hanging.drain(..) {
@@ -135,7 +135,7 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
             let _ = rig.write(file, 2 * FRAMES as usize);
         }
     }
-    // What has failed takes three quarters, what has not half of the rest, each and a folio more.
+    // Failed folios take three quarters, the others half of the rest, each and a folio more.
     let most = u64::from(FRAMES) / 8 * 7 + (2 << crate::ORDER_MAX);
     assert!(rig.cache.dirty_frames() <= most, "{}", rig.cache.dirty_frames());
     assert_eq!(rig.write(1, 4 * FRAMES as usize), Some(Ok(ALL)));
@@ -148,7 +148,7 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
         );
     }
     rig.devices[0] = Device::Well;
-    // What was lost does not come back.
+    // Dropped data do not come back.
     let told = (0..20).filter(|file| rig.sync(*file) == Some(Err(Errno::NOSPC))).count();
     assert!((1..19).contains(&told), "{told}");
     assert_eq!(rig.cache.dirty_frames(), 0);

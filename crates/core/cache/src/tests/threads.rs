@@ -8,7 +8,7 @@ const PAGES: u64 = 300;
 const FRAMES: u32 = 128;
 const LOOK_UPS: usize = if cfg!(miri) { 200 } else { 200_000 };
 
-/// What each word of a page holds.
+/// Returns the value of each word of a page.
 fn stamp(mapping: &Mapping, index: u64) -> u64 {
     u64::from(mapping.number()) << 32 | index
 }

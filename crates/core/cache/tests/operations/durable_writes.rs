@@ -90,7 +90,8 @@ fn a_page_beside_one_that_is_dirty_again_makes_a_durable_write_wait_for_a_flush(
     assert_eq!(rig.iterate_write(&mut write), None, "its second folio is being written");
     rig.clean();
     rig.complete_all();
-    // Of the first folio, which the cleaner has written, one page would be durable without it.
+    // Makes one page of the first folio dirty again. The cleaner has written the folio's other
+    // page, which needs a flush.
     rig.run_write(0, page(3));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.complete_all();
