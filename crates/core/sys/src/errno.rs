@@ -40,7 +40,7 @@ errnos! {
         DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST,
         TXTBSY = ETXTBSY, NODATA = ENODATA,
     }
-    // What the engine and the servers handle themselves.
+    // Errors that only the engine and the servers handle.
     internal {
         INTR = EINTR, FAULT = EFAULT, INPROGRESS = EINPROGRESS, TIME = ETIME, ALREADY = EALREADY,
         MSGSIZE = EMSGSIZE, SHUTDOWN = ESHUTDOWN, NOTTY = ENOTTY, SRCH = ESRCH, NOTCONN = ENOTCONN,
