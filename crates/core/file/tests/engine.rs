@@ -10,6 +10,7 @@ use nowait_file::{
 };
 use nowait_sys::{
     Errno,
+    eventfd::EventFd,
     file::{Advice, IoVec, advise},
 };
 use std::{
@@ -284,6 +285,45 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
         }
         context.destroy().unwrap();
     });
+}
+
+/// Requests that signal an eventfd are not on the context's own queue. As many as the driver's queue
+/// takes, and more; the file is closed as soon as they are submitted.
+#[test]
+fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
+    const BLOCKS: usize = 300;
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
+        let config = Config { backend, stats: true, answers_as_aio: true, ..Config::default() };
+        let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
+            note_skip_here(&format!("{backend:?} cannot start"));
+            continue;
+        };
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("holes");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
+        file.set_len((BLOCKS * BLOCK) as u64).unwrap();
+        let context = Context::new(&engine, 0, BLOCKS as u32).unwrap();
+        let counter = EventFd::new().unwrap();
+        for index in 0..BLOCKS as u64 {
+            let write = buffer(BLOCK, index as u8);
+            let write = command(Kind::Write, &file, write, index * BLOCK as u64);
+            let eventfd = Some(counter.raw());
+            common::submit_to(&context, EventTarget { data: index, obj: 0, eventfd }, write)
+                .unwrap();
+        }
+        drop(file);
+        let ends = reap(&context, BLOCKS);
+        assert!(ends.iter().all(|(_, result)| *result == BLOCK as i64), "{backend:?}: {ends:?}");
+        let bytes = std::fs::read(&path).unwrap();
+        let wanted: Vec<u8> = (0..BLOCKS).flat_map(|index| [index as u8; BLOCK]).collect();
+        assert!(bytes == wanted, "{backend:?}");
+        let served = context.io().stats().served().unwrap().all();
+        let writes = served.iter().find(|(work, _)| *work == "direct_write").unwrap();
+        assert!(writes.1.contains(&("driver", BLOCKS as u64)), "{backend:?}: {writes:?}");
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
 }
 
 /// The writes that wait behind the first are written with it, and each has its own event.
