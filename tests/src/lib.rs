@@ -29,6 +29,7 @@ pub mod aio;
 pub mod blocks;
 pub mod cache;
 pub mod container;
+pub mod contexts;
 pub mod differences;
 pub mod direct;
 pub mod disturber;

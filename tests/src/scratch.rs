@@ -32,4 +32,24 @@ impl Scratch {
         fs::create_dir_all(&path).expect("a folder in the scratch folder");
         path
     }
+
+    /// Makes an image of so many bytes, without any data.
+    pub fn image(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.file(name);
+        fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
+        path
+    }
+
+    /// Makes a file of so many bytes that tell where they belong.
+    pub fn patterned(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.file(name);
+        let bytes: Vec<u8> = (0..bytes).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+        fs::write(&path, bytes).expect("a file of data");
+        path
+    }
+}
+
+/// Returns a path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
 }

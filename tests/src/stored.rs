@@ -5,18 +5,12 @@ use crate::scratch::Scratch;
 use crate::server::{Server, tool};
 use crate::skip;
 use crate::stores::{Kind, Store};
-use std::path::Path;
 use std::time::Duration;
 
 /// The size of the image.
 pub const SIZE: &str = "64M";
 /// How long a client may take.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Returns a path as an argument.
-pub fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 /// A store, and an empty image on it; `None`: something is missing, which is said.
 pub fn made(kind: Kind) -> Option<(Store, String)> {
@@ -33,6 +27,18 @@ pub fn made(kind: Kind) -> Option<(Store, String)> {
 pub fn image(endpoint: &str, words: &[&str]) -> Output {
     let tool = Store::credentials(tool().expect("asked before")).arg("image");
     tool.args(words).args(["--endpoint", endpoint]).run()
+}
+
+/// Runs `nowait image`, which must succeed, and returns what it says.
+pub fn done(endpoint: &str, words: &[&str]) -> String {
+    let output = image(endpoint, words);
+    succeeded(&output);
+    output.stdout
+}
+
+/// Demands that a command succeeded, and that each of qemu-io's did.
+pub fn succeeded(output: &Output) {
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
 }
 
 /// Serves the image.
@@ -80,7 +86,5 @@ pub fn pattern(block: usize) -> usize {
 /// Reads the first blocks, each of which must have its pattern.
 pub fn verified(uri: &str, blocks: usize) {
     let reads = (0..blocks).map(|at| format!("read -P {} {}k 4k", pattern(at), at * 4));
-    let output = qemu_io(uri, &reads.collect::<Vec<_>>());
-    let failed = output.stdout.contains("verification failed");
-    assert!(output.status.success() && !failed, "{output}");
+    succeeded(&qemu_io(uri, &reads.collect::<Vec<_>>()));
 }

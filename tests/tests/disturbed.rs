@@ -3,6 +3,7 @@
 //! any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
 
 use nowait_tests::container::Container;
+use nowait_tests::contexts;
 use nowait_tests::differences::differences;
 use nowait_tests::disturber;
 use nowait_tests::for_each_subject;
@@ -15,23 +16,6 @@ use nowait_tests::subject::{Library, Subject};
 const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
-
-/// Those about contexts, and whether they want a file; not those that end the process.
-const CASES: &[(&str, bool)] = &[
-    ("destroy-in-flight", true),
-    ("destroy-poll", false),
-    ("destroy-wakes", false),
-    ("thread-exit", true),
-    ("fork", true),
-    ("eventfd", true),
-    ("poll", false),
-    ("poll-cancel", false),
-    ("stream-cancel", false),
-    ("stream-turns", false),
-    ("pipe", false),
-    ("shared", true),
-    ("waiters", true),
-];
 
 /// What a disturbed program may be told otherwise, as by the kernel.
 const ALLOWED: &[(&str, &str)] =
@@ -82,11 +66,8 @@ fn lifecycle(subject: Subject) {
     if subject.is_system() {
         return; // streams wait inside its io_submit
     }
-    for (case, wants_file) in CASES {
-        let scratch = Scratch::new(case);
-        let program = disturbed(subject).launch(LIFECYCLE).arg(case);
-        let program = if *wants_file { program.arg(scratch.file("file")) } else { program };
-        subject.assert_loaded(&program.succeed());
+    for case in contexts::CASES {
+        contexts::run(subject, disturbed(subject).launch(LIFECYCLE), case);
     }
 }
 

@@ -2,6 +2,7 @@
 //! word of memory, so threads that wait there are roused by event counters, which have a number in
 //! the program's table of descriptors and another in the engine's.
 
+use nowait_tests::contexts;
 use nowait_tests::program::Program;
 use nowait_tests::report::Report;
 use nowait_tests::scratch::Scratch;
@@ -13,20 +14,6 @@ const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
-
-/// Cases, and whether they want a file.
-const CONTEXTS: &[(&str, bool)] = &[
-    ("destroy-in-flight", true),
-    ("destroy-poll", false),
-    ("destroy-wakes", false),
-    ("thread-exit", true),
-    ("fork", true),
-    ("eventfd", true),
-    ("poll", false),
-    ("stream-turns", false),
-    ("shared", true),
-    ("waiters", true),
-];
 
 /// Ways to end, how often, and whether only the preload library sees them.
 const ENDINGS: &[(&str, u32, bool)] = &[
@@ -50,11 +37,8 @@ fn filtered(subject: Subject, program: &str) -> Program {
     subject.launch(SECCOMP_RUN).args(["--profile", "words", "--", program])
 }
 
-fn lifecycle(subject: Subject, case: &str, wants_file: bool) {
-    let scratch = Scratch::new("counters");
-    let program = filtered(subject, LIFECYCLE).arg(case);
-    let program = if wants_file { program.arg(scratch.file("file")) } else { program };
-    subject.assert_loaded(&program.succeed());
+fn lifecycle(subject: Subject, case: &str) {
+    contexts::run(subject, filtered(subject, LIFECYCLE), case);
 }
 
 #[test]
@@ -69,17 +53,15 @@ fn the_filter_hides_what_rings_can_wait_on() {
 #[test]
 fn contexts_live_and_die_as_ever() {
     for subject in subjects() {
-        for (case, wants_file) in CONTEXTS {
-            lifecycle(subject, case, *wants_file);
-        }
+        contexts::CASES.iter().for_each(|case| lifecycle(subject, case));
     }
 }
 
 #[test]
 fn contexts_live_and_die_as_ever_beside_forks_signals_and_changes_of_groups() {
     for subject in subjects() {
-        for (seed, (case, wants_file)) in (1..).zip(CONTEXTS) {
-            lifecycle(subject.disturb(Some(seed)), case, *wants_file);
+        for (seed, case) in (1..).zip(contexts::CASES) {
+            lifecycle(subject.disturb(Some(seed)), case);
         }
     }
 }
@@ -110,13 +92,13 @@ fn what_ends_loses_nothing() {
 
 #[test]
 fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
-    subjects().for_each(|subject| lifecycle(subject, "idle", false));
+    subjects().for_each(|subject| lifecycle(subject, "idle"));
 }
 
 /// No thread of the library has the table of a thread of the program.
 #[test]
 fn a_table_of_descriptors_ends_with_its_thread() {
-    subjects().for_each(|subject| lifecycle(subject, "own-table", true));
+    subjects().for_each(|subject| lifecycle(subject, "own-table"));
 }
 
 /// As `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`, with one more descriptor that may be

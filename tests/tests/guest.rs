@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 
 use machine::{Disk, Guest, Parts};
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};
 use nowait_tests::{skip, stored};
@@ -18,9 +18,7 @@ const SIZE: u64 = 320 << 20;
 
 /// Makes an empty image, and returns it as an argument of `nowait serve`.
 fn image(scratch: &Scratch, name: &str) -> String {
-    let path = scratch.file(name);
-    File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");
-    path.to_str().expect("a path of text").to_owned()
+    text(&scratch.image(name, SIZE)).to_owned()
 }
 
 fn name_of(path: &str) -> &str {
@@ -142,7 +140,7 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     assert!(output.status.success(), "{output}");
     let image = format!("{DISK}={}", Store::url("disk"));
     let serve = |cache: &Scratch| {
-        let cache = stored::text(cache.path());
+        let cache = text(cache.path());
         let words = [image.as_str(), "--endpoint", &endpoint, "--cache-dir", cache];
         let mut server = Server::start(&scratch, &words).expect("asked before");
         server.wait_until_it_says("serving");

@@ -7,12 +7,12 @@ use std::time::Duration;
 use nowait_tests::fuse::{Shown, missing_tools};
 use nowait_tests::program::Program;
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{
     PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_of, serve_url,
-    serve_with, text, verified,
+    serve_with, succeeded, verified,
 };
 use nowait_tests::stores::{Kind, Store};
 use nowait_tests::subject;
@@ -70,16 +70,16 @@ fn servers_that_only_read_leave_the_writer_alone() {
     qemu_io(&server.uri("vm"), &write(7));
     let readers = [&one, &two].map(|it| serve_with(it, &endpoint, &["--read-only"]));
     let output = qemu_io(&server.uri("vm"), &write(8));
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     for reader in readers {
         let output = qemu_io_with(&["-r"], &reader.uri("vm"), &["read -P 7 0 64k".to_owned()]);
-        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+        succeeded(&output);
         let refused = qemu_io(&reader.uri("vm"), &write(9));
         assert!(!refused.status.success(), "{refused}");
         reader.stop();
     }
     let output = qemu_io(&server.uri("vm"), &["read -P 8 0 64k".to_owned()]);
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     server.stop();
 }
 
@@ -134,14 +134,14 @@ fn an_encrypted_image_is_served_again_after_a_kill_with_its_key_only() {
     let server = serve_of(&scratch, &endpoint, "locked", &with_key);
     let commands = ["write -P 7 0 1M", "flush", "write -P 9 512k 1k", "flush"].map(str::to_owned);
     let output = qemu_io(&server.uri("vm"), &commands);
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     let refused = image(&endpoint, &["check", &url, "--key-file", text(&wrong)]);
     assert!(refused.stderr.contains("it is encrypted with another key"), "{refused}");
     server.kill();
     let server = serve_of(&after, &endpoint, "locked", &with_key);
     let commands = ["read -P 7 0 512k", "read -P 9 512k 1k", "read -P 7 513k 511k"];
     let output = qemu_io(&server.uri("vm"), &commands.map(str::to_owned));
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     server.stop();
     let whole = image(&endpoint, &[&["check", &url][..], &with_key].concat());
     assert!(whole.status.success() && whole.stdout.contains("can be read"), "{whole}");
@@ -187,7 +187,7 @@ fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
     let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
     let writes = (0..500).flat_map(|at| [write(at), "flush".to_owned()]);
     let output = qemu_io(&server.uri("vm"), &writes.collect::<Vec<_>>());
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     server.kill();
     let after = Scratch::new("after");
     let server = serve(&after, &endpoint);
@@ -278,7 +278,7 @@ fn a_server_whose_image_another_one_has_taken_fails_and_says_which() {
     assert!(!output.status.success(), "{output}");
     replaced.wait_until_it_says(&format!("process {}", server.pid()));
     let output = qemu_io(&server.uri("vm"), &["read -P 0 0 4k".to_owned()]);
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
     server.stop();
     replaced.kill();
 }

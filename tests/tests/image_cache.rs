@@ -12,11 +12,13 @@ use nowait_tests::fuse::{Shown, missing_tools};
 use nowait_tests::hang;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::Program;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
-use nowait_tests::stored::{PATIENCE, made, pattern, qemu_io_with, serve_with, text, verified};
+use nowait_tests::stored::{
+    PATIENCE, made, pattern, qemu_io_with, serve_with, succeeded, verified,
+};
 use nowait_tests::stores::{self, Store};
 
 const BLOCKS: usize = 64;
@@ -41,7 +43,7 @@ impl Watched {
         // In few segments: not each write by itself.
         let (together, writes) = (["-t", "writeback"], writes.collect::<Vec<_>>());
         let output = qemu_io_with(&together, &self.server.uri("vm"), &writes);
-        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+        succeeded(&output);
     }
 
     /// Reads all that was written; returns how often the cache had it, and had it not.
@@ -234,7 +236,7 @@ fn a_full_disk_is_said_and_ends_nothing() {
 fn carried_out(server: &Server, export: &str, commands: &[&str]) {
     let commands: Vec<String> = commands.iter().map(|it| (*it).to_owned()).collect();
     let output = qemu_io_with(&["-t", "writeback"], &server.uri(export), &commands);
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
 }
 
 /// Waits until the first thread of a process has ended: others may be with a disk.

@@ -3,24 +3,12 @@
 
 use std::fs;
 
-use nowait_tests::program::Output;
-use nowait_tests::scratch::Scratch;
-use nowait_tests::stored::{image, made, qemu_io, qemu_io_with, serve_url, text};
+use nowait_tests::scratch::{Scratch, text};
+use nowait_tests::stored::{done, image, made, qemu_io, qemu_io_with, serve_url, succeeded};
 use nowait_tests::stores::Kind;
-
-fn succeeded(output: &Output) {
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
-}
 
 fn commands(words: &[&str]) -> Vec<String> {
     words.iter().map(|it| (*it).to_owned()).collect()
-}
-
-/// Runs `nowait image`, which must succeed, and returns what it says.
-fn done(endpoint: &str, words: &[&str]) -> String {
-    let output = image(endpoint, words);
-    succeeded(&output);
-    output.stdout
 }
 
 /// Runs it where it must say in one line what is wrong.

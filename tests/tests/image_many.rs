@@ -4,10 +4,10 @@
 use std::fs;
 
 use nowait_tests::program::{Program, Running};
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::Server;
 use nowait_tests::store_proxy::StoreProxy;
-use nowait_tests::stored::{PATIENCE, image, made, pattern, qemu_io, text};
+use nowait_tests::stored::{PATIENCE, image, made, pattern, qemu_io, succeeded};
 use nowait_tests::stores::{Kind, Store};
 
 const IMAGES: usize = 64;
@@ -77,12 +77,12 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
     while holding(text(&status)) < IMAGES {}
     let other = ["write -P 9 0 16M", "flush", "read -P 9 0 16M"].map(str::to_owned);
     let output = qemu_io(&server.uri("disk"), &other);
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    succeeded(&output);
 
     proxy.heal();
     for client in clients {
         let output = client.wait(PATIENCE);
-        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+        succeeded(&output);
     }
     // A segment that is put is in memory once as it was written and once as it is stored.
     let bound = 2 * WRITES + 2 * TRANSFERS;
@@ -91,7 +91,7 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
     for number in [0, IMAGES - 1] {
         let read = [format!("read -P {} 0 {size}", pattern(number))];
         let output = qemu_io(&server.uri(&name(number)), &read);
-        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+        succeeded(&output);
     }
     server.stop();
 }

@@ -3,21 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use nowait_tests::program::{Output, Program};
-use nowait_tests::scratch::Scratch;
+use nowait_tests::program::Program;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
-use nowait_tests::stored::{image, made, qemu_io, qemu_io_with, serve, serve_of, text};
+use nowait_tests::stored::{done, image, made, qemu_io, qemu_io_with, serve, serve_of, succeeded};
 use nowait_tests::stores::{Kind, Store};
-
-fn succeeded(output: &Output) {
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
-}
-
-fn done(endpoint: &str, words: &[&str]) -> String {
-    let output = image(endpoint, words);
-    succeeded(&output);
-    output.stdout
-}
 
 /// Writes the first mebibyte with one pattern, and flushes.
 fn write(uri: &str, pattern: usize) {

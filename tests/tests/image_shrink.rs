@@ -3,20 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use nowait_tests::program::Output;
-use nowait_tests::scratch::Scratch;
-use nowait_tests::stored::{image, made, qemu_io, qemu_io_with, serve, serve_of, text};
+use nowait_tests::scratch::{Scratch, text};
+use nowait_tests::stored::{done, image, made, qemu_io, qemu_io_with, serve, serve_of, succeeded};
 use nowait_tests::stores::{Kind, Store};
-
-fn succeeded(output: &Output) {
-    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
-}
-
-fn done(endpoint: &str, words: &[&str]) -> String {
-    let output = image(endpoint, words);
-    succeeded(&output);
-    output.stdout
-}
 
 fn run(uri: &str, commands: &[&str]) {
     succeeded(&qemu_io(uri, &commands.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()));

@@ -3,6 +3,7 @@
 #[path = "lifecycle/rings.rs"]
 mod rings;
 
+use nowait_tests::contexts;
 use nowait_tests::for_each_subject;
 use nowait_tests::program::Output;
 use nowait_tests::report::Report;
@@ -15,52 +16,48 @@ const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
 /// Declares a claim per case: the case's own program checks it and says what it saw.
 macro_rules! claims {
-    ($program:ident: $($name:ident = $case:literal $(with $file:literal)?;)+) => {$(
+    ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
-            let scratch = Scratch::new($case);
             // What is about EINTR is not disturbed by signals of others.
             let seed = subject.disturb.filter(|_| $program != SIGNALS);
-            let program = subject.disturb(seed).launch($program).arg($case);
-            $(let program = program.arg(scratch.file($file));)?
-            let _ = &scratch;
-            subject.assert_loaded(&program.succeed());
+            contexts::run(subject, subject.disturb(seed).launch($program), $case);
         }, [libaio, preload]);
     )+};
 }
 
 claims! {
     LIFECYCLE:
-    io_destroy_waits_for_what_is_in_flight = "destroy-in-flight" with "file";
+    io_destroy_waits_for_what_is_in_flight = "destroy-in-flight";
     io_destroy_ends_pending_polls = "destroy-poll";
     io_destroy_wakes_blocked_waiters = "destroy-wakes";
-    requests_outlive_the_submitting_thread = "thread-exit" with "file";
-    fork_leaves_the_context_to_the_parent = "fork" with "file";
-    eventfd_counts_completions = "eventfd" with "file";
-    each_direct_request_is_counted_once = "eventfd-direct" with "file";
-    one_that_looks_at_the_ring_first_is_told = "eventfd-peek" with "file";
-    all_is_counted_when_io_destroy_returns = "eventfd-destroy" with "file";
+    requests_outlive_the_submitting_thread = "thread-exit";
+    fork_leaves_the_context_to_the_parent = "fork";
+    eventfd_counts_completions = "eventfd";
+    each_direct_request_is_counted_once = "eventfd-direct";
+    one_that_looks_at_the_ring_first_is_told = "eventfd-peek";
+    all_is_counted_when_io_destroy_returns = "eventfd-destroy";
     an_idle_wait_is_one_sleep = "idle";
-    the_descriptors_of_a_thread_end_with_it = "own-table" with "file";
+    the_descriptors_of_a_thread_end_with_it = "own-table";
     poll_reports_readiness = "poll";
     cancelled_polls_still_complete = "poll-cancel";
     cancelled_reads_of_streams_complete_once = "stream-cancel";
     reads_of_a_stream_take_their_turns = "stream-turns";
     an_empty_pipe_does_not_delay_others = "pipe";
-    many_threads_share_a_context = "shared" with "file";
-    every_waiter_is_woken = "waiters" with "file";
+    many_threads_share_a_context = "shared";
+    every_waiter_is_woken = "waiters";
 }
 
 claims! {
     SIGNALS:
     a_signal_interrupts_a_waiter = "eintr";
     sa_restart_does_not_restart_a_wait = "eintr-restart";
-    a_signal_ends_a_wait_with_what_there_is = "partial" with "file";
+    a_signal_ends_a_wait_with_what_there_is = "partial";
     the_mask_lets_a_pending_signal_in = "mask-lets-in";
     the_mask_lets_signals_in_also_when_there_is_no_need_to_wait = "mask-without-wait";
     a_look_at_nothing_lets_nothing_in = "mask-at-once";
     the_mask_lets_each_wait_have_one_of_a_number = "mask-one-each";
     the_mask_keeps_a_signal_out = "mask-keeps-out";
-    helper_threads_block_signals = "threads-block" with "file";
+    helper_threads_block_signals = "threads-block";
 }
 
 for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);

@@ -2,6 +2,7 @@
 //! (mlockall(2)). A quick form of each; any suite, whole:
 //! `NOWAIT_TEST_LIMIT=addresses cargo test -p nowait-tests --test NAME`.
 
+use nowait_tests::contexts;
 use nowait_tests::differences::differences;
 use nowait_tests::for_each_subject;
 use nowait_tests::harness::{self, Harness};
@@ -13,25 +14,6 @@ use nowait_tests::subject::Subject;
 
 const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
-
-/// Those about contexts, and whether they want a file.
-const CASES: &[(&str, bool)] = &[
-    ("destroy-in-flight", true),
-    ("destroy-poll", false),
-    ("destroy-wakes", false),
-    ("thread-exit", true),
-    ("fork", true),
-    ("eventfd", true),
-    ("eventfd-destroy", true),
-    ("own-table", true),
-    ("poll", false),
-    ("poll-cancel", false),
-    ("stream-cancel", false),
-    ("stream-turns", false),
-    ("pipe", false),
-    ("shared", true),
-    ("waiters", true),
-];
 
 for_each_subject!(libaio_s_own_cases_pass_limited, own_cases, [libaio]);
 for_each_subject!(contexts_live_and_die_as_ever_limited, lifecycle, [libaio, preload]);
@@ -52,13 +34,10 @@ fn lifecycle(subject: Subject) {
     if subject.is_system() {
         return; // streams wait inside its io_submit
     }
-    for (limit, (case, wants_file)) in
-        Limit::ALL.iter().flat_map(|limit| CASES.iter().map(move |case| (*limit, *case)))
-    {
-        let scratch = Scratch::new(case);
-        let program = subject.limit(limit).launch(LIFECYCLE).arg(case);
-        let program = if wants_file { program.arg(scratch.file("file")) } else { program };
-        subject.assert_loaded(&program.succeed());
+    for limit in Limit::ALL {
+        for case in contexts::CASES.iter().chain(&["eventfd-destroy", "own-table"]) {
+            contexts::run(subject, subject.limit(limit).launch(LIFECYCLE), case);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nowait_tests::program::{Program, Running};
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
@@ -30,16 +30,6 @@ fn image(scratch: &Scratch, name: &str) -> PathBuf {
         file.write_all_at(&bytes, megabyte << 20).expect("its data");
     }
     path
-}
-
-fn empty(scratch: &Scratch, name: &str) -> PathBuf {
-    let path = scratch.file(name);
-    File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
 }
 
 fn same(a: &Path, b: &Path) -> bool {
@@ -86,7 +76,7 @@ fn copies_both_ways_are_the_same_with_every_cache() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdcopy", "qemu-img"])) else { return };
     for cache in CACHES {
         let scratch = Scratch::new("serve");
-        let (source, served) = (image(&scratch, "source"), empty(&scratch, "served"));
+        let (source, served) = (image(&scratch, "source"), scratch.image("served", SIZE));
         let arguments = [text(&served), "--cache", cache, "--threads", "2"];
         let Some(server) = Server::start(&scratch, &arguments) else { return };
         let uri = server.uri("");
@@ -114,7 +104,7 @@ fn copies_both_ways_are_the_same_with_every_cache() {
 fn a_qcow2_image_lives_on_an_export() {
     let Some(()) = skip::unless(skip::missing_program(&["qemu-img", "qemu-io"])) else { return };
     let scratch = Scratch::new("serve");
-    let served = empty(&scratch, "served");
+    let served = scratch.image("served", SIZE);
     let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
     let uri = server.uri("");
     let qemu_img = |arguments: &[&str]| Program::new("qemu-img").args(arguments).succeed();
@@ -142,7 +132,7 @@ fn fio_verifies_what_it_wrote() {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for (cache, block) in [("none", "4k"), ("none", "4k-64k"), ("user", "4k"), ("host", "16k")] {
         let scratch = Scratch::new("serve");
-        let served = empty(&scratch, "served");
+        let served = scratch.image("served", SIZE);
         let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -218,7 +208,7 @@ h.shutdown()
 "#;
     for (cache, sector) in [("none", "4096"), ("host", "512"), ("user", "512")] {
         let scratch = Scratch::new("serve");
-        let served = empty(&scratch, "served");
+        let served = scratch.image("served", SIZE);
         let arguments = [text(&served), "--cache", cache, "--sector-size", sector];
         let Some(server) = Server::start(&scratch, &arguments) else { return };
         nbdsh().env("URI", server.uri("")).args(["-c", SCRIPT]).succeed();
@@ -263,7 +253,7 @@ fn a_hang_up_takes_the_new_size_with_every_cache_and_sessions_go_on() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     for cache in CACHES {
         let scratch = Scratch::new("serve");
-        let served = empty(&scratch, "served");
+        let served = scratch.image("served", SIZE);
         let Some(mut server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -304,7 +294,7 @@ fn a_hang_up_takes_the_new_size_with_every_cache_and_sessions_go_on() {
 fn a_server_of_virtual_machines_alone_goes_on_after_a_hang_up() {
     let scratch = Scratch::new("serve");
     let Some(tool) = tool() else { return };
-    let (disk, socket) = (empty(&scratch, "disk.img"), scratch.file("vm"));
+    let (disk, socket) = (scratch.image("disk.img", SIZE), scratch.file("vm"));
     let tool = tool.env("XDG_RUNTIME_DIR", scratch.path());
     let mut running = tool.arg("serve").arg(&disk).arg("--vhost-user").arg(&socket).spawn();
     ready::wait_for_socket(&socket, &mut running);
@@ -331,7 +321,8 @@ fn without_its_driver_ublk_is_refused_with_what_to_do_instead() {
     }
     let scratch = Scratch::new("serve");
     let Some(tool) = tool() else { return };
-    let output = tool.arg("serve").arg(empty(&scratch, "disk.img")).args(["--ublk", "auto"]).run();
+    let output =
+        tool.arg("serve").arg(scratch.image("disk.img", SIZE)).args(["--ublk", "auto"]).run();
     assert!(!output.status.success(), "{output}");
     assert!(output.stderr.contains("modprobe ublk_drv"), "{output}");
     assert_eq!(output.stderr.trim().lines().count(), 1, "{output}");
@@ -342,7 +333,7 @@ fn what_was_flushed_survives_the_end_of_the_server() {
     let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
     for cache in CACHES {
         let scratch = Scratch::new("serve");
-        let served = empty(&scratch, "served");
+        let served = scratch.image("served", SIZE);
         let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -422,7 +413,7 @@ impl Raw {
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
         let scratch = Scratch::new("serve");
-        let served = empty(&scratch, "served");
+        let served = scratch.image("served", SIZE);
         let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -473,7 +464,7 @@ fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_
     const BLOCKS: u64 = 100;
     let scratch = Scratch::new("serve");
     let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let (zeroed, other) = (memory.path().join("zeroed"), empty(&scratch, "other"));
+    let (zeroed, other) = (memory.path().join("zeroed"), scratch.image("other", SIZE));
     File::create(&zeroed).and_then(|file| file.set_len(4 * SIZE)).expect("an image");
     let arguments = [text(&zeroed), text(&other), "--cache", "user"];
     let Some(server) = Server::start(&scratch, &arguments) else { return };
@@ -535,7 +526,7 @@ fn a_thousand_clients_half_of_them_silent_do_not_keep_others_waiting() {
 #[test]
 fn half_open_connections_are_closed_in_time() {
     let scratch = Scratch::new("serve");
-    let served = empty(&scratch, "served");
+    let served = scratch.image("served", SIZE);
     let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
     let mut silent = UnixStream::connect(server.socket()).expect("a connection");
     silent.set_read_timeout(Some(Duration::from_mins(1))).expect("a limit against hanging");

@@ -16,7 +16,7 @@ use nowait_tests::fuse::missing_fuse;
 use nowait_tests::hang;
 use nowait_tests::program::Running;
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::tool;
 use nowait_tests::skip;
 use nowait_tests::stores::Store;
@@ -29,10 +29,6 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// Long enough for a server to end that would, wrongly.
 const A_WHILE: Duration = Duration::from_millis(100);
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 /// What the server is doing when the signal comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +95,7 @@ impl Scene {
         let backing = manner.map(|manner| Backing::start(scratch.file("backing"), manner));
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let endpoint = format!("http://{}", port.local_addr().expect("its address"));
-        let local = image(scratch);
+        let local = scratch.image("disk.img", 1 << 20);
         let arguments: Vec<String> = match state {
             State::OpeningSilentStore | State::OpeningRefused => {
                 vec!["s3://disks/vm".to_owned(), "--endpoint".to_owned(), endpoint]
@@ -157,12 +153,6 @@ impl Scene {
         // SAFETY: takes numbers; the process is a child that has not been waited for.
         assert_eq!(unsafe { libc::kill(self.running.pid(), signal) }, 0);
     }
-}
-
-fn image(scratch: &Scratch) -> PathBuf {
-    let path = scratch.file("disk.img");
-    File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("an image");
-    path
 }
 
 fn serve(scratch: &Scratch, arguments: &[String], nbd: &Path, vmm: &Path) -> Option<Running> {
@@ -310,7 +300,10 @@ fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has
     fs::create_dir(&folder).expect("a folder");
     let lock = File::open(&folder).expect("it");
     lock.lock().expect("it is new");
-    let tool = tool.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(image(&scratch));
+    let tool = tool
+        .env("XDG_RUNTIME_DIR", scratch.path())
+        .arg("serve")
+        .arg(scratch.image("disk.img", 1 << 20));
     let tool = tool.arg("--nbd").arg(format!("unix:{}", nbd.display()));
     let sockets = ["a", "b", "c"].map(|name| folder.join(name));
     let tool = sockets.iter().fold(tool, |tool, socket| tool.arg("--vhost-user").arg(socket));
@@ -349,7 +342,7 @@ const MADE: [&str; 5] = ["nbd", "status", "vmm", "shown", "pid"];
 /// Starts a server that makes all of that; `wrong` is one more argument.
 fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     let [nbd, status, vmm, shown, pid] = MADE.map(|name| scratch.file(name));
-    let disk = image(scratch);
+    let disk = scratch.image("disk.img", 1 << 20);
     let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(disk);
     let tool = tool.arg("--nbd").arg(format!("unix:{}", nbd.display()));
     let tool = tool.arg("--status").arg(format!("unix:{}", status.display()));

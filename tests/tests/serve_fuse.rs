@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -12,21 +12,11 @@ use std::time::Duration;
 
 use nowait_tests::fuse::{Shown, missing_fuse, missing_tools};
 use nowait_tests::program::Program;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::tool;
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
-
-fn image(scratch: &Scratch, name: &str, bytes: u64) -> PathBuf {
-    let path = scratch.file(name);
-    File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 fn errno(outcome: std::io::Result<impl Sized>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
@@ -80,7 +70,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
     let direct = ["--direct-io=on", "--sector-size=4096"];
     for (cache, losetup) in [("none", &direct[..]), ("user", &direct), ("host", &[])] {
         let scratch = Scratch::new("fuse");
-        let disk = image(&scratch, "disk.img", 1 << 30);
+        let disk = scratch.image("disk.img", 1 << 30);
         let arguments = [text(&disk), "--cache", cache, "--threads", "2"];
         let Some(mut shown) = Shown::start(&scratch, &scratch.file("disk"), &arguments) else {
             return;
@@ -138,7 +128,7 @@ fn what_was_fsynced_into_ext4_survives_a_server_that_is_killed() {
     let enough = if nowait_tests::full() { 2_000 } else { 200 };
     for cache in ["none", "user"] {
         let scratch = Scratch::new("fuse");
-        let disk = image(&scratch, "disk.img", 256 << 20);
+        let disk = scratch.image("disk.img", 256 << 20);
         let (file, arguments) = (scratch.file("disk"), [text(&disk), "--cache", cache]);
         let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
         let device = shown.attach(&["--direct-io=on"]);
@@ -182,7 +172,7 @@ fn the_file_has_the_bytes_holes_and_limits_of_the_image() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     for cache in ["none", "user", "host"] {
         let scratch = Scratch::new("fuse");
-        let disk = image(&scratch, "disk.img", SIZE);
+        let disk = scratch.image("disk.img", SIZE);
         let arguments = [text(&disk), "--cache", cache];
         let Some(shown) = Shown::start(&scratch, &scratch.file("disk"), &arguments) else {
             return;
@@ -247,7 +237,7 @@ fn a_file_that_may_only_be_read_is_not_written() {
 fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
-    let disk = image(&scratch, "disk.img", SIZE);
+    let disk = scratch.image("disk.img", SIZE);
     let (new, old) = (scratch.file("new"), scratch.file("old"));
     fs::write(&old, "as before").expect("a file");
     let Some(shown) = Shown::start(&scratch, &new, &[text(&disk), "--fuse", text(&old)]) else {
@@ -283,7 +273,7 @@ fn show_and_kill(scratch: &Scratch, disk: &Path, file: &Path) -> Option<()> {
 fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
-    let disk = image(&scratch, "disk.img", SIZE);
+    let disk = scratch.image("disk.img", SIZE);
     // Twice: the second one has the mount of a server that had cleared one itself.
     for _ in 0..2 {
         let Some(()) = show_and_kill(&scratch, &disk, &disk) else { return };
@@ -301,7 +291,7 @@ fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
 fn a_file_that_a_killed_server_made_is_removed_by_the_next_and_no_other() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
-    let disk = image(&scratch, "disk.img", SIZE);
+    let disk = scratch.image("disk.img", SIZE);
     let (new, old) = (scratch.file("new, with:signs"), scratch.file("old"));
     fs::write(&old, "").expect("an empty file");
     for file in [&new, &old] {
@@ -324,10 +314,10 @@ fn a_file_that_a_killed_server_made_is_removed_by_the_next_and_no_other() {
 fn a_mount_that_is_alive_is_left_alone() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
-    let (disk, file) = (image(&scratch, "disk.img", SIZE), scratch.file("disk"));
+    let (disk, file) = (scratch.image("disk.img", SIZE), scratch.file("disk"));
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk)]) else { return };
     // Of another image: this one is the first server's.
-    let other = image(&scratch, "other.img", SIZE);
+    let other = scratch.image("other.img", SIZE);
     let again = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
     let again = again.args(["serve", text(&other), "--fuse", text(&file)]).run();
     assert_eq!(again.status.code(), Some(1), "{again}");
@@ -346,7 +336,7 @@ fn a_server_of_files_only_ends_when_they_are_taken_down() {
     let needed = missing_fuse().and_then(|()| skip::missing_root());
     let Some(()) = skip::unless(needed) else { return };
     let scratch = Scratch::new("fuse");
-    let (disk, file) = (image(&scratch, "disk.img", SIZE), scratch.file("disk"));
+    let (disk, file) = (scratch.image("disk.img", SIZE), scratch.file("disk"));
     let Some(tool) = tool() else { return };
     let tool = tool.env("XDG_RUNTIME_DIR", scratch.path());
     let mut running = tool.args(["serve", text(&disk), "--fuse", text(&file)]).spawn();
@@ -364,7 +354,7 @@ fn a_server_of_files_only_ends_when_they_are_taken_down() {
 fn a_hang_up_shows_in_the_size_of_the_file() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
-    let disk = image(&scratch, "disk.img", SIZE);
+    let disk = scratch.image("disk.img", SIZE);
     let Some(mut shown) = Shown::start(&scratch, &scratch.file("disk"), &[text(&disk)]) else {
         return;
     };
@@ -383,7 +373,7 @@ fn a_file_is_counted_as_other_clients_are() {
     let needed = missing_fuse().and_then(|()| skip::missing_program(&["curl"]));
     let Some(()) = skip::unless(needed) else { return };
     let scratch = Scratch::new("fuse");
-    let (disk, status) = (image(&scratch, "disk.img", SIZE), scratch.file("status"));
+    let (disk, status) = (scratch.image("disk.img", SIZE), scratch.file("status"));
     let address = format!("unix:{}", status.display());
     let arguments = [text(&disk), "--cache", "user", "--status", &address];
     let Some(mut shown) = Shown::start(&scratch, &scratch.file("disk"), &arguments) else {
@@ -437,7 +427,7 @@ fn a_file_is_for_the_users_that_are_named_and_no_others() {
     let scratch = Scratch::new("fuse");
     let everybody = fs::Permissions::from_mode(0o755);
     fs::set_permissions(scratch.path(), everybody).expect("a folder for all");
-    let (disk, file) = (image(&scratch, "disk.img", SIZE), scratch.file("disk"));
+    let (disk, file) = (scratch.image("disk.img", SIZE), scratch.file("disk"));
     let copy = |program: Program| {
         let from = format!("if={}", file.display());
         program.arg(from).args(["of=/dev/null", "bs=1M", "count=4"])

@@ -4,28 +4,17 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nowait_tests::program::Program;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 32 << 20;
 /// Against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-fn image(scratch: &Scratch, name: &str) -> PathBuf {
-    let path = scratch.file(name);
-    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 + (i >> 12)) as u8).collect();
-    fs::write(&path, bytes).expect("an image");
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 fn writes(server: &Server, export: &str) -> bool {
     let write = ["-f", "raw", "-c", "write -P 7 0 4k"];
@@ -37,7 +26,7 @@ fn windows_and_rights_are_those_of_each_image() {
     let needed = ["nbdinfo", "nbdcopy", "qemu-io"];
     let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
     let scratch = Scratch::new("life");
-    let (disk, other) = (image(&scratch, "disk"), image(&scratch, "other,1"));
+    let (disk, other) = (scratch.patterned("disk", SIZE), scratch.patterned("other,1", SIZE));
     let whole = fs::read(&disk).expect("the image");
     let parts = [
         format!("one={},length=1M", text(&disk)),
@@ -71,7 +60,7 @@ fn windows_and_rights_are_those_of_each_image() {
 fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("life");
-    let (disk, pid_file) = (image(&scratch, "disk"), scratch.file("pid"));
+    let (disk, pid_file) = (scratch.patterned("disk", SIZE), scratch.file("pid"));
     // Of a server that was killed: no process has such a number.
     fs::write(&pid_file, "4194305\n").expect("a file");
     let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
@@ -95,7 +84,7 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
 fn a_server_that_may_ends_when_its_file_is_closed_for_good() {
     let Some(()) = skip::unless(skip::missing_root()) else { return };
     let scratch = Scratch::new("life");
-    let (disk, shown) = (image(&scratch, "disk"), scratch.file("shown"));
+    let (disk, shown) = (scratch.patterned("disk", SIZE), scratch.file("shown"));
     let Some(tool) = tool() else { return };
     let tool = tool.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(&disk);
     let mut running = tool.arg("--fuse").arg(&shown).arg("--exit-with-last-client").spawn();
@@ -113,7 +102,7 @@ fn a_server_that_may_ends_when_its_file_is_closed_for_good() {
 #[test]
 fn a_pid_file_that_cannot_be_written_is_an_error_of_one_line() {
     let scratch = Scratch::new("life");
-    let disk = image(&scratch, "disk");
+    let disk = scratch.patterned("disk", SIZE);
     let Some(tool) = tool() else { return };
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     let tool = tool.args(["serve", text(&disk), "--nbd", &nbd, "--pid-file", "/nope/pid"]);
@@ -127,7 +116,7 @@ fn a_pid_file_that_cannot_be_written_is_an_error_of_one_line() {
 #[test]
 fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     let scratch = Scratch::new("life");
-    let disk = image(&scratch, "disk");
+    let disk = scratch.patterned("disk", SIZE);
     let before = fs::read(&disk).expect("the image");
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     for named in [text(&disk), "/dev/null"] {
@@ -169,7 +158,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
     const ZEROES: u8 = 6;
     let Some(()) = skip::unless(skip::missing_program(&["nbdcopy"])) else { return };
     let scratch = Scratch::new("life");
-    let (disk, status) = (image(&scratch, "disk"), scratch.file("status"));
+    let (disk, status) = (scratch.patterned("disk", SIZE), scratch.file("status"));
     let address = format!("unix:{}", status.display());
     let arguments = [text(&disk), "--memory", "64M", "--status", &address];
     let Some(mut server) = Server::start(&scratch, &arguments) else { return };

@@ -7,23 +7,13 @@ use std::time::Duration;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::{Output, Program};
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::{skip, subject};
 
 const SIZE: u64 = 16 << 20;
 const READ_ONLY: &str = "--read-only";
 const FORCE: &str = "--force-share";
-
-fn image(scratch: &Scratch) -> PathBuf {
-    let path = scratch.file("disk.img");
-    File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 /// Starts a server, and waits until it has its image.
 fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
@@ -69,7 +59,7 @@ fn a_second_server_of_an_image_is_refused_unless_both_only_read() {
     for cache in ["none", "user", "host"] {
         for (first, second, refused) in cases {
             let scratch = Scratch::new("lock");
-            let served = image(&scratch);
+            let served = scratch.image("disk.img", SIZE);
             let with =
                 |more: &[&'static str]| [&[text(&served), "--cache", cache][..], more].concat();
             let Some(server) = start(&scratch, &with(first)) else { return };
@@ -85,7 +75,7 @@ fn a_second_server_of_an_image_is_refused_unless_both_only_read() {
 #[test]
 fn what_may_change_cannot_be_shared_by_force() {
     let scratch = Scratch::new("lock");
-    let served = image(&scratch);
+    let served = scratch.image("disk.img", SIZE);
     let Some(output) = refusal(&[text(&served), FORCE]) else { return };
     assert!(is_refused(&output, &served), "{output}");
 }
@@ -93,7 +83,7 @@ fn what_may_change_cannot_be_shared_by_force() {
 #[test]
 fn the_lock_holds_by_every_front_after_a_hang_up_and_with_a_socket_of_systemd() {
     let scratch = Scratch::new("lock");
-    let (served, socket) = (image(&scratch), scratch.file("vm"));
+    let (served, socket) = (scratch.image("disk.img", SIZE), scratch.file("vm"));
     let refused = || refusal(&[text(&served)]).is_some_and(|output| is_refused(&output, &served));
     let fronts: [(&str, &str); 2] = [("--vhost-user", "vm"), ("--fuse", "shown")];
     for (front, name) in fronts {
@@ -140,7 +130,7 @@ fn qemu_is_refused_where_a_server_is_and_the_other_way_round() {
         return;
     };
     let scratch = Scratch::new("lock");
-    let served = image(&scratch);
+    let served = scratch.image("disk.img", SIZE);
     let path = text(&served);
     let works = |program: &str, arguments: &[&str]| {
         Program::new(program).args(arguments).arg(path).run().status.success()
@@ -193,7 +183,7 @@ fn a_device_that_is_mounted_or_served_is_refused() {
     assert_eq!(refused(&[READ_ONLY, FORCE]), Some(false));
     // Not mounted any more, but still there.
     let scratch = Scratch::new("lock");
-    let below = image(&scratch);
+    let below = scratch.image("disk.img", SIZE);
     let attach = Program::new("losetup").args(["--find", "--show"]).arg(&below).succeed();
     let device = PathBuf::from(attach.stdout.trim());
     Program::new("mkfs.ext4").args(["-q", "-F"]).arg(&device).succeed();

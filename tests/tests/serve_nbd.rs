@@ -1,6 +1,6 @@
 //! `nowait serve` of what an NBD server of another project has.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,21 +9,11 @@ use nowait_tests::fuse::{Shown, missing_tools};
 use nowait_tests::pki::Pki;
 use nowait_tests::program::{Program, Running};
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
-
-fn image(scratch: &Scratch, bytes: u64) -> PathBuf {
-    let path = scratch.file("disk.img");
-    File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
-    path
-}
 
 /// QEMU's server of an image.
 struct Backing {
@@ -96,7 +86,7 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
         return;
     }
     let scratch = Scratch::new("nbd");
-    let disk = image(&scratch, 256 << 20);
+    let disk = scratch.image("disk.img", 256 << 20);
     let backing = Backing::start(&scratch, &disk);
     let (file, arguments) = (scratch.file("disk"), [&backing.name(), "--threads", "2"]);
     let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
@@ -152,7 +142,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
         return;
     }
     let scratch = Scratch::new("nbd");
-    let disk = image(&scratch, 64 << 20);
+    let disk = scratch.image("disk.img", 64 << 20);
     let pki = tls.then(|| Pki::new(&scratch));
     let start = || Backing::start_with(&scratch, &disk, pki.as_ref());
     let mut backing = start();
@@ -204,7 +194,8 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
         return;
     }
     let scratch = Scratch::new("nbd");
-    let (disk, source, back) = (image(&scratch, 16 << 20), scratch.file("a"), scratch.file("b"));
+    let (disk, source, back) =
+        (scratch.image("disk.img", 16 << 20), scratch.file("a"), scratch.file("b"));
     let bytes: Vec<u8> = (0..16u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
     fs::write(&source, &bytes).expect("a file");
     let backing = Backing::start(&scratch, &disk);
@@ -306,7 +297,8 @@ fn a_server_with_tls_is_the_one_that_is_meant_and_knows_its_client() {
         return;
     }
     let scratch = Scratch::new("nbd");
-    let (disk, source, back) = (image(&scratch, 16 << 20), scratch.file("a"), scratch.file("b"));
+    let (disk, source, back) =
+        (scratch.image("disk.img", 16 << 20), scratch.file("a"), scratch.file("b"));
     let bytes: Vec<u8> = (0..16u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
     fs::write(&source, &bytes).expect("a file");
     let (pki, stranger) = (Pki::new(&scratch), Pki::new(&Scratch::new("stranger")));

@@ -2,31 +2,20 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nowait_tests::pki::Pki;
 use nowait_tests::program::Program;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
-const SIZE: usize = 4 << 20;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
-
-fn image(scratch: &Scratch) -> PathBuf {
-    let path = scratch.file("served");
-    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 + (i >> 12)) as u8).collect();
-    fs::write(&path, bytes).expect("an image");
-    path
-}
+const SIZE: u64 = 4 << 20;
 
 /// Starts a server by a Unix socket and TCP, which also tells other machines how it goes.
 fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
-    let served = image(scratch);
+    let served = scratch.patterned("served", SIZE);
     let fixed = [text(&served), "--nbd", "tcp:localhost:0"];
     let status = ["--status", "tcp:0.0.0.0:0", "--expose-status"];
     let arguments = arguments.iter().map(String::as_str);
@@ -124,7 +113,7 @@ fn tcp_without_tls_is_served_to_those_who_ask_for_just_that() {
     server.stop();
     // A status port that other machines reach does not open the images to them.
     let Some(tool) = tool() else { return };
-    let served = image(&scratch);
+    let served = scratch.patterned("served", SIZE);
     let status = ["--status", "tcp:0.0.0.0:0", "--expose-status", "--nbd", "tcp:localhost:0"];
     let refused = tool.args(["serve", text(&served)]).args(status).run();
     assert!(!refused.status.success() && refused.stderr.contains("--tls off"), "{refused}");

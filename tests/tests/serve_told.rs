@@ -6,28 +6,18 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nowait_tests::program::Program;
 use nowait_tests::ready;
-use nowait_tests::scratch::Scratch;
+use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::subject;
 
 const SIZE: u64 = 1 << 20;
 /// Against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-fn image(scratch: &Scratch, name: &str, bytes: u64) -> PathBuf {
-    let path = scratch.file(name);
-    File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 /// Asks the status socket as curl would.
 fn ask(socket: &Path) -> String {
@@ -63,7 +53,7 @@ fn limit_descriptors(pid: i32, soft: u64) -> u64 {
 #[test]
 fn the_status_is_told_again_once_there_are_descriptors() {
     let scratch = Scratch::new("told");
-    let (served, status) = (image(&scratch, "served", SIZE), scratch.file("status"));
+    let (served, status) = (scratch.image("served", SIZE), scratch.file("status"));
     let address = format!("unix:{}", status.display());
     let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
@@ -85,7 +75,7 @@ fn the_status_is_told_again_once_there_are_descriptors() {
 #[test]
 fn who_is_slow_at_the_status_socket_does_not_keep_others() {
     let scratch = Scratch::new("told");
-    let (served, status) = (image(&scratch, "served", SIZE), scratch.file("status"));
+    let (served, status) = (scratch.image("served", SIZE), scratch.file("status"));
     let address = format!("unix:{}", status.display());
     let Some(mut server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
@@ -102,7 +92,7 @@ fn who_is_slow_at_the_status_socket_does_not_keep_others() {
 #[test]
 fn a_server_that_top_cannot_see_says_so() {
     let scratch = Scratch::new("told");
-    let (served, socket) = (image(&scratch, "served", SIZE), scratch.file("nbd"));
+    let (served, socket) = (scratch.image("served", SIZE), scratch.file("nbd"));
     let Some(tool) = tool() else { return };
     // Longer than the path of a socket may be.
     let long = scratch.folder(&"x".repeat(100));
@@ -162,7 +152,7 @@ fn the_line_on_a_terminal_gives_way_to_messages_and_ends_at_the_end() {
         return;
     }
     let scratch = Scratch::new("told");
-    let (served, socket) = (image(&scratch, "served", SIZE), scratch.file("nbd"));
+    let (served, socket) = (scratch.image("served", SIZE), scratch.file("nbd"));
     let (mut master, slave, name) = terminal();
     let program = Program::new("sh").env("XDG_RUNTIME_DIR", scratch.path()).arg("-c");
     let program = program.arg("exec \"$0\" serve \"$1\" --nbd \"unix:$2\" 2> \"$3\"");
@@ -191,8 +181,8 @@ fn the_line_on_a_terminal_gives_way_to_messages_and_ends_at_the_end() {
 #[test]
 fn what_cannot_be_done_is_said_in_one_line_that_names_the_option() {
     let scratch = Scratch::new("told");
-    let served = image(&scratch, "served", SIZE);
-    let empty_key = image(&scratch, "key.pem", 0);
+    let served = scratch.image("served", SIZE);
+    let empty_key = scratch.image("key.pem", 0);
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     let (cert, zz) = (text(&served), format!("zz={}", scratch.file("vm").display()));
     let cases: [(&[&str], i32, &str); 11] = [
@@ -220,7 +210,7 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_option() {
 #[test]
 fn an_image_without_a_sector_is_served_with_a_warning() {
     let scratch = Scratch::new("told");
-    let served = image(&scratch, "served", 0);
+    let served = scratch.image("served", 0);
     let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
     let output = server.stop();
     assert!(output.stderr.contains("served: nothing of it is served"), "{output}");

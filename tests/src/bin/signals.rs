@@ -26,15 +26,15 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["eintr"] => a_signal_interrupts_a_waiter(0),
-        ["eintr-restart"] => a_signal_interrupts_a_waiter(libc::SA_RESTART),
+        ["eintr", ..] => a_signal_interrupts_a_waiter(0),
+        ["eintr-restart", ..] => a_signal_interrupts_a_waiter(libc::SA_RESTART),
         ["partial", file] => a_signal_ends_a_wait_with_what_there_is(Path::new(file)),
-        ["mask-lets-in"] => the_mask_lets_a_pending_signal_in(),
-        ["mask-without-wait"] => the_mask_lets_signals_in_without_a_wait(),
-        ["mask-at-once"] => a_look_at_nothing_lets_nothing_in(),
-        ["mask-at-once-raw"] => the_system_call_lets_in_what_the_mask_says(),
-        ["mask-one-each"] => the_mask_lets_in_one_of_a_number(),
-        ["mask-keeps-out"] => the_mask_keeps_a_signal_out(),
+        ["mask-lets-in", ..] => the_mask_lets_a_pending_signal_in(),
+        ["mask-without-wait", ..] => the_mask_lets_signals_in_without_a_wait(),
+        ["mask-at-once", ..] => a_look_at_nothing_lets_nothing_in(),
+        ["mask-at-once-raw", ..] => the_system_call_lets_in_what_the_mask_says(),
+        ["mask-one-each", ..] => the_mask_lets_in_one_of_a_number(),
+        ["mask-keeps-out", ..] => the_mask_keeps_a_signal_out(),
         ["threads-block", file] => helpers_do_not_take_signals(Path::new(file)),
         _ => panic!("unknown case {args:?}"),
     }

@@ -1,0 +1,28 @@
+//! Cases of the program `lifecycle` that run as ever whatever is around it.
+
+use crate::program::Program;
+use crate::scratch::Scratch;
+use crate::subject::Subject;
+
+/// Those about contexts; not those that end the process.
+pub const CASES: &[&str] = &[
+    "destroy-in-flight",
+    "destroy-poll",
+    "destroy-wakes",
+    "thread-exit",
+    "fork",
+    "eventfd",
+    "poll",
+    "poll-cancel",
+    "stream-cancel",
+    "stream-turns",
+    "pipe",
+    "shared",
+    "waiters",
+];
+
+/// Runs a case of a program, which may use a file, and demands that it succeeds.
+pub fn run(subject: Subject, program: Program, case: &str) {
+    let scratch = Scratch::new(case);
+    subject.assert_loaded(&program.arg(case).arg(scratch.file("file")).succeed());
+}
