@@ -287,8 +287,8 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// Requests that signal an eventfd are not on the context's own queue. As many as the driver's queue
-/// takes, and more; the file is closed as soon as they are submitted.
+/// Requests that signal an eventfd are not on the context's own queue. There are more than the
+/// driver's queue takes, and the file is closed as soon as they are submitted.
 #[test]
 fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
     const BLOCKS: usize = 300;
