@@ -84,6 +84,25 @@ fn wrong_usage_is_exit_code_2() {
     }
 }
 
+/// What a terminal of 40 lines and 100 columns shows of `-h`; `--help` says all.
+#[test]
+fn the_short_help_of_each_command_fits_a_screen() {
+    let commands =
+        ["run", "enable", "disable", "status", "doctor", "top", "serve", "image", "bench"];
+    let images = ["create", "info", "check", "import", "export", "repair", "rm"];
+    let measurements = ["submit", "posix", "parity", "cached", "serve", "programs", "compare"];
+    let alone = commands.map(|command| vec![command]);
+    let images = images.map(|command| vec!["image", command]);
+    let measurements = measurements.map(|command| vec!["bench", command]);
+    for command in alone.iter().chain(&images).chain(&measurements) {
+        let Some(tool) = tool() else { return };
+        let help = tool.args(command).arg("-h").succeed().stdout;
+        let widest = help.lines().map(|line| line.chars().count()).max();
+        let (lines, widest) = (help.lines().count(), widest.unwrap_or_default());
+        assert!(lines <= 40 && widest <= 100, "{command:?}: {lines} × {widest}\n{help}");
+    }
+}
+
 #[test]
 fn doctor_explains_what_a_container_forbids() {
     for (profile, reason, left) in [("docker", "EPERM", "kaio"), ("bare", "ENOSYS", "threads")] {

@@ -18,7 +18,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
-    #[command(subcommand, after_help = EXAMPLES)]
+    #[command(subcommand, after_help = SHORT, after_long_help = EXAMPLES)]
     Bench(Box<Bench>),
     /// Describe the command for completions, as JSON.
     #[command(hide = true)]
@@ -27,6 +27,12 @@ enum Command {
     #[command(hide = true)]
     Man { dir: PathBuf },
 }
+
+const SHORT: &str = "\
+Examples:
+  nowait bench demo                      one table in under 90 seconds
+  nowait bench submit --quick --case a   one case, short
+  nowait bench compare a.json b.json     two saved measurements";
 
 const EXAMPLES: &str = "\
 Examples:

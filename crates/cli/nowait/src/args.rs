@@ -33,7 +33,7 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Put a systemd service under nowait, by a drop-in; or print the lines for a container.
-    #[command(after_help = enable::ENABLE_EXAMPLES)]
+    #[command(after_help = enable::ENABLE_SHORT, after_long_help = enable::ENABLE_EXAMPLES)]
     Enable(EnableArgs),
     /// Take a systemd service from nowait: removes what `nowait enable` wrote.
     #[command(after_help = enable::DISABLE_EXAMPLES)]

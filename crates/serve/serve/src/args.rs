@@ -20,10 +20,10 @@ const ABOUT: &str = "The servers of nowait, and images on object stores";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
-    #[command(after_help = SERVE_EXAMPLES)]
+    #[command(after_help = SERVE_SHORT, after_long_help = SERVE_EXAMPLES)]
     Serve(Box<nowait_server::ServeArgs>),
     /// Make, list, check and remove images on object stores.
-    #[command(subcommand, after_help = image::IMAGE_EXAMPLES)]
+    #[command(subcommand, after_help = image::IMAGE_SHORT, after_long_help = image::IMAGE_EXAMPLES)]
     Image(ImageCommand),
     /// Describe these commands for completions, as JSON.
     #[command(hide = true)]
@@ -32,6 +32,13 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Man { dir: PathBuf },
 }
+
+const SERVE_SHORT: &str = "\
+Examples:
+  nowait serve disk.img --nbd unix:/run/disk.sock
+  nowait serve disk.img --ublk 0                     then: mkfs.ext4 /dev/ublkb0
+  nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
+More of each option, and the others: nowait serve --help";
 
 const SERVE_EXAMPLES: &str = "\
 SIGTERM or SIGINT: answers what is in flight, makes it durable, and ends. SIGHUP: takes the sizes

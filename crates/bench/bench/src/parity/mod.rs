@@ -18,6 +18,12 @@ use crate::measurement::Measurement;
 use crate::report::print;
 use crate::submit::{Extra, Plan, Way, find_fio, measure, select};
 
+const SHORT: &str = "\
+Examples:
+  nowait bench parity --rounds 1               every cell once: about seven minutes
+  nowait bench parity --case 'write-cached*'   some cells
+When a cell is ok, and more examples: nowait bench parity --help";
+
 const EXAMPLES: &str = "\
 Runs of 2 s on a file of 4G that is read uncached; with --quick 500 ms on 1G.
 
@@ -47,7 +53,7 @@ const VERIFY_BYTES: u64 = 16 << 20;
 
 /// Measures every kind of work of an unmodified libaio program with and without nowait.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT, after_long_help = EXAMPLES)]
 pub struct ParityArgs {
     /// What to measure
     #[command(flatten)]

@@ -4,6 +4,13 @@ use super::Options;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+pub(super) const ENABLE_SHORT: &str = "\
+Examples:
+  nowait enable mariadb --dry-run        what would be written, and what stands against it
+  nowait enable mariadb --now            written, and the service restarted
+  nowait enable --container              the lines for Docker, Compose and Kubernetes
+More of each: nowait enable --help";
+
 pub(super) const ENABLE_EXAMPLES: &str = "\
 Writes UNIT.d/zz-nowait.conf below /etc/systemd/system; the unit's own file stays as it is. What
 the unit sets as LD_PRELOAD is kept, behind nowait's. A second call writes the drop-in anew, with

@@ -8,6 +8,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) const IMAGE_SHORT: &str = "\
+URL: s3://BUCKET/IMAGE, gs://BUCKET/IMAGE, az://CONTAINER/IMAGE, file:///FOLDER/IMAGE
+
+Examples:
+  nowait image create s3://disks/vm --size 20G
+  nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
+  nowait image snapshot s3://disks/vm@monday
+More of each, and where credentials come from: nowait image --help";
+
 pub(crate) const IMAGE_EXAMPLES: &str = "\
 URL: s3://BUCKET/IMAGE, gs://BUCKET/IMAGE, az://CONTAINER/IMAGE, file:///FOLDER/IMAGE. Credentials
 come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL,
@@ -54,8 +63,9 @@ pub(crate) enum ImageCommand {
     },
     /// Show what an image is and which server has it; that one goes on.
     Info(ImageArgs),
-    /// Keep an image as it is now under a name; its server goes on. All is in it that was flushed
-    /// before.
+    /// Keep an image as it is now under a name; its server goes on.
+    ///
+    /// The snapshot has all that was flushed before.
     Snapshot {
         /// The image, and the name behind @.
         #[arg(value_name = "URL@NAME")]
@@ -63,8 +73,9 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image of a snapshot, in the same bucket, that goes its own way from there: at once,
-    /// at any size, and without a copy.
+    /// Make an image of a snapshot, at once and without a copy.
+    ///
+    /// In the same bucket, at any size; it goes its own way from there.
     Clone {
         /// The snapshot.
         #[arg(value_name = "URL@NAME")]
@@ -75,8 +86,10 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image larger; its server goes on, and has the new size when it is started again. Or,
-    /// with --shrink, smaller, when its server has ended.
+    /// Make an image larger, or with --shrink smaller.
+    ///
+    /// Larger: its server goes on, and has the new size when it is started again. Smaller: when
+    /// its server has ended.
     Resize {
         /// Which.
         url: StoreUrl,
@@ -93,9 +106,10 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Read all that an image and its snapshots have, and find what is missing or damaged; its
-    /// server goes on. An encrypted one is read without its key, too, and then only its checksums
-    /// are compared.
+    /// Read all of an image and its snapshots, and find damage.
+    ///
+    /// Its server goes on. An encrypted one is read without its key, too, and then only its
+    /// checksums are compared.
     Check {
         #[command(flatten)]
         image: ImageArgs,
@@ -113,8 +127,9 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image of the content of a file, a device or an export of an NBD server, which must
-    /// not change meanwhile.
+    /// Make an image of the content of a file, a device or an NBD export.
+    ///
+    /// The source must not change meanwhile.
     Import {
         /// Bytes of a block, a power of two from 512 to 64K; the end of the file is filled with
         /// zeroes to a whole one.
@@ -124,12 +139,15 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         transfer: TransferArgs,
     },
-    /// Copy an image or a snapshot into a new file, onto a device or to an export of an NBD server;
-    /// its server may go on, but must not write meanwhile to what is no snapshot.
+    /// Copy an image or a snapshot to a file, a device or an NBD export.
+    ///
+    /// Its server may go on, but must not write to the image meanwhile; a snapshot does not change.
     Export(TransferArgs),
-    /// Show what an image has lost of its log, if it is not opened any more because of that; and
-    /// have it go on without, if you say how. Its server is replaced; if it has not closed the
-    /// image, the command waits for a minute until it must have noticed.
+    /// Show what an image has lost of its log, and let it go on without.
+    ///
+    /// For an image that is not opened any more because of that; --cut or --skip says how it goes
+    /// on. Its server is replaced; if it has not closed the image, the command waits for a minute
+    /// until it must have noticed.
     Repair {
         /// Which.
         url: StoreUrl,
@@ -145,9 +163,11 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Remove an image with its snapshots for good, when its server has ended; or, with @NAME, a
-    /// snapshot, while its server goes on. If its server has not closed it, it is replaced, and the
-    /// command waits for a minute until it must have noticed.
+    /// Remove an image with its snapshots, or with @NAME a snapshot.
+    ///
+    /// An image when its server has ended, a snapshot while its server goes on. If its server has
+    /// not closed it, it is replaced, and the command waits for a minute until it must have
+    /// noticed.
     Rm {
         /// Which.
         url: StoreUrl,

@@ -19,144 +19,172 @@ use std::{ffi::OsStr, path::PathBuf, time::Duration};
 /// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Image files or block devices, or nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an
-    /// image on an NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER), or
-    /// s3://BUCKET/IMAGE (gs, az, file:///FOLDER/IMAGE), one on an object store; NAME=PATH gives
-    /// one a name for clients other than its own.
-    /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
-    /// `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`, for it alone.
+    /// Images: files, devices, NBD servers or objects of a store.
+    ///
+    /// A file or block device; nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an image on an
+    /// NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER); s3://BUCKET/IMAGE
+    /// (gs, az, file:///FOLDER/IMAGE), one on an object store. NAME=PATH gives an image a name for
+    /// clients. The first is also the default export. Options of one image follow it: `,read-only`,
+    /// `,force-share`, `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`.
     #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]",
           value_parser = os_text().try_map(|text| image(&text)))]
     pub images: Vec<NamedImage>,
-    /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
+    /// Serve by NBD on unix:PATH or tcp:HOST:PORT; may be repeated.
     #[arg(long, value_name = "ADDRESS",
           value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub nbd: Vec<Address>,
-    /// Show an image as the file FILE, by FUSE: for losetup, mkfs and mount. FILE is a regular file
-    /// to mount on, or made and removed again; can be given more than once. Without EXPORT it is
-    /// the first image.
+    /// Show an image as a file, by FUSE, for losetup, mkfs and mount.
+    ///
+    /// FILE is a regular file to mount on, or made and removed again; may be repeated. Without
+    /// EXPORT it is the first image.
     #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath,
           value_parser = os_text().try_map(|text| ShownFile::read(&text)))]
     pub fuse: Vec<ShownFile>,
-    /// Make an image a block device of this machine, /dev/ublkbN, by the kernel's ublk (Linux 6.5,
-    /// root). N is a number that is free, or auto: any. A device with a number of its own outlives
-    /// a server that is killed: its requests wait for the next server with the same number and
-    /// image. Without EXPORT it is the first image; can be given more than once.
+    /// Make an image the block device /dev/ublkbN (Linux 6.5, root).
+    ///
+    /// N is a number that is free, or auto: any. A device with a number of its own outlives a
+    /// server that is killed: its requests wait for the next server with the same number and image.
+    /// Without EXPORT it is the first image; may be repeated.
     #[arg(long, value_name = "[EXPORT=]N|auto")]
     pub ublk: Vec<WantedDrive>,
-    /// Restrict an export (all, without EXPORT) to these clients: uid:N, a user of this machine by
-    /// a Unix socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that
-    /// name. Can be given more than once; an export without a rule is for every client.
+    /// Restrict an export to these clients.
+    ///
+    /// All exports, without EXPORT. WHO is uid:N, a user of this machine by a Unix socket or a
+    /// file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name. May be
+    /// repeated; an export without a rule is for every client.
     #[arg(long, value_name = "[EXPORT=]WHO")]
     pub allow: Vec<Rule>,
-    /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
-    /// NAME; can be given more than once.
+    /// Serve a virtual machine by vhost-user-blk on this socket.
+    ///
+    /// The first image, or NAME; may be repeated.
     #[arg(long, value_name = "[NAME=]SOCKET",
           value_parser = os_text().try_map(|text| Socket::read(&text)))]
     pub vhost_user: Vec<Socket>,
     /// Queues of each such device.
-    #[arg(long, value_name = "N", default_value = "4",
+    #[arg(long, hide_short_help = true, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: u16,
-    /// Page cache between the clients and the device, or the NBD server or object store.
+    /// Page cache between the clients and the device or store.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
-    /// Refuse everything that changes an image, all of them.
+    /// Refuse everything that changes an image.
     #[arg(long, short = 'r')]
     pub read_only: bool,
     /// Serve images that other processes may change meanwhile; only with --read-only.
-    #[arg(long, short = 'U')]
+    #[arg(long, hide_short_help = true, short = 'U')]
     pub force_share: bool,
     /// Serve from this byte of the file on, with K, M, G or T; images with an offset of their own
     /// from that.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes,
+          default_value = "0")]
     pub offset: u64,
     /// Serve this many bytes [default: up to the end]; images with a length of their own that many.
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub length: Option<u64>,
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
-    /// Whether clients of --nbd use TLS, by TCP and by Unix sockets alike [default: require, with
-    /// --tls-cert; without it TCP is refused].
+    /// Whether NBD clients use TLS, by TCP and by Unix sockets.
+    ///
+    /// The default is require with --tls-cert; without it TCP is refused.
     #[arg(long, value_enum)]
     pub tls: Option<TlsArg>,
-    /// The server's certificate, in PEM; clients must use TLS then, see --tls.
+    /// The server's certificate, in PEM.
+    ///
+    /// Clients must use TLS then, see --tls.
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     pub tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Of the clients that use TLS, serve only those with a certificate signed by one of these, in
-    /// PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    /// Serve only clients whose certificate one of these signed, in PEM.
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert",
+          value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
     /// Refused, because it had two meanings.
     #[arg(long, hide = true)]
     pub insecure: bool,
-    /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
-    /// the socket that `nowait top` finds.
+    /// Answer GET /metrics and /status on this address.
+    ///
+    /// On unix:PATH or tcp:HOST:PORT, for Prometheus and as JSON, besides the socket that `nowait
+    /// top` finds.
     #[arg(long, value_name = "ADDRESS",
           value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub status: Option<Address>,
     /// Let --status be an address that other machines reach: they learn names, sizes and counters
     /// of the images.
-    #[arg(long, requires = "status")]
+    #[arg(long, hide_short_help = true, requires = "status")]
     pub expose_status: bool,
-    /// End, as after SIGTERM, when the last client has gone: NBD clients that have chosen an image,
-    /// virtual machines, and programs that have one of the files open. Not with --ublk.
-    #[arg(long, conflicts_with = "ublk")]
+    /// End when the last client has gone.
+    ///
+    /// As after SIGTERM: NBD clients that have chosen an image, virtual machines, and programs that
+    /// have one of the files open. Not with --ublk.
+    #[arg(long, hide_short_help = true, conflicts_with = "ublk")]
     pub exit_with_last_client: bool,
     /// Write the number of the process into FILE when it serves, and remove it at the end.
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, hide_short_help = true, value_name = "FILE",
+          value_hint = clap::ValueHint::FilePath)]
     pub pid_file: Option<PathBuf>,
     /// Serving threads [default: one for two processors, at most 4].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, hide_short_help = true, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
     /// Most clients at once.
-    #[arg(long, value_name = "N", default_value = "4096",
+    #[arg(long, hide_short_help = true, value_name = "N", default_value = "4096",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: u32,
     /// Memory for transfers, of all clients together; at least 64M.
-    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
+          default_value = "256M")]
     pub memory: u64,
     /// Memory for writes to images on object stores that are not durable yet, in equal parts for
     /// all that are written, of 64M at most; at least 64M.
-    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "1G")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
+          default_value = "1G")]
     pub write_buffer: u64,
     /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
     /// as the connection is lost.
-    #[arg(long, value_name = "SECONDS", default_value = "60",
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60",
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,
-    /// Where the object store of images is, if not where its kind usually is:
+    /// Address of the object store, if not its kind's usual one.
+    ///
     /// http://HOST:PORT, say, for Azure http://HOST:PORT/ACCOUNT. Credentials come from the
     /// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
     /// GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and
     /// their like.
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// When writes to images on an object store are durable: flush, after a flush of the client,
-    /// and without one their PUT begins after a second; interval=SECONDS, the same after so long;
-    /// each, when they are answered.
-    #[arg(long, value_name = "flush|each|interval=SECONDS", value_parser = durability,
+    /// When writes to images on a store are durable.
+    ///
+    /// flush: after a flush of the client, and without one their PUT begins after a second.
+    /// interval=SECONDS: the same after so long. each: when they are answered.
+    #[arg(long, hide_short_help = true, value_name = "flush|each|interval=SECONDS",
+          value_parser = durability,
           default_value = "flush")]
     pub durability: Durability,
-    /// The key of encrypted images on object stores, of all that have no key file of their own: a
-    /// file with 32 random bytes, or 64 hexadecimal digits, that other users may not read. An image
-    /// that is not encrypted, or not with that key, is refused.
+    /// The key of encrypted images on object stores.
+    ///
+    /// Of all that have no key file of their own: a file with 32 random bytes, or 64 hexadecimal
+    /// digits, that other users may not read. An image that is not encrypted, or not with that key,
+    /// is refused.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
-    /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one
-    /// for themselves, and so have those on NBD servers.
-    #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
+    /// Size of nowait's own cache, with --cache user: 8M to 8T.
+    ///
+    /// Images on object stores have one for themselves, and so have those on NBD servers.
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_size,
+          default_value = "256M")]
     pub cache_size: u64,
-    /// Keep data of images on object stores in a file in this folder, for this server and the next
-    /// one; with `--cache` as the page cache before it.
-    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    /// Keep data of images on stores in a file in this folder.
+    ///
+    /// For this server and the next one; with --cache as the page cache before it.
+    #[arg(long, hide_short_help = true, value_name = "FOLDER",
+          value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
     /// Size of that file; 64M to 1T. It grows as it is needed.
-    #[arg(long, value_name = "BYTES", value_parser = cache_dir_size, default_value = "10G",
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_dir_size,
+          default_value = "10G",
           requires = "cache_dir")]
     pub cache_dir_size: u64,
 }
