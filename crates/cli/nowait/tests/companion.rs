@@ -6,25 +6,32 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::outcome;
 use tempfile::TempDir;
 
 /// Prints what it was called as, its process and its arguments, and ends with 7.
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
+/// One test at a time: a child that another has just forked still has this one's file open for
+/// writing, and execve(2) says ETXTBSY.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A folder with a copy of nowait, in which no companion is.
 struct Place {
+    _turn: MutexGuard<'static, ()>,
     folder: TempDir,
     nowait: PathBuf,
 }
 
 impl Place {
     fn new() -> Place {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let nowait = folder.path().join("bin/nowait");
         fs::create_dir(folder.path().join("bin")).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_nowait"), &nowait).unwrap();
-        Place { folder, nowait }
+        Place { _turn: turn, folder, nowait }
     }
 
     fn script(&self, place: &str, text: &str) -> PathBuf {
