@@ -170,7 +170,7 @@ fn what_a_store_does_wrong_for_a_while_delays_and_loses_nothing() {
         store.set(wrong);
         let (sender, ended) = std::sync::mpsc::channel();
         image.submit(nowait_image_format::Request::Flush, move |result| {
-            sender.send(result).unwrap()
+            sender.send(result).unwrap();
         });
         while image.figures().failures == 0 {
             std::thread::yield_now();
