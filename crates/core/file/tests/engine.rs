@@ -2,16 +2,20 @@
 
 mod common;
 
-use nowait_block::{Segments, conformance::note_skip_here};
+use nowait_block::{
+    BlockBackend, Limits, Segments, backends::null::Null, conformance::note_skip_here,
+};
 use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
+    BackendChoice, Command, Config, Context, Engine, Kind, Parts, SubmitMode,
     command::open_for,
+    parts::{Backends, Counter},
     submit::{EventTarget, Submission},
 };
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
     file::{Advice, IoVec, advise},
+    uring::Issuer,
 };
 use std::{
     fs::{File, OpenOptions},
@@ -287,43 +291,81 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// Requests that signal an eventfd are not on the context's own queue. There are more than the
-/// driver's queue takes, and the file is closed as soon as they are submitted.
+/// Requests that signal an eventfd are not on the context's own queue. The file is closed as soon as
+/// they are submitted.
 #[test]
 fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
-    const BLOCKS: usize = 300;
     for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
-        let config = Config { backend, stats: true, answers_as_aio: true, ..Config::default() };
-        let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
-            note_skip_here(&format!("{backend:?} cannot start"));
-            continue;
-        };
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let path = folder.path().join("holes");
-        let mut options = OpenOptions::new();
-        let file = options.create(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
-        file.set_len((BLOCKS * BLOCK) as u64).unwrap();
-        let context = Context::new(&engine, 0, BLOCKS as u32).unwrap();
-        let counter = EventFd::new().unwrap();
-        for index in 0..BLOCKS as u64 {
-            let write = buffer(BLOCK, index as u8);
-            let write = command(Kind::Write, &file, write, index * BLOCK as u64);
-            let eventfd = Some(counter.raw());
-            common::submit_to(&context, EventTarget { data: index, obj: 0, eventfd }, write)
-                .unwrap();
+        let config = Config { backend, ..config_of_holes() };
+        match Engine::on_machine(config, "test".to_owned()) {
+            Ok(engine) => assert_eq!(fill_holes(&engine), [("driver", HOLES)], "{backend:?}"),
+            Err(_) => note_skip_here(&format!("{backend:?} cannot start")),
         }
-        drop(file);
-        let ends = reap(&context, BLOCKS);
-        assert!(ends.iter().all(|(_, result)| *result == BLOCK as i64), "{backend:?}: {ends:?}");
-        let bytes = std::fs::read(&path).unwrap();
-        let wanted: Vec<u8> = (0..BLOCKS).flat_map(|index| [index as u8; BLOCK]).collect();
-        assert!(bytes == wanted, "{backend:?}");
-        let served = context.io().stats().served().unwrap().all();
-        let writes = served.iter().find(|(work, _)| *work == "direct_write").unwrap();
-        assert!(writes.1.contains(&("driver", BLOCKS as u64)), "{backend:?}: {writes:?}");
-        context.destroy().unwrap();
-        engine.shutdown();
     }
+}
+
+/// A driver's queue that takes nothing from submitters.
+struct FullQueue;
+
+impl Backends for FullQueue {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        Some(Limits { depth: 8, buffered_reads: false, writes: false, readiness: false })
+    }
+
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Null::new(8)))
+    }
+
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Err(Errno::NOSYS)
+    }
+}
+
+/// The driver would block until there are blocks, and with it every context.
+#[test]
+fn a_write_into_a_hole_that_finds_the_drivers_queue_full_goes_to_the_workers() {
+    let parts = Parts::of_backends(Box::new(FullQueue), "test".to_owned());
+    let engine = Engine::start(config_of_holes(), parts).unwrap();
+    assert_eq!(fill_holes(&engine), [("worker", HOLES)]);
+}
+
+const HOLES: u64 = 150;
+
+fn config_of_holes() -> Config {
+    Config { stats: true, answers_as_aio: true, ..Config::default() }
+}
+
+/// Fills each block of a new file by a request with an eventfd. Returns who has carried out how many,
+/// and ends the engine.
+fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = folder.path().join("holes");
+    let mut options = OpenOptions::new();
+    let file = options.create(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
+    file.set_len(HOLES * BLOCK as u64).unwrap();
+    let context = Context::new(engine, 0, HOLES as u32).unwrap();
+    let counter = EventFd::new().unwrap();
+    for index in 0..HOLES {
+        let write = buffer(BLOCK, index as u8);
+        let write = command(Kind::Write, &file, write, index * BLOCK as u64);
+        let eventfd = Some(counter.raw());
+        common::submit_to(&context, EventTarget { data: index, obj: 0, eventfd }, write).unwrap();
+    }
+    drop(file);
+    let ends = reap(&context, HOLES as usize);
+    assert!(ends.iter().all(|(_, result)| *result == BLOCK as i64), "{ends:?}");
+    let wanted: Vec<u8> = (0..HOLES).flat_map(|index| [index as u8; BLOCK]).collect();
+    assert!(std::fs::read(&path).unwrap() == wanted);
+    let mut served = context.io().stats().served().unwrap().all();
+    context.destroy().unwrap();
+    engine.shutdown();
+    let index = served.iter().position(|(work, _)| *work == "direct_write").unwrap();
+    let (_, writes) = served.swap_remove(index);
+    writes.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// The writes that wait behind the first are written with it, and each has its own event.

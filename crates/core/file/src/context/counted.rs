@@ -47,6 +47,9 @@ impl KernelCounter {
     /// # Errors
     /// The errors of [`Holds::hold`]. `EBADF`: the program closes it meanwhile.
     pub(crate) fn hold(&self, engine: &Engine, number: i32) -> Result<(), Errno> {
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
         let state = || (number as u64 + 1) << 32 | u64::from(engine.closes().count(number));
         let before = state();
         if self.held.load(Relaxed) == before {

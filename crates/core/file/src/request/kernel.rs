@@ -19,7 +19,7 @@ pub(crate) struct KernelBody {
     pub(crate) wants_lane: bool,
     /// Is there from its place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
-    /// Its first iteration, in submit, gives it to the driver's queue.
+    /// Its first bio goes to the driver's queue from submit, on the application's number.
     pub(crate) enters: bool,
     /// The thread that waits for it carries it out. How often its number had been closed when it
     /// was deferred.
@@ -66,8 +66,7 @@ impl KernelBody {
             return self.run_by_caller(it.plug.turn, it);
         }
         let route = self.carrier.route;
-        let enters = core::mem::take(&mut self.enters);
-        let begun = match enters {
+        let begun = match self.enters {
             true => ControlFlow::Continue(it.command.fd),
             false => self.carrier.begin(route, it),
         };
@@ -81,11 +80,11 @@ impl KernelBody {
         bio.hints.lane.clone_from(&self.lane);
         bio.hints.upfront = it.command.kind == Kind::Read;
         bio.hints.joins = self.wants_lane && it.command.is_positioned();
-        match enters {
-            true => it.plug.enter_driver(bio),
-            false => return self.carrier.queue(route, bio, it),
+        if self.enters {
+            it.plug.enter_driver(bio);
+            return Step::Queued;
         }
-        Step::Queued
+        self.carrier.queue(route, bio, it)
     }
 
     /// Continues after the end of a bio.
@@ -94,6 +93,12 @@ impl KernelBody {
         it: &mut Iteration<'_, '_>,
         result: Result<u32, Errno>,
     ) -> Step {
+        let has_entered = core::mem::take(&mut self.enters);
+        if has_entered && result == Err(Errno::AGAIN) {
+            // The driver's queue is full. The driver itself must not block until there are blocks.
+            self.carrier.route = Route::Workers;
+            return self.dispatch(it);
+        }
         let bytes = match (it.command.kind, result) {
             (Kind::Read | Kind::Write, Ok(bytes)) => bytes,
             (_, result) => return it.end(result),
@@ -108,6 +113,9 @@ impl KernelBody {
                 return it.transferred();
             }
             self.carrier.route = it.plug.engine.queues.route_past_own();
+        }
+        if has_entered {
+            self.carrier.route = Route::Workers;
         }
         self.dispatch(it)
     }

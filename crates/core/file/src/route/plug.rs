@@ -245,7 +245,8 @@ impl Plug {
         }
     }
 
-    /// Gives bios to the driver's queue on this thread. If there is no room, the driver takes over.
+    /// Gives bios to the driver's queue on this thread. One that finds no room ends with EAGAIN, and
+    /// its request goes on by the workers.
     fn flush_entering(&mut self) {
         if self.entering.is_empty() {
             return;
@@ -256,13 +257,11 @@ impl Plug {
                 Some(queue) => queue.submit_now(bio, true),
                 None => Err(bio),
             };
-            match given {
-                Ok(refused) => {
-                    refused.bios.into_iter().for_each(|(token, it)| self.complete(token, it));
-                }
-                // SAFETY: the token is a FileOperation's, and no queue has its bio.
-                Err(bio) => self.hand_to_driver(unsafe { Request::from_token(bio.token) }),
-            }
+            let ended = match given {
+                Ok(refused) => refused.bios,
+                Err(bio) => vec![(bio.token, Err(Errno::AGAIN))],
+            };
+            ended.into_iter().for_each(|(token, result)| self.complete(token, result));
         }
     }
 
