@@ -291,8 +291,8 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// Requests that signal an eventfd are not on the context's own queue. The file is closed as soon as
-/// they are submitted.
+/// Requests that signal an eventfd are not on the context's own queue. The file is closed as soon
+/// as they are submitted.
 #[test]
 fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
@@ -339,8 +339,8 @@ fn config_of_holes() -> Config {
     Config { stats: true, answers_as_aio: true, ..Config::default() }
 }
 
-/// Fills each block of a new file by a request with an eventfd. Returns who has carried out how many,
-/// and ends the engine.
+/// Fills each block of a new file by a request with an eventfd. Returns who has carried out how
+/// many, and ends the engine.
 fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = folder.path().join("holes");

@@ -245,8 +245,8 @@ impl Plug {
         }
     }
 
-    /// Gives bios to the driver's queue on this thread. One that finds no room ends with EAGAIN, and
-    /// its request goes on by the workers.
+    /// Gives bios to the driver's queue on this thread. One that finds no room ends with EAGAIN,
+    /// and the workers carry its request.
     fn flush_entering(&mut self) {
         if self.entering.is_empty() {
             return;
