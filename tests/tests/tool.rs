@@ -84,7 +84,7 @@ fn wrong_usage_is_exit_code_2() {
     }
 }
 
-/// What a terminal of 40 lines and 100 columns shows of `-h`; `--help` says all.
+/// A terminal of 40 lines and 100 columns shows all of `-h`; `--help` may be longer.
 #[test]
 fn the_short_help_of_each_command_fits_a_screen() {
     let commands =

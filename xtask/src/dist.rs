@@ -119,8 +119,8 @@ pub(crate) fn run(machine: Machine) -> Result {
     build_programs(machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // What the programs say of themselves is the same on every machine, and only here it can be
-    // asked.
+    // Manual pages and completions are the same on every machine; only here can the programs be
+    // asked for them.
     if machine.is_own() {
         share(&dist)?;
     }
@@ -133,7 +133,7 @@ pub(crate) fn run(machine: Machine) -> Result {
 /// Builds in release mode what `make demo` needs: the two libraries, the tool and the benchmarks.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub(crate) fn run_for_demo() -> Result {
     println!("dist: building {}", names(DEMO_PROGRAMS));
     build_programs(OWN, DEMO_PROGRAMS)?;
@@ -144,7 +144,7 @@ pub(crate) fn run_for_demo() -> Result {
 /// Makes the two libraries that programs of others are run with.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub(crate) fn link_libraries(machine: Machine) -> Result {
     let natives = build_archive(machine, "nowait-faces")?;
     for library in LIBRARIES {

@@ -212,7 +212,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// What the programs and the libraries are made of, as CycloneDX has it.
+    /// Lists the crates of the programs and the libraries, as CycloneDX has it.
     fn sbom(&self) -> Result {
         // In a copy: the program writes beside every manifest.
         for part in ["Cargo.toml", "Cargo.lock", "crates", "tests", "xtask"] {

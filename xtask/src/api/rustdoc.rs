@@ -19,7 +19,7 @@ const AUTOMATIC: &[&str] = &["Send", "Sync", "Unpin"];
 /// Traits that programs cannot use.
 const INTERNAL: &[&str] = &["Drop", "StructuralPartialEq"];
 
-/// What unfolds a long declaration.
+/// The element that unfolds a long declaration.
 static FOLDED: LazyLock<Regex> = regex!(r"(?s)<summary.*?</summary>");
 static TAG: LazyLock<Regex> = regex!(r"<[^>]*>");
 /// A page in the index, relative to the crate's folder.

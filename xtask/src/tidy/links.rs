@@ -25,7 +25,7 @@ static LINK: LazyLock<Regex> = regex!(r"\]\(([^)]*)\)?");
 static HEADING: LazyLock<Regex> = regex!(r"(?m)^#+ (.*)$");
 static QUOTED: LazyLock<Regex> = regex!(r"`([^`\n]*)`");
 
-/// What reads like a file that a document names in backticks.
+/// A word in backticks that reads like a file.
 static NAMED: LazyLock<Regex> =
     regex!(r"^[A-Za-z0-9_{},-][A-Za-z0-9_./{},-]*\.(?:rs|c|h|md|toml|py|sh)$");
 

@@ -16,7 +16,7 @@ const FRAME: &[&str] = &["Lock", "ordering", "Alone"];
 /// Where the locks are that tables must name.
 const PLACES: &[&str] = &["crates/core/", "crates/api/"];
 
-/// What stands in parentheses, and the names beside it.
+/// A text in parentheses, or a name beside it.
 static NAMES: LazyLock<Regex> = regex!(r"\((?:[^()]|\([^()]*\))*\)|[\w.]*\w[\w.]*");
 
 /// A structure, to what opens its fields, or another name of a lock.

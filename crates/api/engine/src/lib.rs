@@ -1,4 +1,5 @@
-//! What the interfaces of nowait share: the choice of the backend, the environment, the report.
+//! The parts that nowait's interfaces share: the choice of the backend, the environment, the
+//! report.
 //!
 //! This crate is internal and makes no promise: its interface changes with every version. Programs
 //! use the crate `nowait`.

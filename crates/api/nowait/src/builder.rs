@@ -284,7 +284,7 @@ mod tests {
     use crate::File;
     use std::process::Command;
 
-    /// Has threads of engines fail, and uses these.
+    /// Makes threads of engines fail, and uses the engines.
     fn fail() {
         let path = std::env::current_exe().unwrap();
         for way in ["queue", "future", "end"] {

@@ -3,7 +3,7 @@
 use crate::error::{Failure, Outcome};
 use pyo3::{prelude::*, types::PyList};
 
-/// What the requests of a batch gave so far.
+/// The results of a batch's requests so far.
 pub(crate) struct Results {
     values: Vec<Option<Py<PyAny>>>,
     left: usize,

@@ -35,7 +35,7 @@ impl ProcessEngine {
     pub(crate) fn start(parent: Option<&ProcessEngine>) -> PyResult<ProcessEngine> {
         let mut options = Options::from_env();
         options.complaints.iter().for_each(|line| say(line));
-        // What is too much waits here: the engine would refuse it.
+        // Requests above the limits wait here: the engine would refuse them.
         let limits = core::mem::replace(&mut options.config.limits, Limits::NONE);
         let each = core::mem::replace(&mut options.config.context_limits, Limits::NONE);
         let limits = parent.map_or((limits.into(), each.into()), |it| it.load.limits());
@@ -79,7 +79,7 @@ impl ProcessEngine {
     /// Waits for the calls that [`ProcessEngine::run_aside`] has begun.
     ///
     /// # Errors
-    /// What a handler of a signal raises meanwhile.
+    /// The exception that a signal handler raises meanwhile.
     pub(crate) fn wait_for_calls(&self, py: Python<'_>) -> PyResult<()> {
         let is_over = || {
             let mut aside = self.aside.lock();

@@ -61,7 +61,7 @@ fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     function.bind(py).call0().map(Some)
 }
 
-/// Has `callback` called with `operation` by an event loop; `call` names the method.
+/// Makes an event loop call `callback` with `operation`; `call` names the loop's method.
 pub(crate) fn call_soon(
     event_loop: &Bound<'_, PyAny>,
     call: &Bound<'_, PyString>,

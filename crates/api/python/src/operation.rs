@@ -1,4 +1,4 @@
-//! What Python awaits: a request, as a future of asyncio.
+//! The awaitable of Python: a request, as a future of asyncio.
 //!
 //! A task of asyncio or uvloop waits for whatever has `_asyncio_future_blocking`: it asks for a
 //! callback and takes the result when that runs. An operation that is done when it is awaited
@@ -28,7 +28,7 @@ use std::{mem, ops::Range, sync::Arc};
 #[pyclass(module = "nowait", frozen, freelist = 64)]
 pub struct Operation {
     state: Mutex<State>,
-    /// Of asyncio's protocol: set by an `await` that suspends, reset by the task.
+    /// A flag of asyncio's protocol: set by an `await` that suspends, reset by the task.
     blocking: AtomicBool,
     /// Its event loop is a run of trio.
     is_trio: AtomicBool,
@@ -40,17 +40,17 @@ struct State {
     callbacks: Vec<Callback>,
     /// In which the callbacks are called; `None` for what was over at once.
     event_loop: Option<Py<PyAny>>,
-    /// What is in flight, to be cancelled.
+    /// The requests in flight, to be cancelled.
     request: Option<(Arc<OperationQueue>, Range<u64>)>,
 }
 
 /// The queue of a thread, whose requests end operations.
 pub(crate) type OperationQueue = ThreadQueue<Target>;
 
-/// What waits for the end of a request.
+/// The waiter for the end of a request.
 pub(crate) enum Target {
     One(Py<Operation>),
-    /// Of several requests with one result, and which.
+    /// One of several requests with one result, by its index.
     Part(Arc<Batch>, usize),
 }
 
@@ -157,8 +157,8 @@ impl Operation {
         Operation::call_back(slf, state, is_here);
     }
 
-    /// Has what waits called by its event loop, which runs in this thread or not. Takes the lock,
-    /// to give it up before.
+    /// Makes the event loop, of this thread or another, call the waiters. Takes the lock, to give
+    /// it up before.
     fn call_back(
         slf: &Bound<'_, Operation>,
         mut state: nowait_sys::mutex::MutexGuard<'_, State>,
@@ -255,12 +255,12 @@ impl Operation {
         }
     }
 
-    /// Tells whether it is over.
+    /// Returns `True` if it is over.
     fn done(&self) -> bool {
         self.is_over()
     }
 
-    /// Tells whether it was cancelled.
+    /// Returns `True` if it was cancelled.
     fn cancelled(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Cancelled(_))
     }
@@ -282,7 +282,7 @@ impl Operation {
         }
     }
 
-    /// Has `callback` called with this object, by the event loop, when the operation is over.
+    /// Makes the event loop call `callback` with this object when the operation is over.
     #[pyo3(signature = (callback, /, *, context = None))]
     fn add_done_callback(
         slf: &Bound<'_, Operation>,

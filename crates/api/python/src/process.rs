@@ -1,5 +1,5 @@
-//! What a process has of nowait: one engine, made when it is needed and anew in a forked child, the
-//! queues of its threads, and its open files, which are left at exit with nothing unwritten.
+//! The state of nowait in a process: one engine, made when it is needed and anew in a forked child,
+//! the queues of its threads, and its open files, which are left at exit with nothing unwritten.
 
 use crate::{
     engine::ProcessEngine, handle::Handle, limits::Amount, operation::OperationQueue,
@@ -158,7 +158,7 @@ pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     let process = PythonProcess::get()?;
     let each = Amount { requests: loop_requests, bytes: loop_bytes };
     process.engine.load.set_limits((Amount { requests, bytes }, each));
-    // What waits may have a place now.
+    // Waiting requests may have a place now.
     process.queues.lock().all.iter().for_each(|queue| queue.ring());
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// What an event loop calls when a descriptor of a queue is readable.
+/// The object that an event loop calls when a descriptor of a queue is readable.
 #[pyclass(frozen)]
 struct Reaper(Arc<OperationQueue>);
 
@@ -21,7 +21,7 @@ impl Reaper {
     }
 }
 
-/// Has the event loop call [`reap`] when requests have ended.
+/// Makes the event loop call [`reap`] when requests have ended.
 pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyResult<()> {
     let event_loop = &running.event_loop;
     queue.watch(event_loop, || Ok(Py::new(event_loop.py(), Reaper(queue.clone()))?.into_any()))
@@ -30,7 +30,7 @@ pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyRes
 /// Takes everything that has ended, and ends the operations.
 fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     let News { over, landed } = queue.news(py)?;
-    // What has ended may belong to another loop, in another thread.
+    // Ended requests may belong to another loop, in another thread.
     let here = running(py).ok().map(|running| running.event_loop);
     let here = here.as_ref();
     over.into_iter().for_each(|ended| end(py, ended, here));
@@ -56,7 +56,7 @@ pub(crate) fn drain(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Has an operation belong to the event loop that runs here: the loop in which it began has ended.
+/// Moves an operation to the event loop that runs here: the loop in which it began has ended.
 #[pyfunction]
 pub(crate) fn adopt(operation: &Bound<'_, Operation>) -> PyResult<()> {
     let running = running(operation.py())?;

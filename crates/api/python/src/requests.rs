@@ -49,7 +49,7 @@ impl Action {
 /// The end of a request. The caller drops it without the lock: buffers may have code of the
 /// program's, and the last handle of a file closes it.
 pub(crate) struct Ended<T> {
-    /// What waits for the request; `None`: nothing does.
+    /// The waiter for the request; `None`: nothing waits.
     pub(crate) target: Option<T>,
     /// `None`: it moves no bytes.
     pub(crate) transfer: Option<Transfer>,
@@ -61,7 +61,7 @@ pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
     /// By the keys of the requests: what waits, and the name in the queue.
     known: HashMap<u64, (T, Option<RequestId>)>,
-    /// What waits for a place, in order.
+    /// Requests that wait for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
     in_flight: Amount,
     next_key: u64,

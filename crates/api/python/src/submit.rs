@@ -52,7 +52,7 @@ pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py
 /// failure when all are over.
 ///
 /// # Errors
-/// Those of [`submit`].
+/// The errors of [`submit`].
 pub(crate) fn submit_many(
     py: Python<'_>,
     file: &File,
@@ -100,7 +100,7 @@ where
 /// result only, and has no file that is open.
 ///
 /// # Errors
-/// Those of [`call`].
+/// The errors of [`call`].
 pub(crate) fn ask<F>(
     py: Python<'_>,
     work: impl FnOnce() -> F + Send + 'static,
@@ -138,7 +138,7 @@ where
     Ok(operation)
 }
 
-/// Has the event loop that runs in this thread wait for an operation, unless that is over.
+/// Makes the event loop that runs in this thread wait for an operation, unless that is over.
 ///
 /// # Errors
 /// `RuntimeError`: no event loop runs. The request goes on, and nothing waits for it.
@@ -156,7 +156,7 @@ fn wait_for(
     Ok(operation)
 }
 
-/// What is over when a submission returns: mostly nothing, or the one request that was submitted.
+/// Requests that are over when a submission returns: mostly none, or the one that was submitted.
 #[derive(Default)]
 struct Over {
     others: Vec<Ended<Target>>,

@@ -25,7 +25,7 @@ pub(crate) struct ThreadQueue<T> {
     requests: Mutex<Requests<T>>,
     /// The loops that watch the descriptors.
     loops: Mutex<Vec<Py<PyAny>>>,
-    /// What helper threads have done.
+    /// Results of helper threads.
     landed: Mutex<Vec<Landed<T>>>,
     bell: EventFd,
     /// The bell is readable, or about to be.
@@ -36,7 +36,7 @@ pub(crate) struct ThreadQueue<T> {
 /// A call that a helper thread has made: what waits for it, and what makes its result.
 pub(crate) type Landed<T> = (T, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
 
-/// What has ended since the last look.
+/// The ends since the last look.
 pub(crate) struct News<T> {
     pub(crate) over: Vec<Ended<T>>,
     pub(crate) landed: Vec<Landed<T>>,
@@ -91,7 +91,7 @@ impl<T: Send> ThreadQueue<T> {
         drop(left);
     }
 
-    /// Has an event loop call `reaper` when there is news, unless it does so already.
+    /// Makes an event loop call `reaper` when there is news, unless it does so already.
     pub(crate) fn watch(
         &self,
         event_loop: &Bound<'_, PyAny>,

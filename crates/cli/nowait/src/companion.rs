@@ -63,7 +63,7 @@ impl Companion {
         answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
     }
 
-    /// Has it write its manual pages into `folder`; does nothing if it is not installed.
+    /// Makes it write its manual pages into `folder`; does nothing if it is not installed.
     ///
     /// # Errors
     /// It cannot be started, or fails.

@@ -116,9 +116,7 @@ struct ProgramReport {
     path: String,
     interpreter: Option<String>,
     /// `yes`, `perhaps` or `no`.
-    helps: &'static str,
-    #[serde(skip)]
-    help: Help,
+    helps: Help,
     reason: String,
     links_liburing: bool,
 }
@@ -306,12 +304,11 @@ impl Library {
 
 impl ProgramReport {
     fn new(program: &Program) -> ProgramReport {
-        let (help, reason) = program.verdict();
+        let (helps, reason) = program.verdict();
         ProgramReport {
             path: program.path.display().to_string(),
             interpreter: program.interpreter.as_ref().map(|it| it.display().to_string()),
-            helps: help.name(),
-            help,
+            helps,
             reason,
             links_liburing: program.links_liburing(),
         }

@@ -3,6 +3,7 @@
 use crate::elf::{self, Elf, Image};
 use crate::systemd::Place;
 use nowait_sys::inspect;
+use serde::Serialize;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,7 +23,8 @@ pub(crate) struct Program {
 }
 
 /// Whether nowait can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
     /// It does.
     Yes,

@@ -1,4 +1,4 @@
-//! What the programs of nowait share at a terminal.
+//! Terminal output and command lines, for all programs of nowait.
 //!
 //! ```text
 //!  failure    an error in one line, and the exit code     usage        a wrong command line

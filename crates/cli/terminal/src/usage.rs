@@ -1,4 +1,4 @@
-//! What clap says of a command line.
+//! Messages of clap about a command line.
 
 use clap::error::ErrorKind;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What an image lies on, as its name on the command line says: a file or an NBD server.
+//! The backing of an image, by its name on the command line: a file or an NBD server.
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 #![expect(missing_docs, reason = "the protocol defines the names")]
 
-/// What the server says first.
+/// The server's first number.
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
 /// Before each option.
 pub const OPTION: u64 = 0x4948_4156_454f_5054;
@@ -52,7 +52,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// The flags of an export: what it can do.
 pub mod transmission {
     pub const HAS_FLAGS: u16 = 1;
     pub const READ_ONLY: u16 = 1 << 1;

@@ -4,7 +4,7 @@ use crate::Chunk;
 use core::ops::Range;
 use nowait::Errno;
 
-/// What a front knows a request by: the client, and which of its requests.
+/// The name of a request at its frontend: the client, and which of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Whose request it is.
@@ -15,7 +15,7 @@ pub struct Tag {
     pub part: u32,
 }
 
-/// What takes longer than a request to the device.
+/// A blocking task: it takes longer than a request to the device.
 #[derive(Debug)]
 pub enum Chore {
     /// The contents of a range are of no interest any more: give its space back if possible.
@@ -50,7 +50,7 @@ pub enum Chore {
     },
     /// Write what is not of whole blocks.
     WriteParts {
-        /// What to write.
+        /// The bytes to write.
         chunk: Chunk,
         /// In bytes of the image.
         offset: u64,
@@ -71,13 +71,13 @@ pub struct Extent {
 /// The end of a request; each has one, unless it was forgotten.
 #[derive(Debug)]
 pub struct RequestEnd {
-    /// That of the request.
+    /// The tag of the request.
     pub tag: Tag,
-    /// Whether all of it was done.
+    /// `Ok` if all of it was done.
     pub result: Result<(), Errno>,
     /// The memory of a read or write.
     pub chunk: Option<Chunk>,
-    /// What [`Chore::Extents`] found.
+    /// The extents that [`Chore::Extents`] found.
     pub extents: Vec<Extent>,
 }
 

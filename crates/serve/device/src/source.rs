@@ -1,4 +1,4 @@
-//! What the bytes of an image are read from and written to.
+//! The source of an image: its bytes are read from it and written to it.
 
 use crate::{Chunk, Mailbox, Tag, error::ImageError, stripes::Shared};
 use core::{any::Any, fmt, ops::Range};

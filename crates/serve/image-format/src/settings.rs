@@ -1,4 +1,4 @@
-//! What a writer decides for an image, and what the image takes of its store.
+//! The settings of a writer for its image, and the image's share of its store.
 
 use crate::cipher::ImageKey;
 use crate::head::Writer;

@@ -29,14 +29,14 @@ pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
 /// Says whether nowait helps, how, by what, and what becomes of the program's own io_uring.
 fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
     let run_by = program.interpreter.as_ref().map_or(String::new(), |by| format!(" (run by {by})"));
-    let verdict = match program.help {
+    let verdict = match program.helps {
         Help::Yes => "nowait helps",
         Help::Perhaps => "nowait may help",
         Help::No => "nowait cannot help",
     };
     let mut lines = vec![format!("{}{run_by}: {verdict}: {}", program.path, program.reason)];
-    if program.help != Help::No {
-        lines.push(match program.help {
+    if program.helps != Help::No {
+        lines.push(match program.helps {
             Help::Yes => format!("run it:   nowait run -- {} …", program.path),
             _ => format!("find out: nowait run --report -- {} …", program.path),
         });
@@ -70,12 +70,11 @@ fn own_uring(refused: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn program(help: Help, links_liburing: bool) -> ProgramReport {
+    fn program(helps: Help, links_liburing: bool) -> ProgramReport {
         ProgramReport {
             path: "/bin/x".to_owned(),
             interpreter: None,
-            helps: help.name(),
-            help,
+            helps,
             reason: "why".to_owned(),
             links_liburing,
         }

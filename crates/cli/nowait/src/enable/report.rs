@@ -54,7 +54,7 @@ impl Said for Enabled {
         let mut text = format!("{} ({})\n", self.unit, self.unit_file);
         // Writing to a string cannot fail.
         for Judged { path, helps, reason } in &self.programs {
-            let _ = writeln!(text, "{path}: can nowait help? {helps}: {reason}");
+            let _ = writeln!(text, "{path}: can nowait help? {}: {reason}", helps.name());
         }
         for warning in &self.warnings {
             let _ = writeln!(text, "warning: {warning}");

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// What becomes of an image when its server cannot be reached.
+/// How long an image waits for a server that cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// How long everything waits, from the last answer on, until it fails. Zero: not at all.

@@ -84,7 +84,7 @@ pub struct ServeArgs {
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
-    /// Whether NBD clients use TLS, by TCP and by Unix sockets.
+    /// TLS of NBD clients, by TCP and by Unix sockets.
     ///
     /// The default is require with --tls-cert; without it TCP is refused.
     #[arg(long, value_enum)]
@@ -165,7 +165,7 @@ pub struct ServeArgs {
     pub durability: Durability,
     /// The key of encrypted images on object stores.
     ///
-    /// Of all that have no key file of their own: a file with 32 random bytes, or 64 hexadecimal
+    /// For images without a key file of their own: a file with 32 random bytes, or 64 hexadecimal
     /// digits, that other users may not read. An image that is not encrypted, or not with that key,
     /// is refused.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -197,7 +197,7 @@ pub struct NamedImage {
     own: OwnOptions,
 }
 
-/// What is said of one image only.
+/// Options of one image only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OwnOptions {
     read_only: bool,
@@ -476,7 +476,7 @@ mod tests {
         let path = PathBuf::from("/a/b,c.img");
         assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
         assert_eq!(image("/a,read-only").unwrap().name, "a");
-        // What is no option is a name.
+        // A word that is no option belongs to the name.
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());

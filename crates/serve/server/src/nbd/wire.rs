@@ -53,7 +53,7 @@ pub(crate) struct Header {
     pub(crate) len: u64,
 }
 
-/// What is wrong with a stream: nothing after it can be understood.
+/// A fault in a stream: nothing after it can be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadMagic;
 

@@ -31,7 +31,7 @@ fn listen_at(path: io::Result<PathBuf>) -> Result<Listener, Option<String>> {
 /// Returns the path of this process's socket, in a folder that is this user's alone.
 ///
 /// # Errors
-/// Those of [`own_folder`].
+/// The errors of [`own_folder`].
 fn own_socket() -> io::Result<PathBuf> {
     Ok(own_folder()?.join(format!("serve-{}.sock", process::id())))
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 #[derive(Debug, Serialize)]
 pub(in crate::enable) struct Judged {
     pub(in crate::enable) path: String,
-    pub(in crate::enable) helps: &'static str,
+    pub(in crate::enable) helps: Help,
     pub(in crate::enable) reason: String,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn check(plan: &Plan, found: &mut Findings) {
                 Help::No => hopeless.push(format!("{path}: nowait has no effect: {reason}")),
                 Help::Perhaps | Help::Yes => hope = true,
             }
-            found.programs.push(Judged { path, helps: help.name(), reason });
+            found.programs.push(Judged { path, helps: help, reason });
         }
     }
     let advice = "--force writes it all the same, for what it starts itself";
