@@ -41,6 +41,12 @@ impl Report {
         self.total("completions")
     }
 
+    /// How many requests of a kind this party completed, over all contexts.
+    pub fn served(&self, kind: &str, party: &str) -> u64 {
+        let contexts = self.0["contexts"].as_array().map_or(&[][..], Vec::as_slice);
+        contexts.iter().filter_map(|context| context["served"][kind][party].as_u64()).sum()
+    }
+
     fn total(&self, counter: &str) -> u64 {
         let contexts = self.0["contexts"].as_array().map_or(&[][..], Vec::as_slice);
         contexts.iter().filter_map(|context| context[counter].as_u64()).sum()

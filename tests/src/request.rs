@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::aio::{self, ContextPointer, Event, Iocb};
@@ -149,6 +149,29 @@ impl Context {
         // lives; others change it meanwhile.
         let [nr, head, tail] = [1, 2, 3].map(|index| unsafe { words.add(index).read_volatile() });
         (tail + nr - head) % nr
+    }
+
+    /// Takes all events out of the ring without a call, as QEMU does.
+    pub fn take_from_ring(&self) -> Vec<Done> {
+        const HEADER_WORDS: usize = 8;
+        let words = self.pointer.cast::<u32>();
+        // SAFETY: the ring's header and events are mapped as long as the context lives; the
+        // producer moves `tail` when an event is there, and the only consumer moves `head`.
+        let (nr, head, tail) = unsafe {
+            let word = |index| AtomicU32::from_ptr(words.add(index));
+            (word(1).load(Ordering::Relaxed), word(2), word(3))
+        };
+        let mut done = Vec::new();
+        let mut next = head.load(Ordering::Relaxed);
+        while next != tail.load(Ordering::Acquire) {
+            // SAFETY: as above; `next` is below `nr`.
+            let event =
+                unsafe { words.add(HEADER_WORDS).cast::<Event>().add(next as usize).read() };
+            next = (next + 1) % nr;
+            head.store(next, Ordering::Release);
+            done.push(self.take(&event));
+        }
+        done
     }
 
     /// Submits all of them in one call, tagged 0, 1, 2...; how many were accepted, or an errno.

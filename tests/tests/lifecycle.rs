@@ -8,7 +8,7 @@ use nowait_tests::for_each_subject;
 use nowait_tests::program::Output;
 use nowait_tests::report::Report;
 use nowait_tests::scratch::Scratch;
-use nowait_tests::subject::{Backend, Subject};
+use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
@@ -58,6 +58,34 @@ claims! {
     the_mask_lets_each_wait_have_one_of_a_number = "mask-one-each";
     the_mask_keeps_a_signal_out = "mask-keeps-out";
     helper_threads_block_signals = "threads-block";
+}
+
+for_each_subject!(one_that_reads_its_counter_finds_the_events, counter_first, [libaio, preload]);
+for_each_subject!(one_that_reads_its_counter_last_goes_on, counter_last, [libaio, preload]);
+
+/// The preload library sees the read, so the kernel signals the counter itself.
+fn counter_first(subject: Subject) {
+    let by = direct_reads(subject, "eventfd-ring");
+    let is_watched = subject.library == Library::Preload && subject.submit == Submit::Auto;
+    if is_watched && subject.backend != Backend::Threads {
+        assert!(by("kernel") > by("driver"), "{} by {}", by("kernel"), by("driver"));
+    }
+}
+
+/// The engine notices that such a read comes too late, and has the driver signal the counter.
+fn counter_last(subject: Subject) {
+    let by = direct_reads(subject, "eventfd-late");
+    if !subject.is_system() && subject.backend != Backend::Threads {
+        assert!(by("driver") > 9 * by("kernel"), "{} by {}", by("kernel"), by("driver"));
+    }
+}
+
+/// Runs a case; returns how many direct reads each party has completed.
+fn direct_reads(subject: Subject, case: &str) -> impl Fn(&str) -> u64 {
+    let scratch = Scratch::new(case);
+    let output = subject.launch(LIFECYCLE).arg(case).arg(scratch.file("file")).succeed();
+    subject.assert_loaded(&output);
+    move |party| output.reports.iter().map(|it| it.served("direct_read", party)).sum()
 }
 
 for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);

@@ -3,7 +3,8 @@
  * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
  * the application's table survive a program that closes everything. _exit, daemon and exec: what
  * was submitted is in the file first, as if io_submit had written it. syscall: programs that call
- * io_getevents and the like through it.
+ * io_getevents and the like through it. read: programs that read an eventfd before they look at the
+ * ring of a context in memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,6 +14,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,6 +28,7 @@
 extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer. */
 extern int nowait_closing(int fd) HIDDEN;
+extern void nowait_counter_read(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
@@ -59,6 +62,33 @@ int close(int fd)
 	int ours = closing(fd);
 
 	return ours < 0 ? (int)checked(ours) : __close(fd);
+}
+
+#ifdef __GLIBC__
+extern ssize_t __read(int fd, void *data, size_t size);
+#else
+static ssize_t __read(int fd, void *data, size_t size)
+{
+	static ssize_t (*next)(int, void *, size_t);
+
+	if (!next)
+		next = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+	return next(fd, data, size);
+}
+#endif
+
+/* A program that reads the count of an eventfd looks at the ring of its context next. A handler
+ * may have interrupted a call that holds what the look would need. */
+ssize_t read(int fd, void *data, size_t size)
+{
+	ssize_t count = __read(fd, data, size);
+
+	if (count == (ssize_t)sizeof(uint64_t) && is_watched() && !nowait_is_interrupted()) {
+		cancel_off();
+		nowait_counter_read(fd);
+		cancel_back();
+	}
+	return count;
 }
 
 int dup3(int from, int to, int flags)

@@ -3,7 +3,7 @@
 //! `lifecycle CASE [FILE]`; exits 0 when the claim holds, else panics with what it saw.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, FromRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -36,6 +36,8 @@ fn main() {
         ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
         ["eventfd-direct", file] => each_direct_request_is_counted_once(Path::new(file)),
         ["eventfd-peek", file] => one_that_looks_at_the_ring_first_is_told(Path::new(file)),
+        ["eventfd-ring", file] => one_that_reads_its_counter_finds_the_events(Path::new(file)),
+        ["eventfd-late", file] => one_that_reads_its_counter_last_goes_on(Path::new(file)),
         ["eventfd-destroy", file] => all_is_counted_when_the_context_is_destroyed(Path::new(file)),
         ["idle", ..] => an_idle_wait_is_one_sleep(),
         ["own-table", file] => a_table_of_descriptors_ends_with_its_thread(Path::new(file)),
@@ -327,32 +329,113 @@ fn each_direct_request_is_counted_once(path: &Path) {
     assert!(events >= ROUNDS - 5);
 }
 
-/// A program that makes a call only if there are events in the ring.
-fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
+/// An event counter, and a file of 64 blocks for direct I/O.
+fn counter_and_direct_file(path: &Path) -> (File, File) {
     drop(uncached(path, 64));
     let mut options = OpenOptions::new();
-    let direct = options.read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let direct = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
     // SAFETY: plain numbers; the new descriptor is owned here alone.
-    let mut counter = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    let counter = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    (counter, direct)
+}
+
+/// Waits until a counter is readable.
+fn await_counter(counter: &File, round: usize) {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(counter);
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    loop {
+        // SAFETY: one entry.
+        match unsafe { libc::poll(&raw mut poll, 1, 5_000) } {
+            1 => return,
+            0 => panic!("round {round}: never told"),
+            _ => assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::Interrupted),
+        }
+    }
+}
+
+/// A program that makes a call only if there are events in the ring, and resets its counter in a
+/// way that is not seen.
+fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
+    let (counter, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
     for block in 0..32 {
         let request = read_block(&direct, block).eventfd(counter.as_fd());
         assert_eq!(context.submit(vec![request]), 1);
         loop {
-            let mut poll = libc::pollfd {
-                fd: std::os::fd::AsRawFd::as_raw_fd(&counter),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            // SAFETY: one entry.
-            let ready = unsafe { libc::poll(&raw mut poll, 1, 5_000) };
-            assert_eq!(ready, 1, "block {block}: it is never told");
-            counter.read_exact(&mut [0; 8]).unwrap();
+            await_counter(&counter, block);
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&counter);
+            let mut count = 0_u64;
+            // SAFETY: room for eight bytes.
+            let read = unsafe { libc::syscall(libc::SYS_read, fd, &raw mut count, 8_usize) };
+            assert_eq!(read, 8);
             if context.unread() > 0 {
                 break;
             }
         }
         assert_eq!(context.reap(1, 1, Some(Duration::ZERO)).unwrap().len(), 1);
+    }
+}
+
+/// A program that reads its counter and then takes the events out of the ring itself, as QEMU does:
+/// each time, all that it was told of are there.
+fn one_that_reads_its_counter_finds_the_events(path: &Path) {
+    const ROUNDS: usize = 1_000;
+    let (mut counter, direct) = counter_and_direct_file(path);
+    let context = Context::new(64).expect("io_setup");
+    let (mut in_flight, mut told, mut taken, mut submitted) = (0, 0, 0, 0);
+    for round in 0..ROUNDS {
+        let bytes = [round as u8; BLOCK];
+        let request = |each: usize| {
+            let request = match (round + each) % 3 {
+                // Beyond the end, and into what is a hole then.
+                0 if round % 2 == 0 => Request::write(direct.as_fd(), &bytes, hole(round)),
+                0 => Request::write(direct.as_fd(), &bytes, (round % 64 * BLOCK) as u64),
+                _ => read_block(&direct, round % 64),
+            };
+            request.eventfd(counter.as_fd())
+        };
+        let batch: Vec<_> = (0..=round % 5).map(request).collect();
+        submitted += batch.len();
+        in_flight += batch.len();
+        assert_eq!(context.submit(batch), 1 + (round % 5) as i32);
+        while in_flight > round % 7 {
+            await_counter(&counter, round);
+            let mut count = [0; 8];
+            counter.read_exact(&mut count).unwrap();
+            told += u64::from_ne_bytes(count) as usize;
+            let done = context.take_from_ring();
+            done.iter().for_each(|done| assert_eq!(done.res, BLOCK as i64, "round {round}"));
+            in_flight -= done.len();
+            taken += done.len();
+            assert!(taken >= told, "round {round}: told of {told}, there are {taken}");
+        }
+    }
+    while taken < submitted {
+        await_counter(&counter, ROUNDS);
+        counter.read_exact(&mut [0; 8]).unwrap();
+        taken += context.take_from_ring().len();
+    }
+    assert_eq!((context.unread(), taken), (0, submitted));
+}
+
+/// Blocks in turn: far ones first, so that the others lie in holes.
+fn hole(round: usize) -> u64 {
+    let block = if round.is_multiple_of(12) { 10_000 + round } else { 1_000 + round };
+    (block * BLOCK) as u64
+}
+
+/// A program that takes the events out of the ring itself when its counter is readable, and reads
+/// that afterwards. The engine notices that such reads come late.
+fn one_that_reads_its_counter_last_goes_on(path: &Path) {
+    const ROUNDS: usize = 200;
+    let (mut counter, direct) = counter_and_direct_file(path);
+    let context = Context::new(64).expect("io_setup");
+    for round in 0..ROUNDS {
+        let request = read_block(&direct, round % 64).eventfd(counter.as_fd());
+        assert_eq!(context.submit(vec![request]), 1);
+        await_counter(&counter, round);
+        wait_until(|| !context.take_from_ring().is_empty());
+        counter.read_exact(&mut [0; 8]).unwrap();
     }
 }
 

@@ -155,6 +155,15 @@ pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     value as i32
 }
 
+/// Says that the calling thread has read eight bytes from `fd`: perhaps the count of an eventfd.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
+    guarded(|| {
+        Process::of_caller().into_iter().for_each(|process| process.counter_was_read(fd));
+        Ok(0)
+    });
+}
+
 /// Decides about a signal in its handler. Negative: it comes again when the call of the library
 /// that it has interrupted is over; else its handler runs now, and [`nowait_signal_handled`] gets
 /// this number, and the mask again, when that returns.

@@ -34,7 +34,7 @@ impl<'a> Looks<'a> {
 
     /// Returns `true` if the kernel may signal the event counter of the only request.
     pub fn counts_by_kernel(&self) -> bool {
-        self.is_lone && self.context.counts_by_kernel()
+        self.context.counts_by_kernel()
     }
 
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
@@ -63,6 +63,7 @@ impl<'a> Looks<'a> {
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: something else.
     pub fn event_counter(&mut self, number: i32) -> Result<i32, Errno> {
+        self.context.names_counter(number);
         if let Some((_, held)) = self.counters.iter().find(|(known, _)| *known == number) {
             return Ok(held.raw());
         }

@@ -310,6 +310,14 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
+    /// Says that the calling thread has read a count from `fd`.
+    pub fn counter_was_read(&self, fd: i32) {
+        // A handler may have interrupted who changes them.
+        if let Some(contexts) = self.contexts.try_read() {
+            contexts.values().for_each(|context| context.counter_was_read(fd));
+        }
+    }
+
     /// Says that many descriptors are closed.
     pub fn forget_all_descriptors(&self) {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(None));

@@ -154,8 +154,36 @@ impl Context {
             && self.is_caller_driven()
             && self.looks.are_by_calls()
             && self.looks.kernel_counter.is_trusted()
-            && self.io.ring().is_read_by_calls()
+            && (self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read())
             && !self.own.limits().writes
+    }
+
+    /// Says that a request names this event counter of the application.
+    pub fn names_counter(&self, number: i32) {
+        self.looks.kernel_counter.is_named(number);
+    }
+
+    /// Brings the events of what has ended, if requests name this event counter, which the calling
+    /// thread has read.
+    pub fn counter_was_read(&self, number: i32) {
+        if !self.looks.kernel_counter.names(number) {
+            return;
+        }
+        self.looked_for_events();
+        self.looks.set_engine_driven(false);
+        let brought = self.collect_own();
+        self.looks.kernel_counter.has_been_read(brought);
+    }
+
+    /// Collects what has ended in the own queue, unless a caller does. Returns `true` if there was
+    /// something.
+    fn collect_own(&self) -> bool {
+        let before = self.own.in_flight();
+        self.io.pass_by();
+        while self.own.has_unrun() && !self.io.has_poller() {
+            self.io.pass_by();
+        }
+        self.own.in_flight() < before
     }
 
     /// Says that requests went into the own queue: the driver looks after them if no caller
@@ -277,13 +305,9 @@ impl Context {
                 false => self.io.pass_by(),
             }
         } else if before.waits == Some(waits) && !self.io.has_poller() {
-            let before = self.own.in_flight();
-            self.io.pass_by();
-            while self.own.has_unrun() && !self.io.has_poller() {
-                self.io.pass_by();
-            }
-            brought = self.own.in_flight() < before;
+            brought = self.collect_own();
             if brought {
+                self.looks.kernel_counter.is_late();
                 self.looks.set_engine_driven(true);
             }
         }

@@ -27,6 +27,7 @@ use crate::{
     route::own_queue,
 };
 use batch::Batch;
+use descriptor::KnownFile;
 use event_counter::EventCounter;
 use nowait_block::Refused;
 use nowait_retry::stats::{Server, Work};
@@ -65,6 +66,8 @@ pub struct Submission<'a> {
     is_lone: bool,
     /// The event counter that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,
+    /// Direct transfers leave the size of their file alone, so the next one need not look at it.
+    last_file: Option<KnownFile>,
     batch: Batch<'a>,
     /// Bytes that may still be copied inside submit.
     inline_left: usize,
@@ -96,6 +99,7 @@ impl<'a> Submission<'a> {
             context,
             is_lone: count == 1,
             kernel_counter: None,
+            last_file: None,
             batch: Batch::default(),
             inline_left: context.inline_left(),
             event_counter: EventCounter::default(),

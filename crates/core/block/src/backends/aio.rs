@@ -147,8 +147,9 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits in order; what the kernel refuses completes with its errno.
-    fn submit(&self, keys: &[u64]) {
+    /// Submits in order; what the kernel refuses completes with its errno, or is given back to the
+    /// committer.
+    fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
         while done < keys.len() {
@@ -156,8 +157,8 @@ impl Kaio {
             // promise of `Bio::new`, the segment lists in `book`.
             match unsafe { self.context.submit(&mut blocks[done..]) } {
                 Ok(0) | Err(Errno::AGAIN) => {
-                    let kept: Vec<u64> =
-                        keys[done..].iter().copied().filter(|key| !self.claims(*key)).collect();
+                    let is_kept = |key: &u64| !self.is_given_back(*key, Errno::AGAIN, claim);
+                    let kept: Vec<u64> = keys[done..].iter().copied().filter(is_kept).collect();
                     if !kept.is_empty() {
                         self.put_back(&kept);
                     }
@@ -165,7 +166,9 @@ impl Kaio {
                 }
                 Ok(submitted) => done += submitted,
                 Err(errno) => {
-                    self.fail(keys[done], errno);
+                    if !self.is_given_back(keys[done], errno, claim) {
+                        self.fail(keys[done], errno);
+                    }
                     done += 1;
                 }
             }
@@ -207,19 +210,15 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Records that the kernel has no room for a request. Returns `false` if the request must be
-    /// kept.
-    fn claims(&self, key: u64) -> bool {
-        let refused = -i64::from(Errno::AGAIN.raw());
-        self.book.lock().requests.get_mut(key).is_some_and(|it| it.claims(refused))
+    /// Records that io_submit has refused a request; `false`: for the reaper.
+    fn is_given_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
+        let result = -i64::from(errno.raw());
+        self.book.lock().requests.get_mut(key).is_some_and(|it| it.is_given_back(result, claim))
     }
 
     fn fail(&self, key: u64, errno: Errno) {
         let mut book = self.book.lock();
         let Some(request) = book.requests.get_mut(key) else { return };
-        if request.claims(-i64::from(errno.raw())) {
-            return;
-        }
         let failed = Completion { token: request.token, result: Err(errno) };
         book.requests.remove(key);
         self.publish(&book);
@@ -379,7 +378,7 @@ impl Kaio {
             return (keys, before);
         }
         let cancels = self.cancels_total.load(Acquire);
-        self.submit(&keys);
+        self.submit(&keys, claim);
         self.call_dozing();
         if self.cancels_total.load(Acquire) == cancels {
             return (keys, before);
@@ -414,6 +413,7 @@ impl Kaio {
             cancelled: false,
             claimable: claimable(bio).filter(|_| rw_flags & rwf::NOWAIT != 0),
             claim: Claim::Reaper,
+            is_counted: bio.counter.is_some(),
             _segments: bio.segments.list().cloned(),
         };
         let key = book.requests.insert(request).ok()?;
@@ -541,7 +541,9 @@ impl BlockBackend for Kaio {
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let mut book = self.book.lock();
-        let Some(key) = self.enter(&mut book, &bio, self.rw_flags) else { return Err(bio) };
+        // The kernel would signal the eventfd of a refused bio, too.
+        let rw_flags = if bio.counter.is_some() { 0 } else { self.rw_flags };
+        let Some(key) = self.enter(&mut book, &bio, rw_flags) else { return Err(bio) };
         book.pending.push((this_thread(), key));
         Ok(())
     }

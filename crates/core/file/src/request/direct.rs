@@ -17,13 +17,13 @@ use crate::{
     },
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use nowait_block::{Bio, Completion, Slab};
+use nowait_block::{Bio, Completion, Slab, bio::Descriptor};
 use nowait_retry::{
     Request, WaitEntry,
     stats::{Server, Stats},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, file, thread};
+use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, fd, file, thread};
 use std::{sync::Arc, task::Waker};
 
 /// The least that a file system maps at a time: a shorter request is refused as a whole, and comes
@@ -281,10 +281,22 @@ impl DirectRequest {
             _ => result,
         };
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
+        let counter = self.counter.and_then(|number| event_counter(context, number));
         let body = Body::Kernel(kernel);
-        let operation = FileOperation::new(self.command, context, &target, None, body);
+        let operation = FileOperation::new(self.command, context, &target, counter, body);
         let request = Request::new(operation, context.engine().threads.kicked.clone());
         request.prepare(|operation, wait| operation.take_place_late(self.ticket, wait));
         (request, result)
+    }
+}
+
+/// Returns the eventfd of the application's `number`, for a request that may end on any thread.
+fn event_counter(context: &Context, number: i32) -> Option<Arc<dyn Descriptor>> {
+    let engine = context.engine();
+    let copy = fd::duplicate_high(number);
+    match copy.and_then(|here| engine.in_both_tables(here, None)) {
+        Ok(counter) => Some(counter),
+        // Without another descriptor, only the engine's threads can signal it.
+        Err(_) => engine.holds.counter(number).map(|held| held as Arc<dyn Descriptor>),
     }
 }

@@ -278,6 +278,7 @@ mod tests {
     use nowait_retry::{Step, WaitEntry, WaitOptions};
     use nowait_sys::{
         aligned::AlignedBuffer,
+        eventfd::EventFd,
         file::{self, IoVec, O_DIRECT},
     };
     use std::os::{fd::AsRawFd, unix::fs::OpenOptionsExt};
@@ -319,7 +320,7 @@ mod tests {
         first: Result<u32, Errno>,
         make: MakeContext,
     ) -> (i64, Vec<u8>) {
-        ended(kind, (known, false), make, end_with(first))
+        ended(kind, (known, false, None), make, end_with(first))
     }
 
     /// Makes a request end with `first`, out of its queue.
@@ -340,7 +341,7 @@ mod tests {
     /// had it end.
     fn ended(
         kind: Kind,
-        (known, is_in_order): (bool, bool),
+        (known, is_in_order, counter): (bool, bool, Option<i32>),
         make: MakeContext,
         end: impl FnOnce(&Arc<Context>, Arc<Null>),
     ) -> (i64, Vec<u8>) {
@@ -365,7 +366,7 @@ mod tests {
             obj: 7,
             file,
             cancelled: false,
-            counter: None,
+            counter,
             write,
             is_in_order,
             ticket: None,
@@ -406,21 +407,43 @@ mod tests {
         }
     }
 
+    /// Makes the kernel refuse the request in the commit of its submission, which has these rights.
+    fn refuse(
+        (context, queue): (&Arc<Context>, &Null),
+        errno: Errno,
+        rights: &Result<Option<Arc<Credentials>>, Errno>,
+    ) {
+        queue.commit();
+        let mut done = Vec::new();
+        queue.reap(&mut done, 1, Deadline::NOW).unwrap();
+        let bios = vec![(done[0].token, Err(errno))];
+        let refused = Refused { bios, ..Refused::default() };
+        let _section = Section::enter(context.engine());
+        let mut plug = Plug::take(context.engine(), Place::Caller);
+        carry_elsewhere(context, refused, rights, &mut plug);
+        plug.flush(Some(context));
+        Plug::put_back(plug);
+    }
+
+    #[test]
+    fn the_eventfd_of_what_the_kernel_refused_is_signalled_once() {
+        for (errno, result) in [(Errno::AGAIN, BYTES), (Errno::IO, -i64::from(Errno::IO.raw()))] {
+            let counter = EventFd::new().unwrap();
+            let asked = (true, true, Some(counter.raw()));
+            let ended = ended(Kind::Read, asked, Context::new, |context, queue| {
+                context.engine().holds.hold_counter(counter.raw()).unwrap();
+                refuse((context, &queue), errno, &Ok(None));
+            });
+            assert_eq!((ended.0, counter.drain()), (result, 1));
+        }
+    }
+
     #[test]
     fn a_write_that_is_refused_and_whose_rights_cannot_be_had_is_not_done() {
         let refused = |context: &Arc<Context>, queue: Arc<Null>| {
-            queue.commit();
-            let mut done = Vec::new();
-            queue.reap(&mut done, 1, Deadline::NOW).unwrap();
-            let bios = vec![(done[0].token, Err(Errno::AGAIN))];
-            let refused = Refused { bios, ..Refused::default() };
-            let _section = Section::enter(context.engine());
-            let mut plug = Plug::take(context.engine(), Place::Caller);
-            carry_elsewhere(context, refused, &Err(Errno::PERM), &mut plug);
-            plug.flush(Some(context));
-            Plug::put_back(plug);
+            refuse((context, &queue), Errno::AGAIN, &Err(Errno::PERM));
         };
-        let ended = |kind| ended(kind, (true, true), Context::new, refused);
+        let ended = |kind| ended(kind, (true, true, None), Context::new, refused);
         assert_eq!(ended(Kind::Write), (-i64::from(Errno::PERM.raw()), vec![1; BYTES as usize]));
         assert_eq!(ended(Kind::Read), (BYTES, vec![1; BYTES as usize]));
     }
@@ -458,13 +481,13 @@ mod tests {
     #[test]
     fn a_write_that_comes_short_late_does_not_go_on_over_later_ones() {
         let end = || end_with(Ok(HALF));
-        let result = ended(Kind::Write, (true, true), Context::new, end());
+        let result = ended(Kind::Write, (true, true, None), Context::new, end());
         assert_eq!(
             result,
             (i64::from(HALF), vec![1; BYTES as usize]),
             "nothing is written after it"
         );
-        let result = ended(Kind::Write, (true, false), Context::new, end());
+        let result = ended(Kind::Write, (true, false, None), Context::new, end());
         assert_eq!(result.0, BYTES, "others wait for it");
     }
 

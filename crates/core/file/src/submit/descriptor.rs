@@ -12,9 +12,23 @@ pub(super) struct Descriptor {
     pub(super) known: Option<Stat>,
 }
 
+/// The file of the last direct transfer of a submission.
+#[derive(Clone, Copy)]
+pub(super) struct KnownFile {
+    fd: i32,
+    stat: Stat,
+}
+
 impl Descriptor {
-    pub(super) fn new(fd: i32) -> Descriptor {
-        Descriptor { fd, known: None }
+    /// Describes the descriptor `fd`; `last`: the file of the last direct transfer.
+    pub(super) fn new(fd: i32, last: Option<KnownFile>) -> Descriptor {
+        let last = last.filter(|last| last.fd == fd);
+        Descriptor { fd, known: last.map(|last| last.stat) }
+    }
+
+    /// Returns what the next request of the submission need not look at again.
+    pub(super) fn known_file(&self) -> Option<KnownFile> {
+        self.known.map(|stat| KnownFile { fd: self.fd, stat })
     }
 
     /// Returns the state of the file.

@@ -1,6 +1,9 @@
 //! Direct transfers as one bio each, on the context's own queue.
 
-use super::{Submission, plan::Plan};
+use super::{
+    Submission,
+    plan::{Facts, Plan},
+};
 use crate::{
     Command, Kind,
     cached::kernel_writes::{KernelWrite, Places, UnknownWrite},
@@ -29,12 +32,14 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Returns how a direct transfer is given to the context's own queue, which is of this kind.
-    pub(super) fn way_to(&self, own: Option<Queue>, may_block: bool) -> Give {
+    /// Returns how a direct transfer of which this is known is given to the context's own queue.
+    pub(super) fn way_to_own_queue(&self, facts: &Facts, may_block: bool) -> Give {
         match may_block {
-            true => Give::Waiting,
-            false if self.is_lone && own == Some(Queue::Aio) => Give::Now,
-            false => Give::Queue,
+            // Of several in one call, the kernel keeps all from the device until the last one has
+            // its blocks.
+            true if self.is_lone || facts.finds_blocks() => Give::Waiting,
+            false if self.is_lone && facts.own == Some(Queue::Aio) => Give::Now,
+            _ => Give::Queue,
         }
     }
 
@@ -85,7 +90,7 @@ impl<'a> Submission<'a> {
         command: &mut Command,
         target: EventTarget,
     ) -> Result<bool, Errno> {
-        let is_plain = self.is_lone && command.is_direct() && command.rw_flags == 0;
+        let is_plain = command.is_direct() && command.rw_flags == 0;
         if !is_plain || self.context.engine().cached(command.fd).is_some() {
             return Ok(false);
         }

@@ -284,15 +284,19 @@ impl Facts {
             }
         }
         // io_submit(2) blocks until there are blocks, too. And a refusal would be signalled.
-        let finds_blocks = ask.is_write
-            && own == Queue::Aio
-            && matches!(self.file, Some(File::Regular { has_holes: true, .. }));
-        let may_block = may_block && (finds_blocks || load.counts_by_kernel);
+        let may_block = may_block && (self.finds_blocks() || load.counts_by_kernel);
         match must_wait {
             _ if is_free => Plan::Bio { may_block },
             true => self.request(Reason::Order),
             false => self.request(Reason::Driver),
         }
+    }
+
+    /// Returns `true` if native AIO has to find blocks for the transfer.
+    pub(super) fn finds_blocks(&self) -> bool {
+        self.ask.is_write
+            && self.own == Some(Queue::Aio)
+            && matches!(self.file, Some(File::Regular { has_holes: true, .. }))
     }
 
     /// Plans a request. Its file was looked at, and its flags decide.

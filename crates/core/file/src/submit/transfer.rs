@@ -30,7 +30,8 @@ impl<'a> Submission<'a> {
         command: &mut Command,
         target: EventTarget,
     ) -> Result<Option<Started>, Errno> {
-        let mut descriptor = Descriptor::new(command.fd);
+        let last = self.last_file.take().filter(|_| command.is_direct());
+        let mut descriptor = Descriptor::new(command.fd, last);
         let mut facts = self.facts(command, &target);
         let mut write = None;
         loop {
@@ -62,9 +63,12 @@ impl<'a> Submission<'a> {
                 Plan::WriteUnseen => self.write_unseen(command),
                 Plan::Bio { may_block } => {
                     let file = descriptor.known.map(|stat| FileState::of(&stat));
-                    let give = self.way_to(facts.own, may_block);
+                    let give = self.way_to_own_queue(&facts, may_block);
                     write = match self.give_transfer(command, target, (file, write), give)? {
-                        ControlFlow::Break(()) => return Ok(Some(Started::Queued)),
+                        ControlFlow::Break(()) => {
+                            self.last_file = descriptor.known_file();
+                            return Ok(Some(Started::Queued));
+                        }
                         ControlFlow::Continue(write) => write,
                     };
                     facts.own = Some(Queue::None); // another thread took the last place
@@ -125,7 +129,7 @@ impl<'a> Submission<'a> {
             return None;
         }
         let target = EventTarget { data: 0, obj: 0, eventfd: None };
-        let mut descriptor = Descriptor::new(command.fd);
+        let mut descriptor = Descriptor::new(command.fd, None);
         let mut facts = self.facts(command, &target);
         loop {
             match plan(&facts) {

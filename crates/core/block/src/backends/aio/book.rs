@@ -45,6 +45,8 @@ pub(super) struct Request {
     /// wait.
     pub(super) claimable: Option<u64>,
     pub(super) claim: Claim,
+    /// The kernel signals an eventfd at its end, unless io_submit refuses it.
+    pub(super) is_counted: bool,
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
 
@@ -72,6 +74,17 @@ impl Request {
             self.claim = Claim::Refused(result);
         }
         claims
+    }
+
+    /// Records that io_submit has refused the request, for the committing thread if there is one:
+    /// nothing signals the eventfd that the request names. Returns `false` if the result goes to
+    /// the reaper.
+    pub(super) fn is_given_back(&mut self, result: i64, committer: Claim) -> bool {
+        if self.is_counted && committer == Claim::Committer {
+            self.claim = Claim::Refused(result);
+            return true;
+        }
+        self.claims(result)
     }
 
     /// Returns `true` if the committing thread gets this result.

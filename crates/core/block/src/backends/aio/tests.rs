@@ -185,3 +185,24 @@ fn queues_that_share_tags_have_room_together() {
     drop(one);
     assert!(other.has_room(92), "and what a queue that is gone had");
 }
+
+#[test]
+fn a_bio_with_an_eventfd_that_io_submit_refuses_is_given_back() {
+    let Ok(kaio) = Kaio::new(4).map(Kaio::without_waiting) else {
+        return crate::conformance::note_skip_here("native AIO is refused");
+    };
+    let (file, counter) = (tempfile::tempfile().unwrap(), EventFd::new().unwrap());
+    let mut memory = [0; 2];
+    let bios = [(file.as_raw_fd(), 1), (-1, 2)].map(|(fd, token)| {
+        let part = IoVec { base: &raw mut memory[token as usize - 1], len: 1 };
+        // SAFETY: the bios have ended before the memory goes.
+        let bio = unsafe { Bio::new(BioOp::Read, fd, Segments::One(part), 0, token) };
+        Bio { counter: Some(counter.raw()), ..bio }
+    });
+    bios.into_iter().for_each(|bio| kaio.queue(bio).unwrap());
+    assert_eq!(kaio.commit_or_refuse().bios, [(2, Err(Errno::BADF))]);
+    let mut done = Vec::new();
+    kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
+    assert_eq!((counter.drain(), kaio.in_flight()), (1, 0));
+}
