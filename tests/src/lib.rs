@@ -50,11 +50,16 @@ pub mod request;
 pub mod scratch;
 pub mod seccomp;
 pub mod server;
+#[cfg(target_arch = "x86_64")]
+pub mod shared_lines;
 pub mod skip;
+pub mod stepper;
 pub mod store_proxy;
 pub mod stored;
 pub mod stores;
 pub mod subject;
+#[cfg(target_arch = "x86_64")]
+pub mod symbols;
 pub mod thread_state;
 pub mod xml_puts;
 

@@ -1,0 +1,96 @@
+//! Threads with contexts and files of their own write to no cache line of the other, but for the
+//! lines that docs/internals/locks.md names, kind of request by kind.
+
+#![cfg(target_arch = "x86_64")]
+
+use nowait_tests::scratch::Scratch;
+use nowait_tests::shared_lines::{self, SharedLine};
+use nowait_tests::skip;
+use nowait_tests::subject::{Backend, Library, Subject};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_independent");
+const NAMED: &str = include_str!("../../docs/internals/locks.md");
+const HEADING: &str = "## Shared by all contexts";
+
+/// Declares a test per kind of request and backend.
+macro_rules! each_kind {
+    ($($name:ident: $kind:literal,)+) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn auto() {
+                check($kind, Backend::Auto);
+            }
+
+            #[test]
+            fn kaio() {
+                check($kind, Backend::Kaio);
+            }
+        })+
+    };
+}
+
+each_kind! {
+    cached_reads_share_what_is_named: "cached-read",
+    uncached_reads_share_what_is_named: "uncached-read",
+    direct_reads_share_what_is_named: "direct-read",
+    direct_writes_share_what_is_named: "direct-write",
+    buffered_writes_share_what_is_named: "buffered-write",
+    polls_share_what_is_named: "poll",
+}
+
+/// Requests that meet a busy device or a page that the kernel dropped go another way, and share
+/// more. A line that a request shares by itself is shared in each trace.
+const TRACES: usize = 3;
+
+fn check(kind: &str, backend: Backend) {
+    let Some(subject) = Subject::chosen(Library::Preload, backend) else { return };
+    let mut added = Vec::new();
+    for _ in 0..TRACES {
+        let Some(lines) = shared(kind, subject) else { return };
+        added = unnamed(kind, &lines);
+        if added.is_empty() {
+            return println!("{kind}, {subject}: {} lines, all named", lines.len());
+        }
+    }
+    panic!("{kind}: not in \"{HEADING}\":\n{}", added.join("\n"));
+}
+
+/// Returns the lines that the page does not name for a kind.
+fn unnamed(kind: &str, lines: &[SharedLine]) -> Vec<String> {
+    let named = sources_named(kind);
+    let is_named = |line: &SharedLine| {
+        !line.sources.is_empty() && line.sources.iter().all(|it| named.contains(&it.as_str()))
+    };
+    lines.iter().filter(|line| !is_named(line)).map(ToString::to_string).collect()
+}
+
+/// The program itself has the shared line here: no row can name it.
+#[test]
+fn a_counter_that_both_threads_write_is_seen() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
+    let Some(lines) = shared("counted-read", subject) else { return };
+    assert!(lines.iter().any(|line| line.sources.is_empty()), "{lines:?}");
+}
+
+fn shared(kind: &str, subject: Subject) -> Option<Vec<SharedLine>> {
+    // A disturber would be a third thread.
+    let subject = Subject { disturb: None, limit: None, ..subject };
+    let scratch = Scratch::new("independent");
+    let program = subject.launch(PROGRAM).arg(kind).arg(scratch.path());
+    let (lines, output) = skip::unless(shared_lines::of(program))?;
+    subject.assert_served(&output);
+    Some(lines)
+}
+
+/// Returns the sources whose lines requests of a kind may share: `path` in the second cell of a row
+/// that has the kind in its third.
+fn sources_named(kind: &str) -> Vec<&'static str> {
+    let (_, section) = NAMED.split_once(HEADING).expect("a section");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let rows = section.lines().filter(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    let of_kind = cells.filter(|cells| cells[3].split(", ").any(|it| it == kind));
+    of_kind.flat_map(|cells| cells[2].split('`').skip(1).step_by(2)).collect()
+}
