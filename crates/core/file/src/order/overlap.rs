@@ -305,7 +305,8 @@ impl Orders {
 
     /// Returns `true` if a write of ours is in flight on the inode: it may hold the inode's lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
-        self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
+        // A lock is a write to a line that all contexts use.
+        self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
 
     /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
