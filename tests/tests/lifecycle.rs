@@ -35,6 +35,7 @@ claims! {
     eventfd_counts_completions = "eventfd";
     each_direct_request_is_counted_once = "eventfd-direct";
     one_that_looks_at_the_ring_first_is_told = "eventfd-peek";
+    events_come_after_the_last_call = "calls-then-ring";
     all_is_counted_when_io_destroy_returns = "eventfd-destroy";
     an_idle_wait_is_one_sleep = "idle";
     the_descriptors_of_a_thread_end_with_it = "own-table";

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nowait_tests::request::{Context, Request};
 use nowait_tests::thread_state::{spawn_until_asleep, wait_until};
@@ -38,6 +38,7 @@ fn main() {
         ["eventfd-peek", file] => one_that_looks_at_the_ring_first_is_told(Path::new(file)),
         ["eventfd-ring", file] => one_that_reads_its_counter_finds_the_events(Path::new(file)),
         ["eventfd-late", file] => one_that_reads_its_counter_last_goes_on(Path::new(file)),
+        ["calls-then-ring", file] => events_come_after_the_last_call(Path::new(file)),
         ["eventfd-destroy", file] => all_is_counted_when_the_context_is_destroyed(Path::new(file)),
         ["idle", ..] => an_idle_wait_is_one_sleep(),
         ["own-table", file] => a_table_of_descriptors_ends_with_its_thread(Path::new(file)),
@@ -416,6 +417,22 @@ fn one_that_reads_its_counter_finds_the_events(path: &Path) {
         taken += context.take_from_ring().len();
     }
     assert_eq!((context.unread(), taken), (0, submitted));
+}
+
+/// A program that has fetched its events by calls for a while, and takes them out of the ring
+/// itself from then on: the first may be late.
+fn events_come_after_the_last_call(path: &Path) {
+    let (_, direct) = counter_and_direct_file(path);
+    let context = Context::new(64).expect("io_setup");
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(context.submit(vec![read_block(&direct, 1)]), 1);
+        assert_eq!(context.reap_all(1).len(), 1);
+    }
+    for block in 0..32 {
+        assert_eq!(context.submit(vec![read_block(&direct, block)]), 1);
+        wait_until(|| !context.take_from_ring().is_empty());
+    }
 }
 
 /// Blocks in turn: far ones first, so that the others lie in holes.

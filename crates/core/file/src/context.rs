@@ -1,5 +1,6 @@
 //! A context with a queue of its own.
 
+mod calm;
 mod counted;
 mod looks;
 mod make;
@@ -15,6 +16,7 @@ use crate::{
     limits::Throttle,
     request::{FileOperation, in_flight::InFlight},
 };
+use calm::Calm;
 use looks::Looks;
 use nowait_retry::{IoContext, Request, watch::Watch};
 use nowait_sys::{
@@ -39,6 +41,8 @@ pub struct Context {
     pub(crate) deferred: DeferredRequests,
     throttle: Throttle,
     pub(crate) watch: Watch,
+    /// Whether its callers come by themselves.
+    calm: Calm,
     pub(crate) looks: Looks,
 }
 
@@ -189,13 +193,26 @@ impl Context {
     /// Says that requests went into the own queue: the driver looks after them if no caller
     /// does, and a caller that waits elsewhere is woken to poll.
     pub(crate) fn own_started(self: &Arc<Self>) {
-        self.look_after();
+        self.look_after_own();
         self.io.pump_started();
+    }
+
+    /// Makes the driver look after the context at each tick.
+    pub(crate) fn is_watched_closely(&self) {
+        if self.calm.ends() {
+            self.engine.threads.hasten();
+        }
+    }
+
+    /// Returns `true` if the driver may look after the context rarely.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.is_long()
     }
 
     /// Says that some of them have a place in the order: a thread that waits for several
     /// completions at once must now look at each.
     pub(crate) fn own_ordered(&self) {
+        self.is_watched_closely();
         if self.io.has_poller() {
             self.own.queue.iter().for_each(|own| own.wake());
         }
@@ -312,7 +329,18 @@ impl Context {
             }
         }
         let deferred = self.deferred.look();
+        let is_first = before.waits.is_none();
+        let is_late = brought || hurries || !is_first && before.deferred != deferred;
+        let is_served = is_idle() || before.waits != Some(waits) || self.io.has_poller();
+        self.calm.tick(is_served && !is_late && self.is_by_calls());
         Some(LastTick { waits: Some(waits), idle_ticks, brought, deferred })
+    }
+
+    /// Returns `true` if the program takes all events by calls, or reads an eventfd before.
+    fn is_by_calls(&self) -> bool {
+        const LOOKS: u64 = 64;
+        let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();
+        is_read && self.answers_as_aio() && self.looks.are_by_calls() && self.looks.count() >= LOOKS
     }
 }
 

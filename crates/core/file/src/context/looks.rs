@@ -80,8 +80,14 @@ impl Context {
         self.own.queue.is_some() && leads && looks.counter.get().is_none()
     }
 
-    /// Asks the driver to look after what is in flight, which must be visible.
+    /// Asks the driver to look after what is in flight, which must be visible, at its next tick.
     pub(crate) fn look_after(self: &Arc<Self>) {
+        self.look_after_own();
+        self.is_watched_closely();
+    }
+
+    /// Asks the driver to look after what is in flight in the own queue, which must be visible.
+    pub(crate) fn look_after_own(self: &Arc<Self>) {
         // An event loop comes for what its own queue completes, however long that takes it.
         if self.looks.loop_notifier.get().is_none() {
             self.have_watched();
@@ -123,6 +129,9 @@ impl Context {
         self.looks.kernel_counter.is_looked_for();
         // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
         self.looks.set_engine_driven(sigmask.is_some());
+        if sigmask.is_some() {
+            self.is_watched_closely();
+        }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
         if min > 0 && sigmask.is_none() {
             self.deferred.has_caller(deadline);

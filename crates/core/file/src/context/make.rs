@@ -1,6 +1,6 @@
 //! The ways to make a context: what its own queue is, and which threads come for its events.
 
-use super::{Context, Looks, OwnQueue};
+use super::{Calm, Context, Looks, OwnQueue};
 use crate::{
     Engine,
     deferred::{Callers, DeferredRequests},
@@ -89,6 +89,7 @@ impl Context {
             deferred: DeferredRequests::default(),
             throttle: Throttle::new(engine.config().context_limits),
             watch: Watch::default(),
+            calm: Calm::default(),
             looks: Looks::default(),
         })
     }

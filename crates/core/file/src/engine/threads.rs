@@ -89,6 +89,11 @@ impl Threads {
         self.driver.iter().for_each(|driver| driver.watch(Arc::downgrade(context)));
     }
 
+    /// Makes the driver look at the contexts that are calm no more.
+    pub(crate) fn hasten(&self) {
+        self.driver.iter().for_each(Driver::hasten);
+    }
+
     /// Asks for the end of the bio with this token, if it is in no own queue.
     pub(crate) fn cancel_bio(&self, token: u64) {
         if let Some(driver) = &self.driver {

@@ -10,7 +10,7 @@ use crate::{
     context::LastTick,
     engine::{section::Section, starter::Starter},
     hold::{self, BothTables},
-    parts::Counter,
+    parts::{Clock, Counter},
     request::FileOperation,
     turn::{Loop, Next},
 };
@@ -32,6 +32,8 @@ const CHUNK: usize = 2;
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
+/// The same for contexts whose callers come by themselves.
+const CALM_TICK_NS: u64 = 1_000_000_000;
 /// The tick while the process waits for all that is in flight, in nanoseconds.
 const HURRIED_TICK_NS: u64 = 200_000;
 
@@ -56,7 +58,11 @@ pub struct Driver {
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the event counter that rouses the queue's thread.
     pub(crate) counter: OnceLock<i32>,
-    watched: Mutex<Vec<(Weak<Context>, LastTick)>>,
+    watched: Mutex<Vec<Watched>>,
+    /// The next look is later than at the next tick. Changed under the lock of `watched`.
+    is_slow: AtomicBool,
+    /// It must not be.
+    is_hastened: AtomicBool,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
@@ -119,9 +125,9 @@ impl Driver {
 
     pub(crate) fn watch(&self, context: Weak<Context>) {
         let mut watched = self.watched.lock();
-        watched.push((context, LastTick::default()));
-        if watched.len() == 1 {
-            self.wake(); // it may be in a sleep without end
+        watched.push(Watched { context, last: LastTick::default(), due: Deadline::NOW });
+        if watched.len() == 1 || self.is_slow.load(Relaxed) {
+            self.hasten();
         }
     }
 
@@ -159,20 +165,48 @@ impl Driver {
         }
     }
 
-    fn tick(&self) -> bool {
+    /// Says that a context must be looked after at each tick again.
+    pub(crate) fn hasten(&self) {
+        self.is_hastened.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// Looks after the contexts whose turn it is; returns when the next one's is.
+    fn tick(&self, clock: &Clock) -> Deadline {
         let hurries = self.hurries.load(SeqCst);
+        let pause = clock.after_ns(if hurries { HURRIED_TICK_NS } else { TICK_NS });
         let watched = core::mem::take(&mut *self.watched.lock());
         let mut kept = Vec::with_capacity(watched.len());
-        for (context, before) in watched {
+        for Watched { context, last, due } in watched {
             let Some(alive) = context.upgrade() else { continue };
-            if let Some(now) = alive.tick(before, hurries) {
-                kept.push((context, now));
+            if !hurries && !clock.has_passed(due) {
+                kept.push(match alive.is_calm() || due <= pause {
+                    true => Watched { context, last, due },
+                    // A thread has ended the calm, in which the last look was long ago.
+                    false => Watched { context, last: LastTick::default(), due: pause },
+                });
+                continue;
+            }
+            if let Some(last) = alive.tick(last, hurries) {
+                let is_calm = alive.is_calm() && !hurries;
+                let due = if is_calm { clock.after_ns(CALM_TICK_NS) } else { pause };
+                kept.push(Watched { context, last, due });
             }
         }
         let mut watched = self.watched.lock();
         watched.append(&mut kept);
-        !watched.is_empty()
+        let next = watched.iter().map(|it| it.due).fold(Deadline::NEVER, Deadline::min);
+        self.is_slow.store(next > pause, Relaxed);
+        next
     }
+}
+
+/// A context that the driver looks after.
+struct Watched {
+    context: Weak<Context>,
+    last: LastTick,
+    /// The time of the next look.
+    due: Deadline,
 }
 
 /// Makes the driver's queue, with a counter that rouses its thread if it needs one, and its loop,
@@ -304,7 +338,8 @@ impl Run {
         let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
         let reaped = self.complete();
         self.ended |= reaped;
-        if engine.clock().has_passed(self.next_tick) || driver.hurries.load(Relaxed) {
+        let is_due = engine.clock().has_passed(self.next_tick) || driver.hurries.load(Relaxed);
+        if is_due || driver.is_hastened.load(Relaxed) && driver.is_hastened.swap(false, SeqCst) {
             self.tick(driver);
         }
         self.clean(driver);
@@ -385,9 +420,7 @@ impl Run {
 
     fn tick(&mut self, driver: &Driver) {
         self.engine.holds.tick();
-        let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
-        self.next_tick =
-            if driver.tick() { self.engine.clock().after_ns(pause) } else { Deadline::NEVER };
+        self.next_tick = driver.tick(self.engine.clock());
     }
 
     fn complete(&mut self) -> bool {
@@ -409,6 +442,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::{BackendChoice, Config};
+    use nowait_sys::aio::IoEvent;
 
     /// Else the submitter of a next request that comes soon would have to wake the driver.
     #[test]
@@ -424,6 +458,37 @@ mod tests {
             assert!(ticks < 1000, "it goes on for ever");
         }
         assert_eq!(ticks * TICK_NS, 100_000_000);
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
+
+    #[test]
+    fn a_context_whose_callers_come_by_calls_is_calm_until_it_needs_the_driver() {
+        // By hand, without a driver.
+        let backend = BackendChoice::Threads;
+        let config = Config { backend, answers_as_aio: true, ..Config::default() };
+        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let ticks = |calls: bool| {
+            let mut last = LastTick::default();
+            for _ in 0..300 {
+                (0..usize::from(calls)).for_each(|_| context.looked_for_events());
+                last = context.tick(last, false).unwrap_or_default();
+            }
+            context.is_calm()
+        };
+        assert!(!ticks(false), "no caller has come yet");
+        assert!(!ticks(true), "no caller has taken an event yet");
+        context.io().reserve(1).unwrap();
+        context.io().complete_batch(&[IoEvent::default()]);
+        assert_eq!(context.wait_events(1, 1, Deadline::NEVER, None, |_, _| Ok(())), Ok(1));
+        assert!(ticks(true));
+        assert!(ticks(false), "there is nothing to come for");
+        context.look_after();
+        assert!(!context.is_calm());
+        assert!(ticks(true));
+        assert_eq!(context.wait_events(0, 1, Deadline::NOW, Some(0), |_, _| Ok(())), Ok(0));
+        assert!(!context.is_calm(), "a caller with a mask serves no queue");
         context.destroy().unwrap();
         engine.shutdown();
     }
