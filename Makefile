@@ -107,6 +107,7 @@ test-full: setup dist ## Run every test at full length (hours)
 
 lint: setup ## Check format, clippy, tidy, packages of crates and documentation
 	@$(X) ci fmt tidy crates clippy doc
+	@docs/data/figures.py --check
 
 fmt: setup ## Format the code
 	@$(CARGO) fmt --all
