@@ -180,13 +180,12 @@ impl Process {
     /// Tells whether the engine has requests that end by themselves: else what is missing are slots
     /// that a thread inside io_submit has reserved.
     fn has_any_in_hand(&self) -> bool {
-        let endless = || {
-            let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
-            let all = contexts.values().chain(&*going);
-            Some(all.map(|context| context.io().endless()).sum::<usize>())
+        let (Some(contexts), Some(going)) = (self.contexts().try_read(), self.going().try_read())
+        else {
+            return true;
         };
-        let requests = self.existing_engine().map_or(0, |engine| engine.requests());
-        endless().is_none_or(|endless| requests > endless)
+        let mut all = contexts.values().chain(&*going);
+        all.any(|context| context.requests() > context.io().endless())
     }
 }
 

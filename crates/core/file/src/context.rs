@@ -40,6 +40,8 @@ pub struct Context {
     pub(crate) in_flight: InFlight,
     pub(crate) deferred: DeferredRequests,
     throttle: Throttle,
+    /// The slots that the engine does not count; 0: it counts the requests.
+    exempt_slots: usize,
     pub(crate) watch: Watch,
     /// Whether its callers come by themselves.
     calm: Calm,
@@ -224,13 +226,23 @@ impl Context {
     /// `EAGAIN`: so much may not be in flight, in this context or the engine.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
         self.throttle.enter(bytes)?;
+        if self.exempt_slots > 0 {
+            return Ok(());
+        }
         self.engine.throttle.enter(bytes).inspect_err(|_| self.throttle.leave(1, bytes))
     }
 
     /// Counts requests that have ended, before their events are visible.
     pub(crate) fn dismiss(&self, requests: usize, bytes: u64) {
         self.throttle.leave(requests, bytes);
-        self.engine.throttle.leave(requests, bytes);
+        if self.exempt_slots == 0 {
+            self.engine.throttle.leave(requests, bytes);
+        }
+    }
+
+    /// Returns how many requests are in flight, those that end inside submit not counted.
+    pub fn requests(&self) -> usize {
+        self.throttle.requests()
     }
 
     /// Takes in a request that is about to begin, so that it can be cancelled.
@@ -346,6 +358,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.engine.throttle.ends_exemption(self.exempt_slots);
         let own = self.own.queue.take();
         if own.is_some() {
             self.engine.queues.own_queue_dropped();

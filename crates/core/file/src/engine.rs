@@ -145,12 +145,6 @@ impl Engine {
         ours
     }
 
-    /// Returns how many requests are in flight in all contexts, those that end inside submit not
-    /// counted.
-    pub fn requests(&self) -> usize {
-        self.throttle.requests()
-    }
-
     /// Returns what it reads the time from.
     pub fn clock(&self) -> &Clock {
         &self.parts.clock

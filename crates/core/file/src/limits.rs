@@ -21,13 +21,30 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     limits: Limits,
+    /// Slots of contexts that together stay below half of the limit: they need not count here, in
+    /// a line that all threads would write.
+    exempt: AtomicUsize,
     requests: AtomicUsize,
     bytes: AtomicU64,
 }
 
 impl Throttle {
     pub(crate) fn new(limits: Limits) -> Throttle {
-        Throttle { limits, requests: AtomicUsize::new(0), bytes: AtomicU64::new(0) }
+        let (requests, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Throttle { limits, exempt: AtomicUsize::new(0), requests, bytes }
+    }
+
+    /// Exempts a context with so many slots, until [`Throttle::ends_exemption`]. Returns `false` if
+    /// its requests must be counted here.
+    pub(crate) fn exempts(&self, slots: usize) -> bool {
+        let half = self.limits.requests / 2;
+        let fits = |exempt: usize| exempt.checked_add(slots).filter(|all| *all <= half);
+        self.limits.bytes == u64::MAX && self.exempt.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+
+    /// Ends the exemption of a context with so many slots.
+    pub(crate) fn ends_exemption(&self, slots: usize) {
+        self.exempt.fetch_sub(slots, Relaxed);
     }
 
     /// Counts a request of `bytes`. A limit on bytes lets the largest request pass alone: it
@@ -36,15 +53,12 @@ impl Throttle {
     /// # Errors
     /// `EAGAIN`: that would be too many. Nothing was counted.
     pub(crate) fn enter(&self, bytes: u64) -> Result<(), Errno> {
-        if self.limits == Limits::NONE {
-            return Ok(());
-        }
         let requests = self.requests.fetch_add(1, Relaxed);
         let before = match self.limits.bytes {
             u64::MAX => 0,
             _ => self.bytes.fetch_add(bytes, Relaxed),
         };
-        let too_many = requests >= self.limits.requests;
+        let too_many = requests >= self.limits.requests - self.exempt.load(Relaxed);
         let too_large = before > 0 && before.saturating_add(bytes) > self.limits.bytes;
         if too_many || too_large {
             self.leave(1, bytes);
@@ -55,16 +69,13 @@ impl Throttle {
 
     /// Counts requests that have ended, before their events are visible.
     pub(crate) fn leave(&self, requests: usize, bytes: u64) {
-        if self.limits == Limits::NONE {
-            return;
-        }
         self.requests.fetch_sub(requests, Relaxed);
         if self.limits.bytes != u64::MAX {
             self.bytes.fetch_sub(bytes, Relaxed);
         }
     }
 
-    /// Returns how many requests are counted; zero where there is no limit.
+    /// Returns how many requests are counted.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }
@@ -87,5 +98,17 @@ mod tests {
         assert_eq!(throttle.enter(1), Err(Errno::AGAIN));
         throttle.leave(1, 1000);
         assert_eq!(throttle.requests(), 0);
+    }
+
+    #[test]
+    fn contexts_that_cannot_reach_half_of_the_limit_are_exempt() {
+        let throttle = Throttle::new(Limits { requests: 10, bytes: u64::MAX });
+        assert!(throttle.exempts(3) && !throttle.exempts(3) && throttle.exempts(2));
+        assert!((0..5).all(|_| throttle.enter(1).is_ok()));
+        assert_eq!(throttle.enter(1), Err(Errno::AGAIN), "their slots are counted as full");
+        throttle.ends_exemption(2);
+        assert_eq!(throttle.enter(1), Ok(()));
+        let of_bytes = Throttle::new(Limits { requests: 10, bytes: 10 });
+        assert!(!of_bytes.exempts(1));
     }
 }

@@ -77,6 +77,8 @@ impl Context {
         queue: Option<Arc<dyn BlockBackend>>,
         files_stay_open: bool,
     ) -> Arc<Context> {
+        let slots = if io.face().is_some() { 0 } else { io.capacity() };
+        let is_exempt = slots > 0 && engine.throttle.exempts(slots);
         let direct = DirectRequests::new(&engine.unordered);
         Arc::new(Context {
             io,
@@ -88,6 +90,7 @@ impl Context {
             in_flight: InFlight::default(),
             deferred: DeferredRequests::default(),
             throttle: Throttle::new(engine.config().context_limits),
+            exempt_slots: if is_exempt { slots } else { 0 },
             watch: Watch::default(),
             calm: Calm::default(),
             looks: Looks::default(),

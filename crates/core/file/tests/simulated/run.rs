@@ -358,7 +358,8 @@ impl Run {
             }
         }
         let (engine, device) = (&self.engine, &self.device);
-        match (engine.failures(), engine.requests(), device.unstable()) {
+        let requests: usize = self.contexts.iter().map(|context| context.requests()).sum();
+        match (engine.failures(), requests, device.unstable()) {
             (0, 0, 0) => Ok(()),
             wrong => Err(format!("failures, requests counted, writes that changed: {wrong:?}")),
         }
