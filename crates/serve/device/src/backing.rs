@@ -1,57 +1,58 @@
-//! The backing of an image, by its name on the command line: a file or an NBD server.
+//! The backing of an image as the command line names it: a file or an NBD server.
 
 use std::path::{Path, PathBuf};
 
-/// Where the bytes of an image are.
+/// The place where the bytes of an image are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// In a file or on a block device.
+    /// A file or a block device.
     File(PathBuf),
-    /// On an NBD server.
+    /// An export of an NBD server.
     Nbd(NbdAddress),
 }
 
 /// An export of an NBD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdAddress {
-    /// How the server is reached.
+    /// The server's address.
     pub server: NbdServer,
-    /// What the server knows the image by; may be empty.
+    /// The name of the export; may be empty.
     pub export: String,
-    /// `None`: all that is sent can be read on its way.
+    /// TLS settings; `None` sends everything in plain text.
     pub tls: Option<TlsWish>,
 }
 
-/// How TLS is spoken to an NBD server.
+/// How the client speaks TLS to an NBD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsWish {
     /// The name that the server's certificate must be for.
     pub host: String,
-    /// A folder as of libnbd and QEMU: `ca-cert.pem`, the authority of servers, and, if the server
-    /// asks for them, `client-cert.pem` and `client-key.pem`. `None`: the system's authorities.
+    /// A folder laid out as for libnbd and QEMU: `ca-cert.pem` holds the authority that signs
+    /// servers, `client-cert.pem` and `client-key.pem` the client's certificate, if the server asks
+    /// for one. `None`: the system's authorities.
     pub certificates: Option<PathBuf>,
 }
 
-/// How an NBD server is reached.
+/// The address of an NBD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NbdServer {
-    /// A name or an address, and a port.
+    /// A host name or an IP address, and a port.
     Tcp(String, u16),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
 const NBD_PORT: u16 = 10_809;
-/// Longer names are against the protocol.
+/// The protocol's limit for the name of an export.
 const EXPORT_BYTES_MAX: usize = 4096;
 
 impl Backing {
-    /// Reads what stands for an image: `nbd://HOST[:PORT]/EXPORT`,
-    /// `nbd+unix:///EXPORT?socket=PATH`, the same with `nbds` for TLS, or else a path. A path that
-    /// looks like one of the others begins with `./`.
+    /// Parses the name of an image: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`,
+    /// the same with `nbds` for TLS, or else a path. A path that looks like an address must begin
+    /// with `./`.
     ///
     /// # Errors
-    /// What is wrong with an address, in one line.
+    /// One line that says why the address is not valid.
     ///
     /// Source: doc/uri.md of NetworkBlockDevice/nbd.
     pub fn of(text: &Path) -> Result<Backing, String> {
@@ -66,7 +67,7 @@ impl Backing {
         address.map(Backing::Nbd).map_err(|reason| format!("{}: {reason}", text.display()))
     }
 
-    /// Returns the last part of its name: what clients ask for if nothing else is said.
+    /// Returns the last part of the name: the default name of the export served to clients.
     pub fn last_name(&self) -> String {
         match self {
             Backing::File(path) => {
@@ -81,7 +82,7 @@ fn tcp(rest: &str, secure: bool) -> Result<NbdAddress, String> {
     let (place, export) = rest.split_once('/').unwrap_or((rest, ""));
     let (export, mut query) = Query::behind(export)?;
     let (host, port) = match place.rsplit_once(':') {
-        // The colons of an address of IPv6 are inside brackets.
+        // An IPv6 address has its colons inside brackets.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (place, None),
     };
@@ -107,11 +108,11 @@ fn unix(rest: &str, secure: bool) -> Result<NbdAddress, String> {
     Ok(NbdAddress { server: NbdServer::Unix(socket.into()), export: name(export)?, tls })
 }
 
-/// The parameters of an address.
+/// The parameters of an address, behind its `?`.
 struct Query<'a>(Vec<(&'a str, String)>);
 
 impl<'a> Query<'a> {
-    /// Parts the name of an export from the parameters behind it.
+    /// Splits `text` into the name of the export and the parameters behind it.
     fn behind(text: &'a str) -> Result<(&'a str, Query<'a>), String> {
         let Some((export, query)) = text.split_once('?') else {
             return Ok((text, Query(Vec::new())));
@@ -129,14 +130,14 @@ impl<'a> Query<'a> {
         Some(self.0.remove(at).1)
     }
 
-    /// Takes what is about TLS; the certificate is for `host` if nothing else is said.
+    /// Takes the TLS parameters; without `tls-hostname` the certificate must be for `host`.
     fn tls(&mut self, host: &str) -> TlsWish {
         let certificates = self.take("tls-certificates").map(PathBuf::from);
         TlsWish { host: self.take("tls-hostname").unwrap_or_else(|| host.to_owned()), certificates }
     }
 
     /// # Errors
-    /// There is a parameter that was not taken.
+    /// A parameter is left that no caller took.
     fn end(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
@@ -153,7 +154,7 @@ fn name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// Replaces `%` and two digits by the byte they stand for.
+/// Replaces each `%` and two hexadecimal digits by the byte that they encode.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_for_a_name_and_by_certificates_of_a_folder() {
+    fn tls_takes_a_host_name_and_a_folder_of_certificates() {
         let wish = |host: &str, folder: Option<&str>| {
             Some(TlsWish { host: host.to_owned(), certificates: folder.map(PathBuf::from) })
         };
@@ -215,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_a_file() {
+    fn any_other_name_is_a_file() {
         for path in ["disk.img", "/a/b", "./nbd://x/y", "nbd:/x"] {
             assert_eq!(Backing::of(Path::new(path)), Ok(Backing::File(path.into())));
         }
     }
 
     #[test]
-    fn what_is_wrong_with_an_address_is_said() {
+    fn a_wrong_address_is_refused_with_its_reason() {
         for wrong in [
             "nbd:///x",
             "nbd://a:b/c",

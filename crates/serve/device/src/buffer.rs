@@ -1,74 +1,73 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
-//! Half of it is for all images; of the other half each has an equal share for itself, so that what
-//! waits for a disk that stands still leaves room for the others'. An image that holds nothing may
-//! have one request in any case, however small its share is.
+//! All images share half of it; each has an equal share of the other half for itself, so that
+//! requests that wait for a stalled disk leave room for other images. An image that holds nothing
+//! may have one request in any case, however small its share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
-/// Most bytes of one chunk: longer transfers take several.
+/// The largest chunk, in bytes: longer transfers take several.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Smallest memory of a chunk, in bytes: what every client may have beyond a pool's bound.
+/// The smallest chunk, in bytes: every client may hold one beyond a pool's bound.
 pub const SMALL_BYTES: usize = 4096;
-/// A piece, and the blocks around it.
+/// A chunk of the largest size, and the blocks around it.
 const LARGEST: usize = 2 * PIECE_BYTES;
 const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 
-/// The memory of one transfer of up to [`PIECE_BYTES`]. Goes back to its pool by
-/// [`Pool::give_back`].
+/// The memory of one transfer of up to [`PIECE_BYTES`]. [`Pool::give_back`] returns it to its pool.
 pub struct Chunk {
     memory: AlignedBuffer,
-    /// What the device transfers: whole blocks, from the beginning of the memory.
+    /// Bytes that the device transfers: whole blocks, from the beginning of the memory.
     io_len: usize,
-    /// Where the bytes begin that were asked for.
+    /// The offset at which the requested bytes begin.
     skip: usize,
-    /// How many bytes that is.
+    /// The number of requested bytes.
     wanted: usize,
-    /// The number of the image that it is for.
+    /// The number of the image that the chunk counts for.
     image: usize,
 }
 
 impl Chunk {
-    /// Returns the bytes asked for.
+    /// Returns the requested bytes.
     pub fn data(&self) -> &[u8] {
         &self.memory[self.skip..self.skip + self.wanted]
     }
 
-    /// Returns the bytes asked for, to be filled.
+    /// Returns the requested bytes, to be filled.
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.skip..self.skip + self.wanted]
     }
 
-    /// Returns all that a device transfers: the bytes asked for, and the blocks around them.
+    /// Returns all bytes that the device transfers: the requested ones, and the blocks around them.
     pub fn whole(&self) -> &[u8] {
         &self.memory[..self.io_len]
     }
 
-    /// As [`Chunk::whole`], to be filled.
+    /// Returns the bytes of [`Chunk::whole`], to be filled.
     pub fn whole_mut(&mut self) -> &mut [u8] {
         let len = self.io_len;
         &mut self.memory[..len]
     }
 
-    /// Returns how much it counts as in its pool.
+    /// Returns the bytes that the pool counts for this chunk.
     pub fn memory_bytes(&self) -> usize {
         self.memory.len()
     }
 
-    /// Keeps the first `len` bytes only: less came than was expected. All of its memory still
-    /// counts as used.
+    /// Keeps only the first `len` bytes, because a transfer was shorter than requested. All of the
+    /// memory still counts as used.
     ///
     /// # Panics
-    /// If it has fewer.
+    /// If the chunk has fewer bytes.
     #[must_use]
     pub fn shortened(self, len: usize) -> Chunk {
         assert!(self.skip == 0 && len <= self.wanted, "{len} bytes of {}", self.wanted);
         Chunk { io_len: len, wanted: len, ..self }
     }
 
-    /// Zeroes what a transfer that ended after `done` bytes did not fill: the memory may hold what
-    /// another client has written.
+    /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes: the
+    /// memory may hold data of another client.
     pub fn zero_from(&mut self, done: usize) {
         let end = self.io_len;
         self.memory[done.min(end)..end].fill(0);
@@ -99,28 +98,28 @@ unsafe impl IoBufferMut for Chunk {
     }
 }
 
-/// Hands out chunks up to a bound, and keeps some of the memory for the next ones.
+/// Hands out chunks up to a bound, and keeps some freed memory for the next ones.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<AlignedBuffer>; CLASSES],
     free_bytes: usize,
     used_bytes: usize,
     bound_bytes: usize,
-    /// What each image has in use, by its number, and what of that is beyond its share.
+    /// Bytes in use by image number, and their sum beyond the images' shares.
     of_images: Vec<usize>,
     beyond_bytes: usize,
     share_bytes: usize,
-    /// What all of them may have beyond their shares.
+    /// The bytes that all images together may have beyond their shares.
     common_bytes: usize,
-    /// A client was refused for want of room.
+    /// The pool has refused a client for lack of room.
     refused: bool,
 }
 
-/// How much memory is kept while it is not in use.
+/// The most freed memory that the pool keeps, in bytes.
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {
-    /// Makes a pool for about `bound_bytes` in use, see [`Pool::has_room`], by one image.
+    /// Makes a pool for about `bound_bytes` in use by one image; see [`Pool::has_room`].
     pub fn new(bound_bytes: usize) -> Pool {
         Pool {
             free: core::array::from_fn(|_| Vec::new()),
@@ -135,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Has so many images share it.
+    /// Divides the pool between `images` images.
     #[must_use]
     pub fn shared_by(self, images: usize) -> Pool {
         let share_bytes = self.bound_bytes / 2 / images.max(1);
@@ -143,14 +142,15 @@ impl Pool {
         Pool { of_images: vec![0; images], share_bytes, common_bytes, ..self }
     }
 
-    /// Tells whether chunks for `bytes` more of an image stay within its share, or what is common.
-    /// A client that holds nothing may take one of [`SMALL_BYTES`] even if they do not, so that all
-    /// make progress.
+    /// Returns `true` if chunks for `bytes` more stay within the image's share or the common part.
+    /// A client that holds nothing may take one of [`SMALL_BYTES`] even if this returns `false`, so
+    /// that every client makes progress.
     pub fn has_room(&mut self, image: usize, bytes: usize) -> bool {
         self.has_room_beside(image, 0, bytes)
     }
 
-    /// As [`Pool::has_room`], where `reserved` bytes are to be reserved besides.
+    /// Like [`Pool::has_room`], for chunks of `bytes` and a reservation of `reserved` bytes
+    /// together.
     pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
         let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
@@ -161,12 +161,12 @@ impl Pool {
         room
     }
 
-    /// What of so many bytes of an image is beyond its share.
+    /// Returns how many of an image's `held` bytes exceed its share.
     fn beyond(&self, held: usize) -> usize {
         held.saturating_sub(self.share_bytes)
     }
 
-    /// Tells whether a client was refused for want of room, since the last call.
+    /// Returns `true` if the pool has refused a client for lack of room since the last call.
     pub fn take_refused(&mut self) -> bool {
         core::mem::take(&mut self.refused)
     }
@@ -176,19 +176,19 @@ impl Pool {
         self.used_bytes
     }
 
-    /// Returns those of an image.
+    /// Returns the bytes that an image has in use.
     pub fn used_by(&self, image: usize) -> usize {
         self.of_images.get(image).copied().unwrap_or(0)
     }
 
-    /// Counts `bytes` of other memory as handed out for an image, which the caller makes by itself;
-    /// until [`Pool::release`]. That there is room is the caller's to find out.
+    /// Counts `bytes` of memory that the caller allocates itself as in use by an image, until
+    /// [`Pool::release`]. The caller must check that there is room.
     pub fn reserve(&mut self, image: usize, bytes: usize) {
         self.used_bytes += bytes;
         self.set(image, |held| held + bytes);
     }
 
-    /// Takes such bytes as given back.
+    /// Ends the count of reserved `bytes`.
     pub fn release(&mut self, image: usize, bytes: usize) {
         self.used_bytes -= bytes;
         self.set(image, |held| held - bytes);
@@ -204,7 +204,7 @@ impl Pool {
         self.beyond_bytes = self.beyond_bytes + self.beyond(after) - self.beyond(before);
     }
 
-    /// Hands out memory for `len` bytes of the first image. Its contents are anything.
+    /// Returns a chunk of `len` bytes for the first image. Its contents are arbitrary.
     ///
     /// # Panics
     /// If `len` is above twice [`PIECE_BYTES`].
@@ -212,10 +212,10 @@ impl Pool {
         self.take_for(0, len)
     }
 
-    /// As [`Pool::take`], of the image with this number.
+    /// Like [`Pool::take`], for the image with this number.
     ///
     /// # Panics
-    /// As there.
+    /// If `len` is above twice [`PIECE_BYTES`].
     pub fn take_for(&mut self, image: usize, len: usize) -> Chunk {
         let class = class_of(len);
         let memory = if let Some(memory) = self.free[class].pop() {
@@ -230,7 +230,7 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees what is kept if it and `bytes` more would go beyond the bound.
+    /// Frees the kept memory if it and `bytes` more would exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);
@@ -239,7 +239,7 @@ impl Pool {
     }
 
     /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
-    /// in front of those that were asked for.
+    /// in front of the requested ones.
     pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
         let (wanted, image) = (chunk.wanted, chunk.image);
         self.give_back(chunk);
@@ -265,7 +265,7 @@ fn class_of(len: usize) -> usize {
     (len.max(SMALL_BYTES).next_power_of_two() / SMALL_BYTES).ilog2() as usize
 }
 
-/// Returns how much memory a chunk for `len` bytes has; none for none.
+/// Returns the bytes of memory in a chunk for `len` bytes; 0 for 0.
 fn memory_of(len: usize) -> usize {
     if len == 0 { 0 } else { SMALL_BYTES << class_of(len) }
 }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn each_image_has_its_share_whatever_the_others_hold() {
+    fn each_image_keeps_its_share_whatever_the_others_hold() {
         const IMAGES: usize = 4;
         let mut pool = Pool::new(256 << 10).shared_by(IMAGES);
         let mut chunks = Vec::new();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_counts_as_well() {
+    fn kept_memory_counts_toward_the_bound() {
         let mut pool = Pool::new(64 << 10);
         for len in [16 << 10, 32 << 10, 64 << 10] {
             let chunk = pool.take(len);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_short_read_left_is_zeroed() {
+    fn bytes_that_a_short_read_did_not_fill_are_zeroed() {
         let mut pool = Pool::new(0);
         let mut chunk = pool.take(4096);
         chunk.data_mut().fill(7);

@@ -1,28 +1,28 @@
-//! Bursts of requests: how much of one is handed over at once.
+//! Bursts of requests: how many of a burst the server hands over at once.
 //!
-//! A client whose requests end together sends the next ones together, and a device to which they
-//! are given together ends them together: client, server and device take turns, and each rests
-//! while the others work. So of a burst that finds the device idle only half is handed over; the
-//! other half follows when the first request of that has ended, and from then on the device has one
-//! half while client and server exchange the other. Long requests occupy the device for longer than
-//! their exchange takes, and go together.
+//! A client whose requests complete together sends the next ones together, and a device that
+//! receives requests together completes them together: client, server and device take turns, and
+//! each idles while the others work. Therefore the server hands over only half of a burst that
+//! finds the device idle. The other half follows when the first request of the first half has
+//! completed. From then on the device has one half while client and server exchange the other. Long
+//! requests keep the device busy for longer than the exchange takes, so they go together.
 
-/// Tells how many of those that wait are handed over.
+/// Decides how many of the waiting requests to hand over.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// Half was handed over, and this many were in flight then.
+    /// The number of requests in flight when half of a burst was handed over.
     held_at: Option<usize>,
 }
 
-/// Fewer are not worth a second round.
+/// A smaller burst is not worth a second round.
 const REQUESTS_MIN: usize = 8;
-/// More keep the device busy.
+/// A larger burst keeps the device busy for longer than an exchange takes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
     /// Returns how many of the first of `waiting` requests to hand over while `in_flight` others
-    /// have not ended; `bytes` tells how much those that wait transfer. A caller that holds back
-    /// asks again when one has ended.
+    /// have not completed; `bytes` returns the bytes that the waiting ones transfer. A caller that
+    /// holds requests back asks again after a completion.
     pub(crate) fn share(
         &mut self,
         waiting: usize,
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_not_halved_again() {
+    fn the_second_half_is_not_halved_again() {
         let mut burst = Burst::default();
         assert_eq!(burst.share(33, 0, || 4096), 17);
         assert_eq!(burst.share(16, 0, || 4096), 16);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_go_together_and_so_do_long_ones() {
+    fn small_bursts_and_long_requests_are_not_halved() {
         let mut burst = Burst::default();
         assert_eq!(burst.share(32, 0, || BYTES_MAX + 1), 32);
         assert_eq!(burst.share(REQUESTS_MIN - 1, 0, || 4096), REQUESTS_MIN - 1);

@@ -1,4 +1,4 @@
-//! Requests that only a blocking call can do: on threads of their own.
+//! Requests that only blocking calls can carry out, on threads of their own.
 
 use crate::{
     Chore, Chunk, Extent, Image, Mailbox, RequestEnd, Source, Tag,
@@ -13,7 +13,7 @@ use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::time::now_ns;
 use std::{sync::Arc, thread};
 
-/// Threads that do chores, started as they are needed. Dropping it waits for them.
+/// Threads that run chores, started as needed. Dropping it waits for them.
 #[derive(Debug)]
 pub struct Chores {
     line: Arc<Line>,
@@ -25,14 +25,14 @@ pub struct Chores {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// When all that can be given up is, by our clock.
+    /// The time at which the threads give up every chore but writes, by the clock of [`now_ns`].
     ends_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     jobs: Turns<Job>,
-    /// Those that were begun: their clients, and what tells them that their client has gone.
+    /// The running chores: their clients, and the flags that say that a client has gone.
     running: Vec<((usize, u64), Arc<AtomicBool>)>,
     idle: usize,
     closed: bool,
@@ -47,14 +47,14 @@ struct Job {
 }
 
 impl Chores {
-    /// Makes room for up to `threads` threads. Clients take turns, and none has more than half of
-    /// them at once.
+    /// Makes room for up to `threads` threads. Clients take turns, and none occupies more than half
+    /// of the threads at once.
     pub fn new(threads: usize) -> Arc<Chores> {
         Chores::of_images(threads, 1)
     }
 
-    /// The same, with one more for each image but the first: what waits for a store that stands
-    /// still leaves one for each other image.
+    /// Like [`Chores::new`], with one more thread for each image but the first: chores that wait
+    /// for a stalled store leave one thread for each other image.
     pub fn of_images(threads: usize, images: usize) -> Arc<Chores> {
         let (jobs, threads_max) = (Turns::new(threads), threads + images.saturating_sub(1));
         let state = Mutex::new(State { jobs, running: Vec::new(), idle: 0, closed: false });
@@ -63,7 +63,7 @@ impl Chores {
         Arc::new(Chores { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
-    /// Has `chore` done; its end comes into `mailbox`.
+    /// Queues `chore`; its end comes into `mailbox`.
     pub fn push(&self, image: &Arc<Image>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
@@ -77,8 +77,9 @@ impl Chores {
         }
     }
 
-    /// Drops what has not begun of what `owner` has asked for with `mailbox`; returns its memory.
-    /// What has begun still ends: with `ECANCELED`, and done in part, unless it is a write.
+    /// Drops the chores that `owner` has queued with `mailbox` and that have not begun; returns
+    /// their memory. A running one still ends: with `ECANCELED`, and done in part, unless it is a
+    /// write.
     pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
         let client = client(mailbox, owner);
         let mut state = self.line.state.lock();
@@ -93,7 +94,7 @@ impl Chores {
         memory.collect()
     }
 
-    /// Gives up at `at_ns`, by the clock of [`now_ns`], whatever is no write: it ends with
+    /// Gives up all chores but writes at `at_ns`, by the clock of [`now_ns`]: they end with
     /// `ESHUTDOWN`, done in part or not at all. The earliest such time counts.
     pub fn end_at(&self, at_ns: u64) {
         self.line.ends_ns.fetch_min(at_ns, Relaxed);
@@ -108,7 +109,7 @@ impl Chores {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Others will do it. Without any it cannot be done: the thread that asks must not wait
+            // Other threads will run it. Without any, it fails: the calling thread must not wait
             // for the requests that it has in flight itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
@@ -121,7 +122,8 @@ impl Chores {
     }
 }
 
-/// Returns what tells clients apart: threads number theirs, each with a mailbox, for themselves.
+/// Returns the identity of a client: threads number their own clients, and each thread has a
+/// mailbox.
 fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
     (Arc::as_ptr(mailbox).addr(), owner)
 }
@@ -148,7 +150,7 @@ impl Line {
                 state = self.state.lock();
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
-                // One that waited for its client and one that waited for its image may run now.
+                // A job that waited for its client and one that waited for its image may run now.
                 if state.idle > 0 && state.jobs.len() > 1 {
                     self.news.notify_one();
                 }
@@ -165,7 +167,7 @@ impl Line {
 
 type Done = Result<(), Errno>;
 
-/// When a chore is given up: asked before each of its pieces.
+/// The reasons to give up a chore, checked before each of its pieces.
 struct Limit<'a> {
     gone: &'a AtomicBool,
     ends_ns: &'a AtomicU64,
@@ -181,7 +183,7 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Does it, and tells how it ended: with `EIO` if the thread failed.
+    /// Runs the chore and reports its result: `EIO` if the thread panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let done = || self.run(limit, &mut ended.extents);
@@ -228,10 +230,10 @@ fn settle(image: &Image, durable: bool) -> Done {
     if durable { image.file().sync_data() } else { Ok(()) }
 }
 
-/// As much as is done without asking whether to go on: at the worst the device writes it.
+/// Bytes between two checks of the limit: in the worst case the device writes them all.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Divides a range of the file into steps, on whole blocks.
+/// Divides a range of the file into steps that end at block boundaries.
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     core::iter::from_fn(move || {
@@ -241,7 +243,7 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Punches the whole blocks of the range out; that it cannot be done is no failure.
+/// Punches holes into the whole blocks of the range. A source that cannot do that is no failure.
 fn discard(image: &Image, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
@@ -284,7 +286,7 @@ fn whole_blocks(image: &Image, range: &Range<u64>) -> Range<u64> {
     start..end.max(start)
 }
 
-/// What memory for direct I/O is a multiple of.
+/// Memory for direct I/O is aligned to this.
 const PAGE_BYTES: usize = 4096;
 const ZEROES_BYTES: u64 = 256 << 10;
 
@@ -297,7 +299,7 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     while offset < range.end {
         limit.check()?;
         let align = image.alignment();
-        // Up to a block's end, so that all further writes are of whole blocks.
+        // Up to the end of a block, so that all further writes are of whole blocks.
         let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
         let len = (until.min(range.end) - offset).min(zeroes.len() as u64);
         write_parts(image, &zeroes[..len as usize], offset)?;
@@ -306,7 +308,7 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     Ok(())
 }
 
-/// Writes bytes that need not be of whole blocks: reads the blocks around them, and writes all.
+/// Writes bytes that may begin and end inside blocks: reads the blocks around them, and writes all.
 fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
@@ -323,7 +325,7 @@ fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let last = blocks.len() - size;
     read_block(&**file, &mut blocks[..size], first)?;
     if last > 0 {
-        // A block begins on a boundary of `align` bytes only; read through memory of its own.
+        // The block begins at a multiple of `align` only, so it is read through aligned memory.
         let mut block = AlignedBuffer::zeroed(size);
         read_block(&**file, &mut block, first + last as u64)?;
         blocks[last..].copy_from_slice(&block);
@@ -363,10 +365,10 @@ fn extents(
     Ok(found)
 }
 
-/// As much as one request may read: it is a hint only, and other chores wait meanwhile.
+/// The most that one request may read: it is only a hint, and other chores wait meanwhile.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads the beginning of a range into the page cache, whichever it is; returns how much it read.
+/// Reads the beginning of a range into whichever page cache the image uses; returns the bytes read.
 fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
@@ -405,7 +407,7 @@ mod tests {
     }
 
     impl Rig {
-        /// Four threads, two of which a client may have.
+        /// Makes four threads, two of which one client may occupy.
         fn new() -> Rig {
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
             let path = folder.path().join("image");
@@ -419,7 +421,7 @@ mod tests {
             Rig { chores, image, mailbox, epoll, pool, expected, _folder: folder }
         }
 
-        /// Has part of a sector written, on behalf of `owner`.
+        /// Queues a write of part of a sector on behalf of `owner`.
         fn write_part(&mut self, owner: u64) {
             let mut chunk = self.pool.take(100);
             chunk.data_mut().fill(owner as u8);
@@ -454,7 +456,7 @@ mod tests {
     fn the_chores_of_one_client_do_not_hold_those_of_another() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
-        // Whatever writes a part of a sector does not end.
+        // No write of a part of a sector can end while this is held.
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         rig.push(2, Chore::Extents { range: 0..4096, max: 1 });
@@ -465,12 +467,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_that_is_gone_has_asked_for_is_not_begun() {
+    fn waiting_chores_of_a_client_that_has_gone_are_dropped() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // Another comes behind them.
+        // A request of another client comes behind them.
         rig.write_part(3);
         let dropped = rig.chores.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -493,7 +495,7 @@ mod tests {
     #[test]
     fn a_chore_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
         let mut rig = Rig::new();
-        // More than there are threads, and than one client may have.
+        // More than there are threads, and more than one client may occupy.
         rig.expected = Err(Errno::IO);
         (0..20).for_each(|_| rig.write_part(FAILS));
         assert_eq!(rig.ends(20), [FAILS; 20]);
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_reads_no_more_than_its_share() {
+    fn a_prefetch_reads_no_more_than_its_limit() {
         let rig = Rig::new();
         let file = std::fs::File::options().write(true).open(rig.image.file().path()).unwrap();
         file.set_len(2 * PREFETCH_BYTES_MAX).unwrap();
@@ -515,8 +517,8 @@ mod tests {
         assert_eq!(read(8192..800_768), 792_576);
     }
 
-    /// Has a range zeroed of which the second step cannot begin, does `stop` then, and returns
-    /// whether the second step was done all the same; the first one was.
+    /// Queues zeroing of a range whose second step cannot begin, and calls `stop` then. Returns
+    /// `true` if the second step was zeroed all the same. Checks that the first step was.
     fn zero_stopped(rig: &mut Rig, stop: impl FnOnce(&Rig)) -> bool {
         const SECOND: Range<u64> = STEP_BYTES..STEP_BYTES + 4096;
         let path = rig.image.file().path();
@@ -526,11 +528,11 @@ mod tests {
         ones(SECOND.start);
         rig.image.resize().unwrap();
         let image = rig.image.clone();
-        // The stripe of the second step is that of the first one's beginning, too.
+        // The beginning of the first step lies in the same stripe.
         let held = image.stripes.alone(&SECOND);
         let range = 0..SECOND.end;
         rig.push(1, Chore::Zero { range, allocated: false, fast: false, durable: false });
-        // One before it may still be in the list of those that run.
+        // An earlier chore may still be in the list of running ones.
         while { rig.chores.line.state.lock().jobs.len() } > 0 {}
         stop(rig);
         drop(held);
@@ -541,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_is_given_up_when_its_client_is_gone_or_time_is_up() {
+    fn a_running_chore_is_given_up_when_its_client_goes_or_time_is_up() {
         let mut rig = Rig::new();
         assert!(zero_stopped(&mut rig, |_| {}), "nothing stops it");
         rig.expected = Err(Errno::CANCELED);
@@ -549,7 +551,7 @@ mod tests {
         assert!(!zero_stopped(&mut rig, gone));
         rig.expected = Err(Errno::SHUTDOWN);
         assert!(!zero_stopped(&mut rig, |rig| rig.chores.end_at(0)));
-        // What comes later has no better chance, but a write is done.
+        // Later requests fail in the same way, but a write is done.
         rig.push(1, Chore::Zero { range: 0..4096, allocated: true, fast: false, durable: false });
         assert_eq!(rig.ends(1), [1]);
         rig.expected = Ok(());

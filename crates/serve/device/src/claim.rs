@@ -1,16 +1,17 @@
-//! Claims on the file of an image against other programs: locks as QEMU takes them, so that it and
-//! we refuse each other, and block devices that nothing else has.
+//! Claims on image files against other programs: the server takes the same locks as QEMU, so that
+//! each refuses the other's images, and opens block devices exclusively.
 //!
 //! | byte of the file | is locked while |
 //! |---|---|
 //! | 100 + n | it is used for n |
 //! | 200 + n | others must not use it for n |
 //!
-//! n is 0 for reading, 1 for writing, 3 for changing its size. Each has its bytes locked first and
-//! looks for those of others then: of two at once, both may be refused, but never none. All locks
-//! are shared and belong to the open file, and go when that is closed, also by a kill: but a moment
-//! after the process, when the kernel is done with the requests that were in flight. So a claim is
-//! tried again for a while before it is refused, or a server that is started again could not begin.
+//! n is 0 for reading, 1 for writing, 3 for changing its size. Each process first locks its bytes
+//! and then looks for the locks of others: of two that come at once, at least one is refused.
+//! All locks are shared and belong to the open file, so they go when it is closed, also by
+//! a kill. But that happens a moment after the process has ended, when the kernel has finished the
+//! requests in flight. Therefore the server retries a claim for a while before it refuses;
+//! otherwise a restarted server could not begin.
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
@@ -35,29 +36,29 @@ const READ: u64 = 0;
 const WRITE: u64 = 1;
 const RESIZE: u64 = 3;
 
-/// How long the kernel may take to let go of what an ended process had.
+/// How long the kernel may take to close the files of an ended process.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The right to use a file, as long as it lives.
+/// The right to use a file, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// Whose locks they are: that of the first image of the file.
+    /// The open file that owns the locks: the one of the file's first image.
     _file: File,
-    /// Of a block device that may be written.
+    /// A block device that is written, opened exclusively.
     _device: Option<Fd>,
 }
 
-/// What the images of a file want together.
+/// The combined needs of all images of a file.
 #[derive(Clone, Copy)]
 struct Wish {
     writes: bool,
-    /// Whatever others do to it is no concern.
+    /// Other processes may change the file.
     shares: bool,
 }
 
-/// What two images may have in common.
+/// The identity of the bytes behind an image: images may have it in common.
 #[derive(PartialEq, Eq)]
 enum Place {
     /// Device and inode.
@@ -74,11 +75,11 @@ fn place_of(image: &Image, path: &Path) -> Result<Place, ImageError> {
     Ok(Place::File(stat.dev, stat.ino))
 }
 
-/// Claims the files of `images`, which `options` describe, each file once. What a server has, the
-/// server has to guard against others.
+/// Claims the files of `images`, which `options` describe, each file once. The server of a remote
+/// image must guard it against other clients.
 ///
 /// # Errors
-/// Another process uses one, or two of the images would get into each other's way.
+/// Another process uses a file, or two of the images conflict.
 pub(crate) fn take(images: &mut [Image], options: &[ImageOptions]) -> Result<(), ImageError> {
     let places = images.iter().zip(options);
     let places = places.map(|(image, options)| place_of(image, &options.path));
@@ -117,7 +118,7 @@ fn check_apart<'a>(
     )))
 }
 
-/// Tells whether two images of one file have bytes in common that change under one of them.
+/// Returns `true` if two images of one file overlap in bytes that one of them may change.
 fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
     let end = |image: &ImageOptions| {
         image.length.map_or(u64::MAX, |length| image.offset.saturating_add(length))
@@ -128,12 +129,13 @@ fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
 }
 
 impl Claim {
-    /// Claims a file; while it is in use, again for as long as `again` waits and says so.
+    /// Claims a file. While another process uses it, retries for as long as `again` waits and
+    /// returns `true`.
     fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
         loop {
             match Claim::try_new(file, wish) {
                 Err(errno @ (Errno::AGAIN | Errno::ACCES | Errno::BUSY)) => {
-                    // Not in the way of others meanwhile.
+                    // Unlocked while waiting, so as not to refuse others.
                     unlock_bytes(file.as_fd().as_raw_fd());
                     if !again() {
                         return Err(errno);
@@ -152,11 +154,11 @@ impl Claim {
             return Err(errno);
         }
         let device = match file::stat(fd)?.is_block_device() && !wish.shares {
-            // Neither mounted, nor part of another device, nor claimed by another process.
+            // The kernel refuses a device that is mounted, part of another device, or claimed.
             true => Some(file::reopen(fd, O_RDONLY | O_EXCL)?),
             false => None,
         };
-        // Readers share it, and so do not keep it.
+        // Readers share the device, so they do not keep it open exclusively.
         Ok(Claim { _file: file.clone(), _device: device.filter(|_| wish.writes) })
     }
 }
@@ -175,7 +177,7 @@ fn lock_bytes(fd: i32, Wish { writes, shares }: Wish) -> Result<(), Errno> {
 
 fn unlock_bytes(fd: i32) {
     let kinds = [READ, WRITE, RESIZE];
-    // What cannot be unlocked goes with the open file.
+    // Locks that cannot be released go when the file is closed.
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, USED + n));
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, REFUSED + n));
 }
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
     use nowait::{Nowait, OpenOptions};
 
-    /// A file, opened twice: as two processes have it.
+    /// Opens one file twice, as two processes would.
     fn opened_twice() -> [File; 2] {
         let nowait = Nowait::builder().build().expect("an engine");
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -211,7 +213,7 @@ mod tests {
     const WRITER: Wish = Wish { writes: true, shares: false };
 
     #[test]
-    fn what_an_ended_process_had_is_waited_for() {
+    fn a_claim_waits_for_the_locks_of_an_ended_process() {
         let [ended, file] = opened_twice();
         let claim = Claim::new(&ended, WRITER, || false).expect("no other has it");
         let mut ended = Some((ended, claim));
@@ -226,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_keeps_is_refused_in_the_end() {
+    fn a_claim_is_refused_while_another_process_keeps_the_file() {
         let [kept, file] = opened_twice();
         let _claim = Claim::new(&kept, WRITER, || false).expect("no other has it");
         let mut left = 3;
         let again = || {
-            // What it wants is in the way of no other one while it waits.
+            // The retrying claim refuses no other process while it waits.
             let mine = |byte| lock::is_locked_by_others(kept.as_fd().as_raw_fd(), byte);
             assert_eq!((mine(USED + WRITE), mine(REFUSED + WRITE)), (Ok(false), Ok(false)));
             left -= 1;
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_file_get_into_each_others_way_where_they_overlap_and_one_is_written() {
+    fn windows_of_a_file_conflict_where_they_overlap_and_one_is_written() {
         let window = |offset, length, read_only, force_share| ImageOptions {
             read_only,
             force_share,

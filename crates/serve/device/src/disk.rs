@@ -1,4 +1,4 @@
-//! Images on files, by a queue of nowait.
+//! Images on files, through a queue of nowait.
 
 use crate::{
     AnySource, Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd,
@@ -11,31 +11,31 @@ use nowait::{
 use nowait_sys::mistake::{self, Mistake};
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 
-/// Requests in flight at once; more wait their turn.
+/// The most requests in flight at once; further ones wait.
 const DEPTH: usize = 4096;
 
-/// What one thread reads and writes images by.
+/// The means by which one thread reads and writes images.
 #[derive(Debug)]
 pub struct Disk {
     queue: Queue<QueueTag, Memory>,
     pool: Pool,
     chores: Arc<Chores>,
     mailbox: Arc<Mailbox>,
-    /// Ended otherwise than in the queue.
+    /// Requests that ended outside of the queue.
     ended: VecDeque<RequestEnd>,
-    /// To be handed over at one of the next starts.
+    /// Requests that one of the next calls of [`Disk::start`] hands over.
     waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
 
-/// What the queue stores of a request.
+/// The queue's record of a request.
 #[derive(Debug)]
 struct QueueTag {
     tag: Tag,
     writes: bool,
-    /// How many bytes the transfer must move; a read has more memory where its blocks are larger.
+    /// The bytes that the transfer must move; a read into larger blocks has more memory.
     needed: usize,
-    /// What is written, until it is.
+    /// The stripes of a write, shared until it ends.
     _blocks: Option<Shared>,
 }
 
@@ -44,7 +44,7 @@ struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
-    /// As in [`QueueTag`].
+    /// See [`QueueTag`].
     needed: usize,
     blocks: Option<Shared>,
 }
@@ -67,14 +67,14 @@ impl What {
     }
 }
 
-/// What the queue transfers.
+/// The memory that the queue transfers.
 #[derive(Debug)]
 enum Memory {
     Chunk(Chunk),
     Lent(LentMemory),
 }
 
-// SAFETY: either memory is one, and neither moves with the value.
+// SAFETY: both kinds of memory implement `IoBuffer`, and neither moves with the value.
 unsafe impl IoBuffer for Memory {
     fn as_ptr(&self) -> *const u8 {
         match self {
@@ -118,11 +118,11 @@ impl Memory {
     }
 }
 
-/// Finishes the memory of a transfer that ended after `bytes` of those `needed`.
+/// Finishes the memory of a transfer that ended after `bytes` of `needed` bytes.
 ///
 /// # Errors
-/// `ENOSPC`, `EIO`: it has moved fewer. A read is not short inside an image unless the device has
-/// failed, or the file was cut off: zeroes would pass for data.
+/// `ENOSPC`, `EIO`: it has moved fewer. Inside an image a read is short only if the device has
+/// failed or the file was truncated: zeroes would pass for data.
 fn settle(
     buffers: &mut Buffers<Memory>,
     mut bytes: usize,
@@ -148,8 +148,8 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes one for one image, whose transfers use about `memory_bytes` at most. The ends of its
-    /// chores come by `mailbox`.
+    /// Makes a disk for one image, whose transfers use at most about `memory_bytes`. Its chores end
+    /// by way of `mailbox`.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -170,13 +170,14 @@ impl Disk {
         })
     }
 
-    /// Has so many images share the memory.
+    /// Divides the memory between `images` images.
     #[must_use]
     pub fn shared_by(self, images: usize) -> Disk {
         Disk { pool: self.pool.shared_by(images), ..self }
     }
 
-    /// Returns the descriptors that must be able to end what is given to [`Disk::sleep`].
+    /// Returns the descriptors that must end the wait inside [`Disk::sleep`] when they are
+    /// readable.
     ///
     /// # Errors
     /// No descriptors left.
@@ -184,8 +185,9 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Hands requests over: all, half of a burst that finds nothing in flight, or as many as there
-    /// is room for. To be called again after each [`Disk::sleep`]. Does not wait.
+    /// Hands requests over: all of them, half of a burst that finds nothing in flight, or as many
+    /// as the queue has room for. The caller calls it again after each [`Disk::sleep`]. Does not
+    /// wait.
     pub fn start(&mut self) {
         let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
@@ -199,7 +201,7 @@ impl Disk {
         self.queue.submit();
     }
 
-    /// Calls `sleep` unless a request has ended, and takes in what has ended then.
+    /// Calls `sleep` unless a request has ended, and then collects the requests that have ended.
     ///
     /// # Errors
     /// This is a forked child.
@@ -213,7 +215,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Tells whether nothing is in flight.
+    /// Returns `true` if nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
@@ -316,10 +318,11 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // While parts of its blocks are written it has to wait, which a chore can.
+        // While another request writes parts of its blocks, a write must wait, and only a chore
+        // can.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
-            // Else a flush comes behind the write.
+            // The source needs a flush behind a durable write.
             Transfers::Messages(other) => whole && (!durable || other.writes_durably()),
             Transfers::Queue(_) => whole,
         };
@@ -339,10 +342,10 @@ impl Medium for Disk {
         offset: u64,
         tag: Tag,
     ) -> Result<(), Loan> {
-        // What a server is sent goes through memory of ours.
+        // Requests to a server use memory of the pool.
         let Transfers::Queue(file) = image.file().transfers() else { return Err(loan) };
         let at = image.place(offset);
-        // More is not possible in one request: IOV_MAX.
+        // The kernel's limit for one request (IOV_MAX).
         const SEGMENTS_MAX: usize = 1024;
         let possible = !loan.segments.is_empty()
             && loan.segments.len() <= SEGMENTS_MAX

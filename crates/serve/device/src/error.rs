@@ -1,14 +1,14 @@
-//! Why an image cannot be served.
+//! The reasons why an image cannot be served.
 
 use core::fmt;
 use nowait::Error;
 
-/// Why an image cannot be served, in one line.
+/// The reason why an image cannot be served, in one line.
 #[derive(Debug)]
 pub struct ImageError(String);
 
 impl ImageError {
-    /// Takes the line that says it.
+    /// Makes an error of the line that describes it.
     pub fn new(text: String) -> ImageError {
         ImageError(text)
     }

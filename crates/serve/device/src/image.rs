@@ -15,79 +15,79 @@ use std::{path::PathBuf, sync::Arc};
 
 pub use crate::error::ImageError;
 
-/// Which page cache stands between the clients and the device.
+/// The page cache between the clients and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cache {
-    /// None: direct I/O. Nothing is twice in memory.
+    /// None: direct I/O. No byte is cached in memory.
     #[default]
     None,
-    /// nowait's own, in the process: for images that no other program uses meanwhile.
+    /// The page cache of nowait, in the process: for images that no other program uses meanwhile.
     User,
-    /// The kernel's: coherent with others that read or write the file.
+    /// The kernel's page cache: coherent with other programs that read or write the file.
     Host,
 }
 
-/// How an image is opened and shown.
+/// How to open and present an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
     /// The file or block device.
     pub path: PathBuf,
-    /// What clients ask for.
+    /// The name by which clients ask for it.
     pub name: String,
     /// Which page cache to use.
     pub cache: Cache,
-    /// Refuse everything that changes the file.
+    /// Refuse every change of the file.
     pub read_only: bool,
-    /// Let other processes change it meanwhile; only with `read_only`.
+    /// Let other processes change the file meanwhile; only with `read_only`.
     pub force_share: bool,
     /// Where the window begins, in bytes.
     pub offset: u64,
     /// How long the window is, in bytes; `None`: up to the end of the file, also if that moves.
     pub length: Option<u64>,
-    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: what direct I/O
-    /// on the file needs.
+    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block
+    /// size of direct I/O on the file.
     pub sector_bytes: Option<u32>,
-    /// What becomes of it when its server cannot be reached.
+    /// How long requests wait when the image's server cannot be reached.
     pub patience: Patience,
-    /// What `cache` is for images on NBD servers, with [`Cache::User`]: one for all of them.
+    /// The cache for images on NBD servers, with [`Cache::User`]: one for all of them.
     pub server_cache: Option<Arc<ServerCache>>,
 }
 
-/// What a front tells its clients.
+/// The properties of an image that a front reports to its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Nothing may be changed.
+    /// No client may change the image.
     pub read_only: bool,
-    /// What requests should be a multiple of, in bytes. Others are served too, slowly.
+    /// Requests should be a multiple of this, in bytes. Others are served too, slowly.
     pub sector_bytes: u32,
-    /// What they had better be a multiple of.
+    /// Requests run best as a multiple of this, in bytes.
     pub preferred_bytes: u32,
-    /// Announcing reads is of use: there is a cache.
+    /// There is a cache, so clients may usefully announce reads.
     pub caches: bool,
 }
 
-/// An image, known to a medium by an `F`.
+/// An image. `F` is the medium's handle of its file.
 #[derive(Debug)]
 pub struct Image<F = AnySource> {
     name: String,
     properties: Properties,
     /// Where the window begins in the file.
     start: u64,
-    /// In bytes, whole sectors.
+    /// The size in bytes, a multiple of the sector size.
     size: AtomicU64,
     stats: Stats,
     file: F,
-    /// The right to it.
+    /// The claim on the file.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// Its place among those that are served together.
+    /// Its position among the images that are served together.
     number: usize,
-    /// Held while parts of blocks are written: what else is in them must not get lost.
+    /// Locks for writes of parts of blocks, so that no write loses the rest of a block.
     pub(crate) stripes: Arc<Stripes>,
 }
 
 const PREFERRED_BYTES: u32 = 4096;
-/// Sectors that a front can serve.
+/// Sector sizes that a front can serve.
 const SECTORS: core::ops::RangeInclusive<u32> = 512..=65_536;
 
 impl<F> Image<F> {
@@ -107,22 +107,22 @@ impl<F> Image<F> {
         }
     }
 
-    /// Returns what clients ask for.
+    /// Returns the name by which clients ask for the image.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns its place among those that were opened together.
+    /// Returns its position among the images that were opened together.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Returns what it is like.
+    /// Returns the properties that clients see.
     pub fn properties(&self) -> Properties {
         self.properties
     }
 
-    /// Returns the size in bytes, as of now.
+    /// Returns the current size in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Relaxed)
     }
@@ -132,17 +132,17 @@ impl<F> Image<F> {
         &self.stats
     }
 
-    /// Returns what a medium knows the file by.
+    /// Returns the medium's handle of the file.
     pub fn file(&self) -> &F {
         &self.file
     }
 
-    /// Returns where `offset` of the image is in the file.
+    /// Returns the offset in the file of `offset` of the image.
     pub fn place(&self, offset: u64) -> u64 {
         self.start + offset
     }
 
-    /// Tells whether `len` bytes at `offset` are in the image.
+    /// Returns `true` if `len` bytes at `offset` lie in the image.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.size())
     }
@@ -162,19 +162,20 @@ impl Image {
     /// does.
     ///
     /// # Errors
-    /// A file cannot be opened so, or a server not be reached; as for [`Image::of_sources`].
+    /// A file cannot be opened this way, or a server cannot be reached; as for
+    /// [`Image::of_sources`].
     pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image>, ImageError> {
         Image::of_sources(all, all.iter().map(|options| open_source(nowait, options)))
     }
 
-    /// Makes the images that `all` describe of their sources, which it takes one by one, and claims
-    /// files: as long as one image of a file lives, no other process that locks its images, as QEMU
-    /// does, can change what is shown of it, or use what is written. Several may be windows of one
-    /// file. Blocks.
+    /// Makes the images that `all` describe from their sources, which it takes one by one, and
+    /// claims files. As long as one image of a file lives, no other process that locks images as
+    /// QEMU does can change bytes that are served, or use bytes that may be written. Several images
+    /// may be windows of one file. Blocks.
     ///
     /// # Errors
-    /// A source has failed, or another process uses it; a window outside the file, or not of whole
-    /// sectors; two windows that overlap where one can be written.
+    /// A source has failed, or another process uses it; a window lies outside the file, or is not
+    /// of whole sectors; two windows overlap where one can be written.
     pub fn of_sources(
         all: &[ImageOptions],
         sources: impl IntoIterator<Item = Result<AnySource, ImageError>>,
@@ -188,7 +189,7 @@ impl Image {
         Ok(images)
     }
 
-    /// Makes the image that `options` describe of its source.
+    /// Makes the image that `options` describe from its source.
     fn window(options: &ImageOptions, file: AnySource) -> Result<Image, ImageError> {
         let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
@@ -221,11 +222,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Takes the file as it is now, and its size; returns the size of the image before and after.
-    /// With the user-space page cache it waits for the requests in flight.
+    /// Measures the file; returns the size of the image before and after. With the user-space page
+    /// cache it waits for the requests in flight.
     ///
     /// # Errors
-    /// The size cannot be found out; it stays as it was. A server tells it only once.
+    /// The size cannot be determined; it stays as it was. An NBD server states it only once.
     pub fn resize(&self) -> Result<(u64, u64), ImageError> {
         self.file.refresh_size()?;
         self.measure_size()
@@ -239,24 +240,26 @@ impl Image {
         Ok((self.size.swap(size, Relaxed), size))
     }
 
-    /// Returns how many bytes at the end of the file are no whole sector and are not served.
+    /// Returns how many bytes at the end of the file are not served, because they fill no whole
+    /// sector.
     pub fn cut_off(&self) -> u64 {
         let there = self.measure().map_or(0, |range| range.end.saturating_sub(range.start));
         self.length.unwrap_or(there).min(there) % u64::from(self.properties.sector_bytes)
     }
 
-    /// Returns where the window begins and the file ends.
+    /// Returns the range from the beginning of the window to the end of the file.
     fn measure(&self) -> Result<Range<u64>, ImageError> {
         Ok(self.start..self.file.size()?)
     }
 
-    /// Returns what direct I/O on the file needs offsets and lengths to be a multiple of.
+    /// Returns the block size for direct I/O on the file: offsets and lengths must be multiples of
+    /// it.
     pub(crate) fn alignment(&self) -> u64 {
         self.file.block_bytes()
     }
 }
 
-/// Refuses to share what is written.
+/// Refuses to share an image that may be written.
 fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
     if options.force_share && !options.read_only {
         let shown = options.path.display();
@@ -268,7 +271,7 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// Opens the file, or connects to the NBD server, that `options` name. Blocks.
 ///
 /// # Errors
-/// It cannot be opened so; the server cannot be reached, or makes nothing durable.
+/// The file cannot be opened this way; the server cannot be reached, or cannot make writes durable.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {
@@ -297,7 +300,7 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
 /// Returns the cache of an image on an NBD server.
 ///
 /// # Errors
-/// There is none that would be true.
+/// The options name no cache that would be coherent.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),

@@ -1,19 +1,19 @@
-//! Memory of another owner that a request reads into or writes from, without a copy.
+//! Memory of another owner that a request reads into or writes from without a copy.
 
 use core::{any::Any, fmt, ptr::NonNull};
 use nowait::{IoBuffer, IoBufferMut};
 use std::sync::Arc;
 
-/// A piece of memory that is not ours: of a guest, for example. It stays mapped as long as this
-/// lives, and others may change it at any time.
+/// A piece of memory of another owner, such as a guest. It stays mapped as long as this lives, and
+/// others may change it at any time.
 pub struct LentMemory {
     start: NonNull<u8>,
     len: usize,
-    /// What keeps the memory mapped.
+    /// The owner that keeps the memory mapped.
     _keeper: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the keeper may be sent and shared, and the memory is used by address only, from whichever
+// SAFETY: the keeper is `Send` and `Sync`, and the memory is used only by address, from whichever
 // thread has the value.
 unsafe impl Send for LentMemory {}
 
@@ -21,8 +21,8 @@ impl LentMemory {
     /// Lends `len` bytes from `start` on.
     ///
     /// # Safety
-    /// They can be read and written as long as `keeper` lives, and no reference of this program
-    /// points to them meanwhile.
+    /// The bytes can be read and written as long as `keeper` lives, and no reference of this
+    /// program points to them meanwhile.
     pub unsafe fn new(
         start: NonNull<u8>,
         len: usize,
@@ -31,7 +31,7 @@ impl LentMemory {
         LentMemory { start, len, _keeper: keeper }
     }
 
-    /// Zeroes what a transfer that ended after `done` bytes did not fill.
+    /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes.
     pub(crate) fn zero_from(&mut self, done: usize) {
         let done = done.min(self.len);
         // SAFETY: the bytes are inside the memory, which is mapped and has no references to it.
@@ -46,8 +46,8 @@ impl fmt::Debug for LentMemory {
 }
 
 // SAFETY: the memory does not move with the value, is mapped as long as it lives, and bytes of a
-// mapping are initialized. That others change it is promised to be harmless: the lender takes what
-// is in it when the device looks.
+// mapping are initialized. Changes by others are harmless: the lender accepts whatever the memory
+// holds when the device reads it.
 unsafe impl IoBuffer for LentMemory {
     fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()

@@ -7,25 +7,25 @@
 //!                                                             block: holes, extents, edges
 //! ```
 //!
-//! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`:
+//! * [`image`]: an image: a window of a file, its size and its permissions; `claim`:
 //!   claims against other programs
-//! * `request`: what a front asks for, and how it ends; `mailbox`: ends from other threads
-//! * [`medium`]: who carries requests out; [`disk`]: by a queue of nowait, a burst in two halves
+//! * `request`: the requests of a front and their ends; `mailbox`: brings ends from other threads
+//! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
 //!   (`burst`)
-//! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
-//!   with writes of whole blocks
-//! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
-//!   image on an NBD server. Other crates add sources.
+//! * [`chores`]: requests that only a blocking call can carry out, in `turns`; `stripes`: their
+//!   order with writes of whole blocks
+//! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
+//!   an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
-//! * [`pages`]: which pages of a cache are where
+//! * [`pages`]: the index of a cache's pages
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
-//! A front knows no files, and nothing but the client of NBD knows a protocol. One thread has one
-//! [`Disk`], for any number of images; an image may be served by several.
+//! A front knows no files, and only the NBD client knows a protocol. Each thread has one [`Disk`]
+//! for any number of images, and several threads may serve one image.
 //!
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
-//! durable; a write with `durable` is when it ends.
+//! durable; a write with `durable` is durable when it ends.
 
 pub mod backing;
 pub mod buffer;

@@ -1,11 +1,11 @@
-//! Ends of requests on their way to the thread that asked.
+//! Brings the ends of requests to the thread that asked.
 
 use crate::RequestEnd;
 use nowait::Errno;
 use nowait_sys::{eventfd::EventFd, mutex::Mutex};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Where other threads put the ends of requests for the thread that asked.
+/// The queue into which other threads put the ends of requests for the thread that asked.
 #[derive(Debug)]
 pub struct Mailbox {
     letters: Mutex<Vec<RequestEnd>>,
@@ -13,7 +13,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Makes an empty one.
+    /// Makes an empty mailbox.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
@@ -21,12 +21,12 @@ impl Mailbox {
         Ok(Arc::new(Mailbox { letters: Mutex::default(), bell: EventFd::new()? }))
     }
 
-    /// Returns the descriptor that is readable while something is inside.
+    /// Returns the descriptor that is readable while the mailbox is not empty.
     pub fn raw(&self) -> i32 {
         self.bell.raw()
     }
 
-    /// Puts the end of a request in, and wakes the thread.
+    /// Adds the end of a request, and wakes the thread.
     pub fn put(&self, ended: RequestEnd) {
         let mut letters = self.letters.lock();
         letters.push(ended);
@@ -35,7 +35,7 @@ impl Mailbox {
         }
     }
 
-    /// Empties it into `ended`.
+    /// Moves all ends into `ended`.
     pub fn empty(&self, ended: &mut VecDeque<RequestEnd>) {
         let mut letters = self.letters.lock();
         if !letters.is_empty() {

@@ -6,30 +6,31 @@ use std::sync::Arc;
 /// Memory lent for one request.
 #[derive(Debug)]
 pub struct Loan {
-    /// In the order of the image, none of them empty.
+    /// The pieces in the order of the image, none of them empty.
     pub segments: Vec<LentMemory>,
-    /// The image is written from it, else it is read into it.
+    /// `true`: the image is written from the memory; `false`: the image is read into it.
     pub writes: bool,
-    /// What is written is durable when it ends.
+    /// The write must be durable when it ends.
     pub durable: bool,
 }
 
-/// Carries out the requests of fronts on one thread. Nothing here waits.
+/// Carries out the requests of fronts on one thread. No function waits.
 ///
-/// The range of a request lies within the image: the front has checked that. Requests end in any
-/// order. Those that overlap and are in flight at the same time take effect in any order.
+/// The front checks that the range of a request lies within the image. Requests end in any order.
+/// Requests that overlap and are in flight at the same time take effect in any order.
 pub trait Medium {
-    /// How it knows the file of an image.
+    /// The medium's handle of an image's file.
     type File;
 
     /// Returns the memory of transfers.
     fn pool(&mut self) -> &mut Pool;
 
-    /// Reads into `chunk` at `offset` of the image. What lies behind the end of the file reads as
+    /// Reads into `chunk` at `offset` of the image. Bytes behind the end of the file read as
     /// zeroes.
     fn read(&mut self, image: &Arc<Image<Self::File>>, chunk: Chunk, offset: u64, tag: Tag);
 
-    /// Writes `chunk` at `offset` of the image; with `durable` it is that when it ends.
+    /// Writes `chunk` at `offset` of the image; with `durable` the bytes are durable when the write
+    /// ends.
     fn write(
         &mut self,
         image: &Arc<Image<Self::File>>,
@@ -40,10 +41,10 @@ pub trait Medium {
     );
 
     /// Reads into or writes from memory of another owner, at `offset` of the image, if that is
-    /// possible without a copy. It is not used any more when the request has ended.
+    /// possible without a copy. The medium no longer uses the memory when the request has ended.
     ///
     /// # Errors
-    /// The loan: a chunk has to do.
+    /// The loan: the caller must use a chunk.
     fn borrow(
         &mut self,
         image: &Arc<Image<Self::File>>,
@@ -55,14 +56,14 @@ pub trait Medium {
         Err(loan)
     }
 
-    /// Makes durable what ended before.
+    /// Makes all requests durable that ended before this call.
     fn flush(&mut self, image: &Arc<Image<Self::File>>, tag: Tag);
 
-    /// Does what takes longer.
+    /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, chore: Chore, tag: Tag);
 
-    /// Notes that no client waits for what `owner` has asked for: chores that have not begun need
-    /// not be done, and then have no end.
+    /// Notes that no client waits for the requests of `owner` any more: the medium may drop chores
+    /// that have not begun, and reports no end of them.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

@@ -3,11 +3,11 @@
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 #![expect(missing_docs, reason = "the protocol defines the names")]
 
-/// The server's first number.
+/// The number that a server sends first.
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
-/// Before each option.
+/// The number before each option.
 pub const OPTION: u64 = 0x4948_4156_454f_5054;
-/// Before each answer to an option.
+/// The number before each reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 
 /// Flags of the greeting and of the client's answer: fixed newstyle, no padding.
@@ -34,7 +34,7 @@ pub mod answer {
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
-    /// In all answers that refuse an option.
+    /// Set in all replies that refuse an option.
     pub const ERROR_BIT: u32 = 1 << 31;
     pub const UNSUPPORTED: u32 = ERROR_BIT | 1;
     pub const POLICY: u32 = ERROR_BIT | 2;
@@ -95,7 +95,7 @@ pub mod chunk {
     pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
     pub const BLOCK_STATUS_EXT: u16 = 6;
-    /// In all kinds that say why a request has failed.
+    /// Set in all kinds that say why a request has failed.
     pub const ERROR_BIT: u16 = 1 << 15;
     pub const ERROR: u16 = ERROR_BIT | 1;
     /// The last chunk of a reply.
@@ -108,12 +108,12 @@ pub const SIMPLE_REPLY: u32 = 0x6744_6698;
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 pub const EXTENDED_REPLY: u32 = 0x6e8a_278c;
 
-/// The metadata context that tells where data are.
+/// The metadata context that describes which extents hold data.
 pub const ALLOCATION: &[u8] = b"base:allocation";
-/// The bit of an extent's status that says that it reads as zeroes.
+/// The bit of an extent's status for an extent that reads as zeroes.
 pub const ZERO: u32 = 1 << 1;
-/// Status of an extent: takes no space, reads as zeroes.
+/// The status of an extent that takes no space and reads as zeroes.
 pub const HOLE_AND_ZERO: u32 = 1 | ZERO;
 
-/// Most bytes of data in one request or reply: what clients may rely on without asking.
+/// The most bytes of data in one request or reply that clients may use without negotiation.
 pub const PAYLOAD_MAX: u32 = 32 << 20;

@@ -1,25 +1,25 @@
-//! Which page of a cache is in which slot, and which one goes when room is needed: a clock goes
-//! round, and takes the first page that was not asked for since it came by; after a while, the next
-//! one. A page is known by its key, whatever that is to the cache.
+//! The index of a cache: which page is in which slot, and which page is evicted. A clock hand goes
+//! round and evicts the first page that was not used since the hand last passed; after a number of
+//! steps, the next page. The cache chooses the type of the keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Most pages for which there is room in the index from the beginning: 128 GiB.
+/// The index has room for this many pages from the beginning: 128 GiB.
 const ROOM_MAX: u32 = 8 << 20;
 
-/// Pages that the clock comes by at in vain; then the next one goes. A round of a large cache would
-/// take long.
+/// The clock hand passes this many used pages before it evicts the next one: a round of a large
+/// cache would take long.
 const STEPS_MAX: usize = 1024;
 
-/// A page that is in a slot.
+/// A page in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page<K, S = ()> {
-    /// Its name.
+    /// Its key.
     pub key: K,
-    /// In bytes; the last one is shorter.
+    /// Its length in bytes; the last page of an image is shorter.
     pub len: u32,
-    /// Checksums of its name and its bytes, if the cache has use for them.
+    /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,
 }
 
@@ -27,7 +27,7 @@ pub struct Page<K, S = ()> {
 struct Slot<K, S> {
     page: Option<Page<K, S>>,
     is_used: bool,
-    /// A page is on its way into it.
+    /// A page is being written into it.
     is_busy: bool,
 }
 
@@ -43,22 +43,22 @@ pub struct Pages<K, S = ()> {
     slots: Vec<Slot<K, S>>,
     slots_max: u32,
     index: HashMap<K, u32>,
-    /// Slots whose pages were forgotten: they are taken first, so the clock, which goes only when
-    /// there is none, never takes one that is in this list.
+    /// Slots of removed pages. They are taken first, so the clock hand, which moves only if there
+    /// are none, never finds a slot of this list.
     free: Vec<u32>,
     hand: u32,
 }
 
 impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
-    /// Makes room for so many pages.
+    /// Makes room for `slots_max` pages.
     pub fn new(slots_max: u32) -> Pages<K, S> {
-        // Tables that grow stop all images while they do; memory that is not touched is not used.
+        // A table that grows stops all images meanwhile; memory that is not touched costs nothing.
         let room = slots_max.min(ROOM_MAX) as usize;
         let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
         Pages { slots, slots_max, index, free: Vec::new(), hand: 0 }
     }
 
-    /// Adds a slot behind the others, with the page that it had before the program began.
+    /// Adds a slot behind the others, with the page that it held before the program began.
     pub fn restore(&mut self, page: Option<Page<K, S>>) {
         let slot = self.slots.len() as u32;
         let new = page.filter(|page| !self.index.contains_key(&page.key));
@@ -76,18 +76,18 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         self.slots.get(slot as usize)?.page
     }
 
-    /// Forgets the pages with certain keys.
+    /// Forgets the pages whose keys satisfy `is_meant`.
     pub fn forget(&mut self, is_meant: impl Fn(&K) -> bool) {
         let meant: Vec<K> = self.index.keys().copied().filter(is_meant).collect();
         meant.iter().for_each(|key| self.remove(key));
     }
 
-    /// Tells whether a page is here.
+    /// Returns `true` if the cache holds a page.
     pub fn contains(&self, key: &K) -> bool {
         self.index.contains_key(key)
     }
 
-    /// Returns where a page is, which will stay a while.
+    /// Returns the slot of a page, and marks the page as used.
     pub fn find(&mut self, key: &K) -> Option<(u32, Page<K, S>)> {
         let number = *self.index.get(key)?;
         let slot = &mut self.slots[number as usize];
@@ -95,8 +95,8 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         Some((number, slot.page?))
     }
 
-    /// Takes a slot, which has no page then, until [`Pages::put`] or [`Pages::give_up`]. `None`:
-    /// all are taken.
+    /// Takes a slot until [`Pages::put`] or [`Pages::give_up`], and evicts its page. `None`: all
+    /// slots are taken.
     pub fn take(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize].is_busy = true;
@@ -125,19 +125,19 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         None
     }
 
-    /// Puts a page into a slot that was taken. Another one of the name is gone.
+    /// Puts a page into a slot that was taken. An older page with the same key is removed.
     pub fn put(&mut self, slot: u32, page: Page<K, S>) {
         self.remove(&page.key);
         self.slots[slot as usize] = Slot::with(Some(page));
         self.index.insert(page.key, slot);
     }
 
-    /// Gives a slot that was taken back, without a page.
+    /// Gives back a slot that was taken, without a page.
     pub fn give_up(&mut self, slot: u32) {
         self.slots[slot as usize] = Slot::with(None);
     }
 
-    /// Forgets a page.
+    /// Removes a page.
     pub fn remove(&mut self, key: &K) {
         if let Some(slot) = self.index.remove(key) {
             self.slots[slot as usize].page = None;
@@ -145,7 +145,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         }
     }
 
-    /// Takes no further slots: there is no room for more than there are.
+    /// Takes no further slots, because there is no room for more.
     pub fn stop_growing(&mut self) {
         self.slots_max = self.slots_used();
     }
@@ -160,7 +160,7 @@ mod tests {
         pages.put(slot, Page { key, len: 1, sums: () });
     }
 
-    /// A page that is changed again and again costs no other one.
+    /// Repeated changes of one page evict no other page.
     #[test]
     fn the_slot_of_a_page_that_was_forgotten_is_taken_first() {
         let mut pages = Pages::new(4);

@@ -1,79 +1,79 @@
-//! Requests of fronts, by which they are known, and their ends.
+//! Requests of fronts, their tags, and their ends.
 
 use crate::Chunk;
 use core::ops::Range;
 use nowait::Errno;
 
-/// The name of a request at its frontend: the client, and which of its requests.
+/// The identity of a request at its frontend: the client, and which of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Whose request it is.
+    /// The client.
     pub owner: u64,
-    /// Which of them.
+    /// The number of the client's request.
     pub slot: u32,
-    /// Which part of it.
+    /// The part of the request.
     pub part: u32,
 }
 
 /// A blocking task: it takes longer than a request to the device.
 #[derive(Debug)]
 pub enum Chore {
-    /// The contents of a range are of no interest any more: give its space back if possible.
+    /// Frees the space of a range whose contents no longer matter, if possible.
     Discard {
-        /// In bytes of the image.
+        /// The bytes of the image.
         range: Range<u64>,
-        /// Durable when it ends.
+        /// The effect must be durable when the task ends.
         durable: bool,
     },
-    /// A range reads as zeroes.
+    /// Zeroes a range.
     Zero {
-        /// In bytes of the image.
+        /// The bytes of the image.
         range: Range<u64>,
-        /// Keep its space.
+        /// Keep the space of the range allocated.
         allocated: bool,
         /// Fail with `EOPNOTSUPP` rather than write zeroes.
         fast: bool,
-        /// Durable when it ends.
+        /// The effect must be durable when the task ends.
         durable: bool,
     },
-    /// Tell where data are and where holes.
+    /// Finds the data and the holes of a range.
     Extents {
-        /// In bytes of the image, not empty.
+        /// The bytes of the image; not empty.
         range: Range<u64>,
-        /// Most extents to tell of; the range may then not be covered.
+        /// The most extents to return; they may not cover the range then.
         max: usize,
     },
-    /// A range will be read soon: as much of it as is worth it is read into the page cache.
+    /// Reads a useful part of a range into the page cache, because a client will read it soon.
     Prefetch {
-        /// In bytes of the image.
+        /// The bytes of the image.
         range: Range<u64>,
     },
-    /// Write what is not of whole blocks.
+    /// Writes bytes that do not fill whole blocks.
     WriteParts {
         /// The bytes to write.
         chunk: Chunk,
-        /// In bytes of the image.
+        /// The offset in the image, in bytes.
         offset: u64,
-        /// Durable when it ends.
+        /// The bytes must be durable when the task ends.
         durable: bool,
     },
 }
 
-/// A part of an image of one kind.
+/// A part of an image that is all data or all hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// In bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Takes no space, and reads as zeroes.
+    /// The extent takes no space, and reads as zeroes.
     pub hole: bool,
 }
 
-/// The end of a request; each has one, unless it was forgotten.
+/// The end of a request. Each request has one, unless its client was forgotten.
 #[derive(Debug)]
 pub struct RequestEnd {
     /// The tag of the request.
     pub tag: Tag,
-    /// `Ok` if all of it was done.
+    /// `Ok` if the whole request was carried out.
     pub result: Result<(), Errno>,
     /// The memory of a read or write.
     pub chunk: Option<Chunk>,
@@ -82,7 +82,7 @@ pub struct RequestEnd {
 }
 
 impl RequestEnd {
-    /// Is the end of a request without memory.
+    /// Makes the end of a request without memory.
     pub fn plain(tag: Tag, result: Result<(), Errno>) -> RequestEnd {
         RequestEnd { tag, result, chunk: None, extents: Vec::new() }
     }

@@ -1,122 +1,123 @@
-//! The source of an image: its bytes are read from it and written to it.
+//! The source of an image: the image reads its bytes there and writes them there.
 
 use crate::{Chunk, Mailbox, Tag, error::ImageError, stripes::Shared};
 use core::{any::Any, fmt, ops::Range};
 use nowait::{Errno, File, Nowait, Zeroing};
 use std::{fs, io, path::Path, sync::Arc};
 
-/// A source of any kind, shared by all that use it.
+/// A source of any kind, shared by all its users.
 pub type AnySource = Arc<dyn Source>;
 
-/// The bytes behind an image: a file, an export of an NBD server, or what another crate adds.
+/// The bytes behind an image: a file, an export of an NBD server, or a kind that another crate
+/// adds.
 ///
 /// All functions may block, except those of [`Messages`].
 pub trait Source: Any + fmt::Debug + Send + Sync {
-    /// Returns the engine it belongs to.
+    /// Returns the engine that the source belongs to.
     fn nowait(&self) -> &Nowait;
 
-    /// Returns its path or its address, as users named it.
+    /// Returns its path or address, as users named it.
     fn path(&self) -> &Path;
 
     /// Returns its size in bytes.
     ///
     /// # Errors
-    /// The file cannot be asked.
+    /// The size of the file cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
-    /// Asks again how large it is.
+    /// Determines the size again.
     ///
     /// # Errors
-    /// The size cannot be found out, or cannot change.
+    /// The size cannot be determined, or cannot change.
     fn refresh_size(&self) -> Result<(), ImageError>;
 
-    /// Returns what the system knows of the file.
+    /// Returns the file's metadata.
     ///
     /// # Errors
-    /// It cannot be found out; `Unsupported`: it is no file.
+    /// It cannot be read; `Unsupported`: the source is not a file.
     fn metadata(&self) -> io::Result<fs::Metadata> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Returns text that two sources have in common only if they are the same bytes. Files are
+    /// Returns a text that is equal for two sources only if they have the same bytes. Files are
     /// compared by device and inode instead.
     fn identity(&self) -> String {
         self.path().display().to_string()
     }
 
-    /// Returns `true` if the other side refuses changes.
+    /// Returns `true` if the server refuses changes.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// Returns the number of bytes that offsets and lengths must be a multiple of.
+    /// Returns the block size: offsets and lengths must be multiples of it.
     fn block_bytes(&self) -> u64;
 
-    /// Returns the range to read for a range: whole blocks, and what a cache has use for.
+    /// Returns the range to read for a range: whole blocks, and more if a cache can use it.
     fn span(&self, range: &Range<u64>) -> Range<u64> {
         let align = self.block_bytes();
         range.start / align * align..range.end.next_multiple_of(align)
     }
 
-    /// Returns how a thread transfers whole blocks without waiting.
+    /// Returns the way in which a thread transfers whole blocks without waiting.
     fn transfers(&self) -> Transfers<'_>;
 
-    /// Reads whole blocks; returns how many bytes it read.
+    /// Reads whole blocks; returns the bytes read.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The read has failed.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno>;
 
     /// Writes whole blocks.
     ///
     /// # Errors
-    /// They cannot be written; some may be.
+    /// The write has failed; a part of it may be written.
     fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<(), Errno>;
 
-    /// Gives the space of whole blocks back.
+    /// Frees the space of whole blocks.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: that is not possible.
+    /// `EOPNOTSUPP`: the source cannot do that.
     fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
 
     /// Zeroes whole blocks without writing them all; with `fast`, only if that is faster.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: that is not possible.
+    /// `EOPNOTSUPP`: the source cannot do that.
     fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Result<(), Errno>;
 
-    /// Returns the extents from `at` on, as far as they are known at once: where each ends, and
-    /// whether it has data. There is one at least, which may end behind `end`.
+    /// Returns the extents from `at` on, as far as one question finds them: the end of each, and
+    /// `true` if it holds data. There is at least one, and the last may end behind `end`.
     ///
     /// # Errors
-    /// The other side does not tell.
+    /// The server does not describe extents.
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno>;
 
-    /// Makes durable what was written before.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
-    /// Some of it could not be.
+    /// Some of them could not be made durable.
     fn sync_data(&self) -> Result<(), Errno>;
 
-    /// Makes durable what was written, when serving ends: an image on a store is closed.
+    /// Makes all writes durable when serving ends; an image on a store is closed.
     ///
     /// # Errors
-    /// Some of it could not be, in one line.
+    /// One line that says why some of them could not be made durable.
     fn sync_all(&self) -> Result<(), String>;
 }
 
-/// How a thread transfers whole blocks of a source without waiting.
+/// The way in which a thread transfers whole blocks of a source without waiting.
 #[derive(Debug)]
 pub enum Transfers<'a> {
-    /// By a queue of nowait.
+    /// A queue of nowait.
     Queue(&'a File),
-    /// By threads of the source, which put the end of each request into a mailbox.
+    /// Threads of the source, which put the end of each request into a mailbox.
     Messages(&'a dyn Messages),
 }
 
 /// Requests to a source that has threads of its own. None of these functions waits.
 pub trait Messages: fmt::Debug {
-    /// Returns `true` if a write can be durable by itself; else a flush has to follow it.
+    /// Returns `true` if a write can be durable by itself; otherwise a flush has to follow it.
     fn writes_durably(&self) -> bool {
         true
     }
@@ -145,7 +146,7 @@ pub trait Messages: fmt::Debug {
 }
 
 impl dyn Source {
-    /// Returns the source as an implementation of it, if it is that one.
+    /// Returns the source as an `S`, if it is one.
     pub fn downcast<S: Source>(&self) -> Option<&S> {
         (self as &dyn Any).downcast_ref()
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait_sys::eventfd::EventFd;
 use std::sync::{Arc, OnceLock};
 
-/// Kinds of requests that are counted apart.
+/// Kinds of requests with counters of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.
@@ -17,7 +17,7 @@ pub enum Kind {
     Discard,
     /// Zeroing.
     Zero,
-    /// Questions for extents, and announcements.
+    /// Requests for extents, and announcements of reads.
     Other,
 }
 
@@ -39,13 +39,13 @@ impl Kind {
     }
 }
 
-/// What happened to an image, by kind. Counted by the threads that serve it, read by any.
+/// The counters of an image, by kind. The serving threads count, and any thread reads.
 #[derive(Debug, Default)]
 pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
-    /// Told when there are no clients any more.
+    /// The eventfd to signal when the last client has gone.
     last_gone: OnceLock<Arc<EventFd>>,
 }
 
@@ -62,11 +62,11 @@ struct OfKind {
 pub struct KindCounts {
     /// Requests that ended.
     pub requests: u64,
-    /// Bytes they asked for, if they did not fail.
+    /// Bytes of the requests that did not fail.
     pub bytes: u64,
-    /// How many failed.
+    /// Requests that failed.
     pub errors: u64,
-    /// How long they took.
+    /// The latencies of the requests.
     pub latency: Distribution,
 }
 
@@ -86,24 +86,24 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Takes a request back that will not end: its client has gone.
+    /// Uncounts a request that will not end, because its client has gone.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Counts a client that comes.
+    /// Counts a client that has connected.
     pub fn connect(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Counts a client that goes.
+    /// Counts a client that has disconnected.
     pub fn disconnect(&self) {
         if self.connections.fetch_sub(1, Relaxed) == 1 {
             self.last_gone.get().into_iter().for_each(|bell| bell.signal());
         }
     }
 
-    /// Has `bell` rung each time that the last client has gone. Only the first call counts.
+    /// Signals `bell` each time the last client has gone. Only the first call has an effect.
     pub fn tell_when_last_gone(&self, bell: Arc<EventFd>) {
         let _ = self.last_gone.set(bell);
     }
@@ -130,7 +130,7 @@ impl Stats {
     }
 }
 
-/// Eight steps to each power of two: an error of at most an eighth.
+/// The number of buckets for each power of two: the error is an eighth at most.
 const STEPS: usize = 8;
 const BUCKETS: usize = 40 * STEPS;
 
@@ -171,13 +171,13 @@ fn upper_ns(bucket: usize) -> u64 {
     (((STEPS + step + 1) as u64) << (power - 3)) - 1
 }
 
-/// How long requests took.
+/// The latencies of requests, as a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution(Vec<u64>);
 
 impl Distribution {
-    /// Returns the value in nanoseconds that this share of all stays below, at most an eighth too
-    /// large; 0 if there were none.
+    /// Returns the latency in nanoseconds that a `share` of the requests does not exceed, at most
+    /// an eighth too large; 0 if there were no requests.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let total: u64 = self.0.iter().sum();
         let wanted = (total as f64 * share).ceil() as u64;
@@ -191,8 +191,8 @@ impl Distribution {
         0
     }
 
-    /// Returns how many there were of each range of values that is not empty, by the largest value
-    /// of the range in nanoseconds, in ascending order.
+    /// Returns the count of each bucket that is not empty, with the bucket's largest value in
+    /// nanoseconds, in ascending order.
     pub fn entries(&self) -> Vec<(u64, u64)> {
         let all = self.0.iter().enumerate().map(|(index, count)| (upper_ns(index), *count));
         all.filter(|entry| entry.1 > 0).collect()

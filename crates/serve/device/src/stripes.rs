@@ -1,16 +1,16 @@
 //! Order between writes of whole blocks and writes of parts of blocks.
 //!
-//! A part of a block is written by reading the block, changing it and writing it. A write of the
-//! whole block that ends in between would be undone. So writers of whole blocks share them, and a
-//! writer of a part has them alone. Writes of whole blocks come from threads that must not wait:
-//! refused, they become chores, which may.
+//! A write of a part of a block reads the block, changes it and writes it. It would undo a write of
+//! the whole block that ends in between. Therefore writers of whole blocks hold a shared lock, and
+//! a writer of a part an exclusive one. Threads that write whole blocks must not wait: if the lock
+//! is taken, the write becomes a chore, which may wait.
 //!
 //! ```text
-//!  word of a stripe    31 ALONE: a request has it alone, or waits until none shares it
-//!                      30-0      how many share it
+//!  word of a stripe    31 ALONE: a request has it exclusively, or waits until none shares it
+//!                      30-0      number of requests that share it
 //! ```
-//! The bytes of a file fall into stripes of 256 KiB, and every 64th is the same to us. A request
-//! that takes several takes them in ascending order.
+//! The bytes of a file fall into stripes of 256 KiB, and every 64th stripe has the same lock. A
+//! request that takes several takes them in ascending order.
 
 use core::{
     ops::Range,
@@ -30,12 +30,12 @@ const ALONE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
-    /// Held by threads that look whether they must wait, and by those that end such a wait.
+    /// Held by threads that check whether they must wait, and by threads that end such a wait.
     gate: Mutex<()>,
     freed: Condvar,
 }
 
-/// A set of stripes, each a bit.
+/// Returns the stripes of a range, one bit each.
 fn stripes_of(range: &Range<u64>) -> u64 {
     if range.is_empty() {
         return 0;
@@ -62,11 +62,12 @@ impl Stripes {
         Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
     }
 
-    /// Shares what `range` touches, unless a request has part of it alone. Does not wait.
+    /// Shares the stripes of `range`, unless another request has one of them exclusively. Does not
+    /// wait.
     pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
-            // What is not taken is given back by the drop.
+            // Dropping `shared` gives the stripes taken so far back.
             if !self.share_one(stripe) {
                 return None;
             }
@@ -80,7 +81,7 @@ impl Stripes {
         self.words[stripe].fetch_update(AcqRel, Relaxed, add).is_ok()
     }
 
-    /// Shares what `range` touches; waits until no request has any of it alone.
+    /// Shares the stripes of `range`; waits until no other request has one of them exclusively.
     pub(crate) fn share(self: &Arc<Stripes>, range: &Range<u64>) -> Shared {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -90,11 +91,11 @@ impl Stripes {
         shared
     }
 
-    /// Takes what `range` touches alone; waits until no other request has any of it.
+    /// Takes the stripes of `range` exclusively; waits until no other request has any of them.
     pub(crate) fn alone(&self, range: &Range<u64>) -> Alone<'_> {
         let set = stripes_of(range);
         for stripe in each(set) {
-            // First no other may come, then all that are there go.
+            // First keeps new requests out, then waits until all present ones have gone.
             self.wait_until(|| self.words[stripe].fetch_or(ALONE, AcqRel) & ALONE == 0);
             self.wait_until(|| self.words[stripe].load(Acquire) == ALONE);
         }
@@ -108,15 +109,15 @@ impl Stripes {
         }
     }
 
-    /// Wakes all that wait: what they wait for was changed before.
+    /// Wakes all waiting threads, after a change of what they wait for.
     fn tell(&self) {
-        // A thread that has looked and found nothing waits by now.
+        // A thread that has checked and found no change waits by now.
         drop(self.gate.lock());
         self.freed.notify_all();
     }
 }
 
-/// A share of the stripes that a write touches. Dropping it ends the share.
+/// A shared lock on the stripes of a write. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct Shared {
     stripes: Arc<Stripes>,
@@ -135,7 +136,7 @@ impl Drop for Shared {
     }
 }
 
-/// Stripes that no other request has, until it is dropped.
+/// An exclusive lock on stripes. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Alone<'a> {
     stripes: &'a Stripes,
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_has_alone_is_not_shared_and_the_rest_is() {
+    fn an_exclusive_stripe_is_not_shared_and_the_others_are() {
         let stripes = Stripes::new();
         let near = 0..4096;
         let alone = stripes.alone(&near);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_it_alone_waits_for_those_who_share_it_and_keeps_others_out() {
+    fn an_exclusive_request_waits_for_sharers_and_keeps_new_ones_out() {
         let stripes = Stripes::new();
         let shared = stripes.try_share(&(0..4096)).unwrap();
         thread::scope(|scope| {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_never_have_the_same_alone_and_shared() {
+    fn no_stripe_is_both_exclusive_and_shared_among_many_threads() {
         let (stripes, inside) = (Stripes::new(), AtomicU32::new(0));
         let range = 0..600 << 10;
         thread::scope(|scope| {

@@ -1,34 +1,34 @@
 //! Fair turns of clients that wait for one of a few threads.
 //!
-//! Each takes its turn after the others, and none may occupy all threads: not one that asks for
-//! much, nor many that ask for the same thing. One job of each image always runs, whatever those of
-//! others wait for.
+//! Each client takes its turn after the others, and none may occupy all threads, whether it has
+//! many requests or many clients ask for the same image. At least one job of each image may always
+//! run, whatever the jobs of other images wait for.
 
 use std::collections::VecDeque;
 
-/// The asking client: one client, and what of.
+/// A client, and the image that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// Different of different clients.
+    /// Differs between clients.
     pub(crate) client: (usize, u64),
-    /// Different of different images.
+    /// Differs between images.
     pub(crate) image: usize,
 }
 
-/// Jobs that wait, and the askers of those that run.
+/// The jobs that wait, and the askers of those that run.
 #[derive(Debug)]
 pub(crate) struct Turns<J> {
-    /// In the order of their turns; none is empty.
+    /// The jobs of each asker, in the order of their turns; no list is empty.
     waiting: VecDeque<(Asker, VecDeque<J>)>,
     running: Vec<Asker>,
-    /// Those beyond the first of its image.
+    /// The most running jobs beyond the first of each image.
     further_max: usize,
     of_client_max: usize,
     of_image_max: usize,
 }
 
 impl<J> Turns<J> {
-    /// For `threads` that do the jobs, and one more for each image but the first: one client may
+    /// Makes turns for `threads` threads, and one more for each image but the first: one client may
     /// occupy half of them, all clients of an image three quarters.
     pub(crate) fn new(threads: usize) -> Turns<J> {
         Turns {
@@ -45,7 +45,7 @@ impl<J> Turns<J> {
         self.waiting.iter().map(|(_, jobs)| jobs.len()).sum()
     }
 
-    /// Adds a job; tells whether one more of its asker may run now.
+    /// Adds a job; returns `true` if one more job of its asker may run now.
     pub(crate) fn push(&mut self, asker: Asker, job: J) -> bool {
         match self.waiting.iter_mut().find(|(waiting, _)| *waiting == asker) {
             Some((_, jobs)) => jobs.push_back(job),
@@ -60,7 +60,7 @@ impl<J> Turns<J> {
         of_image == 0 || is_within && self.further() < self.further_max
     }
 
-    /// How many run beyond the first of each image.
+    /// Returns how many jobs run beyond the first of each image.
     fn further(&self) -> usize {
         let before =
             |at: usize| self.running[..at].iter().any(|it| it.image == self.running[at].image);
@@ -71,8 +71,8 @@ impl<J> Turns<J> {
         self.running.iter().filter(|other| other.client == asker.client).count()
     }
 
-    /// Takes the job whose turn it is, of the clients that occupy the fewest threads; `None`: none
-    /// may run now. It runs until [`Turns::end`].
+    /// Takes the job whose turn it is, of the clients that occupy the fewest threads; `None`: no
+    /// job may run now. The job runs until [`Turns::end`].
     pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
         let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();
         let possible = askers.filter(|(_, asker)| self.may_run(*asker));
@@ -93,7 +93,7 @@ impl<J> Turns<J> {
         }
     }
 
-    /// Takes away what waits for `client`.
+    /// Removes the waiting jobs of `client`.
     pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
         let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
         self.waiting = stay;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_one_who_is_gone_is_taken_away() {
+    fn jobs_of_a_client_that_has_gone_are_removed() {
         let mut turns = Turns::new(1);
         assert!(turns.push(asker(1, 0), 'a'));
         turns.take();

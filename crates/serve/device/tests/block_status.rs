@@ -1,4 +1,4 @@
-//! Where a server says that data are, and replies that come in chunks.
+//! Block status of servers, and replies that come in chunks.
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::{
     heard, let_in, nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
 };
 
-/// Lets one client in that may ask where data are, and goes on as `then` says.
+/// Accepts one client that may ask for block status, and continues with `then`.
 fn telling<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
@@ -58,9 +58,9 @@ fn of_zeroes(len: u64) -> Extent {
     Extent { len, hole: true }
 }
 
-/// What reads as zeroes is a hole; the last extent goes on behind what was asked for.
+/// Zeroes count as a hole, and the last extent goes beyond the requested range.
 #[test]
-fn extents_are_those_that_a_server_tells_of() {
+fn extents_are_those_that_the_server_reports() {
     let (_folder, socket, thread) = telling(|mut client| {
         let (kind, cookie) = heard(&mut client);
         assert_eq!(kind, 7);
@@ -76,7 +76,7 @@ fn extents_are_those_that_a_server_tells_of() {
 }
 
 #[test]
-fn a_server_that_tells_of_little_is_asked_for_the_rest() {
+fn the_client_asks_again_for_extents_that_a_reply_leaves_out() {
     let (_folder, socket, thread) = telling(|mut client| {
         for flags in [3, 0, 3] {
             let (_, cookie) = heard(&mut client);
@@ -93,7 +93,7 @@ fn a_server_that_tells_of_little_is_asked_for_the_rest() {
 }
 
 #[test]
-fn a_server_that_cannot_tell_has_data_everywhere() {
+fn without_block_status_the_whole_range_is_data() {
     let (_folder, socket, thread) = support::scripted(|client| wait_until_left(&client));
     let mut rig = Rig::new(&socket);
     assert_eq!(rig.extents(4096..SIZE), Ok(vec![of_data(SIZE - 4096)]));
@@ -101,7 +101,7 @@ fn a_server_that_cannot_tell_has_data_everywhere() {
     thread.join().unwrap();
 }
 
-/// In any order; and those of the next request between them.
+/// The chunks come in any order, and those of the next request between them.
 #[test]
 fn a_read_comes_in_chunks() {
     let (_folder, socket, thread) = telling(|mut client| {
@@ -134,9 +134,9 @@ fn a_read_comes_in_chunks() {
     thread.join().unwrap();
 }
 
-/// A server may break the protocol, but never shows what another client has written.
+/// A server may break the protocol, but a client never sees data of another client.
 #[test]
-fn what_chunks_leave_out_is_zeroes() {
+fn bytes_that_chunks_leave_out_are_zeroes() {
     let (_folder, socket, thread) = telling(|mut client| {
         let (_, write) = heard(&mut client);
         client.write_all(&said(0, write, &[])).unwrap();
@@ -212,7 +212,7 @@ fn chunks_against_the_protocol_end_all_requests() {
         let shown = format!("{:?}", &wrong[..wrong.len().min(60)]);
         let (_folder, socket, thread) = telling(move |mut client| {
             heard(&mut client);
-            // It may be left before it has said all.
+            // The client may leave before the server has sent all of it.
             let _ = client.write_all(&wrong);
             wait_until_left(&client);
         });
@@ -227,7 +227,7 @@ fn chunks_against_the_protocol_end_all_requests() {
     }
 }
 
-/// What a server may say of a few requests, in chunks, true ones and others.
+/// Chunks that a server may send for a few requests, valid ones and others.
 fn chunks() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         4 => prop::sample::select(vec![NONE, DATA, HOLE, BLOCK_STATUS, ERROR]),
@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_a_server_says_in_chunks_all_requests_end(said in chunks()) {
+    fn all_requests_end_whatever_chunks_a_server_sends(said in chunks()) {
         let (_folder, socket, thread) = telling(move |mut client| {
             (0..4).for_each(|_| _ = heard(&mut client));
             let _ = client.write_all(&said);
@@ -291,9 +291,9 @@ proptest! {
     }
 }
 
-/// What came of the answer before the connection was lost counts for nothing.
+/// The client discards the part of the answer that came before the connection was lost.
 #[test]
-fn a_question_is_asked_again_by_the_next_connection() {
+fn a_question_for_extents_is_repeated_on_the_next_connection() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -301,11 +301,11 @@ fn a_question_is_asked_again_by_the_next_connection() {
         for is_last in [false, true] {
             let (client, _) = listener.accept().unwrap();
             let mut client = let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES));
-            // A write that is answered, and is repeated by the second connection.
+            // The server answers a write, and the client repeats it on the second connection.
             let (kind, cookie) = heard(&mut client);
             assert_eq!(kind, 1);
             client.write_all(&chunk(cookie, true, NONE, &[])).unwrap();
-            // A read and a question, in any order.
+            // A read and a question for block status, in either order.
             for _ in 0..2 {
                 let (kind, cookie) = heard(&mut client);
                 let said = match kind {
@@ -345,7 +345,7 @@ fn a_question_is_asked_again_by_the_next_connection() {
 }
 
 #[test]
-fn a_server_that_does_not_tell_any_more_is_another_one() {
+fn a_server_that_loses_block_status_is_another_one() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -354,7 +354,7 @@ fn a_server_that_does_not_tell_any_more_is_another_one() {
         heard(&mut let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES)));
         let (client, _) = listener.accept().unwrap();
         let mut client = let_in(client, (greeting(), ASKED_BYTES));
-        // Nothing is asked of it.
+        // The client sends it no request.
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     });
     let long = Duration::from_secs(50);
@@ -365,9 +365,9 @@ fn a_server_that_does_not_tell_any_more_is_another_one() {
     thread.join().unwrap();
 }
 
-/// That of QEMU, and one whose blocks are larger than what is asked for.
+/// QEMU's server, and one whose blocks are larger than the requests.
 #[test]
-fn servers_of_other_projects_tell_where_data_are() {
+fn servers_of_other_projects_report_extents() {
     let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];
     for server in [qemu("writeback"), nbdkit("blocksize-policy", &policy)] {
         let Some(server) = server else { return };

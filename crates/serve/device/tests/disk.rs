@@ -103,7 +103,7 @@ impl Rig {
 
 const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
 
-/// Zeroes in the place of what cannot be read would pass for data.
+/// Zeroes in place of unreadable bytes would pass for data.
 #[test]
 fn a_read_that_comes_short_inside_the_image_fails() {
     for cache in [Cache::None, Cache::Host] {
@@ -163,7 +163,7 @@ fn agree(rig: &mut Rig, model: &mut [u8], op: Op) {
         }
         Op::Discard(range) => {
             rig.run(Chore::Discard { range: range.clone(), durable: false }).unwrap();
-            // Zeroes or what was there: what it is now must stay.
+            // Each byte is zero or unchanged; from now on it must stay as it is.
             let left = rig.read(range.clone());
             let was = &model[index(&range)];
             assert!(left.iter().zip(was).all(|(now, was)| *now == 0 || now == was));
@@ -187,7 +187,7 @@ fn an_image_agrees_with_a_model() {
             ops.into_iter().for_each(|op| agree(&mut rig, &mut model, op));
             assert!(rig.read(0..SIZE) == model, "{cache:?}");
             assert_eq!(rig.disk.pool().used_bytes(), 0);
-            // What lies around the window is as it was.
+            // The bytes around the window are unchanged.
             rig.disk.flush(&rig.image, TAG);
             assert_eq!(rig.end().result, Ok(()));
             let file = std::fs::read(rig.image.file().path()).unwrap();
@@ -199,7 +199,7 @@ fn an_image_agrees_with_a_model() {
     }
 }
 
-/// Bursts of all sizes end, one of more requests than the queue holds among them; each request
+/// Bursts of all sizes end, also one with more requests than the queue holds; each request ends
 /// once.
 #[test]
 fn every_request_of_a_burst_ends() {
@@ -245,7 +245,7 @@ fn extents_are_holes_and_data() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused_in_words() {
+fn options_that_do_not_fit_are_refused_with_a_reason() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = folder.path().join("image");
     std::fs::write(&path, vec![1; 10_000]).unwrap();
@@ -270,7 +270,7 @@ fn options_that_do_not_fit_are_refused_in_words() {
     }
 }
 
-/// Parts of blocks are read, changed and written; what is answered as written meanwhile stays.
+/// Writes of parts read, change and write a block; whole blocks acknowledged meanwhile stay.
 #[test]
 fn a_write_of_whole_blocks_is_not_undone_by_one_of_parts_of_them() {
     const BLOCK: usize = 4096;

@@ -1,4 +1,4 @@
-//! Servers that are lost, come back, forget, stand still, or are other ones afterwards.
+//! Servers that are lost, come back, forget data, stall, or return with another image.
 
 mod support;
 
@@ -29,7 +29,7 @@ use support::{
     wait_until_left,
 };
 
-/// For servers that come back: longer than any test takes.
+/// The limits for servers that come back: longer than any test takes.
 const LONG: Patience = Patience {
     outage: Duration::from_secs(50),
     silence: Duration::from_secs(25),
@@ -41,7 +41,7 @@ const FUA: u16 = 1 << 3;
 const TRIM: u16 = 1 << 5;
 const ZEROES: u16 = 1 << 6;
 
-/// A request as a server has it.
+/// A request as the server receives it.
 struct Heard {
     flags: u16,
     kind: u16,
@@ -75,7 +75,7 @@ fn reply(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
 struct Storage {
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// Where the two differ.
+    /// The ranges where the two differ.
     unflushed: Vec<Range<usize>>,
 }
 
@@ -108,15 +108,15 @@ impl Storage {
         }
     }
 
-    /// Starts again: of what was not flushed some is there, and the rest is as it was.
+    /// Restarts: some of the unflushed ranges survive, and the others are lost.
     fn restart(&mut self, numbers: &mut Numbers) {
         self.settle(|_| numbers.below(3) == 0);
         self.cached.copy_from_slice(&self.durable);
     }
 }
 
-/// A server that makes a mistake at every n-th message, does what it has at hand in any order, and
-/// forgets in between what was not flushed.
+/// A server that makes a mistake at every n-th message, carries out requests in any order, and
+/// sometimes forgets data that was not flushed.
 struct Faulty {
     storage: Storage,
     numbers: Numbers,
@@ -126,7 +126,7 @@ struct Faulty {
     faults_left: u64,
 }
 
-/// The connection is to end.
+/// The server ends the connection.
 struct Cut;
 
 impl Faulty {
@@ -157,7 +157,7 @@ impl Faulty {
         let mut at_hand = Vec::new();
         while let Some(heard) = hear(&mut client) {
             at_hand.push(heard);
-            // A request waits only while there is another one to be done before it.
+            // A request waits only while another one is to be carried out before it.
             let more = at_hand.len() < 6 && is_readable(&client) && self.numbers.below(4) > 0;
             while !more && !at_hand.is_empty() {
                 let next = self.numbers.below(at_hand.len() as u64) as usize;
@@ -175,7 +175,7 @@ impl Faulty {
         let fault = self.is_at_fault().then(|| self.numbers.below(6));
         let mut said = match fault {
             Some(0) => return Err(Cut),
-            // It shuts down, and does nothing more.
+            // The server is shutting down, and does nothing more.
             Some(1) => reply(108, heard.cookie, &[]),
             _ => {
                 let read = self.storage.apply(heard);
@@ -238,7 +238,7 @@ impl<T: Send + 'static> Served<T> {
     }
 }
 
-/// Asks for some writes, reads and flushes at once, and waits until all have ended well.
+/// Sends some writes, reads and flushes at once, and waits until all have succeeded.
 fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &mut u8) {
     let count = 1 + numbers.below(12) as u32;
     for slot in 0..count {
@@ -255,7 +255,7 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
         }
         *step = step.wrapping_add(1);
         chunk.data_mut().fill(*step);
-        // What was asked for first takes effect first.
+        // Overlapping requests take effect in the order in which they were made.
         model[place].fill(*step);
         rig.disk.write(&rig.image, chunk, range.start, false, tag);
     }
@@ -266,11 +266,11 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
     }
 }
 
-/// With a cache of so many bytes; returns how often a server was lost, how many changes were
-/// repeated, and how many reads the cache has answered.
+/// Runs requests through a cache of `cache_bytes`. Returns how often the server was lost, how many
+/// changes were repeated, and how many reads the cache answered.
 fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
     let server = Served::start(Faulty::new(seed), Faulty::serve);
-    // The first connection is made once only.
+    // Only the first connection is not retried.
     let mut rig = (0..30)
         .find_map(|_| support::open_with(&cached(&server.socket(), LONG, cache_bytes)).ok())
         .map(|(nowait, image)| Rig::of(&nowait, image))
@@ -317,23 +317,23 @@ fn survive(cache_bytes: u64) -> [u64; 3] {
 }
 
 #[test]
-fn what_was_flushed_is_there_whatever_a_server_does() {
+fn flushed_data_survives_whatever_a_server_does() {
     let [reconnects, repeated, hits] = survive(0);
     assert!(reconnects > 100 && repeated > 100, "{reconnects} times, {repeated} changes");
     assert_eq!(hits, 0);
 }
 
-/// It has no room for all of the image.
+/// The cache has no room for all of the image.
 #[test]
-fn what_is_cached_is_true_whatever_a_server_does() {
+fn cached_data_is_correct_whatever_a_server_does() {
     let [reconnects, repeated, hits] = survive(SIZE * 3 / 4);
     assert!(reconnects > 100 && repeated > 100, "{reconnects} times, {repeated} changes");
     assert!(hits > 100, "{hits}");
 }
 
-/// What is cached is read while the server is away.
+/// The client reads cached data while the server is away.
 #[test]
-fn reads_of_what_is_cached_do_not_wait_for_the_server() {
+fn reads_of_cached_data_do_not_wait_for_the_server() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
         *clients += 1;
         let first = *clients == 1;
@@ -354,7 +354,7 @@ fn reads_of_what_is_cached_do_not_wait_for_the_server() {
     server.stop();
 }
 
-/// Lets a client in, and answers as the storage does, until `ends` says so of a request.
+/// Accepts a client, and answers from the storage until `ends` returns `true` for a request.
 fn serve_until(
     storage: &mut Storage,
     mut client: UnixStream,
@@ -376,9 +376,9 @@ fn serve_until(
 
 const CAN: u16 = 1 | FLUSH | FUA | ZEROES;
 
-/// The second connection is to one that answers.
+/// The second connection leads to a server that answers.
 #[test]
-fn a_server_that_stands_still_is_left_for_the_next() {
+fn a_stalled_server_is_replaced_by_the_next() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
         *clients += 1;
         let still = *clients == 1;
@@ -411,9 +411,9 @@ fn was_said(text: &str) -> bool {
     SAID.lock().iter().any(|said| said.contains(text))
 }
 
-/// As of a proxy whose server is away. It is said once that the connection is lost.
+/// A proxy whose server is away behaves like this. The client reports the lost connection once.
 #[test]
-fn a_server_that_lets_us_in_and_hangs_up_is_told_of_once() {
+fn a_server_that_accepts_and_hangs_up_is_reported_once() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
         *clients += 1;
         let hello = [greeting(), export(SIZE, CAN), answer(1, &[])].concat();
@@ -437,10 +437,10 @@ fn a_server_that_lets_us_in_and_hangs_up_is_told_of_once() {
 }
 
 #[test]
-fn all_fails_when_a_server_stays_away_for_too_long() {
+fn all_requests_fail_when_a_server_stays_away_for_too_long() {
     let server = Served::start(Storage::new(), |storage, client| {
         let served = serve_until(storage, client, (SIZE, CAN), |heard| heard.kind == 0);
-        // It answers reads never, and closes the door behind the first one.
+        // The server never answers reads, and accepts no second connection.
         assert!(served.unwrap().is_some());
     });
     let patience = Patience {
@@ -462,9 +462,9 @@ fn all_fails_when_a_server_stays_away_for_too_long() {
 }
 
 #[test]
-fn a_server_that_has_gone_for_good_fails_all() {
+fn a_server_that_has_gone_for_good_fails_all_requests() {
     let server = Served::start(Storage::new(), |storage, client| {
-        // It ends with the first read.
+        // The server ends with the first read.
         let mut until = client.try_clone().unwrap();
         let mut reads = false;
         let ended = serve_until(storage, client, (SIZE, CAN), |heard| {
@@ -490,7 +490,7 @@ fn a_server_that_has_gone_for_good_fails_all() {
 }
 
 #[test]
-fn an_image_that_is_not_wanted_any_more_does_not_wait_for_its_server() {
+fn an_image_that_is_closed_does_not_wait_for_its_server() {
     let server = Served::start(Storage::new(), |storage, client| {
         let _ = serve_until(storage, client, (SIZE, CAN), |_| true);
     });
@@ -510,9 +510,9 @@ fn an_image_that_is_not_wanted_any_more_does_not_wait_for_its_server() {
     drop(server);
 }
 
-/// What is another image, or refuses what was acknowledged, is not gone on with.
+/// The client gives up a server that has another image, or refuses acknowledged changes.
 #[test]
-fn a_server_that_is_another_one_fails_all() {
+fn a_server_with_another_image_fails_all_requests() {
     let (other_size, other_flags) = ((SIZE / 2, CAN), (SIZE, CAN & !FUA));
     for (second, expected) in [(other_size, "bytes now, before"), (other_flags, "other things")] {
         let server = Served::start((Storage::new(), 0), move |(storage, clients), client| {
@@ -532,7 +532,7 @@ fn a_server_that_is_another_one_fails_all() {
 }
 
 #[test]
-fn a_write_that_was_acknowledged_and_is_refused_later_fails_all() {
+fn an_acknowledged_write_that_is_refused_later_fails_all_requests() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), mut client| {
         *clients += 1;
         if *clients == 1 {
@@ -556,7 +556,7 @@ fn a_write_that_was_acknowledged_and_is_refused_later_fails_all() {
     server.stop();
 }
 
-/// What a journal may take.
+/// The most bytes in a journal.
 const KEPT_MAX: u64 = 64 << 20;
 
 fn write_much(rig: &mut Rig, mut check: impl FnMut(&Rig)) -> Result<(), Errno> {
@@ -578,7 +578,7 @@ fn write_much(rig: &mut Rig, mut check: impl FnMut(&Rig)) -> Result<(), Errno> {
 }
 
 #[test]
-fn what_is_kept_is_bounded_by_flushes() {
+fn flushes_bound_the_size_of_the_journal() {
     let server = Served::start((Storage::new(), 0), |(storage, flushes), client| {
         let count = |heard: &Heard| {
             *flushes += u64::from(heard.kind == 3);
@@ -595,9 +595,9 @@ fn what_is_kept_is_bounded_by_flushes() {
     assert!(flushes >= 2, "{flushes}");
 }
 
-/// No client has asked for that flush, so none would learn of it.
+/// No client has asked for that flush, so none would learn of its failure.
 #[test]
-fn a_flush_that_makes_room_and_fails_fails_all() {
+fn a_failed_flush_for_journal_room_fails_all_requests() {
     let server = Served::start((), |(), mut client| {
         client.write_all(&[greeting(), export(SIZE, CAN), answer(1, &[])].concat()).unwrap();
         client.read_exact(&mut [0; ASKED_BYTES]).unwrap();

@@ -1,5 +1,5 @@
-//! Images on NBD servers: those of QEMU and nbdkit against a model in memory, and servers that
-//! break the protocol.
+//! Images on NBD servers: the servers of QEMU and nbdkit against a model in memory, and servers
+//! that break the protocol.
 
 mod support;
 
@@ -25,8 +25,7 @@ fn agrees_with_a_model(server: &Server, seed: u64) {
     image_agrees_with_a_model(server, Rig::with(&options), seed);
 }
 
-/// Before its image is a cache that has not room for all of it; returns how often that has
-/// answered.
+/// Runs through a cache that has no room for all of the image; returns how many reads it answered.
 fn cached_agrees_with_a_model(server: &Server, seed: u64) -> u64 {
     let options = cached(&server.socket(), Patience::default(), SIZE * 3 / 4);
     image_agrees_with_a_model(server, Rig::with(&options), seed)
@@ -55,7 +54,7 @@ fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
             5 => {
                 let discard = Chore::Discard { range: range.clone(), durable };
                 assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
-                // What it reads as is anything; what it is now is the model's.
+                // The contents are arbitrary now: the model takes what is read.
                 model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
             }
             6 => assert_eq!(rig.flush(), Ok(())),
@@ -78,7 +77,7 @@ fn an_image_on_qemus_server_is_what_was_written() {
     }
 }
 
-/// Its blocks are larger than what is asked for.
+/// The server's blocks are larger than the requests.
 #[test]
 fn an_image_of_large_blocks_is_what_was_written() {
     for seed in 0..4 {
@@ -88,7 +87,7 @@ fn an_image_of_large_blocks_is_what_was_written() {
     }
 }
 
-/// Its blocks are smaller than pages, as large, and larger.
+/// The server's blocks are smaller than pages, as large, and larger.
 #[test]
 fn a_cached_image_is_what_was_written() {
     for seed in 0..4 {
@@ -104,14 +103,14 @@ fn a_cached_image_is_what_was_written() {
     }
 }
 
-/// A write that must be durable is followed by a flush there.
+/// The client sends a flush after each write that must be durable.
 #[test]
 fn an_image_on_a_server_without_fua_is_what_was_written() {
     let Some(server) = nbdkit("fua", &[]) else { return };
     agrees_with_a_model(&server, 3);
 }
 
-/// What nbdkit was asked for, in order, and with which flags.
+/// Returns the writes and flushes that nbdkit received, in order, with their flags.
 fn asked_of(log: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap();
     let asked = text.lines().filter_map(|line| line.split(" connection=1 ").nth(1));
@@ -122,8 +121,8 @@ fn asked_of(log: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_durable_write_is_one_for_the_server_or_a_flush_follows() {
-    // Without a mode the filter takes the ability away.
+fn a_durable_write_uses_fua_or_is_followed_by_a_flush() {
+    // Without a mode the filter hides FUA.
     for (mode, expected) in [(None, ["Write", "Flush"]), (Some("native"), ["durable", "Flush"])] {
         let log = tempfile::NamedTempFile::new().unwrap();
         let logged = format!("logfile={}", log.path().display());
@@ -140,7 +139,7 @@ fn a_durable_write_is_one_for_the_server_or_a_flush_follows() {
     }
 }
 
-/// No request is longer than the protocol can say.
+/// No request is longer than the protocol can express.
 #[test]
 fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     const GIB: u64 = 1 << 30;
@@ -162,15 +161,15 @@ fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     }
 }
 
-/// It cannot zero.
+/// The server cannot zero.
 #[test]
-fn an_image_on_a_server_that_can_little_is_what_was_written() {
+fn an_image_on_a_server_without_zeroing_is_what_was_written() {
     let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
     agrees_with_a_model(&server, 7);
 }
 
 #[test]
-fn a_server_that_dies_fails_what_follows_and_flushes_above_all() {
+fn a_server_that_dies_fails_later_requests_and_flushes_above_all() {
     let Some(mut server) = qemu("writeback") else { return };
     let mut rig = Rig::new(&server.socket());
     assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));
@@ -182,7 +181,7 @@ fn a_server_that_dies_fails_what_follows_and_flushes_above_all() {
 }
 
 #[test]
-fn the_server_says_that_nothing_may_be_changed() {
+fn an_export_that_is_read_only_makes_the_image_read_only() {
     let words = ["-f", "raw", "-x", "vm", "-t", "-r", "-e", "8", "{image}"];
     let Some(server) = Server::start("qemu-nbd", &words, SIZE) else { return };
     let (_, image) = open(&server.socket(), Patience::default()).unwrap();
@@ -191,7 +190,7 @@ fn the_server_says_that_nothing_may_be_changed() {
     assert!(error.contains("its size stays"), "{error}");
 }
 
-/// Windows of one export are as those of one file: they may not overlap if one can be written.
+/// Windows of one export are like those of one file: they may overlap only if all are read only.
 #[test]
 fn two_images_of_one_export_may_lie_side_by_side_only() {
     let Some(server) = qemu("writeback") else { return };
@@ -211,7 +210,7 @@ fn two_images_of_one_export_may_lie_side_by_side_only() {
     Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
 }
 
-/// Asks for more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
+/// Sends more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
 fn ask_for_much(rig: &mut Rig) -> u32 {
     const COUNT: u32 = 65;
     for slot in 0..COUNT {
@@ -229,7 +228,7 @@ fn ask_for_much(rig: &mut Rig) -> u32 {
     COUNT
 }
 
-/// Demands that each request ends once, with `EIO`, and gives its memory back.
+/// Checks that each request ends once, with `EIO`, and gives its memory back.
 fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
     let mut slots: Vec<u32> = (0..count)
         .map(|_| {
@@ -246,8 +245,8 @@ fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
 }
 
 #[test]
-fn all_in_flight_ends_once_when_the_server_goes() {
-    // Before the first request, in the middle of one, and after some.
+fn each_request_in_flight_ends_once_when_the_server_goes() {
+    // The server goes before the first request, in the middle of one, and after some.
     for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
         let (_folder, socket, thread) = scripted(move |mut client| {
             client.read_exact(&mut vec![0; bytes]).unwrap();
@@ -255,14 +254,14 @@ fn all_in_flight_ends_once_when_the_server_goes() {
         let mut rig = Rig::new(&socket);
         let count = ask_for_much(&mut rig);
         all_end(&mut rig.disk, &rig.epoll, count);
-        // None of them has a part of the image any more: a chore can have it alone.
+        // No request holds a lock on a stripe any more, so a chore can lock one exclusively.
         assert_eq!(rig.write(100, &[1; 10], false), Err(Errno::IO));
         thread.join().unwrap();
     }
 }
 
 #[test]
-fn all_in_flight_ends_once_when_the_image_goes() {
+fn each_request_in_flight_ends_once_when_the_image_goes() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
     let mut rig = Rig::new(&socket);
     let count = ask_for_much(&mut rig);
@@ -272,10 +271,10 @@ fn all_in_flight_ends_once_when_the_image_goes() {
     thread.join().unwrap();
 }
 
-/// The server is there and answers nothing: with no limit for outages it is waited for, but not at
-/// the end.
+/// The server is there and answers nothing: without a limit for outages the client waits for it,
+/// but not at the end.
 #[test]
-fn a_flush_at_the_end_of_a_server_that_stands_still_ends_too() {
+fn the_last_flush_to_a_stalled_server_ends_in_time() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
     let patience = Patience { end: Duration::from_millis(50), ..Patience::default() };
     let (_nowait, image) = open(&socket, patience).unwrap();
@@ -285,9 +284,9 @@ fn a_flush_at_the_end_of_a_server_that_stands_still_ends_too() {
     thread.join().unwrap();
 }
 
-/// A server that is left says nothing of a client that broke off.
+/// The client says goodbye, so a server does not report a broken connection.
 #[test]
-fn a_server_is_left_with_a_word() {
+fn the_client_says_goodbye_to_a_server() {
     let (_folder, socket, thread) = scripted(|mut client| {
         let mut heard = Vec::new();
         client.read_to_end(&mut heard).unwrap();
@@ -299,7 +298,7 @@ fn a_server_is_left_with_a_word() {
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
 }
 
-/// The server had read them before it wrote, and says so after it.
+/// The server had read the bytes before the write, and sends them after it.
 #[test]
 fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -316,17 +315,17 @@ fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
     let read = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, read, 0, Tag { slot: 0, ..TAG });
-    // Not a whole page, which would be in the cache by itself.
+    // A whole page would enter the cache by the write itself.
     let mut write = rig.disk.pool().take(512);
     write.data_mut().fill(2);
     rig.disk.write(&rig.image, write, 0, false, Tag { slot: 1, ..TAG });
     for _ in 0..2 {
-        // In any order: the write may be answered while it is still being sent.
+        // In either order: the server may answer the write while the client is still sending it.
         let ended = next_end(&mut rig.disk, &rig.epoll);
         assert_eq!(ended.result, Ok(()));
         rig.disk.pool().give_back(ended.chunk.unwrap());
     }
-    // The first asks the server.
+    // The first read goes to the server.
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     let cache = rig.connection().cache;
@@ -356,7 +355,7 @@ fn a_write_that_fails_leaves_nothing_in_the_cache() {
     thread.join().unwrap();
 }
 
-/// What is cached of an image whose server is lost fails as all the rest.
+/// Cached data of an image whose server is lost fails like all other data.
 #[test]
 fn a_cached_image_fails_with_its_server() {
     let Some(mut server) = qemu("writeback") else { return };
@@ -369,7 +368,7 @@ fn a_cached_image_fails_with_its_server() {
 }
 
 #[test]
-fn a_cache_that_would_not_be_true_is_refused() {
+fn a_cache_that_would_not_be_coherent_is_refused() {
     let options = support::options(Path::new("/nowhere"), Patience::default());
     let host = ImageOptions { cache: Cache::Host, ..options.clone() };
     let user = ImageOptions { cache: Cache::User, read_only: true, force_share: true, ..options };
@@ -379,7 +378,7 @@ fn a_cache_that_would_not_be_true_is_refused() {
     }
 }
 
-/// Greets as `answers` say, one connection, and keeps it until the client goes.
+/// Sends `answers` on one connection, and keeps it until the client goes.
 fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -394,7 +393,7 @@ fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle
 }
 
 #[test]
-fn what_a_strange_server_says_ends_in_one_line() {
+fn a_wrong_greeting_is_refused_in_one_line() {
     let blocks = |least: u32, most: u32| {
         let numbers = [least, 4096, most].map(u32::to_be_bytes).concat();
         answer(3, &[&[0, 3][..], &numbers].concat())
@@ -427,7 +426,7 @@ fn what_a_strange_server_says_ends_in_one_line() {
     }
 }
 
-/// Answers that belong to nothing, or are none, end the connection.
+/// Answers with unknown cookies or wrong numbers end the connection.
 #[test]
 fn replies_against_the_protocol_end_all_requests() {
     let reply = |magic: u32, cookie: u64| {
@@ -452,7 +451,7 @@ fn replies_against_the_protocol_end_all_requests() {
     }
 }
 
-/// What a server may say: whole answers, true ones and others, and bytes of any kind.
+/// Bytes that a server may send at first: whole answers, valid ones and others, and any bytes.
 fn sayings() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..4_u32, any::<u32>()];
     let data = prop::collection::vec(any::<u8>(), 0..40);
@@ -466,7 +465,7 @@ fn sayings() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Replies of a server to requests that it has read or not.
+/// Replies of a server to requests, whether it has read them or not.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![12 => Just(nowait_device::nbd::SIMPLE_REPLY), 1 => any::<u32>()];
     let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
@@ -483,7 +482,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_a_server_says_at_first_ends_in_one_line(said in sayings()) {
+    fn any_greeting_ends_in_success_or_one_line(said in sayings()) {
         let (_folder, socket, thread) = stranger(said);
         if let Err(error) = open(&socket, Patience::default()) {
             prop_assert!(!error.contains('\n') && !error.is_empty(), "{error}");
@@ -492,7 +491,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_server_replies_all_requests_end(said in replies(), read_first in any::<bool>()) {
+    fn all_requests_end_whatever_a_server_replies(said in replies(), read_first in any::<bool>()) {
         let (_folder, socket, thread) = scripted(move |mut client| {
             if read_first {
                 let _ = client.read_exact(&mut [0; 28]);
@@ -522,7 +521,7 @@ proptest! {
     }
 }
 
-/// One that is answered before all of it was sent, and then again.
+/// The server answers a request before all of it was sent, and then again.
 #[test]
 fn a_request_is_answered_once() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -532,7 +531,7 @@ fn a_request_is_answered_once() {
         wait_until_left(&client);
     });
     let mut rig = Rig::new(&socket);
-    // More than the socket holds.
+    // More bytes than the socket holds.
     let chunk = rig.disk.pool().take(2 * PIECE_BYTES);
     rig.disk.write(&rig.image, chunk, 0, false, TAG);
     let ended = rig.end();
@@ -541,9 +540,9 @@ fn a_request_is_answered_once() {
     thread.join().unwrap();
 }
 
-/// What is durable is in the file, whatever became of the server.
+/// Flushed data is in the file, whatever happened to the server.
 #[test]
-fn what_was_flushed_outlives_the_server() {
+fn flushed_data_outlives_the_server() {
     let Some(mut server) = qemu("none") else { return };
     let mut rig = Rig::new(&server.socket());
     for number in 0..64u64 {

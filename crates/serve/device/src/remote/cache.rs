@@ -1,14 +1,14 @@
-//! A cache of what NBD servers have, in memory, for all images on them.
+//! A cache of the data on NBD servers, in memory, for all images on them.
 //!
 //! ```text
-//!   a read ──▶ all its pages here? ──▶ answered
-//!              └ no ─▶ the server reads whole pages ──▶ here, unless changed meanwhile
-//!   a change begins ──▶ its pages are gone ──▶ the server does it ──▶ what was written is here
+//!   a read ──▶ all pages cached? ──▶ answered
+//!              └ no ─▶ the server reads whole pages ──▶ cached, unless changed meanwhile
+//!   a change begins ──▶ its pages are dropped ──▶ the server does it ──▶ written data is cached
 //! ```
-//! What is here is what the server has. So nothing of a page is here while a change of it is in
-//! flight: what the server has then is not known, and what it reads then, or has read before, may
-//! be older. Nor does a write bring in what another change has overlapped: the server may have done
-//! either first. A change that fails leaves nothing.
+//! The cache holds only what the server holds. So it holds no page while a change of the page is in
+//! flight: the server's contents are unknown then, and the data of a read then, or of an earlier
+//! read, may be older. Nor does the cache take a write that another change has overlapped: the
+//! server may have done either first. A change that fails leaves nothing in the cache.
 
 use super::{
     changes::Changes,
@@ -22,10 +22,10 @@ use core::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// A cache. Several images may share it.
+/// A cache that several images may share.
 #[derive(Debug)]
 pub struct Cache {
     state: Mutex<State>,
@@ -36,7 +36,7 @@ struct State {
     pages: Pages<PageKey>,
     /// The bytes of the slots.
     memory: Vec<Box<[u8; PAGE_BYTES as usize]>>,
-    /// Of each image.
+    /// The changes of each image.
     changes: Vec<Changes>,
 }
 
@@ -46,24 +46,24 @@ struct PageKey {
     number: u64,
 }
 
-/// How often an image was read.
+/// How many reads of an image the cache answered, and how many the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Reads that the cache has answered.
+    /// Reads answered by the cache.
     pub hits: u64,
-    /// Those that the server was asked for.
+    /// Reads sent to the server.
     pub misses: u64,
 }
 
 impl Cache {
-    /// Makes one of so many bytes of memory, which are used as they are needed.
+    /// Makes a cache of `bytes` of memory, allocated as needed.
     pub fn new(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         let pages = Pages::new(slots.max(1));
         Arc::new(Cache { state: Mutex::new(State { pages, memory: Vec::new(), changes: vec![] }) })
     }
 
-    /// Returns the part of a new image, whose whole blocks end at `end`.
+    /// Adds an image to the cache; the image's whole blocks end at `end`.
     pub(super) fn image(self: &Arc<Cache>, end: u64) -> ImageCache {
         let mut state = self.state.lock();
         let image = state.changes.len() as u32;
@@ -78,12 +78,12 @@ impl Cache {
     }
 }
 
-/// What a cache has of one image.
+/// The part of a cache that belongs to one image.
 #[derive(Debug)]
 pub(super) struct ImageCache {
     cache: Arc<Cache>,
     image: u32,
-    /// Where its last page ends, in bytes.
+    /// The end of the last page, in bytes.
     end: u64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -94,13 +94,13 @@ impl ImageCache {
         CacheCounts { hits: self.hits.load(Relaxed), misses: self.misses.load(Relaxed) }
     }
 
-    /// Returns what is read for a range of whole blocks: whole pages.
+    /// Returns the range to read for a range of whole blocks: whole pages.
     pub(super) fn span(&self, blocks: &Range<u64>) -> Range<u64> {
         let Range { start, end } = pages_of(blocks);
         start * PAGE_BYTES..(end * PAGE_BYTES).min(self.end).max(blocks.end)
     }
 
-    /// Fills `bytes` with what is at a place, if all of it is here.
+    /// Fills `bytes` with the data at `at` and returns `true`, if all of it is cached.
     pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> bool {
         let is_hit = self.cache.state.lock().copy(self.image, bytes, at).is_some();
         let count = if is_hit { &self.hits } else { &self.misses };
@@ -108,7 +108,7 @@ impl ImageCache {
         is_hit
     }
 
-    /// Notes that a server is asked for something, unless that concerns no page.
+    /// Notes a request to the server, unless it concerns no page.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;
@@ -129,31 +129,31 @@ impl ImageCache {
         Some(Visit { image: self.clone(), command: *command, pages, mark })
     }
 
-    /// Forgets everything: nothing may be read any more.
+    /// Forgets all pages: no data may be read any more.
     pub(super) fn end(&self) {
         self.cache.state.lock().pages.forget(|key| key.image == self.image);
     }
 }
 
-/// A request in flight that reads or changes pages. A change has ended when it is dropped.
+/// A request in flight that reads or changes pages. Dropping it ends the change.
 #[derive(Debug)]
 pub(super) struct Visit {
     image: Arc<ImageCache>,
     command: Command,
     pages: Range<u64>,
-    /// As of [`Changes`], when it had begun.
+    /// The value of [`Changes::mark`] when the request began.
     mark: Option<u64>,
 }
 
 impl Visit {
-    /// Takes in what was read or written, which are `bytes`: it has ended well.
+    /// Caches the `bytes` that the successful request read or wrote.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;
         }
         let ImageCache { cache, image, end, .. } = &*self.image;
         let mut state = cache.state.lock();
-        // Other changes have begun since, or were in flight then.
+        // Other changes have begun since, or were in flight at the beginning.
         if self.mark != Some(state.changes[*image as usize].begun(&self.pages)) {
             return;
         }
@@ -207,7 +207,7 @@ impl State {
     }
 }
 
-/// Returns the numbers of the pages that a range of bytes is part of.
+/// Returns the numbers of the pages that a range of bytes touches.
 fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
@@ -226,21 +226,21 @@ mod tests {
         Command { kind, flags: 0, at: range.start, len }
     }
 
-    /// A server that does what is asked in any order, and a cache before two of its images.
+    /// A server that carries out requests in any order, and a cache in front of two of its images.
     struct Scene {
         images: [Arc<ImageCache>; 2],
-        /// What the server has.
+        /// The server's data.
         far: [Vec<u8>; 2],
         asked: Vec<InFlight>,
         done: Vec<InFlight>,
-        /// What the next write writes.
+        /// The byte that the next write writes.
         next: u8,
     }
 
     struct InFlight {
         image: usize,
         command: Command,
-        /// What it writes, or has read.
+        /// The bytes that it writes, or has read.
         bytes: Vec<u8>,
         fails: bool,
         visit: Option<Visit>,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     impl Scene {
-        /// With a cache that has not room for all.
+        /// Makes a cache that has no room for all pages.
         fn new() -> Scene {
             let cache = Cache::new(8 * PAGE);
             let images = [0, 1].map(|_| Arc::new(cache.image(SIZE)));
@@ -269,7 +269,7 @@ mod tests {
             self.asked.push(InFlight { image, command, bytes, fails: false, visit });
         }
 
-        /// Has the server do a request; one that fails is done in part, or not.
+        /// Lets the server carry out a request; one that fails is done in part, or not at all.
         fn carry_out(&mut self, which: usize, fails: Option<u64>) {
             if self.asked.is_empty() {
                 return;
@@ -287,7 +287,7 @@ mod tests {
             self.done.push(one);
         }
 
-        /// Has the answer of a request come.
+        /// Delivers the answer of a request.
         fn answer(&mut self, which: usize) {
             if self.done.is_empty() {
                 return;
@@ -306,7 +306,7 @@ mod tests {
             })
         }
 
-        /// What is here is what the server has, and will have.
+        /// Checks that the cache holds only what the server holds and will hold.
         fn check(&self) {
             for (image, cached) in self.images.iter().enumerate() {
                 for start in (0..SIZE).step_by(PAGE as usize) {
@@ -353,9 +353,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
-        /// In whatever order a server does and answers what is asked, well or not.
+        /// The server carries out and answers requests in any order, and some fail.
         #[test]
-        fn what_is_here_is_what_the_server_has(steps in steps()) {
+        fn the_cache_holds_what_the_server_holds(steps in steps()) {
             let mut scene = Scene::new();
             for step in steps {
                 match step {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_and_written_is_here_until_it_is_changed() {
+    fn data_read_or_written_is_cached_until_it_changes() {
         let mut scene = Scene::new();
         done(&mut scene, Kind::Read, &(5 * 512..6 * 512));
         assert!(is_here(&scene, &(0..PAGE)), "the page around it");
@@ -398,9 +398,9 @@ mod tests {
         assert_eq!((counts.hits, counts.misses), (5, 3));
     }
 
-    /// A page that is written by one write at a time costs no other page, and is always here.
+    /// Writes of one page at a time evict no other page and stay cached.
     #[test]
-    fn writes_beside_each_other_do_not_keep_each_other_out() {
+    fn adjacent_writes_do_not_evict_each_other() {
         let mut scene = Scene::new();
         (0..4).for_each(|page| scene.ask(0, Kind::Write, &(page * PAGE..(page + 1) * PAGE)));
         (0..4).for_each(|_| scene.carry_out(0, None));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_here_of_an_image_that_has_ended() {
+    fn no_page_of_an_ended_image_is_cached() {
         let mut scene = Scene::new();
         done(&mut scene, Kind::Read, &(0..PAGE));
         scene.images[1].end();

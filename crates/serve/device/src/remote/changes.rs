@@ -1,10 +1,10 @@
-//! Which pages of an image are being changed, and how often they were: what a server reads
-//! meanwhile may be older than the change, or not.
+//! Counts the changes of an image's pages, in flight and in all: data that a server reads during a
+//! change may be older than the change, or not.
 
 use core::ops::Range;
 
-/// Counts changes by page. Pages that are this far apart have the same counter: one is then taken
-/// for the other, and is not cached though it could be.
+/// The number of counters. Pages this far apart share a counter, so a change of one of them keeps
+/// the other out of the cache as well.
 const COUNTERS: u64 = 4096;
 
 /// The changes of one image.
@@ -24,8 +24,8 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns what [`Changes::begun`] is as long as no change of these pages begins; `None`: one
-    /// is in flight.
+    /// Returns the present value of [`Changes::begun`] for these pages, which stays the same until
+    /// a change of them begins; `None`: a change is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))
@@ -44,7 +44,7 @@ impl Changes {
         }
     }
 
-    /// Notes that it has ended.
+    /// Notes that such a change has ended.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_very_many_pages_is_one_of_all() {
+    fn a_change_of_very_many_pages_changes_all_counters() {
         let mut changes = Changes::new();
         let mark = changes.mark(&(7..8));
         changes.begin(&(100..u64::MAX));

@@ -1,4 +1,4 @@
-//! The beginning of a connection: which export, and what it is like.
+//! The beginning of a connection: the client chooses an export and learns its properties.
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, fixed newstyle negotiation.
 
@@ -13,32 +13,32 @@ use crate::nbd::{
 };
 use std::io::{self, Read, Write};
 
-/// What the server says of an export.
+/// The server's description of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Export {
-    /// In bytes.
+    /// The size in bytes.
     pub(super) size: u64,
-    /// As of [`crate::nbd::transmission`].
+    /// Flags of [`crate::nbd::transmission`].
     pub(super) flags: u16,
-    /// What offsets and lengths are a multiple of, in bytes.
+    /// Offsets and lengths must be multiples of this, in bytes.
     pub(super) block_bytes: u32,
-    /// Most bytes of one transfer.
+    /// The most bytes of one transfer.
     pub(super) payload_max: u32,
-    /// How this connection to it goes on.
+    /// The agreements for the rest of this connection.
     pub(super) talk: Talk,
 }
 
-/// What was agreed for a connection.
+/// The agreements for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Talk {
-    /// A reply may come in chunks.
+    /// The server may reply in chunks.
     pub(super) chunks: bool,
-    /// It tells where data are, by this number.
+    /// The number of the context that describes data and holes, if the server supports it.
     pub(super) allocation: Option<u32>,
 }
 
 impl Export {
-    /// Tells what is not as it was `before`.
+    /// Describes the first difference from `before`: the server must still have the same image.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
         if self.size != before.size {
             return Some(format!("it has {} bytes now, before {}", self.size, before.size));
@@ -51,18 +51,18 @@ impl Export {
     }
 }
 
-/// Longer answers are not of a server that means well.
+/// The longest reply to an option that the client accepts, in bytes.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
-/// Nor more answers than this to one option.
+/// The most replies to one option that the client accepts.
 const REPLIES_MAX: usize = 64;
-/// Most bytes of a block of a server.
+/// The largest block size that the client accepts, in bytes.
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// Chooses an export by a connection that was just made; returns the stream to use from then on.
+/// Chooses an export on a new connection; returns the stream to use from then on.
 ///
 /// # Errors
-/// The server refuses, the connection ends, what it says is against the protocol, or there is no
-/// TLS to it as wanted.
+/// The server refuses or breaks the protocol, the connection ends, or TLS cannot be set up as
+/// wanted.
 pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(Stream, Export)> {
     greet(&mut stream)?;
     if let Some(wish) = &address.tls {
@@ -98,8 +98,8 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
     }
 }
 
-/// Finds out what else the server can; one that wants TLS first says so again when an export is
-/// chosen.
+/// Negotiates the server's other abilities. A server that wants TLS first says so again when the
+/// client chooses an export.
 fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
     ask(stream, option::STRUCTURED_REPLY, &[])?;
     let chunks = match answer_to(stream, option::STRUCTURED_REPLY)? {
@@ -164,7 +164,7 @@ fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
     stream.write_all(&said)
 }
 
-/// Returns the kind of the next answer to an option, and what is in it.
+/// Returns the kind and the body of the next reply to an option.
 fn answer_to(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
     let magic = u64::from_be_bytes(bytes(stream)?);
     let option = u32::from_be_bytes(bytes(stream)?);
@@ -194,14 +194,14 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
             export.block_bytes = u32::from_be_bytes(*least);
             export.payload_max = u32::from_be_bytes(*most);
         }
-        // What was not asked for need not be understood.
+        // The client may ignore information that it did not ask for.
         _ => {}
     }
     Ok(())
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    /// The longest transfer of a chunk.
+    /// The longest transfer for one chunk.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {
         return Err(against("it does not say what the export is like"));

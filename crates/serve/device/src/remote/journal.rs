@@ -1,4 +1,5 @@
-//! What a server has answered and not made durable yet: it may forget that when it starts again.
+//! Changes that a server has answered and not made durable yet: a server that restarts may lose
+//! them.
 
 use super::wire::{self, Command, Part};
 use core::ops::Range;
@@ -15,34 +16,34 @@ pub(super) struct Change {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Changes in the order in which they were answered. Those that overlap were never in flight at the
-/// same time, so it is the order in which they took effect, too.
+/// Changes in the order in which the server answered them. Overlapping changes were never in flight
+/// at the same time, so the server also carried them out in this order.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     changes: VecDeque<Change>,
-    /// How many came before the oldest.
+    /// The number of changes that were removed before the oldest.
     gone: u64,
     bytes: usize,
     bytes_max: usize,
 }
 
-/// What a change costs beside its bytes.
+/// Bytes that the journal counts for a change beside its data.
 const CHANGE_BYTES: usize = 128;
-/// Most changes in flight while they are repeated.
+/// The most changes in flight while they are repeated.
 const BATCH: usize = 64;
 
-/// Returns what a change takes, in bytes.
+/// Returns the bytes that the journal counts for a change.
 pub(super) fn cost(command: &Command) -> usize {
     CHANGE_BYTES + if command.kind == wire::Kind::Write { command.len as usize } else { 0 }
 }
 
 impl Journal {
-    /// Makes an empty one, for so many bytes; for 0 it stays empty.
+    /// Makes an empty journal for `bytes_max` bytes; one for 0 bytes stays empty.
     pub(super) fn new(bytes_max: usize) -> Journal {
         Journal { bytes_max, ..Journal::default() }
     }
 
-    /// Tells whether anything is kept at all.
+    /// Returns `true` if the journal keeps changes.
     pub(super) fn keeps(&self) -> bool {
         self.bytes_max > 0
     }
@@ -51,12 +52,12 @@ impl Journal {
         self.bytes
     }
 
-    /// Tells whether `more` bytes stay within the bound.
+    /// Returns `true` if `more` bytes fit within the bound.
     pub(super) fn has_room(&self, more: usize) -> bool {
         self.bytes + more <= self.bytes_max
     }
 
-    /// Tells whether it is time for a flush that no client has asked for.
+    /// Returns `true` if it is time for a flush that no client has asked for.
     pub(super) fn is_half_full(&self) -> bool {
         self.bytes > self.bytes_max / 2
     }
@@ -66,12 +67,12 @@ impl Journal {
         self.changes.push_back(change);
     }
 
-    /// Returns what a flush that is sent now covers.
+    /// Returns the number of the change that follows the last one that a flush sent now covers.
     pub(super) fn end(&self) -> u64 {
         self.gone + self.changes.len() as u64
     }
 
-    /// Forgets what a flush has covered.
+    /// Forgets the changes that a flush has covered.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()
@@ -81,11 +82,11 @@ impl Journal {
         }
     }
 
-    /// Repeats all changes, those that overlap one after the other; returns how many there are. A
+    /// Repeats all changes, overlapping ones one after the other; returns how many there are. A
     /// reply may come in `chunks`.
     ///
     /// # Errors
-    /// The connection ends, or the server refuses one: the second is so said.
+    /// `Passing`: the connection ends. `Final`: the server refuses a change.
     pub(super) fn repeat(
         &self,
         stream: &mut (impl Read + Write),
@@ -105,12 +106,12 @@ impl Journal {
     }
 }
 
-/// Why a connection could not be made anew.
+/// The reason why the client could not reconnect.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It may be possible later.
+    /// A later attempt may succeed.
     Passing(io::Error),
-    /// What was acknowledged is lost, or the image is another one.
+    /// Acknowledged data is lost, or the server has another image.
     Final(String),
 }
 
@@ -145,7 +146,7 @@ fn repeat_batch(
         let result = match reply.part {
             Part::All(result) => result,
             Part::Nothing => Ok(()),
-            // Whatever follows: the connection is given up.
+            // The connection is given up, so the rest of the reply does not matter.
             Part::Failed(errno) => Err(errno),
             Part::Data(..) | Part::Hole(..) | Part::Extents(..) => {
                 return Err(wire::strange().into());

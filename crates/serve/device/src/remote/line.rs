@@ -1,12 +1,12 @@
-//! What waits to be sent to a server, and what was sent and not answered.
+//! Requests that wait to be sent to a server, and those sent and not answered.
 //!
 //! ```text
 //!  ask ──▶ unsent ──next──▶ sending ──sent──▶ in flight ──answer──▶ ended
 //!             ▲                                   │
 //!             └──────────── regroup ◀─────────────┘ the connection is lost
 //! ```
-//! Changes that overlap are never in flight at the same time: so the order of their answers is the
-//! order in which they took effect, and the journal has it.
+//! Overlapping changes are never in flight at the same time. So the server carries them out in the
+//! order of their answers, which is the order of the journal.
 
 use super::{
     cache::Visit,
@@ -32,45 +32,45 @@ type Done = Result<(), Errno>;
 pub(super) struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// That of the journal.
+    /// The journal keeps changes.
     keeps: bool,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// To be sent, in this order.
+    /// Cookies of requests to be sent, in this order.
     unsent: VecDeque<u64>,
-    /// All of them, by their cookies, which ascend.
+    /// All requests by their cookies, which ascend.
     requests: BTreeMap<u64, Request>,
     next_cookie: u64,
-    /// Where ranges begin that are being changed, and where they end: no two overlap.
+    /// Ranges that are being changed: the end of each by its beginning. No two overlap.
     changing: BTreeMap<u64, u64>,
-    /// What they will take in the journal.
+    /// Bytes that the changes in flight will take in the journal.
     changing_bytes: usize,
     journal: Journal,
     /// A flush that makes room in the journal is in flight.
     makes_room: bool,
-    /// Since when the server has answered nothing, while it has requests.
+    /// The time of the server's last answer, while it has requests.
     silent_since: Option<Instant>,
-    /// Since when requests wait for another connection; until it has answered something.
+    /// The time since which requests wait for another connection, until it has answered something.
     waits_since: Option<Instant>,
-    /// The connection has answered something, the last one if there is none.
+    /// The current connection, or else the last one, has answered something.
     has_answered: bool,
-    /// Why no other connection is of use.
+    /// The reason why no other connection can help.
     verdict: Option<String>,
-    /// The connection, to be shut by any thread.
+    /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// As was agreed for it.
+    /// The agreements for the connection.
     talk: Talk,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// There is no connection, but there may be again.
+    /// There is no connection, but there may be one later.
     Down,
     Up,
-    /// The image is not wanted any more.
+    /// The image is being closed.
     Closing,
     /// All requests fail.
     Over,
@@ -80,12 +80,12 @@ enum Phase {
 pub(super) struct Sending {
     pub(super) cookie: u64,
     pub(super) header: Header,
-    /// What it writes.
+    /// The data of a write.
     pub(super) memory: Option<Memory>,
 }
 
 impl Line {
-    /// Makes an empty one, whose journal has so many bytes.
+    /// Makes an empty line with a journal of `journal_bytes`.
     pub(super) fn new(journal_bytes: usize) -> Line {
         let journal = Journal::new(journal_bytes);
         let keeps = journal.keeps();
@@ -108,7 +108,7 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Has a server asked for something, which visits a cache if there is one. Does not wait.
+    /// Queues a request to the server, which visits a cache if there is one. Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -125,7 +125,7 @@ impl Line {
         self.news.notify_one();
     }
 
-    /// Waits for a request that may be sent. `None`: there is no connection any more.
+    /// Waits for a request that may be sent. `None`: the connection is lost.
     pub(super) fn next(&self) -> Option<Sending> {
         let mut state = self.state.lock();
         loop {
@@ -139,7 +139,7 @@ impl Line {
         }
     }
 
-    /// Takes what was sent back: a server may have answered it already.
+    /// Takes back the memory of a request that was sent: the server may have answered it already.
     ///
     /// # Errors
     /// As for [`Line::answer`].
@@ -158,10 +158,10 @@ impl Line {
         }
     }
 
-    /// Takes the next answer of a server, or a part of one.
+    /// Reads the next answer of a server, or a part of one.
     ///
     /// # Errors
-    /// The connection ends or is of no use any more.
+    /// The connection ends, or can no longer be used.
     pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
         let talk = self.state.lock().talk;
         let Reply { cookie, is_last, part } = wire::reply(stream, talk.chunks)?;
@@ -193,16 +193,16 @@ impl Line {
         self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
     }
 
-    /// Ends a request that was answered; what it has read comes from `data`, or came before.
+    /// Ends a request that was answered; the data of a read comes from `data`, or came before.
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
-            // The next server will do it.
+            // The next connection repeats the request.
             return Err(io::Error::other("it is shutting down"));
         }
         let Some((mut memory, reads)) = self.take_memory(cookie, result)? else { return Ok(()) };
         if let Some(data) = data.filter(|_| result.is_ok()) {
             let read = match memory {
-                // That is told in chunks only.
+                // A server reports extents in chunks only.
                 Memory::Extents(_) => Err(wire::strange()),
                 _ if reads => data.read_exact(memory.bytes_mut()),
                 _ => Ok(()),
@@ -215,7 +215,7 @@ impl Line {
         self.end(cookie, memory, result)
     }
 
-    /// Has a part of the memory of a read filled.
+    /// Fills a part of the memory of a read from the connection.
     fn fill(
         &self,
         cookie: u64,
@@ -228,8 +228,8 @@ impl Line {
         filled
     }
 
-    /// Returns the memory of a request that was answered, and whether it is a read. `None`: it is
-    /// being sent, and ends when that is over.
+    /// Returns the memory of a request that was answered, and `true` if it is a read. `None`: the
+    /// request is still being sent, and ends when that is finished.
     fn take_memory(&self, cookie: u64, result: Done) -> io::Result<Option<(Memory, bool)>> {
         let mut state = self.state.lock();
         let request = state.sent(cookie)?;
@@ -239,7 +239,7 @@ impl Line {
                 request.answer = Some(result);
                 Ok(None)
             }
-            // Twice is once too often.
+            // The server has answered twice.
             None => Err(wire::strange()),
         }
     }
@@ -255,7 +255,7 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // Until it is removed no other one of its range is sent.
+            // No request that overlaps it is sent until it is removed.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();
@@ -274,20 +274,20 @@ impl Line {
         outcome
     }
 
-    /// Tells whether a server that has requests has been silent for so long.
+    /// Returns `true` if a server that has requests has answered nothing for longer than `limit`.
     pub(super) fn is_silent(&self, limit: Duration) -> bool {
         self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
     }
 
-    /// Notes the connection that is used from now on, so that it can be shut; `false`: none is
-    /// wanted any more.
+    /// Stores the connection to use from now on, so that any thread can shut it down. Returns
+    /// `false` if the image needs no connection any more.
     pub(super) fn hold(&self, stream: Stream) -> bool {
         let mut state = self.state.lock();
         state.stream = Some(stream);
         state.phase == Phase::Down
     }
 
-    /// Begins to send, by a connection for which this was agreed.
+    /// Begins to send on a connection with these agreements.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -296,12 +296,12 @@ impl Line {
         }
     }
 
-    /// Tells whether the last connection has answered anything.
+    /// Returns `true` if the last connection has answered anything.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }
 
-    /// Ends sending: the connection is lost.
+    /// Stops sending, because the connection is lost.
     pub(super) fn halt(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Up {
@@ -311,10 +311,11 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Has all that was not answered asked again. No thread uses a connection meanwhile.
+    /// Makes all requests that were not answered unsent again. No thread uses a connection
+    /// meanwhile.
     ///
     /// # Errors
-    /// No other connection is of use, because of this.
+    /// The reason why no other connection can help.
     pub(super) fn regroup(&self) -> Result<(), String> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -332,12 +333,12 @@ impl Line {
         state.verdict.take().map_or(Ok(()), Err)
     }
 
-    /// Tells whether requests have waited for so long for a connection that answers.
+    /// Returns `true` if requests have waited at least `limit` for a connection that answers.
     pub(super) fn has_waited(&self, limit: Duration) -> bool {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
     }
 
-    /// Waits for a time; `false`: nothing is wanted any more.
+    /// Waits for `time`; returns `false` if the image is being closed.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let ends = Instant::now() + time;
         let mut state = self.state.lock();
@@ -347,7 +348,7 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Lends the journal, while there is no connection.
+    /// Lends the journal to `work`, while there is no connection.
     pub(super) fn with_journal<T>(&self, work: impl FnOnce(&Journal) -> T) -> T {
         let journal = core::mem::take(&mut self.state.lock().journal);
         let outcome = work(&journal);
@@ -355,16 +356,16 @@ impl Line {
         outcome
     }
 
-    /// Returns how many bytes are kept, and whether there is a connection.
+    /// Returns the bytes in the journal, and `true` if there is a connection.
     pub(super) fn condition(&self) -> (usize, bool) {
         let state = self.state.lock();
         (state.journal.bytes(), state.phase == Phase::Up)
     }
 
-    /// Says that the image is not wanted any more.
+    /// Begins to close the image.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        // A server that still has requests may take no more bytes.
+        // A server that still has requests may accept no more bytes.
         let idle = state.phase == Phase::Up && state.requests.is_empty();
         state.phase = Phase::Closing;
         if let Some(stream) = state.stream.as_ref().filter(|_| !idle) {
@@ -374,12 +375,12 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Tells whether [`Line::close`] was called.
+    /// Returns `true` if [`Line::close`] was called.
     pub(super) fn is_closing(&self) -> bool {
         self.state.lock().phase == Phase::Closing
     }
 
-    /// Ends everything with `EIO`, from now on too. No thread uses a connection any more.
+    /// Ends all requests with `EIO`, later ones too. No thread uses a connection any more.
     pub(super) fn give_up(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Over;
@@ -450,9 +451,9 @@ impl State {
         request.ok_or_else(wire::strange)
     }
 
-    /// Notes that a request has failed, before its last chunk.
+    /// Notes that a chunk has reported an error.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
-        /// A server that has no end of them would never be silent.
+        /// A server that never stops sending errors would never count as silent.
         const FAILURES_MAX: u32 = 64;
         let so_far = &mut self.sent(cookie)?.so_far;
         so_far.failure.get_or_insert(errno);
@@ -460,7 +461,7 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Notes extents of those that were asked for, once.
+    /// Stores the extents that a server reports for a request, once.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -474,7 +475,7 @@ impl State {
         Ok(())
     }
 
-    /// Lends the memory of a read, and says where in it a part of the image goes.
+    /// Lends the memory of a read, and returns the range in it for a part of the image.
     fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
         let request = self.sent(cookie)?;
         let (whole, so_far) = (request.command.range(), &mut request.so_far);
@@ -486,7 +487,7 @@ impl State {
         }
         let mut memory = request.memory.take().ok_or_else(wire::strange)?;
         if so_far.bytes == 0 && len < left {
-            // Chunks may leave something out: it may hold what another client has written.
+            // Chunks may leave bytes out, and the memory may hold data of another client.
             memory.bytes_mut().fill(0);
         }
         so_far.bytes += len as u32;
@@ -494,10 +495,10 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Notes how a request has ended that was in flight.
+    /// Notes the end of a request that was in flight.
     ///
     /// # Errors
-    /// No client waits for it, and it failed.
+    /// The line's own flush has failed, for which no client waits.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
         (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();
@@ -516,7 +517,7 @@ impl State {
         if let End::Room = request.end {
             self.makes_room = false;
             if let Err(errno) = result {
-                // No client would learn that what was acknowledged may be lost.
+                // No client would learn that acknowledged data may be lost.
                 let reason = format!("it cannot make durable what was written: {errno}");
                 self.verdict = Some(reason.clone());
                 return Err(io::Error::other(reason));
@@ -574,9 +575,9 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// Nor does it end when they do.
+    /// Overlapping changes do not wait for its end either.
     #[test]
-    fn a_change_of_nothing_waits_for_none() {
+    fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);
         line.open(Talk::default());
         write(&line, 0);
@@ -590,7 +591,7 @@ mod tests {
         assert_eq!(send(&line), Some(2));
     }
 
-    /// What was answered after a flush was sent is not durable by it.
+    /// The flush does not cover changes that the server answered after the flush was sent.
     #[test]
     fn a_flush_covers_what_was_answered_before_it_was_sent() {
         let line = Line::new(8 << 20);

@@ -1,5 +1,5 @@
-//! The connection to a server: made, used by a thread that sends and one that receives, lost, and
-//! made anew.
+//! The connection to a server: one thread sends and one receives, and a lost connection is
+//! replaced.
 
 use super::{
     Patience,
@@ -22,7 +22,7 @@ use std::{
     thread,
 };
 
-/// What the thread of a connection needs.
+/// The state of a connection's thread.
 pub(super) struct Link {
     pub(super) nowait: Nowait,
     pub(super) line: Arc<Line>,
@@ -35,34 +35,34 @@ pub(super) struct Link {
     pub(super) repeated: Arc<AtomicU64>,
 }
 
-/// Between two attempts to connect, at first and at most.
+/// The first and the longest pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Most bytes of answers that are received at once, with what was read; longer reads go past them.
+/// The size of the receive buffer: replies with their data; longer reads bypass it.
 const ANSWERS_BYTES: usize = 32 << 10;
 
-/// Returns the pause that follows one.
+/// Returns the pause that follows `pause`.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE, PAUSE_MAX)
 }
 
 impl Link {
-    /// Keeps the connection up as long as the image is wanted, or as it is possible. Then all
-    /// requests fail.
+    /// Keeps the connection up as long as the image is open and that is possible. Then fails all
+    /// requests.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
         if let Some(Err(reason)) = ended {
             self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
         }
-        // Before the first request fails: what is read then fails, too.
+        // Before the first request fails: later reads must fail, too.
         self.cached.iter().for_each(|cached| cached.end());
         self.line.give_up();
     }
 
     /// # Errors
-    /// Why there is no connection any more, though the image is wanted.
+    /// The reason why no connection is possible, though the image is open.
     fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
         let mut is_said = false;
         loop {
@@ -74,7 +74,7 @@ impl Link {
             if self.patience.outage.is_zero() {
                 return Err(format!("the connection is lost: {reason}"));
             }
-            // A server that lets us in and hangs up again and again gets time, and is told of once.
+            // A server that accepts and hangs up again and again gets time, and is reported once.
             is_said &= !self.line.has_answered();
             let pause = if is_said { PAUSE } else { Duration::ZERO };
             if !is_said {
@@ -99,10 +99,10 @@ impl Link {
         }
     }
 
-    /// Sends and receives until the connection is lost; returns how it was.
+    /// Sends and receives until the connection is lost; returns the reason.
     ///
     /// # Errors
-    /// A thread has failed: what it had in its hands is lost.
+    /// A thread has panicked: the request that it was handling is lost.
     fn serve(&self, mut stream: Stream, talk: Talk) -> Result<String, String> {
         let mut sends = match self.prepare(&stream) {
             Ok(sends) => sends,
@@ -113,7 +113,7 @@ impl Link {
             let named = thread::Builder::new().name("nowait-nbd-out".to_owned());
             let sender = named.spawn_scoped(scope, move || {
                 let sent = self.nowait.caught("on a connection", || self.send(&mut sends));
-                // The other one ends with it.
+                // The sending thread ends with the connection.
                 sends.shut();
                 sent
             });
@@ -133,16 +133,16 @@ impl Link {
         })
     }
 
-    /// Returns the stream once more, to send by.
+    /// Prepares the stream, and returns a second handle to send by.
     fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
-        // What a server that stands still is looked for.
+        // The timeout lets the receiving thread check a silent server.
         let look = self.patience.silence.max(PAUSE) / 4;
         stream.limit((!self.patience.outage.is_zero()).then_some(look), None)?;
         self.line.hold(stream.try_clone()?);
         stream.try_clone()
     }
 
-    /// Sends what is asked, in turn, as long as there is the connection.
+    /// Sends the requests in turn, as long as the connection lasts.
     fn send(&self, stream: &mut Stream) {
         while let Some(sending) = self.line.next() {
             let bytes = sending.memory.as_ref().map_or(&[][..], |memory| memory.bytes());
@@ -154,13 +154,13 @@ impl Link {
             }
         }
         if self.line.is_closing() {
-            // It may be gone already.
+            // The server may be gone already.
             let goodbye = Command::plain(Kind::Disconnect).header(0);
             let _ = stream.write_all(&goodbye).and_then(|()| stream.finish());
         }
     }
 
-    /// Takes what the server answers, as long as there is the connection; returns why it ended.
+    /// Receives the server's answers, as long as the connection lasts; returns why it ended.
     fn receive(&self, stream: &mut Stream) -> io::Error {
         let watched = Watched { stream, line: &self.line, silence: self.patience.silence };
         let mut answers = BufReader::with_capacity(ANSWERS_BYTES, watched);
@@ -171,10 +171,10 @@ impl Link {
         }
     }
 
-    /// Connects, after a pause, until it is possible or requests have waited for too long.
+    /// Connects, after a pause, until it succeeds or requests have waited for too long.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
-        // A server that lets us in and never answers comes here again and again.
+        // A server that accepts and never answers comes here again and again.
         while !self.line.has_waited(self.patience.outage) && self.line.pause(pause) {
             reason = match self.connect() {
                 Ok(connected) => return Ok(connected),
@@ -189,7 +189,7 @@ impl Link {
         Err(reason)
     }
 
-    /// Connects, and has the server know again what it had answered.
+    /// Connects, and repeats the changes of the journal to the server.
     fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {

@@ -1,12 +1,12 @@
-//! An image on an NBD server: one connection, which is made anew when it is lost.
+//! An image on an NBD server, over one connection that is replaced when it is lost.
 //!
-//! All serving threads use the one connection: so a flush covers the writes of all of them. What is
-//! asked is put in a line (`line`), and none of those that ask waits for the socket. Two threads
-//! send and receive (`link`), by TLS if that is wanted (`tls`). Those changes are kept (`journal`)
-//! that the server has answered and not made durable: to a server that was started again they are
-//! repeated first, and then all is asked again that was not answered.
+//! All serving threads share the connection, so a flush covers the writes of all of them. They put
+//! their requests in a line (`line`), and none of them waits for the socket. Two threads send and
+//! receive (`link`), by TLS if the address asks for it (`tls`). The journal (`journal`) keeps
+//! changes that the server has answered and not made durable. After a reconnect the client first
+//! repeats these changes, in case the server was restarted, and then all unanswered requests.
 //!
-//! All that is asked may visit a cache (`cache`), which has to know what is being changed
+//! Each request may visit a cache (`cache`), which must know the pages that are being changed
 //! (`changes`).
 
 mod cache;
@@ -54,25 +54,25 @@ pub use patience::Patience;
 
 type Done = Result<(), Errno>;
 
-/// What became of a connection.
+/// The state and history of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// There is one.
+    /// There is a connection.
     pub is_up: bool,
-    /// How often it was made anew.
+    /// How often the client has reconnected.
     pub reconnects: u64,
-    /// How many changes were repeated then.
+    /// How many changes were repeated after reconnects.
     pub repeated: u64,
     /// Bytes kept of changes that are not durable.
     pub kept_bytes: u64,
-    /// If there is a cache.
+    /// The counters of the cache, if there is one.
     pub cache: CacheCounts,
 }
 
-/// As much is kept of changes that are not durable: then there is a flush. Bytes.
+/// The most bytes kept of changes that are not durable; the client flushes before that.
 const JOURNAL_BYTES: usize = 64 << 20;
 
-/// A server is asked for the extents of so much at a time: it may take long. Bytes.
+/// The longest range for which the client asks for extents at once, in bytes: it may take long.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// An image on an NBD server.
@@ -92,11 +92,11 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects to `address`, given as `shown`; what it has may be cached. Blocks, some seconds at
-    /// most.
+    /// Connects to `address`, which users see as `shown`; its data may be cached. Blocks for some
+    /// seconds at most.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or is none of NBD.
+    /// The server cannot be reached, refuses, or does not speak NBD.
     pub(crate) fn connect(
         nowait: &Nowait,
         address: &NbdAddress,
@@ -138,7 +138,7 @@ impl Remote {
         })
     }
 
-    /// Returns what became of the connection.
+    /// Returns the state and history of the connection.
     pub fn counts(&self) -> ConnectionCounts {
         let (kept_bytes, is_up) = self.line.condition();
         ConnectionCounts {
@@ -167,15 +167,15 @@ impl Remote {
         }
     }
 
-    /// Returns the command for a read: in one chunk, where the server must be able to do that. It
-    /// need not look for holes then.
+    /// Returns the command for a read. A short read asks for one chunk if the server supports that,
+    /// because the server then need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
         (Kind::Read, if in_one { flag::DONT_FRAGMENT } else { 0 })
     }
 
-    /// Returns how much the server takes or gives at once, in whole blocks and pages of a cache.
+    /// Returns the most bytes of one transfer, in whole blocks and pages of a cache.
     fn most_bytes(&self) -> usize {
         let unit = handshake::BLOCK_BYTES_MAX;
         (self.export.payload_max / unit * unit) as usize
@@ -192,7 +192,7 @@ impl Remote {
     }
 
     fn ask(&self, what: (Kind, u16), at: u64, len: u64, memory: Memory, end: End) {
-        // More than the protocol can say; those that ask take steps.
+        // The protocol cannot express longer requests; callers divide them.
         let Ok(len) = u32::try_from(len) else { return end.tell(Err(Errno::INVAL), memory) };
         let command = Command { kind: what.0, flags: what.1, at, len };
         let visit = self.cached.as_ref().and_then(|cached| cached.begin(&command));
@@ -218,7 +218,7 @@ impl Source for Remote {
         Err(ImageError::new(format!("{}: {reason}", self.shown)))
     }
 
-    /// An address can be written in several ways.
+    /// Users can write one address in several ways.
     fn identity(&self) -> String {
         format!("{:?}", self.address)
     }
@@ -250,7 +250,7 @@ impl Source for Remote {
             let memory = Memory::Bytes(vec![0; len as usize]);
             let (done, memory) = self.call(self.read_of(len), first, len, memory);
             done?;
-            // The first and the last of them may have more than is asked for.
+            // The first and the last block may have more bytes than the caller asked for.
             let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
             let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
             bytes[to].copy_from_slice(&memory.bytes()[from]);
@@ -285,7 +285,7 @@ impl Source for Remote {
 
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
         if self.export.talk.allocation.is_none() {
-            // It does not tell: all of it may be data.
+            // The server does not describe extents: all of it may be data.
             return Ok(vec![(end, true)]);
         }
         let block = self.block_bytes();
@@ -302,7 +302,7 @@ impl Source for Remote {
             (until, has_data)
         });
         let extents: Vec<_> = ends.filter(|(until, _)| *until > at).collect();
-        // It says nothing of the place that it was asked for.
+        // The server reported no extent at the requested offset.
         if extents.is_empty() { Err(Errno::IO) } else { Ok(extents) }
     }
 
@@ -357,7 +357,7 @@ impl Messages for Remote {
         if self.flushes() {
             self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, end);
         } else {
-            // Such an image is only read.
+            // An image whose server cannot flush is only read.
             end.tell(Ok(()), Memory::Nothing);
         }
     }

@@ -1,18 +1,18 @@
-//! How long a server is waited for.
+//! Time limits for an unreachable server.
 
 use core::time::Duration;
 
 /// How long an image waits for a server that cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long everything waits, from the last answer on, until it fails. Zero: not at all.
+    /// The time from the last answer until all requests fail. Zero: no waiting.
     pub outage: Duration,
-    /// How long a server may answer nothing while it has requests until it is connected anew.
+    /// The time after which the client reconnects to a server that has requests and answers
+    /// nothing.
     pub silence: Duration,
-    /// How long the flush at the end may take besides, also where a server stands still that is
-    /// waited for without limit.
+    /// The time limit for the flush at the end, also if `outage` has no limit.
     pub end: Duration,
-    /// Takes what is to be said of it, each in a line.
+    /// Reports each event of a connection, in one line.
     pub say: Option<fn(&str)>,
 }
 

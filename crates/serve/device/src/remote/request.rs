@@ -1,4 +1,4 @@
-//! A request to a server: its memory, and where its end goes.
+//! A request to a server: its memory, and the receiver of its end.
 
 use super::{
     cache::Visit,
@@ -11,28 +11,28 @@ use std::sync::{Arc, mpsc};
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) command: Command,
-    /// `None`: it is being sent, or filled.
+    /// `None`: the memory is being sent, or filled.
     pub(super) memory: Option<Memory>,
-    /// It was sent, or is being sent.
+    /// The request was sent, or is being sent.
     pub(super) is_sent: bool,
-    /// Came while the request was being sent.
+    /// An answer that came while the request was being sent.
     pub(super) answer: Option<Result<(), Errno>>,
-    /// Of a flush: how many changes had been answered when it was sent.
+    /// For a flush: the number of changes answered when it was sent.
     pub(super) covers: u64,
-    /// Of a reply in chunks.
+    /// The part received of a reply in chunks.
     pub(super) so_far: SoFar,
-    /// To the pages of a cache, if there is one.
+    /// The visit to the pages of a cache, if there is one.
     pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
 
-/// What has come of a reply whose last chunk has not.
+/// The part received of a reply whose last chunk is missing.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
-    /// Bytes of a read.
+    /// The bytes received of a read.
     pub(super) bytes: u32,
     pub(super) failure: Option<Errno>,
-    /// How many chunks said that it has failed.
+    /// The number of chunks that reported an error.
     pub(super) failures: u32,
 }
 
@@ -43,7 +43,7 @@ impl Request {
         Request { command, memory, is_sent, answer, covers, so_far, visit, end }
     }
 
-    /// Makes it one that was not sent.
+    /// Resets the request to one that was not sent.
     pub(super) fn forget_answer(&mut self) {
         self.is_sent = false;
         self.so_far = SoFar::default();
@@ -52,7 +52,8 @@ impl Request {
         }
     }
 
-    /// Returns how it has ended, when all chunks of its reply have come; `None`: some have not.
+    /// Returns the result of the request, once all chunks of its reply have come; `None`: some are
+    /// missing.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
         let is_whole = match &self.memory {
             _ if self.so_far.failure.is_some() => true,
@@ -62,7 +63,7 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Tells how it has ended; a cache knows of it before.
+    /// Reports the result of the request, first to the cache.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()
@@ -73,7 +74,7 @@ impl Request {
     }
 }
 
-/// What is sent with a request, or filled by its answer.
+/// The data sent with a request, or filled by its answer.
 #[derive(Debug)]
 pub(super) enum Memory {
     Nothing,
@@ -100,12 +101,12 @@ impl Memory {
     }
 }
 
-/// Where the end of a request goes.
+/// The receiver of the end of a request.
 #[derive(Debug)]
 pub(super) enum End {
     Mail(Arc<Mailbox>, Tag, Option<Shared>),
     Call(mpsc::SyncSender<(Result<(), Errno>, Memory)>),
-    /// To no client: it makes room in the journal.
+    /// No receiver: the request makes room in the journal.
     Room,
 }
 

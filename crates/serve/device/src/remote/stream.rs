@@ -15,18 +15,18 @@ use std::{
     sync::Arc,
 };
 
-/// A connection by TCP or a Unix socket, or TLS through one of these.
+/// A connection by TCP or a Unix socket, or TLS over one of these.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(Socket),
     Tls(Arc<Channel>),
 }
 
-/// A socket, and until when the server may take to let us in.
+/// A socket, and the deadline for the handshake.
 #[derive(Debug)]
 pub(super) struct Socket {
     kind: Kind,
-    /// By the clock of [`now_ns`]; 0: without a limit for all of it.
+    /// The deadline by the clock of [`now_ns`]; 0: no overall limit.
     until_ns: AtomicU64,
 }
 
@@ -36,12 +36,12 @@ enum Kind {
     Unix(UnixStream),
 }
 
-/// How long a server may take to let us in, from the connection to the export.
+/// The time limit for connection and handshake together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to `server`, and lets it take [`PATIENCE`] for that and for all that is read and
-    /// written until [`Stream::limit`].
+    /// Connects to `server`. Connecting and all reads and writes until [`Stream::limit`] must
+    /// finish within [`PATIENCE`].
     pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
         let until_ns = now_ns() + PATIENCE.as_nanos() as u64;
         let kind = match server {
@@ -55,7 +55,7 @@ impl Stream {
         Ok(Stream::Plain(Socket { kind, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Has each read and write that takes longer fail, from now on.
+    /// Lets each read and write fail that takes longer, from now on.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);
@@ -76,16 +76,16 @@ impl Stream {
         })
     }
 
-    /// Ends the connection for every thread that uses it.
+    /// Shuts the connection down for every thread that uses it.
     pub(super) fn shut(&self) {
-        // It may have ended already.
+        // The connection may have ended already.
         let _ = match &self.socket().kind {
             Kind::Tcp(tcp) => tcp.shutdown(Shutdown::Both),
             Kind::Unix(unix) => unix.shutdown(Shutdown::Both),
         };
     }
 
-    /// Says that nothing more will be sent, where that is said.
+    /// With TLS, sends the notice that nothing more follows.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tls(channel) => channel.finish(),
@@ -116,7 +116,7 @@ impl Socket {
         }
     }
 
-    /// Does what may wait for the server, as long as it has time.
+    /// Makes a call that may wait for the server, if there is time left.
     fn in_time<T>(&self, call: impl FnOnce(&Kind) -> io::Result<T>) -> io::Result<T> {
         let until_ns = self.until_ns.load(Relaxed);
         if until_ns == 0 {
@@ -131,10 +131,10 @@ impl Socket {
     }
 }
 
-/// Returns how much time is left, which is some.
+/// Returns the time left, more than zero.
 ///
 /// # Errors
-/// `TimedOut`: none.
+/// `TimedOut`: no time is left.
 fn left_until(until_ns: u64) -> io::Result<Duration> {
     match until_ns.saturating_sub(now_ns()) {
         0 => Err(silent()),
@@ -196,7 +196,7 @@ fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
     for (place, address) in addresses.iter().enumerate() {
-        // Some for those behind it, if it does not answer.
+        // An equal part of the time left, so that addresses behind this one are tried.
         let left = left_until(until_ns)? / (addresses.len() - place) as u32;
         match TcpStream::connect_timeout(address, left) {
             Ok(stream) => {
@@ -236,7 +236,7 @@ mod tests {
             ends.store(true, Relaxed);
             assert_eq!(error.to_string(), "the server does not answer within 10 s");
         });
-        // It has let us in: no limit, and then one for each read.
+        // After the handshake there is no limit, and then one for each read.
         stream.limit(None, None).unwrap();
         (&stream).read_exact(&mut [0]).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();

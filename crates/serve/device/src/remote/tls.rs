@@ -18,17 +18,18 @@ use std::{
     sync::Arc,
 };
 
-/// What TLS to a server is made of. It is read for each connection: certificates are renewed.
+/// The TLS settings for a server. They are read for each connection, because certificates are
+/// renewed.
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the certificates.
     ///
     /// # Errors
-    /// One cannot be read, or does not hold what it should; the name is none.
+    /// A file cannot be read or is not valid; the name is not a valid server name.
     pub(super) fn load(wish: &TlsWish) -> io::Result<Tls> {
         let name = ServerName::try_from(wish.host.clone());
         let name = name.map_err(|error| wrong(&wish.host, &error))?;
@@ -62,7 +63,7 @@ fn authorities(path: &Path) -> io::Result<RootCertStore> {
 
 fn authorities_of_the_system() -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Some systems have certificates that are out of use.
+    // Some systems have expired or malformed certificates.
     let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if good == 0 {
         let missing = "this system has no authorities for TLS: name a folder, tls-certificates=DIR";
@@ -100,17 +101,17 @@ fn wrong(what: &str, error: &dyn fmt::Display) -> io::Error {
 pub(super) struct Channel {
     socket: Stream,
     state: Mutex<State>,
-    /// Taken by a writer: records go out in the order in which they were encrypted.
+    /// Held by a writer, so that records go out in the order of their encryption.
     turn: Mutex<()>,
 }
 
 struct State {
     connection: ClientConnection,
-    /// What has come from the server and is not decrypted.
+    /// Bytes received from the server and not decrypted.
     arrived: Vec<u8>,
 }
 
-/// How much is read from the socket, or encrypted, at once.
+/// The most bytes to read from the socket, or to encrypt, at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 impl fmt::Debug for Channel {
@@ -120,10 +121,10 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Has the server prove who it is, and agrees on keys.
+    /// Runs the TLS handshake, in which the server proves its identity.
     ///
     /// # Errors
-    /// It is not the one that is wanted, or does not want this client; the connection ends.
+    /// The server has another identity, or refuses this client; the connection ends.
     pub(super) fn begin(mut socket: Stream, tls: &Tls) -> io::Result<Channel> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
         let mut connection = connection.map_err(io::Error::other)?;
@@ -134,18 +135,18 @@ impl Channel {
         Ok(Channel { socket, state, turn: Mutex::new(()) })
     }
 
-    /// Returns what the records go through.
+    /// Returns the stream that carries the records.
     pub(super) fn socket(&self) -> &Stream {
         &self.socket
     }
 
-    /// Reads what the server has sent. `Ok(0)`: nothing more comes.
+    /// Reads bytes from the server. `Ok(0)`: nothing more comes.
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(outcome) = self.state.lock().read(bytes) {
                 return outcome;
             }
-            // Without the lock: the other thread goes on writing meanwhile.
+            // Without the lock, so that the other thread can write meanwhile.
             let mut piece = [0; PIECE_BYTES];
             let len = (&self.socket).read(&mut piece)?;
             if len == 0 {
@@ -161,7 +162,7 @@ impl Channel {
         self.send(|connection| connection.writer().write(taken))
     }
 
-    /// Says that nothing more is sent.
+    /// Sends the notice that nothing more follows.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.send(|connection| {
             connection.send_close_notify();
@@ -184,8 +185,8 @@ impl Channel {
 }
 
 impl State {
-    /// Reads what has arrived; `None`: more has to come first. What the protocol has to say to that
-    /// goes out with what is sent next.
+    /// Reads bytes that have arrived; `None`: more must arrive first. The protocol's own replies go
+    /// out with the next write.
     fn read(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
         loop {
             match self.connection.reader().read(bytes) {

@@ -1,4 +1,4 @@
-//! Requests and replies as they are sent.
+//! Requests and replies as sent on the connection.
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, "Transmission phase".
 
@@ -7,12 +7,12 @@ use core::ops::Range;
 use nowait::Errno;
 use std::io::{self, Read};
 
-/// What a server is asked to do.
+/// A request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) kind: Kind,
     pub(super) flags: u16,
-    /// In bytes, as is the length.
+    /// The offset in bytes; `len` is in bytes, too.
     pub(super) at: u64,
     pub(super) len: u32,
 }
@@ -30,19 +30,19 @@ pub(super) enum Kind {
 }
 
 const REQUEST_BYTES: usize = 28;
-/// Of a reply that is one; the header of a chunk goes on with its length.
+/// The length of a simple reply. The header of a chunk continues with the length of its payload.
 const REPLY_BYTES: usize = 16;
 
-/// Longer descriptions of an error are not of a server that means well.
+/// The longest description of an error that the client accepts, in bytes.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
-/// Nor more extents than this at once.
+/// The most extents in one reply that the client accepts.
 const EXTENTS_MAX: u32 = 128 << 10;
 
-/// A request without its data.
+/// The header of a request, without its data.
 pub(super) type Header = [u8; REQUEST_BYTES];
 
 impl Command {
-    /// Asks for no range.
+    /// Makes a command without a range.
     pub(super) fn plain(kind: Kind) -> Command {
         Command { kind, flags: 0, at: 0, len: 0 }
     }
@@ -55,7 +55,7 @@ impl Command {
         self.kind == Kind::Read
     }
 
-    /// Tells whether the image is not what it was before.
+    /// Returns `true` if the command changes the image.
     pub(super) fn changes(&self) -> bool {
         self.len > 0 && matches!(self.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes)
     }
@@ -72,7 +72,7 @@ impl Command {
     }
 }
 
-/// What a server says next of a request.
+/// A reply from a server, or a chunk of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) cookie: u64,
@@ -80,25 +80,25 @@ pub(super) struct Reply {
     pub(super) part: Part,
 }
 
-/// A reply, or a chunk of one.
+/// The kind and contents of a reply or chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// How it has ended; all that was read follows.
+    /// A simple reply: the result. The data of a read follows.
     All(Result<(), Errno>),
-    /// So many bytes from this place of the image follow.
+    /// Offset and length: so many bytes of the image follow.
     Data(u64, u32),
-    /// So many bytes from this place of the image are zeroes.
+    /// Offset and length: so many bytes of the image are zeroes.
     Hole(u64, u32),
-    /// So many extents follow, of the context with this number.
+    /// A context's number and a count: so many extents follow.
     Extents(u32, u32),
     Failed(Errno),
     Nothing,
 }
 
-/// Returns what a server says next; `chunks`: also a part of a reply.
+/// Reads the next reply; with `chunks`, possibly a part of a reply.
 ///
 /// # Errors
-/// The connection ends, or what comes is no reply.
+/// The connection ends, or the bytes are not a reply.
 pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
     let reply: [u8; REPLY_BYTES] = bytes(stream)?;
     let [magic, word, high, low] =
@@ -120,7 +120,7 @@ pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
 }
 
 fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
-    // What each kind begins with is read at once.
+    // The fixed part of each kind is read at once.
     match kind {
         chunk::NONE => match u32::from_be_bytes(bytes(stream)?) {
             0 => Ok(Part::Nothing),
@@ -143,7 +143,7 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // What it says in words is for people.
+                // The text of an error is for people.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }
@@ -165,13 +165,13 @@ fn length_and_number(stream: &mut impl Read) -> io::Result<(u32, u32)> {
     Ok(((both >> 32) as u32, both as u32))
 }
 
-/// An extent: how long it is, and whether it has data.
+/// An extent: its length, and `true` if it holds data.
 pub(super) type Extent = (u32, bool);
 
-/// Returns so many extents.
+/// Reads `count` extents.
 ///
 /// # Errors
-/// The connection ends, or one is empty.
+/// The connection ends, or an extent is empty.
 pub(super) fn extents(stream: &mut impl Read, count: u32) -> io::Result<Vec<Extent>> {
     let mut all = vec![0; count as usize * 8];
     stream.read_exact(&mut all)?;
@@ -189,12 +189,12 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Is said of a server that does not follow the protocol.
+/// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "its reply is not one of NBD")
 }
 
-/// Returns the error that a number of the protocol stands for.
+/// Returns the errno that a protocol error number stands for.
 fn errno(number: u32) -> Errno {
     match number {
         1 => Errno::PERM,

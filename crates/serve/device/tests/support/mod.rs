@@ -1,4 +1,4 @@
-//! An image on a server, asked as a front does, and what servers of our own say.
+//! An image on a server, used as a front does, and the messages of scripted servers.
 #![allow(dead_code, unused_imports, reason = "each test has need of some of it")]
 
 mod servers;
@@ -34,13 +34,13 @@ pub(crate) struct Rig {
     pub(crate) image: Arc<Image>,
 }
 
-/// What stands for an image of a server.
+/// Returns the options for an image of a server.
 pub(crate) fn options(socket: &Path, patience: Patience) -> ImageOptions {
     let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
     ImageOptions { path, patience, ..ImageOptions::default() }
 }
 
-/// The same with a cache of so many bytes; none, without any.
+/// Like [`options`], with a cache of `bytes`; 0 for none.
 pub(crate) fn cached(socket: &Path, patience: Patience, bytes: u64) -> ImageOptions {
     let server_cache = (bytes > 0).then(|| ServerCache::new(bytes));
     let cache = if bytes > 0 { Cache::User } else { Cache::None };
@@ -129,7 +129,7 @@ impl Rig {
         self.end().result
     }
 
-    /// Returns where the image has data in a range, and where holes.
+    /// Returns the extents of a range of the image.
     pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Errno> {
         self.disk.run(&self.image, Chore::Extents { range, max: 100 }, TAG);
         let ended = self.end();
@@ -142,7 +142,7 @@ impl Rig {
     }
 }
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -160,27 +160,27 @@ impl Numbers {
     }
 }
 
-/// What a client says until it has chosen the export `vm` of a server that refuses replies in
-/// chunks: its flags, and two options.
+/// The bytes that a client sends until it has chosen the export `vm` of a server that refuses
+/// replies in chunks: its flags, and two options.
 pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
-/// The same of a server that has block status: a third option.
+/// The same for a server with block status, which takes a third option.
 pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
-/// By which that knows it.
+/// The number that such a server gives the context.
 pub(crate) const CONTEXT: u32 = 0x1234_5678;
 
-/// Says hello, and that replies do not come in chunks.
+/// Greets, and refuses replies in chunks.
 pub(crate) fn greeting() -> Vec<u8> {
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &answer_to(8, 1 << 31 | 1, &[])].concat()
 }
 
-/// Says hello, and that replies come in chunks and tell where data are.
+/// Greets, and agrees to replies in chunks and to block status.
 pub(crate) fn greeting_with_status() -> Vec<u8> {
     let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
     let agreed = [answer_to(8, 1, &[]), answer_to(10, 4, &context), answer_to(10, 1, &[])];
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &agreed.concat()].concat()
 }
 
-/// Answers the choice of an export.
+/// Answers the option that chooses an export.
 pub(crate) fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
     answer_to(7, kind, body)
 }

@@ -1,4 +1,4 @@
-//! Servers of other projects, and one that says what a test wants.
+//! Servers of other projects, and one that a test scripts.
 
 use super::{ASKED_BYTES, HANG_NS, SIZE, answer, export, greeting};
 use nowait_sys::{epoll::Epoll, time::Deadline};
@@ -14,7 +14,8 @@ use std::{
     thread,
 };
 
-/// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
+/// Reports that a test was skipped because `program` is missing; `cargo x skips` counts these
+/// lines.
 pub(crate) fn note_skip(program: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("unnamed");
@@ -25,7 +26,7 @@ pub(crate) fn note_skip(program: &str) {
     file.write_all(line.as_bytes()).unwrap();
 }
 
-/// A server of another project, ended with the test.
+/// A server of another project; it ends with the test.
 pub(crate) struct Server {
     process: Child,
     folder: tempfile::TempDir,
@@ -39,9 +40,9 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes its
-    /// clients from a socket that is there already, as systemd gives it, so none has to wait for
-    /// it. `None`: it is not installed.
+    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes
+    /// clients from a socket that exists before it starts, as systemd passes it, so no client waits
+    /// for it. `None`: the program is not installed.
     pub(crate) fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
         if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
             note_skip(program);
@@ -83,21 +84,21 @@ pub(crate) fn qemu(cache: &str) -> Option<Server> {
     Server::start("qemu-nbd", &words, SIZE)
 }
 
-/// With `filter`, and the parameters of that.
+/// Starts nbdkit with `filter` and the parameters of the filter.
 pub(crate) fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
     let filter = format!("--filter={filter}");
     let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
     Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
 }
 
-/// Lets one client in, and goes on as `then` says.
+/// Accepts one client, and continues with `then`.
 pub(crate) fn scripted<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
     scripted_with((greeting(), ASKED_BYTES), then)
 }
 
-/// The same with a greeting, to which a client says so much.
+/// The same with another greeting, to which a client sends `hello.1` bytes.
 pub(crate) fn scripted_with<T: Send + 'static>(
     hello: (Vec<u8>, usize),
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
@@ -112,7 +113,7 @@ pub(crate) fn scripted_with<T: Send + 'static>(
     (folder, socket, thread)
 }
 
-/// Lets a client in that says so much until it is.
+/// Greets a client that sends `asked` bytes before it has its export.
 pub(crate) fn let_in(mut client: UnixStream, (greeting, asked): (Vec<u8>, usize)) -> UnixStream {
     let flags = 0b1101; // it is one, with flush and FUA
     let hello = [greeting, export(SIZE, flags), answer(1, &[])].concat();
@@ -141,7 +142,7 @@ pub(crate) fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
 pub(crate) fn wait_until_left(client: &UnixStream) {
     let mut events = Vec::with_capacity(1);
     let epoll = Epoll::new().unwrap();
-    // That it hangs up is told in any case.
+    // epoll reports a hangup in any case.
     epoll.add(client.as_raw_fd(), 0, 0).unwrap();
     epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
     assert!(!events.is_empty(), "the client does not go");
