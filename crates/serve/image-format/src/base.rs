@@ -1,12 +1,13 @@
-//! What an image has of others: a clone begins as a snapshot of another image, and reads that
-//! one's objects.
+//! The bases of a clone. A clone begins as a snapshot of another image, and reads objects of that
+//! image.
 //!
 //! ```text
 //!   segments   of the oldest base │ of the next one │ … │ its own
 //!              ───────────────── end ────────────── end ─────────▶
 //! ```
-//! The log and the epochs are counted on, so each number says whose the object is. Objects of a
-//! base are read, never put or deleted: a snapshot in the head of the base keeps them.
+//! The clone continues the numbers of the log and of the epochs, so a number says which image has
+//! the object. The clone reads objects of a base and never puts or deletes any: a snapshot in the
+//! head of the base keeps them.
 
 use crate::head::{COUNT_MAX, NAME_BYTES_MAX};
 use crate::stamp::ImageId;
@@ -14,24 +15,24 @@ use crate::store::Key;
 use crate::wire::{Damage, Fields, put_count, put_text};
 use std::sync::Arc;
 
-/// Longest path of an image in its store.
+/// The longest path of an image in its store, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Most bases of an image.
+/// The most bases of an image.
 pub const BASES_MAX: usize = 64;
 
-/// An image of whose snapshot another is a clone.
+/// A base: an image with a snapshot of which another image is a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// The image.
+    /// The number of the image.
     pub image: ImageId,
-    /// Where it is in the store.
+    /// The path of the image in the store.
     pub path: Arc<str>,
     /// The name of the snapshot.
     pub snapshot: String,
-    /// The first segment that is not of it.
+    /// The first segment behind those of this base.
     pub end: u64,
-    /// The last epoch of its writers that may have made one of its maps.
+    /// The last epoch whose writer may have put a map that the clone reads from this base.
     pub epoch: u64,
 }
 
@@ -46,12 +47,12 @@ impl From<Vec<Base>> for Bases {
 }
 
 impl Bases {
-    /// Returns the image that this one is a clone of.
+    /// Returns the image that this image is a clone of.
     pub fn last(&self) -> Option<&Base> {
         self.0.last()
     }
 
-    /// Returns the base that an object is of; `None`: it is the image's own.
+    /// Returns the base that has an object; `None`: the object is the image's own.
     pub fn of(&self, key: Key) -> Option<&Base> {
         match key {
             Key::Head => None,
@@ -60,18 +61,18 @@ impl Bases {
         }
     }
 
-    /// Returns the path of the image that an object is of, if that is not `image`, and its name.
+    /// Returns the image that has an object: its path, if it is not `image`, and its number.
     pub fn owner(&self, key: Key, image: ImageId) -> (Option<Arc<str>>, ImageId) {
         let base = self.of(key);
         (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))
     }
 
-    /// Behind the last segment of a base.
+    /// Returns the place behind the last segment of a base.
     pub(crate) fn end(&self) -> u64 {
         self.last().map_or(0, |base| base.end)
     }
 
-    /// The last epoch of a base.
+    /// Returns the last epoch of a base.
     pub(crate) fn epoch(&self) -> u64 {
         self.last().map_or(0, |base| base.epoch)
     }
@@ -107,5 +108,5 @@ impl Bases {
     }
 }
 
-/// A base whose names are empty.
+/// The bytes of a base whose names are empty.
 const BASE_BYTES_MIN: usize = 16 + 2 + 2 + 8 + 8;

@@ -1,31 +1,31 @@
-//! A block of data as a segment has it.
+//! A block of data as stored in a segment.
 //!
 //! ```text
 //!   plain       data │ checksum 4
 //!   encrypted   ciphertext │ tag 16 │ checksum 4
 //! ```
 //!
-//! The checksum is of what stands before it, and of its place in the image and in the log, too: a
-//! block that stands elsewhere is damaged. It can be compared without the key.
+//! The checksum covers the bytes before it, and the block's place in the image and in the log: a
+//! block in another place counts as damaged. A reader can verify it without the key.
 
 use crate::cipher::{Cipher, Place, TAG_BYTES};
 use crate::stamp::ImageId;
 use crate::wire::{CHECKSUM_BYTES, Damage};
 
-/// How the blocks of a segment are stored and read.
+/// Stores and reads the blocks of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCodec<'a> {
-    /// By which they are encrypted. Of an encrypted image that is read without it, checksums can be
-    /// compared, and nothing else.
+    /// The cipher of an encrypted image. Without it a reader of such an image can only verify
+    /// checksums.
     pub cipher: Option<&'a Cipher>,
-    /// The image that has put the segment.
+    /// The image whose writer put the segment.
     pub image: ImageId,
-    /// The segment.
+    /// The place of the segment in the log.
     pub sequence: u64,
 }
 
 impl BlockCodec<'_> {
-    /// Appends a block of the image as it is stored.
+    /// Appends a block of the image in its stored form.
     pub fn put(&self, bytes: &mut Vec<u8>, data: &[u8], block: u64) {
         let start = bytes.len();
         bytes.extend_from_slice(data);
@@ -37,10 +37,10 @@ impl BlockCodec<'_> {
         bytes.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Copies the data of a block that was stored, which fill `to`.
+    /// Copies the data of a stored block, which fills `to`.
     ///
     /// # Errors
-    /// It is another, or damaged; `to` has no data then.
+    /// The block is another one, or damaged; `to` has no data then.
     pub fn copy(&self, to: &mut [u8], stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         if data.len() != to.len() {
@@ -50,10 +50,10 @@ impl BlockCodec<'_> {
         self.decrypt(to, tag, block)
     }
 
-    /// Appends the data of a block that was stored.
+    /// Appends the data of a stored block.
     ///
     /// # Errors
-    /// It is another, or damaged; nothing is appended then.
+    /// The block is another one, or damaged; nothing is appended then.
     pub fn append(&self, to: &mut Vec<u8>, stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         let start = to.len();
@@ -62,10 +62,10 @@ impl BlockCodec<'_> {
         decrypted.inspect_err(|_| to.truncate(start))
     }
 
-    /// Tells whether a block is whole that was stored.
+    /// Verifies a stored block.
     ///
     /// # Errors
-    /// It is another, or damaged.
+    /// The block is another one, or damaged.
     pub fn check(&self, stored: &[u8], block: u64) -> Result<(), Damage> {
         match self.cipher {
             None => stored_block(stored, block, self.sequence).map(drop),
@@ -104,11 +104,11 @@ impl BlockCodec<'_> {
 
 type Parted<'a> = (&'a [u8], Option<&'a [u8; TAG_BYTES]>);
 
-/// Returns what stands before the checksum of a block that was stored in segment `sequence`: its
-/// data, or those encrypted.
+/// Returns the bytes before the checksum of a block stored in segment `sequence`: its data or its
+/// ciphertext.
 ///
 /// # Errors
-/// It is another, or damaged.
+/// The block is another one, or damaged.
 fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
     match stored.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),

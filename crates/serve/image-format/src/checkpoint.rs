@@ -6,8 +6,8 @@
 //!         │ extents: 4, then each: first block 8, blocks 4, index 4, segment 8 │ checksum 4
 //! ```
 //!
-//! A segment is dead since the one that has taken its last live block away; 0: it has some.
-//! Segments and extents are in ascending order from part to part.
+//! `dead since` names the segment that replaced the last live block of a segment; it is 0 while
+//! there is a live block. Segments and extents ascend from part to part.
 
 use crate::extents::Extent;
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
@@ -17,22 +17,22 @@ use crate::segment::HEADER_BYTES_MAX;
 use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::wire::{Damage, checked, put_count, seal};
 
-/// Longest part: what is longer is none.
+/// The longest part, in bytes; a reader refuses a longer one.
 pub const PART_BYTES_MAX: usize = DATA_BYTES_MAX;
 
-/// Most entries of each kind in a part.
+/// The most entries of each kind in a part.
 const ENTRIES_MAX: usize = 200_000;
 
 const SEGMENT_BYTES: usize = 24;
 const EXTENT_BYTES: usize = 24;
 
-/// A segment, by its place in the log; how many live blocks it has follows from the extents.
+/// A segment and its place in the log; the extents tell how many live blocks it has.
 type SegmentEntry = (u64, SegmentUse);
 
 /// A part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The image.
+    /// The number of the image.
     pub image: ImageId,
     /// The epoch of the writer.
     pub epoch: u64,
@@ -40,15 +40,15 @@ pub struct Part {
     pub writer: Nonce,
     /// The first segment of the log that is not in the map.
     pub position: u64,
-    /// Which part.
+    /// The number of the part.
     pub number: u32,
     segments: Vec<SegmentEntry>,
     extents: Vec<(u64, Extent)>,
 }
 
 impl Part {
-    /// Returns the parts of a map of all segments before a position, as the writer that a head
-    /// names makes them; an empty one has none.
+    /// Returns the parts of the map of all segments before `position`, as the writer that `head`
+    /// names makes them; an empty map has none.
     pub fn of(map: &Map, head: &Head, position: u64) -> Vec<Part> {
         let (image, epoch, writer) = (head.image, head.epoch, head.writer.nonce);
         let loaded = |(at, it): (&u64, &SegmentUse)| (*at, SegmentUse { live: 0, ..*it });
@@ -64,7 +64,7 @@ impl Part {
         parts
     }
 
-    /// Returns the object.
+    /// Returns the bytes of the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.position);
@@ -89,10 +89,10 @@ impl Part {
         bytes
     }
 
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
-    /// It is no part of a checkpoint.
+    /// The object is not a part of a checkpoint.
     pub fn parse(object: &[u8]) -> Result<Part, Damage> {
         if object.len() > PART_BYTES_MAX {
             return Err(Damage("longer than a part may be"));
@@ -124,10 +124,10 @@ fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
     front.to_vec()
 }
 
-/// Makes the map of all parts of a checkpoint, which are in their order.
+/// Makes the map from all parts of a checkpoint, in their order.
 ///
 /// # Errors
-/// They are no map of such an image.
+/// The parts are not a map of such an image.
 pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map, Damage> {
     let mut map = Map::default();
     let mut next_segment = 1;

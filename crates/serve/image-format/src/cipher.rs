@@ -1,18 +1,19 @@
-//! Encryption: the key of an image, what its head has of it, and the cipher of its blocks.
+//! Encryption: the key of an image, its check in the head, and the cipher of its blocks.
 //!
 //! ```text
 //!   key, 32 bytes ──┐
 //!   salt, 16 bytes ─┴─ HKDF-SHA256 ─┬─▶ key of the blocks, of AES-256-GCM-SIV
-//!                                   └─▶ check: the head has it, and another key has another one
+//!                                   └─▶ check: stored in the head; another key gives another one
 //! ```
 //!
-//! The salt is drawn when an image is made. Its clones have the same one, because they read its
-//! blocks. The head has both salt and check, so that a wrong key is found before anything is put.
+//! The salt is drawn when an image is made. Its clones have the same salt, because they read its
+//! blocks. The head has salt and check, so that a writer finds a wrong key before it puts anything.
 //!
-//! The nonce of a block is its segment's place in the log and the low half of its number; its
-//! number and that of the image that has put the segment are authenticated with it. A writer that
-//! dies before its PUT is answered, and a store that was put back as it was before, can have the
-//! same nonce used for other data: of this cipher that tells only whether both are the same.
+//! The nonce of a block is its segment's place in the log and the low half of its number. The
+//! block's number and that of the image whose writer put the segment are authenticated data. A
+//! nonce can repeat for other data: after a writer has died before its PUT was answered, or when a
+//! store was put back to an older state. With this cipher that reveals only whether both blocks are
+//! equal.
 
 use crate::mistake::{self, Mistake};
 use crate::stamp::ImageId;
@@ -26,27 +27,27 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Bytes of a key.
+/// The length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// Bytes of a salt.
+/// The length of a salt in bytes.
 pub const SALT_BYTES: usize = 16;
 
-/// Bytes by which a key is checked.
+/// The length of a key's check in bytes.
 pub const CHECK_BYTES: usize = 16;
 
-/// Bytes behind an encrypted block that authenticate it.
+/// The bytes behind an encrypted block that authenticate it.
 pub const TAG_BYTES: usize = 16;
 
 const BLOCKS_INFO: &[u8] = b"nowait image blocks 1";
 const CHECK_INFO: &[u8] = b"nowait image check 1";
 
-/// The key of an image: what its key file has.
+/// The key of an image: the contents of its key file.
 #[derive(Clone)]
 pub struct ImageKey(Arc<Zeroizing<[u8; KEY_BYTES]>>);
 
 impl ImageKey {
-    /// Makes one of bytes that were drawn at random.
+    /// Makes a key of random bytes.
     pub fn new(bytes: [u8; KEY_BYTES]) -> ImageKey {
         ImageKey(Arc::new(Zeroizing::new(bytes)))
     }
@@ -65,22 +66,22 @@ impl fmt::Debug for ImageKey {
     }
 }
 
-/// What the head of an encrypted image has of its key.
+/// The encryption of an image, as stored in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Drawn when the image was made; its clones have the same one.
+    /// Random bytes of the image; its clones have the same ones.
     pub salt: [u8; SALT_BYTES],
-    /// The key has made it.
+    /// Bytes derived from the key, by which a wrong key is found.
     pub check: [u8; CHECK_BYTES],
 }
 
 impl Encryption {
-    /// Makes that of a new image; `salt` was drawn at random.
+    /// Makes the encryption of a new image; `salt` is random.
     pub fn new(key: &ImageKey, salt: [u8; SALT_BYTES]) -> Encryption {
         Encryption { salt, check: *key.derive(&salt, CHECK_INFO) }
     }
 
-    /// Returns the cipher of an image's blocks; none if they are not encrypted.
+    /// Returns the cipher of an image's blocks; `None` if they are not encrypted.
     ///
     /// # Errors
     /// The key is not that of the image, or one of both is missing.
@@ -102,14 +103,14 @@ impl Encryption {
     }
 }
 
-/// Where a block of data is stored, and of which image.
+/// The place where a block of data is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The image that has put the segment.
+    /// The image whose writer put the segment.
     pub(crate) image: ImageId,
-    /// The segment.
+    /// The place of the segment in the log.
     pub(crate) sequence: u64,
-    /// The block of the image.
+    /// The number of the block in the image.
     pub(crate) block: u64,
 }
 
@@ -144,7 +145,7 @@ impl Cipher {
         Cipher(Arc::new(Aes256GcmSiv::new(key.into())))
     }
 
-    /// Encrypts a block where it is; returns its tag.
+    /// Encrypts a block in place; returns its tag.
     pub(crate) fn encrypt(&self, data: &mut [u8], at: Place) -> [u8; TAG_BYTES] {
         if mistake::makes(Mistake::StorePlain) {
             return [0; TAG_BYTES];
@@ -154,10 +155,10 @@ impl Cipher {
         tag.expect("a block is shorter than 64 GiB").into()
     }
 
-    /// Decrypts a block where it is.
+    /// Decrypts a block in place.
     ///
     /// # Errors
-    /// It is another, or was changed: it stays as it is.
+    /// The block is another one, or was changed: it stays as it is.
     pub(crate) fn decrypt(
         &self,
         data: &mut [u8],

@@ -1,16 +1,17 @@
-//! Collection: what is live in segments that are mostly dead is written again, so that they can be
-//! deleted as any segment without live blocks.
+//! Collection: the writer moves the live blocks of segments that are mostly dead into new segments,
+//! so that it can delete the old ones like any segment without live blocks.
 //!
 //! ```text
-//!   more garbage than is allowed ─▶ the emptiest segments ─▶ the header of one is read
+//!   more garbage than allowed ─▶ the emptiest segments ─▶ the header of one is read
 //!     ─▶ runs of its live blocks are read and checked ─▶ they go into the open segment, unless
-//!        they were written anew meanwhile
+//!        newer writes have replaced them
 //! ```
 //!
-//! One segment is collected at a time, and some more when garbage piles up, as long as all of their
-//! data are no more than one may have: so much is in memory. Not more than one
-//! segment that is not durable has moved blocks: a flush waits for no more of them. While flushes
-//! wait, which may be always, it has about as many as they have written themselves.
+//! The collector handles one segment at a time, and more when garbage piles up, as long as their
+//! data together do not exceed the largest segment: that bounds the memory. At most one segment
+//! that is not durable contains moved blocks, so a flush waits for one such segment at most. While
+//! flushes wait, which may be always, that segment has about as many moved blocks as clients have
+//! written.
 
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
 use crate::head::Head;
@@ -22,27 +23,27 @@ use std::ops::Range;
 /// How many runs of blocks are read at the same time.
 const READS_MAX: usize = 4;
 
-/// Dead blocks between live ones that are read with them, rather than by a further GET.
+/// The most dead blocks between live ones that one GET reads along.
 const GAP_BLOCKS_MAX: u32 = 16;
 
-/// Most blocks of one GET.
+/// The most blocks of one GET.
 const RUN_BLOCKS_MAX: u32 = 256;
 
-/// Bytes of moved blocks in one segment; more when garbage piles up.
+/// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// How many segments are collected at the same time: the first bytes of one come after a GET, the
-/// others after a second one, and a small segment may be put in that time again and again.
+/// How many segments are collected at the same time. The first blocks of a segment arrive after two
+/// GETs, and a small segment may be put again and again in that time.
 const VICTIMS_MAX: usize = 16;
 
-/// Percentages of the garbage that is allowed. For each one that the garbage exceeds, twice as much
-/// is moved.
+/// Percentages of the allowed garbage. For each one that the garbage exceeds, the collector moves
+/// twice as much.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// What of the segments is looked at for candidates: one in so many is one.
+/// One in so many segments becomes a candidate.
 const CANDIDATES_SHARE: usize = 64;
 
-/// A block that was read, and its index in the segment that is collected.
+/// A block that was read, and its index in the segment being collected.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) block: u64,
@@ -50,34 +51,34 @@ pub(crate) struct Moved {
     pub(crate) data: Vec<u8>,
 }
 
-/// The segment that is collected.
+/// A segment that is being collected.
 #[derive(Debug)]
 pub(crate) struct Victim {
     pub(crate) sequence: u64,
-    /// Which block of the image each block of its data is, when the header has been read.
+    /// The image block of each data block of the segment, once the header was read.
     pub(crate) blocks: Vec<u64>,
-    /// Runs of indices that were not asked for.
+    /// Runs of indices that were not requested yet.
     unread: VecDeque<Range<u32>>,
-    /// Runs that were asked for.
+    /// The number of requested runs in flight.
     reads: usize,
     /// Blocks that were read and wait for room.
     pub(crate) ready: VecDeque<Moved>,
     is_known: bool,
 }
 
-/// What is collected.
+/// The segments being collected.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    /// Most garbage, in a hundred of what segments hold.
+    /// The most garbage, as a percentage of the blocks in segments.
     garbage_percent: u64,
-    /// The emptiest segments, the first of them last.
+    /// The segments with the fewest live blocks, the emptiest last.
     candidates: Vec<u64>,
     pub(crate) victims: Vec<Victim>,
-    /// Segments with blocks that are damaged: they stay.
+    /// Segments with damaged blocks: they stay.
     damaged: Vec<u64>,
-    /// Segments that are to be sealed before candidates are looked for again.
+    /// The number of segments to seal before the next search for candidates.
     rest: usize,
-    /// The last segment with moved blocks, and how many it has.
+    /// The last segment with moved blocks, and their number.
     pub(crate) moved_into: u64,
     pub(crate) moved_blocks: usize,
 }
@@ -95,24 +96,24 @@ impl Collector {
         }
     }
 
-    /// Notes that a segment is sealed.
+    /// Notes that a segment was sealed.
     pub(crate) fn count(&mut self) {
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// Tells whether the garbage is more than `percent` percent of what is allowed.
+    /// Returns `true` if the garbage exceeds `percent` percent of the allowed garbage.
     fn exceeds(&self, map: &Map, percent: u64) -> bool {
         let (held, live) = map.held_and_live();
         u128::from(held - live) * 10_000
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// How many times as much as usual is moved.
+    /// Returns the factor by which more than usual is moved.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
 
-    /// Tells whether a further segment, with `blocks` blocks, may be collected now.
+    /// Returns `true` if another segment, with `blocks` blocks, may be collected now.
     fn has_room(&self, map: &Map, blocks: u32, geometry: Geometry) -> bool {
         let of = |sequence: u64| map.segments().get(&sequence).map_or(0, |it| it.blocks);
         let all = self.victims.iter().map(|victim| of(victim.sequence)).sum::<u32>() + blocks;
@@ -121,8 +122,8 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Returns the next segment that is to be collected, of those from `pinned` to `durable`, and
-    /// where its data begin.
+    /// Returns the next segment to collect, among those from `pinned` to `durable`, and the offset
+    /// of its data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,
@@ -151,7 +152,7 @@ impl Collector {
         None
     }
 
-    /// Looks for the segments with the fewest live blocks.
+    /// Finds the segments with the fewest live blocks.
     fn look(&mut self, map: &Map, part: Range<u64>) {
         let share = |it: &SegmentUse| u64::from(it.live) * 1000 / u64::from(it.blocks.max(1));
         let emptier =
@@ -171,28 +172,28 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
-    /// Tells whether a segment is collected already, or cannot be.
+    /// Returns `true` if a segment is being collected, or cannot be.
     fn is_known(&self, sequence: u64) -> bool {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }
 
-    /// Returns a segment that is collected.
+    /// Returns a segment that is being collected.
     pub(crate) fn victim(&mut self, sequence: u64) -> Option<&mut Victim> {
         self.victims.iter_mut().find(|it| it.sequence == sequence)
     }
 
-    /// Most moved blocks of one segment.
+    /// Returns the most moved blocks of one segment.
     pub(crate) fn moved_max(&self, map: &Map, geometry: Geometry) -> usize {
         let bytes = if self.exceeds(map, 150) { DATA_BYTES_MAX } else { MOVED_BYTES_MAX };
         bytes / geometry.block_bytes as usize
     }
 
-    /// How many moved blocks a segment has.
+    /// Returns the number of moved blocks in a segment.
     pub(crate) fn moved_in(&self, sequence: u64) -> usize {
         if self.moved_into == sequence { self.moved_blocks } else { 0 }
     }
 
-    /// Gives a segment up; it stays.
+    /// Gives up the collection of a segment, which stays.
     pub(crate) fn give_up(&mut self, sequence: u64) {
         self.victims.retain(|it| it.sequence != sequence);
         self.damaged.push(sequence);
@@ -205,7 +206,7 @@ impl Victim {
         Victim { sequence, blocks: Vec::new(), unread, reads: 0, ready, is_known: false }
     }
 
-    /// Takes the header, and finds what is live. `None` if it is damaged.
+    /// Parses the header, and finds the live blocks. `None` if the header is damaged.
     pub(crate) fn take_header(
         &mut self,
         bytes: &[u8],
@@ -213,7 +214,7 @@ impl Victim {
         map: &Map,
         head: &Head,
     ) -> Option<()> {
-        // It may have blocks that were cut off since.
+        // The header may name blocks that a smaller size has cut off since.
         let geometry = head.geometry.any_size();
         let (header, _) = Header::parse(bytes, object_bytes, geometry).ok()?;
         let Content::Changes(records) = header.content else { return None };
@@ -239,7 +240,7 @@ impl Victim {
         Some(())
     }
 
-    /// Returns blocks that are to be read now.
+    /// Returns a run of blocks to read now.
     pub(crate) fn take_unread(&mut self) -> Option<Range<u32>> {
         if self.reads >= READS_MAX {
             return None;
@@ -255,7 +256,7 @@ impl Victim {
         self.ready.extend(blocks);
     }
 
-    /// Tells whether nothing is left of it to move.
+    /// Returns `true` if no block is left to move.
     pub(crate) fn is_over(&self) -> bool {
         self.is_known && self.unread.is_empty() && self.reads == 0 && self.ready.is_empty()
     }

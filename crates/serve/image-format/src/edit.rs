@@ -1,13 +1,13 @@
-//! Edits of a head, by others than the writer: that goes on, and finds them when it puts its next
-//! head.
+//! Edits of a head by other processes than the writer. The writer continues, and finds an edit when
+//! it puts its next head.
 //!
 //! ```text
-//!   head is read ─▶ of a snapshot: headers behind the map, to the end of the log
-//!     ─▶ head is put, if it is still that one ─▶ else all of it again
+//!   head is read ─▶ for a snapshot: headers behind the map, to the end of the log
+//!     ─▶ head is put, if it is still the same ─▶ otherwise from the beginning
 //! ```
 //!
-//! As long as the head is the same, nothing behind its map was deleted. So what was read, up to the
-//! end of the log, is the image as it was at one moment.
+//! As long as the head stays the same, the writer deletes no object behind its map. So the part of
+//! the log that the editor read is the image at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
@@ -22,49 +22,49 @@ use crate::segment::Content;
 use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
 
-/// Why an image cannot be kept of whose log a part is missing.
+/// The reason to refuse a snapshot of an image whose log has a gap.
 const LOST: &str = "a part of its log is missing: see nowait image check";
 
-/// Most headers that are read at the same time.
+/// The most headers read at the same time.
 const READS_MAX: u64 = 64;
 
-/// What is edited.
+/// An edit of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// The image as it is gets a name. All that is durable now is in it.
+    /// Adds a snapshot with a name. It has all data that is durable now.
     Snapshot(String),
-    /// Snapshots go, which must have no other clones than these here, for which was looked: none of
-    /// them is there.
+    /// Removes snapshots. They must have no clones but these: the caller has found that those do
+    /// not exist.
     Remove(Vec<Snapshot>),
-    /// The image becomes larger, for the writers that open it from now on. Only its writer makes it
+    /// Makes the image larger, for the writers that open it from now on. Only the writer makes it
     /// smaller ([`crate::Request::Shrink`]).
     Grow(u64),
-    /// A snapshot gets a clone, which is made when that is noted.
+    /// Notes a clone in a snapshot, before the clone is made.
     Clone {
         /// The snapshot.
         snapshot: String,
         /// The clone.
         clone: CloneOf,
     },
-    /// A clone that was noted is made: from now on its snapshot stays.
+    /// Notes that a clone was made: its snapshot stays from now on.
     Made(ImageId),
-    /// A clone is gone.
+    /// Removes the note of a clone that is gone.
     Release(ImageId),
-    /// The image is about to be removed: its writer is replaced by one that does not write.
+    /// Prepares the removal of the image: replaces its writer by one that does not write.
     Retire(Writer),
 }
 
-/// An edit on its way.
+/// An edit in progress.
 #[derive(Debug)]
 pub struct Editor {
     edit: Edit,
     out: Outbox,
     head: Option<(Head, Tag)>,
-    /// Begins with the head.
+    /// The scan of the log, which begins with the head.
     scan: Option<Scan>,
-    /// The end of the log is being confirmed.
+    /// The editor waits for a list of the objects behind the end of the log.
     is_at_end: bool,
-    /// Heads that were put, for all that is known: one that is there says so.
+    /// The heads that the editor has sent. If the store has one of them, the edit was made.
     sent: Vec<Head>,
     outcome: Option<Result<Head, &'static str>>,
 }
@@ -78,33 +78,33 @@ impl Editor {
         Editor { edit, out, head, scan, is_at_end: false, sent, outcome: None }
     }
 
-    /// Returns how it has ended: the head with the edit, or why there is none.
+    /// Returns the outcome: the head with the edit, or the reason for the refusal.
     pub fn outcome(&self) -> Option<&Result<Head, &'static str>> {
         self.outcome.as_ref()
     }
 
-    /// Returns what was asked of the store so far.
+    /// Returns the operations so far.
     pub fn costs(&self) -> Costs {
         self.out.errands.costs
     }
 
-    /// Does what is due; see [`Editor::next_ns`].
+    /// Continues at a point in time; see [`Editor::next_ns`].
     pub fn turn(&mut self, now_ns: u64) {
         self.out.now_ns = now_ns;
         self.out.errands.turn(now_ns);
     }
 
-    /// When [`Editor::turn`] is to be called, if nothing else happens before.
+    /// Returns when to call [`Editor::turn`], if nothing else happens before.
     pub fn next_ns(&self) -> Option<u64> {
         self.out.errands.next_ns()
     }
 
-    /// Returns an operation that is to be handed to the store.
+    /// Returns an operation to hand to the store.
     pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
         self.out.errands.pop()
     }
 
-    /// Takes an answer of the store. A second one to the same operation does nothing.
+    /// Takes an answer of the store. A second answer to the same operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -120,7 +120,7 @@ impl Editor {
                 }
                 self.go_on();
             }
-            // A store may be wrong once.
+            // The store may err, so the editor asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 self.out.errands.reread(errand, now_ns);
             }
@@ -128,7 +128,7 @@ impl Editor {
                 self.end(Err("there is no image"));
             }
             (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
-                // What was read behind an older head may have been deleted since.
+                // The objects behind an older head may have been deleted since.
                 Ok(head) if self.head.as_ref().is_none_or(|it| it.0.revision != head.revision) => {
                     self.take_head(head, tag);
                 }
@@ -152,7 +152,7 @@ impl Editor {
                 let head = self.sent.pop().ok_or("it was not sent");
                 self.end(head);
             }
-            // It was put before and the answer lost, or the head is another.
+            // An earlier PUT succeeded and its answer was lost, or the head was edited.
             (Purpose::AdvanceHead, Answer::Refused) => {
                 self.out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
             }
@@ -171,7 +171,7 @@ impl Editor {
         }
     }
 
-    /// Looks whether the head is still the one that was read: something is not as it says.
+    /// Reads the head again, because an object contradicts it.
     fn doubt(&mut self, why: &'static str) {
         self.out.errands.forget(|_| true);
         self.out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
@@ -199,13 +199,13 @@ impl Editor {
         }
     }
 
-    /// Tells whether one of the heads that were sent has been put.
+    /// Returns `true` if the store has one of the heads that were sent.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
                 self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
             }),
-            // Another one of its name may have been made since.
+            // A new snapshot of the same name may have been made since.
             Edit::Remove(gone) => !self.sent.is_empty() && left(gone, head).is_empty(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
             Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),
@@ -244,7 +244,7 @@ impl Editor {
         }
     }
 
-    /// Asks what is there from the end of the log on.
+    /// Lists the objects from the end of the log on.
     fn confirm_end(&mut self) {
         self.is_at_end = true;
         let end = self.end_of_log();
@@ -269,18 +269,18 @@ impl Editor {
     }
 }
 
-/// All clones of an image.
+/// Returns all clones of an image's snapshots.
 fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
 
-/// Returns those of some snapshots that are in a head, as they are there.
+/// Returns those of `snapshots` that the head still has, as it has them.
 fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
-/// Tells why an edit cannot be made.
+/// Checks that an edit can be made.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
@@ -300,7 +300,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
         Edit::Remove(gone) if left(gone, head).iter().any(|it| !gone.contains(it)) => {
             Err("it has got a clone: see nowait image info")
         }
-        // Room for what a writer has begun.
+        // Leaves room for checkpoints that a writer has begun.
         Edit::Remove(gone) if head.retired.len() + gone.len() > RETIRED_MAX - 64 => {
             Err("serve the image first, so that what earlier ones needed is deleted")
         }
@@ -315,7 +315,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the next head, with an edit that can be made; `end` is that of the log.
+/// Returns the next head, with an edit that can be made; `end` is the end of the log.
 fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
     head.revision += 1;
     match edit {

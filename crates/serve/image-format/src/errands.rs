@@ -1,33 +1,33 @@
-//! Operations of the store in flight, and those that wait to be tried again.
+//! Operations of the store in flight, and those to repeat later.
 
 use crate::store::{Costs, Operation, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long the first try waits for the second; each further one twice as long as the one before.
+/// The pause before the first repetition; each further pause is twice as long.
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// No try waits longer.
+/// The longest pause.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
-/// An operation, and what it is for.
+/// An operation and its purpose.
 #[derive(Debug)]
 pub(crate) struct Errand<P> {
     pub(crate) purpose: P,
     operation: Operation,
-    /// How often it was tried before.
+    /// How often the operation was repeated.
     pub(crate) retries: u32,
-    /// How often what was read before looked damaged, or was missing and should be there.
+    /// How often the object looked damaged, or was missing though it should exist.
     pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
 
-/// All of an image.
+/// All operations of an image.
 #[derive(Debug)]
 pub(crate) struct Errands<P> {
     tickets: u64,
     ready: VecDeque<(Ticket, Operation)>,
     in_flight: BTreeMap<Ticket, Errand<P>>,
-    /// By the time at which they are tried again, and a number.
+    /// Operations to repeat, by their time and a number.
     later: BTreeMap<(u64, u64), Errand<P>>,
     pub(crate) costs: Costs,
 }
@@ -42,7 +42,7 @@ impl<P> Errands<P> {
         self.start(Errand { purpose, operation, retries: 0, damaged: 0, sent_ns: now_ns });
     }
 
-    /// Sends an operation after a while, as one that was tried so often.
+    /// Sends an operation after the pause for one that was repeated `tries` times.
     pub(crate) fn send_later(&mut self, purpose: P, operation: Operation, tries: u32, now_ns: u64) {
         let errand = Errand { purpose, operation, retries: tries, damaged: 0, sent_ns: now_ns };
         self.again(errand, now_ns);
@@ -55,17 +55,17 @@ impl<P> Errands<P> {
         self.in_flight.insert(Ticket(self.tickets), errand);
     }
 
-    /// Returns an operation that is to be handed to the store.
+    /// Returns an operation to hand to the store.
     pub(crate) fn pop(&mut self) -> Option<(Ticket, Operation)> {
         self.ready.pop_front()
     }
 
-    /// Returns the errand that an answer is for, if it is the first one.
+    /// Returns the errand of an operation, on its first answer.
     pub(crate) fn answered(&mut self, ticket: Ticket) -> Option<Errand<P>> {
         self.in_flight.remove(&ticket)
     }
 
-    /// Has an errand tried again after a while, in which others of its kind come apart.
+    /// Repeats an errand after a pause. The pauses of simultaneous errands differ.
     pub(crate) fn again(&mut self, errand: Errand<P>, now_ns: u64) {
         self.tickets += 1;
         let wait_ns = (BACK_OFF_NS << errand.retries.min(16)).min(BACK_OFF_NS_MAX);
@@ -75,7 +75,7 @@ impl<P> Errands<P> {
         self.later.insert(due, Errand { retries, ..errand });
     }
 
-    /// Has something read once more that looks damaged, or is missing.
+    /// Reads an object again that looks damaged or is missing.
     pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
         let (damaged, mut operation) = (errand.damaged + 1, errand.operation);
         if let Operation::Get { data: Some(data), .. } = &mut operation {
@@ -84,7 +84,7 @@ impl<P> Errands<P> {
         self.again(Errand { operation, damaged, ..errand }, now_ns);
     }
 
-    /// Tries what is due.
+    /// Starts the operations whose pause is over.
     pub(crate) fn turn(&mut self, now_ns: u64) {
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now_ns) {
             let errand = entry.remove();
@@ -92,12 +92,12 @@ impl<P> Errands<P> {
         }
     }
 
-    /// When [`Errands::turn`] has something to do.
+    /// Returns when [`Errands::turn`] has something to do.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.later.first_key_value().map(|(due, _)| due.0)
     }
 
-    /// Forgets the errands whose purpose is among these: their answers mean nothing.
+    /// Forgets the errands whose purpose `which` selects: their answers are ignored.
     pub(crate) fn forget(&mut self, which: impl Fn(&P) -> bool) {
         self.in_flight.retain(|_, errand| !which(&errand.purpose));
         self.later.retain(|_, errand| !which(&errand.purpose));

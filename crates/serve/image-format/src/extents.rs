@@ -1,26 +1,26 @@
-//! Where the blocks of an image are: extents of segments' data.
+//! The places of an image's blocks: extents of segments' data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Blocks that lie side by side in the image and in a segment.
+/// Blocks that are adjacent in the image and in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// How many.
+    /// The number of blocks.
     pub blocks: u32,
-    /// The first of them among the blocks of data of its segment.
+    /// The index of the first one among the data blocks of its segment.
     pub index: u32,
     /// The place of the segment in the log.
     pub sequence: u64,
 }
 
 impl Extent {
-    /// Returns what is left from block `skip` of it on.
+    /// Returns the extent without its first `skip` blocks.
     fn from(self, skip: u64) -> Extent {
         Extent { blocks: self.blocks - skip as u32, index: self.index + skip as u32, ..self }
     }
 
-    /// Tells whether `next`, which follows in the image, follows in the segment too.
+    /// Returns `true` if `next`, which follows in the image, follows in the segment too.
     fn adjoins(self, next: Extent) -> bool {
         self.sequence == next.sequence
             && self.index.checked_add(self.blocks) == Some(next.index)
@@ -28,14 +28,14 @@ impl Extent {
     }
 }
 
-/// Blocks of the image and where they are; without an extent they are zeroes.
+/// Blocks of the image and their place; without an extent they are zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The first block.
     pub block: u64,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Where.
+    /// The place of the blocks.
     pub extent: Option<Extent>,
 }
 
@@ -46,7 +46,7 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Puts an extent in place of what is there; `gone` gets what of others this takes away.
+    /// Inserts an extent; `gone` receives the parts of others that it replaces.
     pub fn insert(&mut self, block: u64, extent: Extent, gone: impl FnMut(Extent)) {
         let end = block + u64::from(extent.blocks);
         self.remove(block..end, gone);
@@ -64,7 +64,7 @@ impl Extents {
         self.tree.insert(block, extent);
     }
 
-    /// Takes out what is in a range; `gone` gets it.
+    /// Removes the extents of a range; `gone` receives them.
     pub fn remove(&mut self, range: Range<u64>, mut gone: impl FnMut(Extent)) {
         if range.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl Extents {
         }
     }
 
-    /// Has an extent begin at `block`, if one is there.
+    /// Splits the extent around `block`, if there is one, so that one begins at `block`.
     fn split(&mut self, block: u64) {
         let Some((&at, extent)) = self.tree.range_mut(..block).next_back() else { return };
         let skip = block - at;
@@ -88,7 +88,7 @@ impl Extents {
         }
     }
 
-    /// Returns where the blocks of a range are, in their order, all of them.
+    /// Returns the places of all blocks of a range, in order.
     pub fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut at = range.start;
@@ -113,8 +113,8 @@ impl Extents {
         pieces
     }
 
-    /// Returns where blocks of a range are stored: where each run ends, and whether it is; so many
-    /// of the first at most.
+    /// Returns the runs of stored and of zero blocks in a range: the end of each, and `true` if it
+    /// is stored. At most the first `max` runs.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;
@@ -142,14 +142,14 @@ impl Extents {
         runs
     }
 
-    /// Returns where one block is: its segment, and its number among the data of that.
+    /// Returns the place of a block: its segment, and its index among the segment's data.
     pub fn place(&self, block: u64) -> Option<(u64, u32)> {
         let (at, extent) = self.tree.range(..=block).next_back()?;
         let skip = block - at;
         (skip < u64::from(extent.blocks)).then(|| (extent.sequence, extent.index + skip as u32))
     }
 
-    /// Tells whether all of a range is zeroes.
+    /// Returns `true` if a whole range is zeroes.
     pub fn is_empty_in(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return true;
@@ -164,19 +164,19 @@ impl Extents {
         self.tree.iter().map(|(block, extent)| (*block, *extent))
     }
 
-    /// The same from the one on that has a block, or lies behind it.
+    /// Returns the extents from the one that contains `block` on, or from the next one.
     pub fn iter_from(&self, block: u64) -> impl Iterator<Item = (u64, Extent)> + '_ {
         let before = self.tree.range(..block).next_back();
         let reaches = before.filter(|(at, it)| *at + u64::from(it.blocks) > block);
         reaches.into_iter().chain(self.tree.range(block..)).map(|(at, it)| (*at, *it))
     }
 
-    /// How many there are.
+    /// Returns the number of extents.
     pub fn len(&self) -> usize {
         self.tree.len()
     }
 
-    /// Tells whether the whole image is zeroes.
+    /// Returns `true` if the whole image is zeroes.
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
@@ -189,7 +189,7 @@ mod tests {
 
     const BLOCKS: u64 = 48;
 
-    /// Where each block is, one by one.
+    /// The place of each single block.
     type Model = Vec<Option<(u64, u32)>>;
 
     #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Few segments and indices near each other, so that extents often adjoin.
+        // Few segments and close indices, so that extents often adjoin.
         let place = (0..BLOCKS, 1..10u32, 0..20u32, 1..4u64);
         let insert = place.prop_filter("within", |it| it.0 + u64::from(it.1) <= BLOCKS);
         prop_oneof![
@@ -212,7 +212,7 @@ mod tests {
         gone.extend((0..extent.blocks).map(|skip| (extent.sequence, extent.index + skip)));
     }
 
-    /// Does the same to both; returns what went away from each.
+    /// Applies `op` to both; returns the blocks that each has lost.
     fn apply(op: &Op, extents: &mut Extents, model: &mut Model) -> [Vec<(u64, u32)>; 2] {
         let mut gone = Vec::new();
         let range = match *op {

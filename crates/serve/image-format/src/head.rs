@@ -1,6 +1,6 @@
-//! The head of an image: the object that says which writer it has, and where its map is.
+//! The head of an image: the object that names its writer and its map.
 //!
-//! It is replaced as a whole by a PUT with a condition, and no two revisions are the same bytes.
+//! A PUT with a condition replaces it as a whole, and no two revisions are the same bytes.
 
 use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
 use crate::block::BlockCodec;
@@ -10,96 +10,98 @@ use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::store::Key;
 use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
 
-/// Longest head: what is longer is none.
+/// The longest head, in bytes; a reader refuses a longer one.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
 
-/// Longest name of a writer or a snapshot.
+/// The longest name of a writer or a snapshot, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Most objects of a checkpoint.
+/// The most objects of a checkpoint.
 pub const PARTS_MAX: u32 = 1 << 16;
 
-/// Most snapshots of an image.
+/// The most snapshots of an image.
 pub const SNAPSHOTS_MAX: usize = 1024;
 
-/// Most maps of an image that are to be deleted.
+/// The most retired checkpoints of an image.
 pub const RETIRED_MAX: usize = 4096;
 
-/// A head with further snapshots or clones is no longer: there is room for another writer's name,
-/// and for maps that are to be deleted.
+/// The longest head after an edit adds snapshots or clones. The rest is room for another writer's
+/// name and for retired checkpoints.
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// No position, epoch or revision is larger: each of them is counted.
+/// The largest position, epoch or revision: each of them is counted.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The writer of an image: a number drawn when it opens it, and a name for people.
+/// The writer of an image: a number drawn when it opens the image, and a name for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// No other has it.
+    /// A random number that no other writer has.
     pub nonce: Nonce,
-    /// A host and a process, say.
+    /// A name for people, such as host and process.
     pub name: String,
 }
 
-/// A map that is durable: the image as all segments before a position have left it.
+/// A durable map: the state of the image after all segments before a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The first segment that is not in it.
+    /// The first segment that the map does not contain.
     pub position: u64,
-    /// How many objects it has. An empty map has none.
+    /// The number of its objects. An empty map has none.
     pub parts: u32,
-    /// The epoch of the writer that has made it.
+    /// The epoch of the writer that made it.
     pub epoch: u64,
-    /// Counts the checkpoints of that writer, from 1 on.
+    /// The number of the checkpoint among those of its writer, from 1 on.
     pub nth: u32,
 }
 
 impl Checkpoint {
-    /// Returns the name of a part of it.
+    /// Returns the name of a part.
     pub fn key(&self, number: u32) -> Key {
         Key::Part { epoch: self.epoch, nth: self.nth, number }
     }
 
-    /// By which its objects are named.
+    /// Returns the numbers in the names of its objects.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.epoch, self.nth)
     }
 
-    /// Returns which checkpoint the writer of an epoch makes next, if this is the newest.
+    /// Returns the number of the next checkpoint of the writer of `epoch`, if this is the newest
+    /// one.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
 }
 
-/// An image as it once was: its map, and the segments from that on to an end.
+/// An image at an earlier moment: its map, and the segments from there to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Its name.
     pub name: String,
-    /// Its map.
+    /// The map.
     pub checkpoint: Checkpoint,
-    /// The first segment that is not in it.
+    /// The first segment that does not belong to the snapshot.
     pub end: u64,
-    /// The size of the image then.
+    /// The size of the image at that moment.
     pub size_bytes: u64,
-    /// The images that are clones of it, or are about to be: as long as there is one, it stays.
+    /// The clones of the snapshot, existing or about to be made: while there is one, the snapshot
+    /// stays.
     pub clones: Vec<CloneOf>,
 }
 
-/// An image that is a clone of a snapshot.
+/// A clone of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneOf {
-    /// The clone.
+    /// The number of the clone.
     pub image: ImageId,
-    /// Where it is in the store.
+    /// The path of the clone in the store.
     pub path: String,
-    /// It was made. Before, the snapshot may be removed, and it is not made then.
+    /// The clone exists. Before that the snapshot may be removed, and then the clone is not made.
     pub is_made: bool,
 }
 
 impl Snapshot {
-    /// Tells whether it is the same, though it may have got clones or lost them since.
+    /// Returns `true` if it is the same snapshot, though its clones may have changed.
     pub fn is(&self, other: &Snapshot) -> bool {
         let what = |it: &Snapshot| (it.checkpoint, it.end, it.size_bytes);
         self.name == other.name && what(self) == what(other)
@@ -109,29 +111,29 @@ impl Snapshot {
 /// The head of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The image.
+    /// The number of the image.
     pub image: ImageId,
-    /// Counts the heads that there were.
+    /// The number of this head; each new head adds one.
     pub revision: u64,
-    /// Counts the writers that there were.
+    /// The number of the writer; each new writer adds one.
     pub epoch: u64,
-    /// The last of them.
+    /// The last writer.
     pub writer: Writer,
-    /// The log reaches at least so far; of an image that is closed, exactly so far.
+    /// The log reaches at least this place; a closed image's log ends exactly here.
     pub end: u64,
-    /// Its writer has ended, and all is durable: nothing follows before the next one.
+    /// The writer has ended and all data is durable: no segment follows before the next writer.
     pub is_closed: bool,
-    /// And no earlier writer is left that may not know yet that it was replaced.
+    /// The image is closed, and every earlier writer knows that it was replaced.
     pub is_quiet: bool,
-    /// Its blocks.
+    /// The blocks of the image.
     pub geometry: Geometry,
-    /// Its map.
+    /// The newest map.
     pub checkpoint: Checkpoint,
-    /// Maps that nothing needs any more, and whose objects may still be there.
+    /// Checkpoints that are no longer needed, and whose objects may still exist.
     pub retired: Vec<Checkpoint>,
-    /// Its snapshots.
+    /// The snapshots of the image.
     pub snapshots: Vec<Snapshot>,
-    /// What it has of others.
+    /// The bases of a clone.
     pub bases: Bases,
 }
 
@@ -150,21 +152,20 @@ impl Head {
         Head { end, is_closed, is_quiet, geometry, checkpoint, retired, snapshots, ..self.clone() }
     }
 
-    /// The log reaches so far: its writer, a snapshot or a base has all before.
+    /// Returns the place that the log is known to reach, from its writer, a snapshot or a base.
     pub fn known_end(&self) -> u64 {
         self.end.max(self.snapshots_end()).max(self.bases.end())
     }
 
-    /// Behind the last segment that a snapshot may need.
+    /// Returns the place behind the last segment that a snapshot may need.
     pub(crate) fn snapshots_end(&self) -> u64 {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
 
-    /// Returns the head of a new image that is a clone of a snapshot of this one, which is at
-    /// `path`.
+    /// Returns the head of a new clone of a snapshot of this image, which is at `path`.
     ///
     /// # Errors
-    /// It would be a clone of too many clones.
+    /// The chain of clones would be too long.
     pub fn clone_of(
         &self,
         snapshot: &Snapshot,
@@ -183,17 +184,17 @@ impl Head {
         Ok(Head { image, revision: 1, writer, bases, ..self.as_of(snapshot) })
     }
 
-    /// Returns the image that an object is of, by its name.
+    /// Returns the image that has an object, by the object's name.
     pub fn image_of(&self, key: Key) -> ImageId {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
 
-    /// Returns how the blocks of a segment are stored, by the cipher of the image.
+    /// Returns the codec for the blocks of a segment, with the cipher of the image.
     pub fn codec<'a>(&self, cipher: Option<&'a Cipher>, sequence: u64) -> BlockCodec<'a> {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
-    /// Returns the next head, which names a newer map. The log reaches at least to `end`.
+    /// Returns the next head, which names a newer map. The log reaches at least `end`.
     #[must_use]
     pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
         let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));
@@ -202,7 +203,7 @@ impl Head {
         head
     }
 
-    /// Notes that the image does not need a map any more; a snapshot may.
+    /// Notes that the image no longer needs a map; a snapshot may.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
         let is_known = self.needs(&checkpoint) || self.retired.contains(&checkpoint);
@@ -216,7 +217,7 @@ impl Head {
         named.any(|it| it.id() == checkpoint.id()) || self.checkpoint.id() == checkpoint.id()
     }
 
-    /// Returns the object.
+    /// Returns the bytes of the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (image, epoch, number) = (self.image, self.epoch, self.revision);
@@ -253,10 +254,10 @@ impl Head {
         bytes
     }
 
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
-    /// It is no head, or one whose numbers do not go together.
+    /// The object is not a head, or its numbers contradict each other.
     pub fn parse(object: &[u8]) -> Result<Head, Damage> {
         if object.len() > HEAD_BYTES_MAX {
             return Err(Damage("longer than a head may be"));
@@ -299,7 +300,7 @@ impl Head {
         head.judge()
     }
 
-    /// Returns the head if its numbers go together.
+    /// Returns the head if its numbers are consistent.
     fn judge(self) -> Result<Head, Damage> {
         let ordered = |snapshot: &Snapshot| {
             (snapshot.checkpoint.position..=COUNT_MAX).contains(&snapshot.end)
@@ -338,10 +339,10 @@ impl Head {
 
 const CHECKPOINT_BYTES: usize = 24;
 
-/// A snapshot whose name is empty.
+/// The bytes of a snapshot whose name is empty.
 const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
 
-/// A clone whose path is empty.
+/// The bytes of a clone whose path is empty.
 const CLONE_BYTES_MIN: usize = 16 + 1 + 2;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {

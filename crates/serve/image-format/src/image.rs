@@ -1,5 +1,5 @@
-//! An image on a store, as a state machine: requests and answers go in, operations and ends come
-//! out. The time is an argument of each call, in nanoseconds, and never goes back.
+//! An image on a store, as a state machine: requests and answers go in, operations and completions
+//! come out. The time is an argument of each call, in nanoseconds, and never goes back.
 
 use crate::Geometry;
 use crate::outbox::{Outbox, Over};
@@ -15,7 +15,7 @@ use crate::store::{Answer, Costs, Operation, Ticket};
 pub struct Image {
     out: Outbox,
     phase: Phase,
-    /// Requests that came before the image was this writer's.
+    /// Requests that came before the writer had the image.
     early: Vec<(RequestId, Request)>,
 }
 
@@ -26,19 +26,19 @@ enum Phase {
     Over(Over),
 }
 
-/// How an image is.
+/// The status of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is on its way to be this writer's; requests wait.
+    /// The writer is opening the image; requests wait.
     Opening,
-    /// It is this writer's.
+    /// The writer has the image.
     Serving {
         /// The epoch of the writer.
         epoch: u64,
-        /// Its blocks.
+        /// The blocks of the image.
         geometry: Geometry,
     },
-    /// It is not any more: all requests fail.
+    /// The writer does not have the image any more: all requests fail.
     Over(Over),
 }
 
@@ -54,7 +54,7 @@ impl Image {
         Image { out, phase, early: Vec::new() }
     }
 
-    /// Returns how it is.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         match &self.phase {
             Phase::Opening(..) => Status::Opening,
@@ -66,12 +66,12 @@ impl Image {
         }
     }
 
-    /// Returns what was asked of the store so far.
+    /// Returns the operations so far.
     pub fn costs(&self) -> Costs {
         self.out.errands.costs
     }
 
-    /// Returns how many bytes are in memory that are not durable.
+    /// Returns the bytes in memory that are not durable.
     pub fn unflushed_bytes(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
@@ -79,7 +79,7 @@ impl Image {
         }
     }
 
-    /// Returns how many objects are to be deleted, for all that is known now.
+    /// Returns how many objects are known to be superfluous and not deleted yet.
     pub fn deletions(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.deletions(),
@@ -87,7 +87,7 @@ impl Image {
         }
     }
 
-    /// Returns the image; `None` while it is not this writer's.
+    /// Returns the image's number; `None` while the writer does not have the image.
     pub fn id(&self) -> Option<ImageId> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.head().image),
@@ -95,8 +95,8 @@ impl Image {
         }
     }
 
-    /// Returns the place of this writer's first segment in the log; `None` while the image is not
-    /// its own.
+    /// Returns the place of this writer's first segment in the log; `None` while the writer does
+    /// not have the image.
     pub fn first_sequence(&self) -> Option<u64> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.first_sequence()),
@@ -104,7 +104,8 @@ impl Image {
         }
     }
 
-    /// Returns what of the store the image takes; `None` while it is not this writer's.
+    /// Returns the space that the image takes in the store; `None` while the writer does not have
+    /// the image.
     pub fn usage(&self) -> Option<Usage> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.usage()),
@@ -122,7 +123,7 @@ impl Image {
         }
     }
 
-    /// Takes an answer of the store. A second one to the same operation does nothing.
+    /// Takes an answer of the store. A second answer to the same operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -146,7 +147,7 @@ impl Image {
         }
     }
 
-    /// Does what is due; see [`Image::next_ns`].
+    /// Continues at a point in time; see [`Image::next_ns`].
     pub fn turn(&mut self, now_ns: u64) {
         self.out.now_ns = now_ns;
         self.out.errands.turn(now_ns);
@@ -155,7 +156,7 @@ impl Image {
         }
     }
 
-    /// When [`Image::turn`] is to be called, if nothing else happens before.
+    /// Returns when to call [`Image::turn`], if nothing else happens before.
     pub fn next_ns(&self) -> Option<u64> {
         let serving = match &self.phase {
             Phase::Serving(serving) => serving.next_ns(),
@@ -164,7 +165,7 @@ impl Image {
         serving.into_iter().chain(self.out.errands.next_ns()).min()
     }
 
-    /// Returns an operation that is to be handed to the store.
+    /// Returns an operation to hand to the store.
     pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
         self.out.errands.pop()
     }
@@ -174,13 +175,13 @@ impl Image {
         self.out.ends.pop_front()
     }
 
-    /// Returns a segment of which something is lost, and what is wrong with it: each once.
+    /// Returns a segment with lost data, and what is wrong with it: each segment once.
     pub fn pop_loss(&mut self) -> Option<(u64, &'static str)> {
         self.out.losses.pop_front()
     }
 
     fn serve(&mut self, serving: Serving) {
-        // What recovery has asked for and does not need any more.
+        // Operations that the recovery has started and that are no longer needed.
         self.out.errands.forget(|_| true);
         let mut serving = Box::new(serving);
         for (id, request) in self.early.drain(..) {

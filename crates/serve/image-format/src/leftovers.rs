@@ -1,9 +1,10 @@
-//! What writers before may have left, though no head names it: segments behind a fence, and parts
-//! of a checkpoint.
+//! Objects that earlier writers may have left and that no head names: segments behind a fence, and
+//! parts of a checkpoint.
 //!
-//! Their names are known, so nothing is listed. A writer's checkpoints are counted, so the one that
-//! it had begun has the next number; how many parts that has, is asked. As no more than
-//! `IN_FLIGHT_MAX` are put at the same time, behind as many that are missing there is none.
+//! Their names are known, so no list is needed. A writer numbers its checkpoints, so an unfinished
+//! one has the number after its newest. The leftovers read its parts to find which exist. At most
+//! `IN_FLIGHT_MAX` parts are put at the same time, so after as many missing parts there are no
+//! more.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};
@@ -13,7 +14,7 @@ use crate::stamp::STAMP_BYTES;
 use crate::store::Key;
 use std::ops::Range;
 
-/// Of so many writers before, and so many fences, what is left is deleted.
+/// The leftovers of so many earlier writers and fences are deleted.
 pub const WRITERS_MAX: u64 = 16;
 
 /// A checkpoint that a writer may have begun.
@@ -21,14 +22,14 @@ pub const WRITERS_MAX: u64 = 16;
 struct Begun {
     epoch: u64,
     nth: u32,
-    /// The first part that was not asked for, and the end of those that are to be.
+    /// The first part that was not requested, and the end of the parts to request.
     asked: u32,
     end: u32,
     unanswered: u32,
     found: Vec<u32>,
 }
 
-/// What writers before may have left.
+/// The objects that earlier writers may have left.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
     known: Vec<Key>,
@@ -42,7 +43,7 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            // Behind a fence of a base is what writers of that have left.
+            // Behind a fence of a base lie leftovers of the base's writers.
             let first = head.bases.end().max(fence.start + 1);
             known.extend((first..fence.end).map(Key::Segment));
         }
@@ -56,10 +57,10 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Asks for what may be there; returns what can be deleted.
+    /// Requests objects that may exist; returns those to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
-        // One after the other: there is no hurry.
+        // One checkpoint after the other: there is no hurry.
         while let Some(begun) = self.begun.last_mut() {
             while begun.asked < begun.end {
                 let (epoch, nth, number) = (begun.epoch, begun.nth, begun.asked);
@@ -71,7 +72,7 @@ impl Leftovers {
             if begun.unanswered > 0 {
                 break;
             }
-            // The last one first: if this writer dies too, the next one finds the others.
+            // The last part first: if this writer dies too, the next one finds the others.
             begun.found.sort_unstable_by(|a, b| b.cmp(a));
             let (epoch, nth) = (begun.epoch, begun.nth);
             keys.extend(begun.found.iter().map(|number| Key::Part { epoch, nth, number: *number }));
@@ -80,7 +81,7 @@ impl Leftovers {
         keys
     }
 
-    /// Notes whether a part is there.
+    /// Notes that a part exists, or not.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

@@ -1,31 +1,32 @@
-//! An image that is a log of objects on an object store: its format, and its state machine.
+//! An image that is a log of objects on an object store: its format and its state machine.
 //!
 //! ```text
 //!   head                the writer's epoch, the newest checkpoint, snapshots; replaced as a whole
-//!    └─▶ map/POSITION/  a checkpoint: which block is where, all segments before POSITION done
-//!   log/POSITION …      segments from there on: what was written since, in order
+//!    └─▶ map/POSITION/  a checkpoint: the place of each block after all segments before POSITION
+//!   log/POSITION …      segments from there on: the changes since, in order
 //! ```
 //!
 //! * [`image`]: the machine. Requests and answers of the store go in, operations for the store and
-//!   ends of requests come out
+//!   completions come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
-//!     and what is deleted after them; `collector`: segments that are mostly dead;
-//!     `leftovers`: objects of writers that died; [`needs`]: what snapshots keep
-//! * [`edit`]: another machine, for snapshots and sizes: it edits the head, and the writer goes on
-//! * `scan`: the log, read ahead; `outbox`: what a machine has to say; `errands`: operations in
-//!   flight, and those tried again
-//! * [`request`], [`store`]: its two sides
+//!     and the deletions that follow them; `collector`: segments that are mostly dead;
+//!     `leftovers`: objects of writers that died; [`needs`]: the segments that snapshots keep
+//! * [`edit`]: another machine, for snapshots and sizes: it edits the head, and the writer
+//!   continues
+//! * `scan`: reads the log ahead; `outbox`: the output of a machine; `errands`: operations in
+//!   flight, and those to repeat
+//! * [`request`], [`store`]: the two interfaces of the machine
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
-//! * [`base`]: what a clone has of other images
-//! * [`block`]: a block of data as it is stored; [`cipher`]: its encryption, and the keys
-//! * [`geometry`]: the blocks of an image
-//! * [`map`], of [`extents`]: which block is in which segment
-//! * `wire`: fields of objects, whose lengths are checked before anything is allocated
-//! * [`mistake`]: mistakes on purpose, for the simulation in `crates/verify/objects`
+//! * [`base`]: the images that a clone reads
+//! * [`block`]: a block of data as stored; [`cipher`]: its encryption, and the keys
+//! * [`geometry`]: block size, size and encryption of an image
+//! * [`map`], of [`extents`]: the segment of each block
+//! * `wire`: fields of objects, whose lengths are checked before any allocation
+//! * [`mistake`]: deliberate mistakes, for the simulation in `crates/verify/objects`
 //!
-//! Nothing here does I/O, has a thread, or knows the time.
+//! This crate does no I/O, has no threads, and does not read the clock.
 
 pub mod base;
 pub mod block;

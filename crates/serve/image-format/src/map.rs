@@ -1,25 +1,25 @@
-//! The map of an image: which block is where, and how much of each segment is still needed.
+//! The map of an image: the place of each block, and how much of each segment is still live.
 
 use crate::extents::{Extent, Extents};
 use crate::segment::{Change, Record};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What is known of a segment.
+/// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
-    /// Where its data begin, in bytes.
+    /// The offset of its data, in bytes.
     pub data_start: u32,
-    /// How many blocks of data it has.
+    /// The number of its data blocks.
     pub blocks: u32,
-    /// How many of them the image still has.
+    /// The number of its live blocks, which the image still has.
     pub live: u32,
-    /// The segment that has taken the last of these away, when there is none.
+    /// The segment that replaced the last live block, if none is left.
     pub dead_since: u64,
 }
 
 impl SegmentUse {
-    /// Tells whether it is a fence.
+    /// Returns `true` if the segment is a fence.
     pub fn is_fence(&self) -> bool {
         self.data_start == 0 && self.blocks == 0
     }
@@ -30,55 +30,55 @@ impl SegmentUse {
 pub struct Map {
     extents: Extents,
     segments: BTreeMap<u64, SegmentUse>,
-    /// Blocks of data in segments that have a live one, and how many of them are live.
+    /// The data blocks of segments with at least one live block, and how many of them are live.
     held: u64,
     live: u64,
-    /// Blocks of data in segments without a live one.
+    /// The data blocks of segments without a live block.
     dead: u64,
 }
 
 impl Map {
-    /// Returns where blocks are.
+    /// Returns the places of the blocks.
     pub fn extents(&self) -> &Extents {
         &self.extents
     }
 
-    /// Returns the segments that were not deleted, by their place in the log.
+    /// Returns the segments that exist, by their place in the log.
     pub fn segments(&self) -> &BTreeMap<u64, SegmentUse> {
         &self.segments
     }
 
-    /// Returns the segments without a live block, and since which one of the log each has none.
+    /// Returns the segments without a live block, and the segment since which each has none.
     pub fn dead(&self) -> Vec<(u64, u64)> {
         let dead = self.segments.iter().filter(|(_, segment)| segment.live == 0);
         dead.map(|(sequence, segment)| (*sequence, segment.dead_since)).collect()
     }
 
-    /// Returns how many blocks of data segments have that cannot be deleted, since one of theirs is
-    /// live, and how many of these the image still has.
+    /// Returns the number of data blocks in segments that have a live block and so cannot be
+    /// deleted, and how many of these blocks are live.
     pub fn held_and_live(&self) -> (u64, u64) {
         (self.held, self.live)
     }
 
-    /// Returns how many blocks of data the segments without a live one have.
+    /// Returns the number of data blocks in segments without a live block.
     pub fn dead_blocks(&self) -> u64 {
         self.dead
     }
 
-    /// Notes a segment that gets data.
+    /// Adds a segment that receives data.
     pub fn add(&mut self, sequence: u64) {
         let empty = SegmentUse { data_start: 0, blocks: 0, live: 0, dead_since: sequence };
         self.segments.entry(sequence).or_insert(empty);
     }
 
-    /// Notes where the data of a segment begin.
+    /// Sets the offset of a segment's data.
     pub fn place_data(&mut self, sequence: u64, data_start: u32) {
         if let Some(segment) = self.segments.get_mut(&sequence) {
             segment.data_start = data_start;
         }
     }
 
-    /// Forgets a segment that is deleted.
+    /// Removes a deleted segment.
     pub fn forget(&mut self, sequence: u64) {
         if let Some(segment) = self.segments.remove(&sequence) {
             match segment.live {
@@ -91,7 +91,7 @@ impl Map {
         }
     }
 
-    /// Notes that blocks are the next data of a segment, from `index` of them on.
+    /// Notes that blocks are the next data of a segment, from the extent's index on.
     pub fn write(&mut self, block: u64, extent: Extent) {
         let Map { extents, segments, held, live, dead } = self;
         let by = extent.sequence;
@@ -107,13 +107,13 @@ impl Map {
         }
     }
 
-    /// Notes that blocks are zeroes, as a segment says.
+    /// Notes that segment `by` zeroes blocks.
     pub fn discard(&mut self, range: Range<u64>, by: u64) {
         let Map { extents, segments, held, live, dead } = self;
         extents.remove(range, |gone| lose(segments, [held, live, dead], gone, by));
     }
 
-    /// Does what a segment of the log says.
+    /// Applies the records of a segment.
     pub fn replay(&mut self, sequence: u64, data_start: u32, records: &[Record]) {
         self.add(sequence);
         self.place_data(sequence, data_start);
@@ -129,7 +129,7 @@ impl Map {
         }
     }
 
-    /// Notes a fence: a segment without data, which is deleted as others are.
+    /// Adds a fence: a segment without data, which is deleted like others.
     pub fn fence(&mut self, sequence: u64) {
         self.add(sequence);
     }
@@ -141,7 +141,7 @@ impl Map {
     }
 }
 
-/// Takes blocks of a segment away, as segment `by` says.
+/// Removes blocks of a segment that segment `by` replaces.
 fn lose(
     segments: &mut BTreeMap<u64, SegmentUse>,
     [held, live, dead]: [&mut u64; 3],

@@ -1,70 +1,71 @@
-//! Mistakes that an image makes on purpose, for simulations that must find them.
+//! Deliberate mistakes of an image, for simulations that must find them.
 //!
-//! They exist with the feature `mistakes` only; what is shipped is built without, and asks nothing.
+//! They exist only with the feature `mistakes`. Released programs are built without it, and never
+//! check for a mistake.
 
-/// A mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// A flush ends when its own segment is put, whatever became of those before.
+    /// A flush ends when its own segment is put, even if earlier ones are not.
     IgnoreGaps,
     /// The next writer puts no fence.
     NoFence,
-    /// A PUT that is refused is taken for one that was done before.
+    /// A refused PUT counts as an earlier success.
     TrustRefusal,
     /// The head names a checkpoint before the segments in it are durable.
     HeadFirst,
     /// A segment without live blocks is deleted before a checkpoint without it is durable.
     DeleteAtOnce,
-    /// A writer reads on and never asks whether the image is still its own.
+    /// A writer reads on and never checks that the image is still its own.
     NeverAsk,
-    /// Where the log goes on behind a fence, places may be taken.
+    /// The log continues behind a fence at places that the earlier writer may still use.
     ResumeBehind,
     /// A segment that overwrites some of its own blocks keeps the older ones.
     KeepFirst,
-    /// A writer that has put its fence does not ask whether a later one has come meanwhile.
+    /// A writer that has put its fence does not check for a later writer.
     ServeAtOnce,
-    /// After a checkpoint, segments are deleted that lost their last live block only later.
+    /// A checkpoint deletes segments that lost their last live block only after it.
     DeleteByNewerMap,
-    /// What is moved out of a segment takes the place of what was written since it was asked for.
+    /// Moved blocks replace data written since the collector read them.
     MoveOverNewer,
-    /// What is moved out of a segment is not checked.
+    /// The collector moves blocks without verifying them.
     MoveUnchecked,
     /// A segment is deleted as soon as its blocks have been moved in memory.
     DeleteMoved,
-    /// What writers before have left is left.
+    /// The next writer deletes no leftovers of earlier ones.
     LeaveBehind,
-    /// Segments are deleted that a snapshot needs.
+    /// Segments that a snapshot needs are deleted.
     ForgetSnapshots,
     /// Segments without live blocks are deleted between the map of a snapshot and its end.
     ForgetLog,
-    /// A writer puts its head in place of one that was edited meanwhile.
+    /// A writer replaces a head that was edited meanwhile.
     OverwriteEdits,
-    /// A smaller image has a checkpoint with what is cut off.
+    /// The checkpoint of a smaller image contains the blocks that were cut off.
     CutLater,
-    /// What is cut off is dead since the last segment, where a snapshot may end that has it.
+    /// Cut blocks are dead since the last segment, where a snapshot that has them may end.
     CutInPlace,
-    /// While an image becomes smaller, changes go on.
+    /// Changes continue while an image becomes smaller.
     ChangeMeanwhile,
-    /// Blocks of an encrypted image are stored as they are.
+    /// Blocks of an encrypted image are stored in plain.
     StorePlain,
-    /// A writer takes an image over before it looks whether it has the key.
+    /// A writer takes an image over before it checks its key.
     TakeOverFirst,
-    /// Objects are named by the path of their image only.
+    /// The names of objects contain only the path of their image.
     NameByPath,
-    /// The first segment that is missing is taken for the end of the log, whatever follows.
+    /// The first missing segment counts as the end of the log, even if others follow.
     GapIsEnd,
-    /// An object is a writer's own that has its epoch.
+    /// An object with a writer's epoch counts as the writer's own.
     IgnoreNonce,
     /// Blocks are moved only when no flush waits.
     StarveCollection,
     /// A flush ends though the image may have been removed long ago.
     FlushUnproven,
-    /// Segments are sent though the image may be another writer's.
+    /// Segments are sent though another writer may have the image.
     SendUnproven,
 }
 
 impl Mistake {
-    /// All of them.
+    /// All mistakes.
     pub const ALL: [Mistake; 28] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
@@ -102,13 +103,13 @@ std::thread_local! {
     static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
 }
 
-/// Has images make a mistake, or none, on the calling thread from now on.
+/// Makes images on the calling thread make this mistake, or none, from now on.
 #[cfg(feature = "mistakes")]
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
-/// Tells whether this mistake is to be made here.
+/// Returns `true` if the image is to make this mistake here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(feature = "mistakes")]

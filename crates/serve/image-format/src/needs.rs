@@ -1,14 +1,14 @@
-//! What snapshots need of the segments without live blocks.
+//! The segments without live blocks that snapshots need.
 
 use crate::head::Snapshot;
 use crate::mistake::{self, Mistake};
 
-/// What some snapshots need, as a table: there may be a thousand of them, and a million segments.
+/// The needs of all snapshots as a table: there may be a thousand snapshots and a million segments.
 #[derive(Debug)]
 pub struct Needs {
-    /// Where they end.
+    /// The ends of the snapshots, ascending.
     ends: Vec<u64>,
-    /// The parts of the log that follow their maps, apart from each other.
+    /// The parts of the log from each snapshot's map to its end, without overlaps.
     logs: Vec<(u64, u64)>,
 }
 
@@ -34,8 +34,9 @@ impl Needs {
         Needs { ends, logs }
     }
 
-    /// Tells whether one of them needs a segment without live blocks, and since which one that has
-    /// none: one that ends behind it, when it had a live block then, or follows the map.
+    /// Returns `true` if a snapshot needs a segment that has no live block since segment
+    /// `dead_since`. It does if the segment had a live block at the snapshot's end, or follows the
+    /// snapshot's map.
     pub fn has(&self, sequence: u64, dead_since: u64) -> bool {
         let next = self.ends.partition_point(|end| *end <= sequence);
         let is_live = self.ends.get(next).is_some_and(|end| *end <= dead_since);

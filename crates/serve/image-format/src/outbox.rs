@@ -1,4 +1,4 @@
-//! What an image has to say: operations for the store, ends of requests; and what ends it.
+//! The output of an image: operations for the store, completions, and the reason of its end.
 
 use crate::base::Bases;
 use crate::errands::Errands;
@@ -11,10 +11,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What an operation of the store is for.
+/// The purpose of an operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    // While it is opened.
+    // While the image is being opened.
     CreateHead,
     ReadHead,
     TakeHead,
@@ -22,11 +22,11 @@ pub(crate) enum Purpose {
     ReadSegment(u64),
     PutFence(u64),
     ConfirmHead,
-    /// What is there from where the log seems to end.
+    /// Lists the objects from the apparent end of the log on.
     ConfirmEnd,
-    /// The image cannot be opened: its head is put back as it was.
+    /// Puts the head back as it was, because the image cannot be opened.
     GiveBack(&'static str),
-    // While it is served.
+    // While the image is served.
     PutSegment(u64),
     LookAtSegment(u64),
     PutPart(u32),
@@ -35,7 +35,8 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// A segment that a read needs is missing: is the image still this writer's?
+    /// Reads the head, because a segment that a read needs is missing: is the image still this
+    /// writer's?
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -45,65 +46,66 @@ pub(crate) enum Purpose {
         block: u64,
         extent: Extent,
     },
-    /// The header of a segment that is collected, and blocks of it, from an index on.
+    /// Reads the header of a segment being collected, and blocks of it from an index on.
     ReadVictim(u64),
     ReadLive {
         sequence: u64,
         start: u32,
         blocks: u32,
     },
-    /// A part of a checkpoint that a writer before may have left, by its epoch.
+    /// Checks for a part of a checkpoint that an earlier writer may have left, by the writer's
+    /// epoch.
     LookForPart {
         epoch: u64,
         number: u32,
     },
     DeleteSegment(u64),
-    /// A part of a checkpoint that nothing needs any more.
+    /// Deletes a part of a checkpoint that is no longer needed.
     DeletePart {
         epoch: u64,
         nth: u32,
     },
     DeleteLeftover,
-    /// Something is not as this writer left it: is the image still its own?
+    /// Reads the head, because an object is not as this writer left it: is the image still its own?
     Judge(&'static str),
 }
 
 impl Purpose {
-    /// Tells whether it is a read of the head while the image is served.
+    /// Returns `true` for a read of the head while the image is served.
     pub(crate) fn is_of_head(self) -> bool {
         use Purpose::{Judge, LookAtHead, ProveHead, ProveLoss};
         matches!(self, LookAtHead | ProveHead | ProveLoss { .. } | Judge(_))
     }
 }
 
-/// Why an image is not served any more.
+/// The reason why an image is no longer served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Another writer has taken it over.
+    /// Another writer has taken the image over.
     Fenced {
-        /// Its epoch.
+        /// The epoch of that writer.
         epoch: u64,
-        /// Its name.
+        /// The name of that writer.
         writer: String,
     },
-    /// What is wrong with it.
+    /// A description of the failure.
     Failed(&'static str),
-    /// It was closed, and all is durable.
+    /// The image was closed, and all data is durable.
     Closed,
 }
 
-/// What an image has to say.
+/// The output of an image.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The image, when that is known, and of which others objects are read.
+    /// The number of the image, once known, and its bases, whose objects it reads.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
-    /// Segments of which something is lost, each once, and what is wrong with it.
+    /// Segments with lost data, each once, and what is wrong with them.
     pub(crate) losses: VecDeque<(u64, &'static str)>,
     lost: BTreeSet<u64>,
-    /// The time of the call that is carried out.
+    /// The time of the current call.
     pub(crate) now_ns: u64,
 }
 
@@ -119,7 +121,7 @@ impl Outbox {
         self.ends.push_back(RequestEnd { id, result });
     }
 
-    /// Notes that something of a segment is lost.
+    /// Notes that data of a segment is lost.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
             self.losses.push_back((sequence, what));
@@ -130,7 +132,8 @@ impl Outbox {
         self.get_range(purpose, key, 0..bytes_max as u64);
     }
 
-    /// As [`Outbox::get`], after a while: it was asked for so often in vain.
+    /// Like [`Outbox::get`], after the pause for an object that was requested `tries` times in
+    /// vain.
     pub(crate) fn get_later(&mut self, purpose: Purpose, key: Key, bytes_max: usize, tries: u32) {
         let (of, image) = self.bases.owner(key, self.image);
         let get = Operation::Get { of, image, key, range: 0..bytes_max as u64, data: None };
@@ -143,14 +146,14 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// As [`Outbox::get_range`], of data.
+    /// Like [`Outbox::get_range`], for data, which a cache may answer.
     pub(crate) fn get_data(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
         let (of, image) = self.bases.owner(key, self.image);
         let get = Operation::Get { of, image, key, range, data: Some(Data { anew: false }) };
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Notes whose objects are read and put.
+    /// Notes the image whose objects are read and put.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

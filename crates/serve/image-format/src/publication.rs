@@ -1,11 +1,11 @@
-//! Checkpoints of the map as they are made, and deletion of what they make superfluous.
+//! Publication of checkpoints, and deletion of the objects that they make superfluous.
 //!
 //! ```text
 //!   the map between two segments ─▶ its parts are put ─▶ all segments before are durable
-//!     ─▶ the head that names it is put ─▶ the checkpoint before, and segments without live blocks
-//!        as of this one, are deleted, unless a snapshot needs them
+//!     ─▶ the head that names it is put ─▶ the previous checkpoint is deleted, and segments that
+//!        have no live block in this one, unless a snapshot needs them
 //! ```
-//! A head may have been edited meanwhile (`edit`): then the checkpoint goes into the edited one.
+//! If the head was edited meanwhile (`edit`), the checkpoint goes into the edited one.
 
 use crate::Part;
 use crate::head::{Checkpoint, Head, PARTS_MAX, RETIRED_MAX};
@@ -18,17 +18,17 @@ use crate::store::{Key, Tag};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How many parts are put, or objects deleted, at the same time.
+/// The most parts to put, and the most objects to delete, at the same time.
 pub(crate) const IN_FLIGHT_MAX: usize = 4;
 
-/// Bytes of memory and of a checkpoint that an extent takes.
+/// The bytes of an extent in memory and in a checkpoint.
 const EXTENT_BYTES: u64 = 24;
 
-/// So many bytes of segments come before a checkpoint for each of its own: they add a part of as
-/// much to all that is put.
+/// The bytes of segments between two checkpoints, for each byte of a checkpoint. The checkpoints
+/// add this fraction to the bytes that are put.
 const MAP_SHARE: u64 = 24;
 
-/// A checkpoint on its way.
+/// A checkpoint in progress.
 #[derive(Debug)]
 struct Draft {
     position: u64,
@@ -37,14 +37,14 @@ struct Draft {
     nth: u32,
     /// Parts that were not sent.
     unsent: VecDeque<(u32, Arc<Vec<u8>>)>,
-    /// Parts that were sent and are not known to be put.
+    /// Parts that were sent and not acknowledged.
     sent: BTreeSet<u32>,
-    /// The head that names it, when that was sent.
+    /// The head that names the checkpoint, once it was sent.
     head: Option<Head>,
-    /// The smaller size that the image has with it.
+    /// The smaller size that the image gets with this checkpoint.
     size_bytes: Option<u64>,
-    /// Segments without live blocks as of this map, and since when. Later ones are needed as long
-    /// as this is the newest.
+    /// Segments without live blocks in this map, and since when. While this is the newest
+    /// checkpoint, later ones are still needed.
     dead: Vec<(u64, u64)>,
 }
 
@@ -52,9 +52,9 @@ struct Draft {
 #[derive(Debug)]
 struct Retirement {
     checkpoint: Checkpoint,
-    /// The first part whose deletion was not asked for.
+    /// The first part whose deletion was not requested.
     next: u32,
-    /// Parts that are not known to be deleted.
+    /// The number of parts whose deletion was not acknowledged.
     left: u32,
 }
 
@@ -62,22 +62,22 @@ struct Retirement {
 #[derive(Debug)]
 pub(crate) struct Publication {
     draft: Option<Draft>,
-    /// Segments since the checkpoint before, and bytes of them.
+    /// The number and the bytes of the segments since the previous checkpoint.
     segments: u64,
     bytes: u64,
-    /// Bytes of data in segments without live blocks that it knew of and that are still there.
+    /// The bytes of data in segments that were dead at the previous checkpoint and still exist.
     dead_bytes: u64,
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
     retirements: Vec<Retirement>,
-    /// The first segment that is not of a base.
+    /// The first segment that belongs to no base.
     own_from: u64,
     /// Segments that are deleted, or will be.
     doomed: BTreeSet<u64>,
 }
 
 impl Publication {
-    /// Begins with a head, and so many segments behind its checkpoint.
+    /// Begins with a head, and `segments` behind its checkpoint.
     pub(crate) fn new(head: &Head, segments: u64) -> Publication {
         let mut publication = Publication {
             draft: None,
@@ -106,8 +106,7 @@ impl Publication {
         self.draft.as_ref().map(Draft::checkpoint)
     }
 
-    /// Begins a checkpoint of the map, which is that of all segments before `position`, if it is
-    /// time for one.
+    /// Begins a checkpoint of the map of all segments before `position`, if one is due.
     pub(crate) fn begin(&mut self, settings: &Settings, head: &Head, map: &Map, position: u64) {
         let map_bytes = EXTENT_BYTES * map.extents().len() as u64;
         let bytes = settings.checkpoint_bytes.max(MAP_SHARE * map_bytes);
@@ -121,16 +120,16 @@ impl Publication {
         }
     }
 
-    /// Tells whether there is no checkpoint on its way, and room for one more in the head: without
-    /// deletions the log grows, and the head stays one that can be read.
+    /// Returns `true` if no checkpoint is in progress and the head has room for one more. Without
+    /// deletions the log grows, but the head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
-        // The next head does not have those.
+        // The next head does not have these.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();
         self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
     }
 
-    /// Begins a checkpoint of the map, perhaps with a smaller size of the image, for which
-    /// [`Publication::may_begin`] was asked.
+    /// Begins a checkpoint of the map, perhaps with a smaller size of the image. The caller has
+    /// checked [`Publication::may_begin`].
     pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
         let parts = Part::of(map, head, position);
         if parts.len() > PARTS_MAX as usize {
@@ -148,7 +147,7 @@ impl Publication {
         (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
-    /// Sends what can be sent now; all segments before `durable` are that.
+    /// Sends all operations that are possible now; all segments before `durable` are durable.
     pub(crate) fn go_on(&mut self, head: &Head, tag: &Tag, durable: u64, out: &mut Outbox) {
         while self.deletions_in_flight < IN_FLIGHT_MAX
             && let Some((purpose, key)) = self.next_deletion()
@@ -195,20 +194,20 @@ impl Publication {
         }
     }
 
-    /// Notes that the head that was sent was not put.
+    /// Notes that the head was sent and not put.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;
         }
     }
 
-    /// Returns the head that was sent, as it is now that it was put.
+    /// Returns the head that was sent, now that it was put.
     pub(crate) fn sent_head(&self) -> Option<Head> {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
 
-    /// Notes that a head names the checkpoint. Fences stay as long as a writer may be there that
-    /// does not know that it was replaced; a later checkpoint deletes them.
+    /// Notes that a head names the checkpoint. Fences stay while an earlier writer may not know
+    /// that it was replaced; a later checkpoint deletes them.
     pub(crate) fn head_is_put(&mut self, head: &Head, map: &Map, with_fences: bool) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
@@ -220,7 +219,7 @@ impl Publication {
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
-    /// Deletes the checkpoints that a head says nothing needs any more.
+    /// Deletes the checkpoints that the head lists as no longer needed.
     fn retire(&mut self, head: &Head) {
         self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
         for checkpoint in &head.retired {
@@ -231,12 +230,12 @@ impl Publication {
         }
     }
 
-    /// Deletes objects that a writer before has left.
+    /// Deletes objects that an earlier writer has left.
     pub(crate) fn clean(&mut self, keys: impl IntoIterator<Item = Key>) {
         self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
-    /// Deletes segments that no map needs; those of a base are the base's.
+    /// Deletes segments that no map needs; a base deletes its own.
     pub(crate) fn delete(&mut self, dead: Vec<u64>) {
         for sequence in dead {
             if sequence >= self.own_from && self.doomed.insert(sequence) {
@@ -246,14 +245,14 @@ impl Publication {
         }
     }
 
-    /// Returns how many objects are to be deleted, for all that is known now.
+    /// Returns how many objects are known to be superfluous and not deleted yet.
     pub(crate) fn deletions(&self) -> usize {
         let unasked = |it: &Retirement| (it.checkpoint.parts - it.next) as usize;
         let parts: usize = self.retirements.iter().map(unasked).sum();
         self.deletions.len() + self.deletions_in_flight + parts
     }
 
-    /// Notes that an object is deleted.
+    /// Notes that an object was deleted.
     pub(crate) fn deleted(&mut self, purpose: Purpose, map: &mut Map) {
         self.deletions_in_flight -= 1;
         match purpose {
@@ -277,7 +276,8 @@ impl Draft {
         Checkpoint { position, parts, epoch, nth }
     }
 
-    /// Returns the head that names it, and but for a smaller size is otherwise as the one before.
+    /// Returns the head that names the checkpoint. Apart from a smaller size it equals the previous
+    /// one.
     fn advance(&self, before: &Head, durable: u64) -> Head {
         let mut head = before.advanced(self.checkpoint(), durable);
         head.geometry.size_bytes = self.size_bytes.unwrap_or(before.geometry.size_bytes);

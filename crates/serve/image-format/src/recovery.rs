@@ -1,16 +1,17 @@
-//! How a writer comes by an image: it makes it, or takes it over.
+//! How a writer opens an image: it makes the image, or takes it over.
 //!
 //! ```text
 //!   head is read ─▶ head is put, with the next epoch ─▶ parts of the map are read
 //!     ─▶ segments from there on, to the end of the log (`scan`) ─▶ there a fence is put
-//!     ─▶ head is read: it is this writer's still
+//!     ─▶ head is read: the writer is still the image's
 //! ```
 //!
-//! If the image cannot be opened, its head is put back as it was: the next one to try finds what
-//! this one has found.
+//! If the image cannot be opened, the writer puts the head back as it was: the next attempt finds
+//! the same state.
 //!
-//! The fence decides. What the writer before puts at its place first is part of the log, and the
-//! fence goes behind it; once it is there, no segment can become durable before it.
+//! The fence decides. If the earlier writer puts a segment at its place first, that segment is part
+//! of the log, and the fence goes behind it. Once the fence is there, no segment can become durable
+//! before it.
 
 use crate::Part;
 use crate::base::Bases;
@@ -34,10 +35,10 @@ use std::sync::Arc;
 /// How many objects are read at the same time.
 const READS_MAX: u64 = 32;
 
-/// How often an object is read that looks damaged: it may have been so on its way only.
+/// How often an object that looks damaged is read: it may be damaged only in transit.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 
-/// Why an image is not opened of whose log a part is missing.
+/// The reason to refuse an image whose log has a gap.
 const LOST: &str = "a part of its log is lost, or an older head was put back: \
                     see nowait image check, and nowait image repair";
 
@@ -45,40 +46,40 @@ const SEGMENT_IS_DAMAGED: &str = "a segment of its log is damaged: \
                                   see nowait image check, and nowait image repair";
 const PART_IS_DAMAGED: &str = "a part of its map is damaged: see nowait image check";
 
-/// How a writer comes by an image.
+/// The origin of a writer's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It makes an empty one, where none is.
+    /// The writer makes an empty image, where none exists.
     Create {
-        /// Its number: drawn, no other image has it.
+        /// The random number of the image, which no other has.
         image: ImageId,
-        /// Its blocks; encrypted by the key of the settings, if there is one.
+        /// The blocks; encrypted if the settings have a key.
         geometry: Geometry,
     },
-    /// It takes over one that is there.
+    /// The writer takes over an existing image.
     TakeOver,
 }
 
-/// An image that a writer has come by.
+/// An image that a writer has opened.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) head: Head,
     pub(crate) tag: Tag,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) map: Map,
-    /// Where the log goes on.
+    /// The place where the log continues.
     pub(crate) next: u64,
-    /// Segments that were read behind the checkpoint.
+    /// The number of segments read behind the checkpoint.
     pub(crate) replayed: u64,
-    /// What writers before may have left.
+    /// The objects that earlier writers may have left.
     pub(crate) leftovers: Leftovers,
-    /// When what proves that the image is this writer's was asked for.
+    /// The time of the request that proved that the writer has the image.
     pub(crate) proof_ns: u64,
-    /// No earlier writer is left that may not know yet that it was replaced.
+    /// Every earlier writer knows that it was replaced.
     pub(crate) is_alone: bool,
 }
 
-/// The way to an image.
+/// The opening of an image, in progress.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     writer: Writer,
@@ -90,23 +91,23 @@ pub(crate) struct Recovery {
     parts: BTreeMap<u32, Part>,
     parts_asked: u32,
     map: Map,
-    /// The map is that of the checkpoint and what was replayed.
+    /// The map contains the checkpoint and the replayed segments.
     is_mapped: bool,
-    /// Begins with the head.
+    /// The scan of the log, which begins with the head.
     scan: Option<Scan>,
     replayed: u64,
-    /// The epoch of the last segment: none of an earlier one follows.
+    /// The epoch of the last segment: no segment of an earlier epoch follows.
     reached: u64,
-    /// Fences, and where the log goes on behind each.
+    /// Fences, and the place where the log continues behind each.
     fences: Vec<Range<u64>>,
     is_fencing: bool,
-    /// The head as it was before this writer has taken it.
+    /// The head before this writer put its own.
     before: Option<Head>,
     fence_is_sent: bool,
 }
 
 impl Recovery {
-    /// Begins with the image that is there, or makes it, if the key is that of its blocks.
+    /// Begins to take over the existing image, or to make one, if the key fits.
     pub(crate) fn begin(
         writer: Writer,
         key: Option<ImageKey>,
@@ -142,7 +143,7 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// Compares the key with that of the image.
+    /// Checks the key against that of the image.
     fn unlock(&mut self, geometry: Geometry) -> Result<(), Over> {
         match Encryption::cipher(geometry.encryption.as_ref(), self.key.as_ref()) {
             Ok(cipher) => self.cipher = cipher,
@@ -173,7 +174,7 @@ impl Recovery {
         out.put_if_absent(Purpose::CreateHead, Key::Head, body);
     }
 
-    /// Goes on with an answer of the store; returns the image when it is this writer's.
+    /// Continues with an answer of the store; returns the image once the writer has it.
     pub(crate) fn answer(
         &mut self,
         errand: Errand<Purpose>,
@@ -181,12 +182,12 @@ impl Recovery {
         out: &mut Outbox,
     ) -> Result<Option<Found>, Over> {
         match (errand.purpose, answer) {
-            // The head that is there says whether the PUT was done.
+            // The stored head shows which PUT has succeeded.
             (Purpose::TakeHead | Purpose::CreateHead, Answer::Refused) => {
                 out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
                 Ok(None)
             }
-            // Refused: it was put before and the answer lost, or another writer has come.
+            // Refused: the PUT had succeeded before, or another writer has come.
             (Purpose::GiveBack(why), Answer::Put(_) | Answer::Refused) => Err(Over::Failed(why)),
             (Purpose::CreateHead, Answer::Put(tag)) => {
                 self.tag = tag;
@@ -211,7 +212,7 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::PutFence(_), Answer::Refused) => {
-                // What was read of later places may be older than what is here.
+                // Objects behind this place may have been read before this one was put.
                 self.read_again(out);
                 Ok(None)
             }
@@ -223,7 +224,7 @@ impl Recovery {
                 self.replay(out);
                 Ok(None)
             }
-            // A store may be wrong once.
+            // The store may err, so the writer asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
                 Ok(None)
@@ -291,7 +292,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Goes on with the head that is there.
+    /// Continues with the existing head.
     fn take_head(
         &mut self,
         errand: &Errand<Purpose>,
@@ -335,7 +336,7 @@ impl Recovery {
         }
         let writer = self.writer.clone();
         let (revision, epoch) = (head.revision + 1, head.epoch + 1);
-        // What is closed is that no more, but its log is read only so far.
+        // The closed image is open again, but its log is read only to the end in the head.
         self.scan = Some(Scan::new(&head, READS_MAX));
         self.before = Some(head.clone());
         let (is_closed, is_quiet) = (false, false);
@@ -345,12 +346,12 @@ impl Recovery {
         Ok(None)
     }
 
-    /// The head, which is there when anything behind it is read.
+    /// Returns the head, which is read before anything behind it.
     fn head(&self) -> &Head {
         self.head.as_ref().expect("the head comes first")
     }
 
-    /// Asks for further parts of the map.
+    /// Requests further parts of the map.
     fn read_parts(&mut self, out: &mut Outbox) {
         let checkpoint = self.head().checkpoint;
         let end = checkpoint.parts.min(self.parts.len() as u32 + READS_MAX as u32);
@@ -372,7 +373,7 @@ impl Recovery {
         Some(())
     }
 
-    /// Asks for further segments, if the map is there.
+    /// Requests further segments, once the map is complete.
     fn read_on(&mut self, out: &mut Outbox) {
         let Checkpoint { position, parts, .. } = self.head().checkpoint;
         if !self.is_mapped {
@@ -390,7 +391,7 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Does what the segments that were read say, in their order, up to the end of the log.
+    /// Applies the segments that were read, in order, up to the end of the log.
     fn replay(&mut self, out: &mut Outbox) {
         while !self.is_fencing {
             let Some(scan) = &mut self.scan else { break };
@@ -409,7 +410,7 @@ impl Recovery {
         }
     }
 
-    /// Does what a segment says.
+    /// Applies a segment.
     fn follow(
         &mut self,
         header: Header,
@@ -445,15 +446,15 @@ impl Recovery {
         Ok(())
     }
 
-    /// Goes on behind a fence.
+    /// Continues behind a fence.
     fn pass_fence(&mut self, at: u64, resume: u64) {
         self.map.fence(at);
         self.fences.push(at..resume);
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Judges where the log seems to end, and puts the fence if it does; what is there from there
-    /// on is asked for first.
+    /// Judges an apparent end of the log, for which it first needs a list of the objects behind it.
+    /// Puts the fence if the log ends there.
     fn judge_end(&mut self, out: &mut Outbox) {
         let Some(scan) = &mut self.scan else { return };
         if mistake::makes(Mistake::GapIsEnd) {
@@ -470,7 +471,7 @@ impl Recovery {
         }
     }
 
-    /// Goes on with the list of what is there from the end of the log on.
+    /// Continues with the list of the objects from the end of the log on.
     fn take_list(&mut self, places: Vec<u64>, out: &mut Outbox) {
         if let Some(scan) = &mut self.scan {
             scan.take_list(places);
@@ -479,21 +480,21 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Gives the image up, unless a later writer has it, who may have deleted what is missing, or
-    /// put what looks damaged into an image that has grown since.
+    /// Gives the image up, unless a later writer has it: that one may have deleted the missing
+    /// object, or put the one that looks damaged after the image has grown.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);
     }
 
-    /// Reads what is at the end of the log.
+    /// Reads the places at the end of the log again.
     fn read_again(&mut self, out: &mut Outbox) {
         self.is_fencing = false;
         self.scan.iter_mut().for_each(|scan| scan.again(out));
         self.replay(out);
     }
 
-    /// Ends the log of the writer before.
+    /// Puts the fence that ends the log of the earlier writer.
     fn fence(&mut self, out: &mut Outbox) {
         self.is_fencing = true;
         if mistake::makes(Mistake::NoFence) {
@@ -509,7 +510,7 @@ impl Recovery {
         out.put_if_absent(Purpose::PutFence(at), Key::Segment(at), body);
     }
 
-    /// Where the log goes on.
+    /// Returns the place where the log continues.
     fn next(&self) -> u64 {
         self.scan.as_ref().map_or(1, Scan::next)
     }
@@ -517,7 +518,7 @@ impl Recovery {
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
         let (cipher, next, replayed) = (self.cipher.take(), self.next(), self.replayed);
-        // None: it was made by this writer.
+        // `None`: this writer has made the image.
         let is_alone = self.before.as_ref().is_none_or(|before| before.is_quiet);
         self.head.take().map(|head| {
             let leftovers = Leftovers::new(&head, &self.fences);
@@ -526,24 +527,24 @@ impl Recovery {
     }
 }
 
-/// Asks for the head once more. Was it this writer's all the time, no later one has deleted
-/// segments before they were read: the one that seemed to be missing was.
+/// Reads the head again. If this writer has had the image all the time, no later one has deleted
+/// segments before they were read, so a segment that was missing never existed.
 fn confirm(out: &mut Outbox) {
     out.get(Purpose::ConfirmHead, Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns where the log goes on behind a fence at `at`: what the writer before has in flight lies
-/// in between.
+/// Returns the place where the log continues behind a fence at `at`: segments that the earlier
+/// writer has in flight lie before it.
 fn resume(at: u64) -> u64 {
     if mistake::makes(Mistake::ResumeBehind) { at + 1 } else { at + WINDOW }
 }
 
-/// Asks for the head, because something is not as this writer left it.
+/// Reads the head, because an object is not as this writer left it.
 pub(crate) fn judge(why: &'static str, out: &mut Outbox) {
     out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Says what it means that something is not as this writer left it.
+/// Returns the end of an image in which an object is not as this writer left it.
 pub(crate) fn verdict(is_own: bool, head: Head, why: &'static str) -> Over {
     match is_own {
         true => Over::Failed(why),

@@ -1,64 +1,64 @@
-//! What a front asks of an image, and how that ends.
+//! The requests of a front to an image, and their results.
 
 use crate::extents::Extents;
 use std::ops::Range;
 
-/// By which a front knows its request.
+/// The number by which a front identifies its request.
 pub type RequestId = u64;
 
-/// What a front asks. Offsets and lengths are in whole blocks.
+/// A request of a front. Offsets and lengths are multiples of the block size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read bytes.
+    /// Reads bytes.
     Read {
-        /// The first.
+        /// The first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         len: u64,
     },
-    /// Tell where data are, and where zeroes that take no place: for each run from `offset` on,
-    /// some of the first at least, where it ends, and 1 if it has data or 0, as two little-endian
-    /// numbers of 8 bytes.
+    /// Finds data, and zeroes that take no space. The result describes runs from `offset` on, at
+    /// least one, by two little-endian numbers of 8 bytes each: the end of the run, and 1 for data
+    /// or 0 for zeroes.
     Extents {
         /// The first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         len: u64,
     },
-    /// Write bytes.
+    /// Writes bytes.
     Write {
-        /// The first.
+        /// The offset of the first byte.
         offset: u64,
-        /// Those.
+        /// The bytes.
         data: Vec<u8>,
-        /// They are durable when the request ends.
+        /// They must be durable when the request ends.
         durable: bool,
     },
-    /// Make bytes zeroes, which takes no place.
+    /// Zeroes bytes, which then take no space.
     Discard {
         /// The first.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         len: u64,
     },
-    /// Make durable what ended before.
+    /// Makes the requests durable that ended before.
     Flush,
-    /// Make all durable and end: the head says where the log ends. When this has ended well, all
-    /// other requests fail; changes that come behind it do.
+    /// Makes all changes durable and ends the writer: the head names the end of the log. Once it
+    /// has succeeded, all other requests fail; changes that come after it fail at once.
     Close,
-    /// Make the image smaller. What is behind its new end is gone when the request ends, and
-    /// nothing of it before; changes that come meanwhile wait. If the image grows again, zeroes are
-    /// there.
+    /// Makes the image smaller. The bytes behind the new end are all gone when the request ends,
+    /// and none of them before; changes that come meanwhile wait. If the image grows again, it has
+    /// zeroes there.
     Shrink {
-        /// Its new size, no more than it has.
+        /// The new size, which is not larger than the present one.
         size_bytes: u64,
     },
 }
 
-/// Most runs that [`Request::Extents`] tells of.
+/// The most runs in the result of [`Request::Extents`].
 const RUNS_MAX: usize = 4096;
 
-/// Returns what [`Request::Extents`] tells of blocks.
+/// Returns the result of [`Request::Extents`] for some blocks.
 pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec<u8> {
     let runs = extents.runs(blocks, RUNS_MAX);
     let told = |(end, has_data): (u64, bool)| {
@@ -67,20 +67,20 @@ pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec
     runs.into_iter().flat_map(told).flatten().collect()
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It is not within the image, or not in whole blocks: EINVAL.
+    /// The range is outside the image, or not in whole blocks: EINVAL.
     Invalid,
-    /// The image is not this writer's any more, or damaged: EIO.
+    /// The image is damaged, or the writer has lost it: EIO.
     Io,
 }
 
 /// The end of a request; each has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestEnd {
-    /// Which.
+    /// The number of the request.
     pub id: RequestId,
-    /// The bytes of a read, else none.
+    /// The bytes of a read, otherwise empty.
     pub result: Result<Vec<u8>, Failure>,
 }

@@ -1,13 +1,13 @@
-//! Headers of segments, read ahead and handed on in the order of the log.
+//! Reads the headers of segments ahead, and returns them in the order of the log.
 //!
 //! ```text
-//!   there  there  missing  there  missing …    after the first that is missing, as many are read
-//!                    └── next ──── WINDOW ───┘  as may have been in flight with it
+//!   there  there  missing  there  missing …    behind the first missing segment, the scan reads as
+//!                    └── next ──── WINDOW ───┘  many as may have been in flight with it
 //! ```
-//! A segment that is missing is the end of the log, unless one behind it shows that it was durable
-//! once ([`Header::proves`]), or the head says that the log reaches farther. Then it is lost; or
-//! the store was wrong, so it is asked for a few times. And at the end, what is there from there on
-//! is listed: nothing may be that lies farther than what was in flight.
+//! A missing segment is the end of the log, unless a segment behind it shows that it was durable
+//! ([`Header::proves`]), or the head says that the log reaches farther. Otherwise the segment is
+//! lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
+//! objects from there on: none may lie farther than the segments in flight.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};
@@ -16,36 +16,36 @@ use crate::segment::{HEADER_BYTES_MAX, Header, WINDOW};
 use crate::store::Key;
 use std::collections::BTreeMap;
 
-/// How often an object is asked for again that was there and is missing.
+/// How often a missing object that should exist is requested again.
 pub(crate) const MISSED_READS_MAX: u32 = 4;
 
-/// What is at the next place of the log.
+/// The state of the next place of the log.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// A segment, and where its data begin.
+    /// A segment, and the offset of its data.
     Segment(Header, u32),
     /// The store has not answered.
     Unknown,
-    /// Nothing: the log ends before it.
+    /// No segment: the log ends before this place.
     End,
-    /// Nothing, and there was a segment.
+    /// No segment, and there was one.
     Lost,
-    /// One that is damaged.
+    /// A damaged segment.
     Damaged,
 }
 
-/// What a list says of the end of the log.
+/// The judgement of a list about the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// It is the end.
     Nothing,
-    /// The store was wrong, or more was put since: it is read again.
+    /// The store has erred, or more segments were put since: the scan reads again.
     Again,
-    /// It goes on: segments are lost, or the head is an older one that was put back.
+    /// The log continues: segments are lost, or the head is an older one that was put back.
     More,
 }
 
-/// What the store has answered of a place.
+/// The store's answer for a place.
 #[derive(Debug)]
 enum Entry {
     There(Header, u32),
@@ -53,26 +53,27 @@ enum Entry {
     Damaged,
 }
 
-/// A way along the log.
+/// A scan of the log.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    /// The first segment that was not handed on.
+    /// The first segment that was not returned.
     next: u64,
-    /// The first that was not asked for.
+    /// The first segment that was not requested.
     asked: u64,
-    /// How many are asked for at the same time: the more there are, the more, up to a limit.
+    /// How many segments to request at the same time: the more segments the log has, the more, up
+    /// to a limit.
     ahead: u64,
     ahead_max: u64,
-    /// The log reaches at least so far, and no farther than that.
+    /// The log reaches at least `known`, and at most `end`.
     known: u64,
     end: u64,
     segments: BTreeMap<u64, Entry>,
-    /// How often the next one was asked for again.
+    /// How often the next segment was requested again.
     missed: u32,
-    /// What was there, when the end was met for the first time. Of a log that grows, each end is
-    /// judged by that: a list takes longer than a segment.
+    /// The objects that were listed when the scan first met an end. They judge each later end of a
+    /// growing log as well: a list takes longer than a segment.
     listed: Option<Vec<u64>>,
-    /// The end that was read again for what is listed.
+    /// The end that was read again because of the list.
     reread: u64,
 }
 
@@ -94,22 +95,22 @@ impl Scan {
         }
     }
 
-    /// The first segment that was not handed on.
+    /// Returns the first segment that was not returned.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Tells whether the head says where the log ends, and it was read so far.
+    /// Returns `true` if the scan has reached the end that the head names.
     fn is_at_end(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Takes a list of what is there from the first end on.
+    /// Takes the list of the objects from the first end on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
 
-    /// Judges the end of the log by what is listed; `None`: that is to be asked for.
+    /// Judges the end of the log by the list; `None`: the caller has to request the list first.
     pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
         let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);
@@ -120,7 +121,7 @@ impl Scan {
         if !is_there && !reaches(next.saturating_add(WINDOW)) {
             return Some(Behind::Nothing);
         }
-        // What is listed may have been put after it was read.
+        // The segment may have been put after the scan had read its place.
         if self.reread != next {
             self.reread = next;
             self.again(out);
@@ -132,7 +133,7 @@ impl Scan {
         }
     }
 
-    /// Asks for further segments.
+    /// Requests further segments.
     pub(crate) fn ask(&mut self, out: &mut Outbox) {
         while self.asked < self.next.saturating_add(self.ahead).min(self.end) {
             let sequence = self.asked;
@@ -141,7 +142,7 @@ impl Scan {
         }
     }
 
-    /// Takes the front of a segment; `None` if it is none of the image.
+    /// Takes the front of a segment; `None` if it does not belong to the image.
     pub(crate) fn take(
         &mut self,
         sequence: u64,
@@ -157,17 +158,17 @@ impl Scan {
         Some(())
     }
 
-    /// Notes that there is no such segment.
+    /// Notes that a segment is missing.
     pub(crate) fn miss(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Notes that a segment stays damaged. Behind the end of the log it means nothing.
+    /// Notes that a segment stays damaged, which does not matter behind the end of the log.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
 
-    /// Hands on what is at the next place; what follows a segment is the next then.
+    /// Returns the state of the next place, and advances behind a segment.
     pub(crate) fn pop(&mut self) -> Next {
         if self.is_at_end() {
             return Next::End;
@@ -187,7 +188,7 @@ impl Scan {
         }
     }
 
-    /// Judges what it means that the next segment is missing.
+    /// Judges a missing next segment.
     fn judge_gap(&self) -> Next {
         let behind = self.next + 1..=self.next.saturating_add(WINDOW);
         if self.next < self.known {
@@ -207,7 +208,7 @@ impl Scan {
         }
     }
 
-    /// Asks for the next segment again, which was there; tells whether it was not asked for too
+    /// Requests the next segment again, which has existed; returns `false` if it was requested too
     /// often.
     pub(crate) fn doubt(&mut self, out: &mut Outbox) -> bool {
         if self.missed == MISSED_READS_MAX {
@@ -221,14 +222,14 @@ impl Scan {
         true
     }
 
-    /// Goes on behind a fence.
+    /// Continues behind a fence.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);
         self.segments.retain(|sequence, _| *sequence >= resume);
     }
 
-    /// Reads all from the next segment on once more: there is one, wherever the log was to end.
+    /// Reads all places from the next segment on again, beyond the end that the head names.
     pub(crate) fn again(&mut self, out: &mut Outbox) {
         out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
         self.segments.clear();

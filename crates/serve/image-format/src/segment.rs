@@ -7,36 +7,36 @@
 //!   data    a block │ its checksum 4 │ a block │ its checksum 4 │ …
 //! ```
 //!
-//! The records are in the order of the writes. The checksum of a block is beside it, so that one
-//! request brings both ([`crate::block`]). A *fence* is a segment without records: its writer has
-//! taken the image over, and the log goes on at `resume`.
+//! The records are in the order of the writes. The checksum of a block follows it, so one GET
+//! brings both ([`crate::block`]). A *fence* is a segment without records: its writer has taken the
+//! image over, and the log continues at `resume`.
 
 use crate::geometry::Geometry;
 use crate::stamp::{ImageId, Kind, Nonce, STAMP_BYTES, Stamp};
 use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, put_count, put_text, seal};
 
-/// Most records of one segment.
+/// The most records of one segment.
 pub const RECORDS_MAX: usize = 4096;
 
-/// Bytes of a record.
+/// The bytes of a record.
 const RECORD_BYTES: usize = 16;
 
-/// Longest name of the writer in a fence.
+/// The longest name of the writer in a fence, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// No header is longer: what a reader of the log asks for of each segment.
+/// The longest header, in bytes: a reader of the log requests this much of each segment.
 pub const HEADER_BYTES_MAX: usize = STAMP_BYTES + 64 + NAME_BYTES_MAX + RECORDS_MAX * RECORD_BYTES;
 
-/// How many segments may be in flight from the first that is not durable on. The next writer
-/// leaves as many places of the log alone, so a change of it makes another version of the format.
+/// How many segments may be in flight, counted from the first that is not durable. The next writer
+/// skips as many places of the log, so a change of this number is another version of the format.
 pub const WINDOW: u64 = 16;
 
-/// What happened to blocks.
+/// The kind of a change of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// They are zeroes now.
+    /// The blocks become zeroes.
     Zero,
-    /// They are the next blocks of the segment's data.
+    /// The blocks get the next blocks of the segment's data.
     Data,
 }
 
@@ -45,22 +45,22 @@ pub enum Change {
 pub struct Record {
     /// The first block of the image.
     pub block: u64,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u32,
-    /// What happened to them.
+    /// The kind of the change.
     pub change: Change,
 }
 
-/// What a segment is for.
+/// The content of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Changes of the image.
     Changes(Vec<Record>),
-    /// The image was taken over.
+    /// A fence, because a writer has taken the image over.
     Fence {
-        /// Where the log goes on.
+        /// The place where the log continues.
         resume: u64,
-        /// The name of the writer that did it.
+        /// The name of that writer.
         writer: String,
     },
 }
@@ -68,17 +68,17 @@ pub enum Content {
 /// The header of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The image.
+    /// The number of the image.
     pub image: ImageId,
-    /// The epoch of its writer.
+    /// The epoch of the writer.
     pub epoch: u64,
-    /// Its writer.
+    /// The number of the writer.
     pub writer: Nonce,
     /// The place in the log.
     pub sequence: u64,
-    /// All places of the log before this one were durable when the segment was made.
+    /// All segments before this place of the log were durable when this one was made.
     pub durable: u64,
-    /// What it is for.
+    /// The content.
     pub content: Content,
 }
 
@@ -112,8 +112,8 @@ impl Header {
         bytes
     }
 
-    /// Tells whether it is a fence that leads over a place: what is known to reach up to that place
-    /// is no log with such a fence.
+    /// Returns `true` for a fence that leads beyond place `end`: a log known to reach `end`
+    /// contains no such fence.
     pub fn leads_over(&self, end: u64) -> bool {
         let resume = match self.content {
             Content::Fence { resume, .. } => resume,
@@ -122,17 +122,17 @@ impl Header {
         self.sequence < end && end < resume
     }
 
-    /// Tells whether a place of the log was durable, as this segment shows, which is behind it: its
-    /// writer knew that then, or would have had too many segments in flight.
+    /// Returns `true` if this segment, which lies behind `place`, shows that the segment there was
+    /// durable: the writer knew it, or it would have had too many segments in flight.
     pub fn proves(&self, place: u64) -> bool {
         self.durable > place || self.sequence >= place.saturating_add(WINDOW)
     }
 
-    /// Reads the header of an object of `object_bytes`, of which `front` is the front. Returns its
-    /// length, too: there its data begin.
+    /// Parses the header of an object of `object_bytes`, which begins with `front`. Returns its
+    /// length too: the data begins there.
     ///
     /// # Errors
-    /// It is no segment of such an image, or not whole.
+    /// The object is not a whole segment of such an image.
     pub fn parse(
         front: &[u8],
         object_bytes: u64,

@@ -1,4 +1,4 @@
-//! An image that is this writer's: reads, writes, flushes, and what follows from them.
+//! An image that the writer has: reads, writes, flushes, and their effects on the store.
 
 use crate::cipher::Cipher;
 use crate::collector::Collector;
@@ -30,51 +30,52 @@ use closing::Closing;
 use reading::Read;
 use shrinking::Shrink;
 
-/// How long a proof that the image is this writer's holds.
+/// How long a proof that the writer has the image holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// How long a flush waits, as exactly as the clock that wakes its thread is, for as many as the
-/// last PUT has served, and for those that waited then. Of clients that each wait for their flush,
-/// the first that comes back would have a PUT of its own otherwise, and the others wait for two.
+/// How long a flush waits for other flushes, until as many wait as the last PUT ended and left
+/// waiting. Clients that each wait for their flush come back one by one: without this pause the
+/// first would get a PUT of its own, and the others would wait for two. The precision is that of
+/// the thread's timer.
 const GATHER_NS: u64 = 500_000;
 
-/// Why a writer ends whose objects are not there any more.
+/// The reason why a writer ends when its objects are gone.
 const VANISHED: &str = "an object that was there is missing";
 
-/// An image that is this writer's.
+/// An image that the writer has.
 #[derive(Debug)]
 pub(crate) struct Serving {
     settings: Settings,
     head: Head,
     tag: Tag,
-    /// Of an encrypted image.
+    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
     /// The place of this writer's first segment in the log.
     first: u64,
     tail: Tail,
-    /// Flushes, each with the place before which all must be durable, and when it came.
+    /// Flushes: the place before which all segments must be durable, and the time of the request.
     flushes: VecDeque<(u64, u64, RequestId)>,
-    /// A flush has promised all before this place of the log.
+    /// A flush has ended that covers all segments before this place.
     promised: u64,
-    /// How many flushes ended at last, and waited then; and when that was.
+    /// How many flushes the last PUT ended and left waiting, and when it did.
     crowd: usize,
     served_ns: u64,
-    /// Changes that wait for room in memory, or until the image is smaller, in their order.
+    /// Changes that wait for memory, or for a smaller size, in their order.
     parked: VecDeque<(RequestId, Request)>,
     shrink: Option<Shrink>,
     reads: BTreeMap<u64, Read>,
     reads_begun: u64,
-    /// Reads that are over, but for a proof that the image is still this writer's.
+    /// Reads that only wait for a proof that the writer still has the image.
     unproven: Vec<(RequestId, Vec<u8>)>,
     is_proving: bool,
-    /// When the head was asked for that was this writer's.
+    /// The time of the last request that proved that the writer has the image.
     proof_ns: u64,
-    /// Where all was durable when the head was asked for that is on its way; and before which place
-    /// a segment of a writer that is replaced cannot lie behind a fence.
+    /// The place before which all segments were durable when the current proof began; and the place
+    /// before which a segment of a replaced writer cannot lie behind a fence.
     durable_then: u64,
     proven_until: u64,
-    /// Before that time another writer may not know yet that it was replaced.
+    /// Before this time an earlier writer may not know that it was replaced.
     alone_ns: u64,
     closing: Option<Closing>,
     publication: Publication,
@@ -160,7 +161,7 @@ impl Serving {
         self.go_on(out);
     }
 
-    /// Returns the blocks that a request is for, if it can be carried out.
+    /// Returns the blocks of a request, if it is valid.
     fn judge_request(&self, request: &Request) -> Option<Range<u64>> {
         let (offset, len) = match request {
             Request::Read { offset, len }
@@ -177,7 +178,7 @@ impl Serving {
         whole.then_some(offset / size..end / size)
     }
 
-    /// Tells whether a change waits for room, or until the image is smaller.
+    /// Returns `true` if a change must wait for memory, or for a smaller size.
     fn must_wait(&self, request: &Request) -> bool {
         if self.keeps_waiting(request) {
             return true;
@@ -210,7 +211,7 @@ impl Serving {
         }
     }
 
-    /// Notes that blocks are zeroes, where they are not.
+    /// Zeroes blocks that are not zeroes.
     fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
         while !self.map.extents().is_empty_in(blocks.clone()) {
             self.make_room();
@@ -220,7 +221,7 @@ impl Serving {
         }
     }
 
-    /// Has the open segment take a further change.
+    /// Makes room for another change in the open segment.
     fn make_room(&mut self) {
         if self.tail.open_is_full() {
             self.seal();
@@ -229,17 +230,17 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        // Asked for now, the proof comes as soon as the segment is put.
+        // A proof requested now arrives about when the segment is put.
         let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));
         }
-        // It is none of those that wait together.
+        // This flush does not count among those that wait together.
         self.promised = self.promised.max(end);
         out.end(id, Ok(Vec::new()));
     }
 
-    /// Ends the open segment. Between two segments is the time for a checkpoint.
+    /// Seals the open segment. A checkpoint may begin only between two segments.
     fn seal(&mut self) {
         let bytes = self.tail.seal(&mut self.map);
         self.publication.count(bytes);
@@ -248,7 +249,7 @@ impl Serving {
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
 
-    /// Does what can be done now.
+    /// Does everything that is possible now.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {
@@ -270,7 +271,7 @@ impl Serving {
             let Some((id, request)) = self.parked.pop_front() else { break };
             match self.judge_request(&request) {
                 Some(blocks) => self.change(id, request, blocks, out),
-                // The image has become smaller since it came.
+                // The image has become smaller since the request came.
                 None => out.end(id, Err(Failure::Invalid)),
             }
         }
@@ -298,7 +299,8 @@ impl Serving {
         }
     }
 
-    /// One PUT serves all flushes that came while the one before was in flight, and soon after.
+    /// Returns `true` if it is time to seal. One PUT serves all flushes that came during the
+    /// previous one, and soon after.
     fn is_seal_due(&self, now_ns: u64) -> bool {
         let is_wanted = !self.parked.is_empty()
             || self.closing.is_some()
@@ -308,7 +310,7 @@ impl Serving {
         !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
     }
 
-    /// When the open segment is put because a flush has come, if the one before is durable.
+    /// Returns when to seal the open segment for a flush, once the previous segment is durable.
     fn gathered_ns(&self) -> Option<u64> {
         let next = self.tail.next();
         let first = self.flushes.partition_point(|(end, ..)| *end <= next);
@@ -317,18 +319,18 @@ impl Serving {
         Some(came_ns.max(&self.served_ns) + wait_ns)
     }
 
-    /// When the open segment is put though no flush has come.
+    /// Returns when to seal the open segment without a flush.
     fn seal_ns(&self) -> Option<u64> {
         self.tail.open_since_ns().map(|since_ns| since_ns + self.settings.linger_ns)
     }
 
-    /// When there is something to do.
+    /// Returns when there is something to do.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let gathered_ns = self.gathered_ns().filter(|_| self.tail.nothing_is_sealed());
         self.seal_ns().into_iter().chain(gathered_ns).min()
     }
 
-    /// Goes on with an answer of the store.
+    /// Continues with an answer of the store.
     pub(crate) fn answer(
         &mut self,
         errand: Errand<Purpose>,
@@ -350,7 +352,7 @@ impl Serving {
             (Purpose::LookForPart { epoch, number }, Answer::Missing) => {
                 self.leftovers.looked(epoch, number, false);
             }
-            // A store may be wrong once.
+            // The store may err, so the writer asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
             }
@@ -366,12 +368,12 @@ impl Serving {
         Ok(())
     }
 
-    /// Goes on with an answer to the PUT of a segment, or about what was in its way.
+    /// Continues with an answer to the PUT of a segment, or to a read of the object in its way.
     fn segment_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // It was put before and the answer lost, or another writer's is there.
+                // An earlier PUT had succeeded, or another writer's segment is there.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {
@@ -387,7 +389,7 @@ impl Serving {
         }
     }
 
-    /// The same of a part of a checkpoint.
+    /// Does the same for a part of a checkpoint.
     fn part_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
@@ -403,7 +405,7 @@ impl Serving {
         }
     }
 
-    /// Goes on with an answer about the head.
+    /// Continues with an answer about the head.
     fn head_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -432,7 +434,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Goes on with the front of an object that was in the way of a PUT.
+    /// Continues with the front of the object in the way of a PUT.
     fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
         let number = match errand.purpose {
             Purpose::LookAtSegment(sequence) => Some(sequence),
@@ -464,7 +466,7 @@ impl Serving {
         }
     }
 
-    /// Notes that this head is in the store, and names the checkpoint that was made.
+    /// Notes that this head is in the store, and names the new checkpoint.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         let has_fences = out.now_ns >= self.alone_ns;
         self.publication.head_is_put(&head, &self.map, has_fences);
@@ -477,7 +479,7 @@ impl Serving {
         }
     }
 
-    /// Goes on with the head as it is in the store.
+    /// Continues with the head in the store.
     fn head_is_read(
         &mut self,
         errand: Errand<Purpose>,
@@ -500,12 +502,12 @@ impl Serving {
                 self.note_proof(errand.sent_ns, 0);
                 self.lose(read, sequence, out);
             }
-            // It was put before and the answer lost; it may have been edited since.
+            // The last PUT had succeeded; the head may have been edited since.
             Purpose::LookAtHead if head.is_closed => return Err(self.closed(out)),
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
                 self.head_is_put(head, tag, out);
             }
-            // It was edited: the checkpoint goes into what that has left.
+            // The head was edited: the checkpoint goes into the edited one.
             Purpose::LookAtHead => {
                 self.tag = tag;
                 if !mistake::makes(Mistake::OverwriteEdits) {

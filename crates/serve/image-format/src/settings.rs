@@ -3,30 +3,30 @@
 use crate::cipher::ImageKey;
 use crate::head::Writer;
 
-/// How a writer serves an image.
+/// The settings of a writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its writer.
     pub writer: Writer,
     /// The key of an encrypted image.
     pub key: Option<ImageKey>,
-    /// Most bytes of writes in memory that are not durable; one write may have more.
+    /// The most bytes of writes in memory that are not durable; a single write may have more.
     pub buffer_bytes: usize,
-    /// Most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
+    /// The most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
     pub segment_blocks: u32,
-    /// How long a write stays in memory alone when no flush comes.
+    /// The time that a write stays only in memory when no flush comes.
     pub linger_ns: u64,
-    /// A checkpoint is made after so many bytes of segments, or 24 times those of the map.
+    /// A checkpoint is made after this many bytes of segments, or after 24 times the map's size.
     pub checkpoint_bytes: u64,
-    /// A checkpoint is made after so many segments.
+    /// A checkpoint is made after this many segments.
     pub checkpoint_segments: u64,
-    /// When more in a hundred blocks that segments hold were overwritten since, the live ones of
-    /// the emptiest segments are written again. With 100, none are.
+    /// When more than this percentage of the blocks in segments is overwritten, the collector moves
+    /// the live blocks of the emptiest segments. 100 turns it off.
     pub garbage_percent: u32,
 }
 
 impl Settings {
-    /// Returns what fits most images.
+    /// Returns settings that fit most images.
     pub fn new(writer: Writer) -> Settings {
         Settings {
             writer,
@@ -44,14 +44,14 @@ impl Settings {
 /// The space of a store that an image takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of blocks that the image has: the others are zeroes.
+    /// The bytes of blocks that the image has: all others are zeroes.
     pub live_bytes: u64,
-    /// Bytes of blocks in segments that have a live one: the others wait for their deletion only.
+    /// The bytes of blocks in segments with a live block; other segments only wait for deletion.
     pub held_bytes: u64,
 }
 
 impl Usage {
-    /// Returns how many in a hundred of the bytes that are held were overwritten since.
+    /// Returns the percentage of the held bytes that were overwritten.
     pub fn garbage_percent(&self) -> u32 {
         let garbage = u128::from(self.held_bytes - self.live_bytes) * 100;
         (garbage / u128::from(self.held_bytes.max(1))) as u32

@@ -1,33 +1,33 @@
-//! The first bytes of each object: what it is, and which writer has put it.
+//! The first bytes of each object: its kind, and the writer that put it.
 //!
 //! ```text
 //!   magic 8 │ version 2 │ kind 2 │ flags 4 │ image 16 │ epoch 8 │ number 8 │ writer 16
 //!           │ checksum 4
 //! ```
 //!
-//! The only flag, 1, says that the blocks of the image are encrypted; heads and segments have it.
-//! A version that does not know a flag refuses the object.
+//! The only flag, 1, says that the blocks of the image are encrypted; heads and segments have it. A
+//! version that does not know a flag refuses the object.
 //!
-//! They have a checksum of their own, so that a writer whose PUT was refused needs to read no more
-//! of the object that is there to know whether it is its own.
+//! The stamp has its own checksum, so a writer whose PUT was refused reads only the stamp of the
+//! existing object to learn whether the object is its own.
 
 use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, seal};
 
-/// Bytes of a stamp.
+/// The length of a stamp in bytes.
 pub const STAMP_BYTES: usize = 64 + CHECKSUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"nowaitim";
 const VERSION: u16 = 4;
 const ENCRYPTED: u32 = 1;
 
-/// The number of an image: drawn when it is made, so that objects of another are noticed.
+/// The random number of an image, which tells its objects from those of other images.
 pub type ImageId = [u8; 16];
 
-/// The number of a writer: drawn when it opens an image, so that no two have the same one. An epoch
-/// tells writers apart only as long as no older head is put back.
+/// The random number of a writer, which no other writer has. An epoch tells writers apart only as
+/// long as no older head is put back.
 pub type Nonce = [u8; 16];
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
@@ -42,22 +42,22 @@ pub enum Kind {
 /// The first bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
-    /// The blocks of the image are encrypted. No part of a checkpoint says so.
+    /// The blocks of the image are encrypted. Parts of a checkpoint do not have this flag.
     pub is_encrypted: bool,
     /// The image that it belongs to.
     pub image: ImageId,
-    /// The epoch of the writer that has put it.
+    /// The epoch of the writer that put it.
     pub epoch: u64,
-    /// The revision of a head, the place of a segment in the log, the position of a checkpoint.
+    /// The revision of a head, the place of a segment in the log, or the position of a checkpoint.
     pub number: u64,
-    /// The writer that has put it.
+    /// The writer that put it.
     pub writer: Nonce,
 }
 
 impl Stamp {
-    /// Begins an object.
+    /// Writes the stamp at the beginning of an object.
     pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
         let mut stamp = Vec::with_capacity(STAMP_BYTES);
         stamp.extend(MAGIC);
@@ -72,10 +72,10 @@ impl Stamp {
         bytes.extend(stamp);
     }
 
-    /// Reads the stamp of an object of which at least these bytes are there.
+    /// Parses the stamp at the beginning of `object`.
     ///
     /// # Errors
-    /// It has none, or one of another version.
+    /// The stamp is missing, or of another version.
     pub fn parse(object: &[u8]) -> Result<Stamp, Damage> {
         let stamp = object.get(..STAMP_BYTES).ok_or(Damage("shorter than a stamp"))?;
         let mut fields = Fields::of(checked(stamp)?);
@@ -102,7 +102,7 @@ impl Stamp {
         Ok(Stamp { kind, is_encrypted, image, epoch, number, writer })
     }
 
-    /// Reads the stamp of an object of this kind, and the fields behind it.
+    /// Parses the stamp of an object of this kind; returns the fields behind it too.
     pub(crate) fn begin(object: &[u8], kind: Kind) -> Result<(Stamp, Fields<'_>), Damage> {
         let stamp = Stamp::parse(object)?;
         match stamp.kind == kind {

@@ -1,4 +1,4 @@
-//! What is asked of an object store, and what it answers.
+//! The operations of an object store, and its answers.
 
 use crate::mistake::{self, Mistake};
 use crate::stamp::ImageId;
@@ -6,7 +6,7 @@ use core::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which object of an image.
+/// The key of an object of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The head.
@@ -15,19 +15,19 @@ pub enum Key {
     Segment(u64),
     /// A part of a checkpoint.
     Part {
-        /// The epoch of its writer.
+        /// The epoch of the writer.
         epoch: u64,
-        /// Which of that writer's.
+        /// The number of the checkpoint among those of the writer.
         nth: u32,
-        /// Which part.
+        /// The number of the part.
         number: u32,
     },
 }
 
 impl Key {
-    /// Returns the name of the object behind the path of its image. The number of the image is part
-    /// of it: what is still on its way when an image is removed is none of the next one's at that
-    /// path. Only the head has the same name for all.
+    /// Returns the name of the object, relative to the path of its image. It contains the image's
+    /// number, so operations of a removed image that are still in flight cannot touch the next
+    /// image at that path. Only the head has the same name for all images.
     pub fn name(self, image: ImageId) -> String {
         let image = format!("{:032x}", u128::from_be_bytes(image));
         let image = &image[..NAME_DIGITS];
@@ -41,7 +41,7 @@ impl Key {
         }
     }
 
-    /// Returns the place of the segment whose name this is, in the log of an image.
+    /// Returns the place in the log of the segment that is called `name` in an image.
     pub fn segment_of(name: &str, image: ImageId) -> Option<u64> {
         let (_, sequence) = name.strip_prefix("log/")?.split_once('-')?;
         let sequence = sequence.parse().ok()?;
@@ -49,8 +49,8 @@ impl Key {
     }
 }
 
-/// Digits of an image's number in the names of its objects: half of it tells those apart that have
-/// the same path one after the other.
+/// The digits of an image's number in the names of its objects: half of the number suffices to tell
+/// apart images that have the same path one after the other.
 const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
@@ -65,115 +65,118 @@ impl fmt::Display for Key {
     }
 }
 
-/// What the store calls the content of an object, an ETag say.
+/// The store's identifier of an object's contents, such as an ETag.
 pub type Tag = String;
 
-/// By which an answer finds what it is for.
+/// The number by which an answer finds its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
-/// What is asked of the store.
+/// An operation of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Put an object if none is there.
+    /// Puts an object if none exists.
     PutIfAbsent {
-        /// Its image.
+        /// The image of the object.
         image: ImageId,
-        /// Which of its objects.
+        /// The key of the object.
         key: Key,
-        /// All of it.
+        /// The whole object.
         body: Arc<Vec<u8>>,
     },
-    /// Put a head if the one that is there has this tag.
+    /// Puts a head if the existing one has this tag.
     PutIfMatch {
-        /// That of the head.
+        /// The key of the head.
         key: Key,
-        /// All of it.
+        /// The whole object.
         body: Arc<Vec<u8>>,
-        /// The tag of the one before.
+        /// The tag of the previous head.
         tag: Tag,
     },
-    /// Get bytes of an object, of a shorter one those that are there.
+    /// Gets bytes of an object; of a shorter object, only those that exist.
     Get {
-        /// The image that it is of, if not this one: its path in the store.
+        /// The path in the store of the image that the object belongs to, if that is another image.
         of: Option<Arc<str>>,
-        /// That image.
+        /// The number of the image that the object belongs to.
         image: ImageId,
-        /// Which of its objects.
+        /// The key of the object.
         key: Key,
-        /// Which bytes.
+        /// The range of bytes.
         range: Range<u64>,
-        /// They are data of a segment.
+        /// The bytes are data of a segment.
         data: Option<Data>,
     },
-    /// List segments of an image.
+    /// Lists segments of an image.
     List {
-        /// That.
+        /// The image.
         image: ImageId,
-        /// From this place of the log on.
+        /// The first place of the log to list.
         from: u64,
     },
     /// Delete an object.
     Delete {
-        /// Its image.
+        /// The image of the object.
         image: ImageId,
-        /// Which of its objects.
+        /// The key of the object.
         key: Key,
     },
 }
 
-/// Data of a segment never change, so a cache may answer. Of such an answer only the bytes count.
+/// Marks data of a segment. It never changes, so a cache may answer. The caller uses only the bytes
+/// of such an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// What came before looked damaged: the store itself is to be asked.
+    /// The previous answer looked damaged: the store itself must answer.
     pub anew: bool,
 }
 
-/// What the store answers. Each operation has one answer within a time that the caller limits:
-/// what has none then has [`Answer::Failed`], whatever may still happen to it.
+/// An answer of the store. The caller limits the time of each operation, and each has one answer.
+/// If none comes in time, the answer is [`Answer::Failed`], even if the operation still happens
+/// later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The object is put, and has this tag.
+    /// The object was put, and has this tag.
     Put(Tag),
     /// The condition of the PUT is not met.
     Refused,
-    /// Bytes of the object.
+    /// The bytes of the object.
     Got {
-        /// Those.
+        /// The bytes.
         bytes: Vec<u8>,
-        /// How long the whole object is.
+        /// The length of the whole object.
         object_bytes: u64,
-        /// Its tag.
+        /// The tag of the object.
         tag: Tag,
     },
-    /// The places of segments that are there, some of the first in any order.
+    /// The places of existing segments: some of the first, in any order.
     Listed(Vec<u64>),
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// It is deleted, or was not there.
+    /// The object was deleted, or did not exist.
     Deleted,
-    /// It was done, or not, or will be: a time-out, an error of the server, a connection lost.
+    /// The operation has succeeded, has failed, or will still happen: a time-out, an error of the
+    /// server, or a lost connection.
     Failed,
 }
 
-/// What was asked of the store so far.
+/// The operations of the store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// PUTs.
     pub puts: u64,
-    /// Bytes of them.
+    /// The bytes of the PUTs.
     pub bytes_put: u64,
     /// GETs.
     pub gets: u64,
-    /// Bytes asked for by them.
+    /// The bytes that the GETs requested.
     pub bytes_got: u64,
     /// LISTs.
     pub lists: u64,
     /// DELETEs.
     pub deletes: u64,
-    /// Segments whose live blocks were all moved, so that they could be deleted.
+    /// Segments whose live blocks were all moved, so that they can be deleted.
     pub segments_collected: u64,
-    /// Bytes of those blocks; they are among the bytes of PUTs.
+    /// The bytes of these blocks, which are part of the bytes of the PUTs.
     pub bytes_moved: u64,
 }
 

@@ -17,14 +17,14 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 struct Open {
     records: Vec<Record>,
-    /// The block of the image that each block of data is.
+    /// The image block of each data block.
     blocks: Vec<u64>,
     data: Vec<u8>,
-    /// When it took its first write.
+    /// The time of its first write.
     since_ns: u64,
 }
 
-/// A segment that does not change any more.
+/// A segment that no longer changes.
 #[derive(Debug)]
 struct Sealed {
     body: Arc<Vec<u8>>,
@@ -33,7 +33,7 @@ struct Sealed {
     is_put: bool,
 }
 
-/// All of an image.
+/// The segments of an image that are not durable.
 #[derive(Debug)]
 pub(crate) struct Tail {
     image: ImageId,
@@ -41,7 +41,7 @@ pub(crate) struct Tail {
     writer: Nonce,
     geometry: Geometry,
     cipher: Option<Cipher>,
-    /// Most blocks of data in a segment.
+    /// The most blocks of data in a segment.
     blocks_max: usize,
     /// The place of the open segment.
     next: u64,
@@ -76,12 +76,12 @@ impl Tail {
         self.next
     }
 
-    /// The first place whose segment is not durable: all before are.
+    /// Returns the first place whose segment is not durable.
     pub(crate) fn durable(&self) -> u64 {
         self.sealed.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.open.data.len() + self.sealed_bytes
     }
@@ -90,17 +90,17 @@ impl Tail {
         self.open.records.is_empty()
     }
 
-    /// Tells whether no further write fits into the open segment.
+    /// Returns `true` if no further write fits into the open segment.
     pub(crate) fn open_is_full(&self) -> bool {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
     }
 
-    /// How many blocks of data the open segment has.
+    /// Returns the number of data blocks in the open segment.
     pub(crate) fn open_blocks(&self) -> usize {
         self.open.blocks.len()
     }
 
-    /// How many further blocks of data fit into the open segment.
+    /// Returns how many further data blocks fit into the open segment.
     pub(crate) fn room(&self) -> usize {
         match self.open_is_full() {
             true => 0,
@@ -108,7 +108,7 @@ impl Tail {
         }
     }
 
-    /// When the open segment took its first write, if it has one and nothing is sealed.
+    /// Returns the time of the open segment's first write, if it has one and no segment is sealed.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
     }
@@ -120,7 +120,7 @@ impl Tail {
     /// Writes a block into the open segment, which is not full.
     pub(crate) fn write(&mut self, map: &mut Map, block: u64, data: &[u8], now_ns: u64) {
         let size = self.geometry.block_bytes as usize;
-        // The segment is put as a whole: of two writes of a block the later one is enough.
+        // The segment is put as a whole, so the later of two writes of a block suffices.
         if let Some((_, index)) = map.extents().place(block).filter(|it| it.0 == self.next) {
             if !mistake::makes(Mistake::KeepFirst) {
                 let at = index as usize * size;
@@ -143,7 +143,7 @@ impl Tail {
         }
     }
 
-    /// Notes in the open segment, which is not full, that blocks are zeroes.
+    /// Zeroes blocks in the open segment, which is not full.
     pub(crate) fn discard(&mut self, map: &mut Map, range: Range<u64>, now_ns: u64) {
         self.begin(map, now_ns);
         let blocks = (range.end - range.start) as u32;
@@ -158,7 +158,7 @@ impl Tail {
         }
     }
 
-    /// Ends the open segment, which is not empty, and opens the next one. Returns its bytes.
+    /// Seals the open segment, which is not empty, and opens the next one. Returns its bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
         let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
@@ -181,7 +181,7 @@ impl Tail {
         bytes
     }
 
-    /// Leaves a place of the log out, where no segment is open; returns which.
+    /// Leaves a place of the log without a segment, while no segment is open; returns the place.
     pub(crate) fn leave_out(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
@@ -191,13 +191,13 @@ impl Tail {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
-    /// Returns the place of the segment that is to be put next, if that may be now.
+    /// Returns the place of the next segment to put, if it may be put now.
     pub(crate) fn unsent(&self) -> Option<u64> {
         let mut near = self.sealed.range(..self.durable() + WINDOW);
         near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)
     }
 
-    /// Returns a segment that is to be put now.
+    /// Returns a segment to put now.
     pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
         let end = self.durable() + WINDOW;
         let mut unsent = self.sealed.range_mut(..end).filter(|(_, sealed)| !sealed.is_sent);
@@ -219,8 +219,8 @@ impl Tail {
         }
     }
 
-    /// Copies block `index` of the data of a segment, which is `block` of the image, if that is in
-    /// memory; tells whether it is.
+    /// Copies block `index` of a segment's data, which is `block` of the image; returns `false` if
+    /// it is not in memory.
     pub(crate) fn copy(&self, (sequence, index): (u64, u32), block: u64, to: &mut [u8]) -> bool {
         let (size, index) = (self.geometry.block_bytes as usize, index as usize);
         let data = if sequence == self.next {

@@ -1,14 +1,14 @@
 //! Fields of objects: little-endian numbers, with a checksum behind them.
 //!
-//! What is read comes from a store, and may be anything: each length is compared with the bytes
-//! that are there before something is allocated for it.
+//! A store may answer with any bytes, so each length is compared with the bytes that exist before
+//! memory is allocated for it.
 
 use core::fmt;
 
-/// Bytes of a checksum.
+/// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// Why an object is not what it should be.
+/// The reason why an object is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage(pub(crate) &'static str);
 
@@ -23,7 +23,7 @@ impl std::error::Error for Damage {}
 /// Returns `bytes` without the checksum at their end.
 ///
 /// # Errors
-/// It is not theirs.
+/// The checksum does not match.
 pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], Damage> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
         return Err(Damage("shorter than a checksum"));
@@ -34,7 +34,7 @@ pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], Damage> {
     }
 }
 
-/// Puts the checksum of all that is there behind it.
+/// Appends the checksum of all bytes.
 pub(crate) fn seal(bytes: &mut Vec<u8>) {
     let sum = crc32c::crc32c(bytes);
     bytes.extend(sum.to_le_bytes());
@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a text of at most `len_max` bytes, which its length precedes.
+    /// Reads a text of at most `len_max` bytes, which follows its length.
     pub(crate) fn text(&mut self, len_max: usize) -> Result<String, Damage> {
         let len = usize::from(self.u16()?);
         if len > len_max {
@@ -92,7 +92,8 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
-    /// Reads how many entries follow, each of at least `each_bytes`: as many must be there.
+    /// Reads the number of entries that follow, each of at least `each_bytes`, and checks that so
+    /// many bytes exist.
     pub(crate) fn count(&mut self, each_bytes: usize) -> Result<usize, Damage> {
         let count = self.u32()? as usize;
         match count.checked_mul(each_bytes).is_some_and(|bytes| bytes <= self.rest.len()) {
@@ -101,13 +102,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Checks that all was read.
+    /// Checks that no bytes are left.
     pub(crate) fn end(&self) -> Result<(), Damage> {
         if self.rest.is_empty() { Ok(()) } else { Err(Damage("bytes behind its end")) }
     }
 }
 
-/// Appends a text, which its length precedes; of a longer one, the front.
+/// Appends a text behind its length; cuts a text that is longer than `len_max`.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str, len_max: usize) {
     let text = &text[..text.floor_char_boundary(len_max)];
     bytes.extend((text.len() as u16).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Collection on a store in memory that answers at once: what it costs, and that it ends.
+//! Collection on a store in memory that answers at once: its cost, and that it ends.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -6,10 +6,10 @@ mod memory;
 use memory::{BLOCK_BYTES, Memory, image, settings};
 use nowait_image_format::{Image, Request, Settings};
 
-/// Blocks of the image, all of which are written.
+/// The blocks of the image, all of which are written.
 const BLOCKS: u64 = 16_384;
 
-/// Writes blocks, a flush every 64; returns how many bytes were put for each byte written.
+/// Writes blocks, with a flush every 64; returns the bytes put for each byte written.
 fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64) -> f64 {
     let before = image.costs();
     for number in 1..=count {
@@ -25,7 +25,7 @@ fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64
     (image.costs().bytes_put - before.bytes_put) as f64 / (count * BLOCK_BYTES) as f64
 }
 
-/// An image all of whose blocks were written, and its store.
+/// Makes an image all of whose blocks were written, and its store.
 fn full(settings: Settings) -> (Image, Memory) {
     let mut store = Memory::default();
     let mut image = image(&mut store, settings, BLOCKS * BLOCK_BYTES);
@@ -36,7 +36,7 @@ fn full(settings: Settings) -> (Image, Memory) {
     (image, store)
 }
 
-/// Settings with which checkpoints cost as much as those of a large image.
+/// Returns settings with which checkpoints cost as much as those of a large image.
 fn thrifty(garbage_percent: u32) -> Settings {
     Settings { checkpoint_bytes: 1 << 20, garbage_percent, ..settings() }
 }
@@ -52,7 +52,7 @@ fn random_overwrites_of_an_image_that_fills_70_percent_put_no_more_than_twice_th
     assert!(ratio <= 2.0, "{ratio} bytes put for each that was written");
     assert!(usage.garbage_percent() <= 31, "{usage:?}");
     assert!(costs.segments_collected > 500, "{costs:?}");
-    // What is deleted only after the next checkpoint is there too.
+    // Segments that are deleted only after the next checkpoint count too.
     let most = BLOCKS * BLOCK_BYTES * 2;
     assert!(store.bytes() < most, "{} bytes are in the store", store.bytes());
 }
@@ -67,7 +67,7 @@ fn without_collection_a_flush_every_64_writes_puts_no_more_than_115_percent() {
 }
 
 #[test]
-fn what_was_moved_is_read_as_it_was_written() {
+fn moved_blocks_are_read_as_they_were_written() {
     let (mut image, mut store) = full(thrifty(30));
     for block in (0..BLOCKS).filter(|block| block % 2 == 0) {
         let data = vec![2; BLOCK_BYTES as usize];
@@ -86,7 +86,7 @@ fn what_was_moved_is_read_as_it_was_written() {
 #[test]
 fn collection_ends_when_there_is_no_more_garbage_than_is_allowed() {
     let (mut image, mut store) = full(thrifty(30));
-    // Half of each segment.
+    // The first half of each segment.
     for offset in (0..BLOCKS).step_by(64).map(|block| block * BLOCK_BYTES) {
         store.submit(&mut image, Request::Discard { offset, len: 32 * BLOCK_BYTES });
     }
@@ -96,7 +96,7 @@ fn collection_ends_when_there_is_no_more_garbage_than_is_allowed() {
     assert!((20..=30).contains(&usage.garbage_percent()), "{usage:?}");
     store.idle(&mut image);
     assert_eq!(image.costs(), costs);
-    // What was moved, twice, has not made the store larger.
+    // Moving blocks twice has not made the store larger.
     let live_bytes = BLOCKS / 2 * BLOCK_BYTES;
     assert!(store.bytes() < live_bytes * 2, "{} bytes are in the store", store.bytes());
 }

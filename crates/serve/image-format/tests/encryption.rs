@@ -1,5 +1,5 @@
-//! Encryption: what is stored has nothing of the data, is read with its key in its place only, and
-//! another key changes nothing.
+//! Encryption: stored objects reveal nothing of the data, only the key in the right place reads a
+//! block, and another key changes nothing.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -31,7 +31,7 @@ fn read(codec: BlockCodec<'_>, stored: &[u8], block: u64) -> Option<Vec<u8>> {
     codec.append(&mut data, stored, block).ok().map(|()| data)
 }
 
-/// Puts the checksum of a place behind what was changed, as an attacker would.
+/// Puts a valid checksum of a place behind changed bytes, as an attacker would.
 fn sealed(stored: &mut [u8], block: u64, sequence: u64) {
     let end = stored.len() - 4;
     let place = [block.to_le_bytes(), sequence.to_le_bytes()];
@@ -49,11 +49,11 @@ fn an_encrypted_block_is_read_in_its_place_by_its_key_only() {
     let mut copied = [0; 4096];
     codec_of(9).copy(&mut copied, &stored, 5).expect("that block");
     assert_eq!(copied, [7; 4096]);
-    // Of another image, a clone say, by another key, and by that of an image of another salt.
+    // Another image, such as a clone; another key; the key of an image with another salt.
     assert_eq!(read(codec(&right, 2, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(2, SALT), 1, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(1, [6; 16]), 1, 9), &stored, 5), None);
-    // In other places, with checksums that fit; some have the same nonce.
+    // Other places, with valid checksums; some have the same nonce.
     for (block, sequence) in [(6, 9), (5, 8), (5 + (1 << 32), 9), (5, 9 + (1 << 32))] {
         let mut moved = stored.clone();
         sealed(&mut moved, block, sequence);
@@ -80,8 +80,8 @@ fn a_changed_bit_of_ciphertext_or_tag_is_noticed_though_the_checksum_fits() {
     assert!(read(codec(&right, 1, 9), &stored[..10], 5).is_none());
 }
 
-/// Later versions read what this one has stored. What is expected was computed by Python's hmac and
-/// by `AESGCMSIV` of its package cryptography.
+/// Later versions read the data of this one. Python's hmac and `AESGCMSIV` of its package
+/// cryptography computed the expected values.
 #[test]
 fn the_keys_and_the_cipher_are_those_of_this_version() {
     let key = ImageKey::new(std::array::from_fn(|at| at as u8));
@@ -130,13 +130,13 @@ fn read_block(block: u64) -> Request {
 }
 
 #[test]
-fn what_is_stored_has_nothing_of_the_data_and_is_read_also_before_it_is_durable() {
+fn stored_objects_reveal_no_data_and_data_is_read_before_it_is_durable() {
     let mut store = Memory::default();
     let mut image = image(&mut store, keyed(1, 1), 64 * BLOCK_BYTES);
     let data: Vec<u8> = b"a secret".repeat(BLOCK_BYTES as usize / 8);
     store.submit(&mut image, write(3, &data));
     assert_eq!(store.submit(&mut image, read_block(3)), data, "in the open segment");
-    // The PUT of the segment is on its way.
+    // The PUT of the segment is in flight.
     image.submit(1_000, Request::Flush, 0);
     image.submit(1_001, read_block(3), 0);
     let end = image.pop_end().expect("from memory");
@@ -160,7 +160,7 @@ fn what_is_stored_has_nothing_of_the_data_and_is_read_also_before_it_is_durable(
 }
 
 #[test]
-fn a_writer_without_the_key_puts_nothing_and_the_one_before_goes_on() {
+fn a_writer_without_the_key_puts_nothing_and_the_earlier_one_continues() {
     let mut store = Memory::default();
     let mut first = image(&mut store, keyed(1, 1), 64 * BLOCK_BYTES);
     store.submit(&mut first, write(0, &[7; BLOCK_BYTES as usize]));
@@ -188,7 +188,7 @@ fn a_writer_without_the_key_puts_nothing_and_the_one_before_goes_on() {
 /// `cargo test --release -p nowait-image-format --test encryption -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
-fn measure_what_encryption_of_a_block_costs() {
+fn measure_the_cost_of_encrypting_a_block() {
     const BLOCKS: u64 = 100_000;
     let cipher = cipher(1, SALT);
     for (what, cipher) in [("plain", None), ("encrypted", Some(&cipher))] {

@@ -1,4 +1,4 @@
-//! The format: what is written is read again, and what is damaged is noticed.
+//! The format: objects are read as they were written, and damage is noticed.
 
 #[path = "support/strangers.rs"]
 mod strangers;
@@ -37,7 +37,7 @@ fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
     })
 }
 
-/// A clone of a clone of an image.
+/// Returns a clone, of a clone up to `depth`, of an image.
 fn clone_of(head: &Head, depth: usize) -> Head {
     let Some(snapshot) = head.snapshots.first().filter(|_| depth > 0) else { return head.clone() };
     let image = [depth as u8; 16];
@@ -106,12 +106,12 @@ fn data_bytes(header: &Header, geometry: Geometry) -> u64 {
     data.map(|record| u64::from(record.blocks) * geometry.stored_bytes() as u64).sum()
 }
 
-/// A header of an image, by its epoch and its place.
+/// Returns a header of an image, by its epoch and its place.
 fn header(epoch: u64, sequence: u64, content: Content) -> Header {
     Header { image: [1; 16], epoch, writer: [3; 16], sequence, durable: 1, content }
 }
 
-/// The head of an image, by its epoch.
+/// Returns the head of an image, by its epoch.
 fn head_of(epoch: u64) -> Head {
     Head {
         image: [1; 16],
@@ -129,7 +129,7 @@ fn head_of(epoch: u64) -> Head {
     }
 }
 
-/// A map that some segments have made.
+/// Maps that some segments have made.
 fn maps() -> impl Strategy<Value = Map> {
     let extent = (0..10_000u64, 1..20u32, 1..9u64);
     prop::collection::vec(extent, 0..40).prop_map(|mut writes| {
@@ -180,7 +180,7 @@ proptest! {
         let read = Header::parse(&bytes, object_bytes, geometry);
         prop_assert_eq!(read, Ok((header.clone(), len)));
         prop_assert!(Header::parse(&bytes, object_bytes + 1, geometry).is_err());
-        // Not even one without data is taken for that of an image of the other kind.
+        // Even a segment without data does not pass for one of an image of the other kind.
         let other = if geometry == encrypted() { self::geometry() } else { encrypted() };
         let object_bytes = u64::from(len) + data_bytes(&header, other);
         prop_assert!(Header::parse(&bytes, object_bytes, other).is_err());
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_stranger_sends_does_no_harm(
+    fn arbitrary_objects_do_no_harm(
         head in heads(), header in headers(), map in maps(), kind in 0..3usize,
         changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         geometry in geometries(),
@@ -243,7 +243,7 @@ proptest! {
     }
 }
 
-/// Puts a number at `at`, and checksums that fit.
+/// Puts a number at `at`, and valid checksums.
 fn with(object: &[u8], at: usize, number: u32) -> Vec<u8> {
     let mut bytes = object.to_vec();
     bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
@@ -253,7 +253,7 @@ fn with(object: &[u8], at: usize, number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_lengths_are_refused_before_they_are_believed() {
+fn hostile_lengths_are_refused_before_memory_is_allocated() {
     let mut map = Map::default();
     map.replay(1, 300, &[Record { block: 0, blocks: 1, change: Change::Data }]);
     let part = Part::of(&map, &head_of(2), 9).remove(0).encode();
@@ -297,7 +297,7 @@ fn two_extents_of_the_same_data_are_damage() {
 }
 
 #[test]
-fn a_segment_is_dead_since_one_of_the_log_or_alive() {
+fn a_segment_is_dead_since_a_later_one_or_alive() {
     let mut map = Map::default();
     map.replay(1, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
     map.replay(2, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
@@ -318,14 +318,14 @@ fn snapshot(checkpoint: Checkpoint, end: u64) -> Snapshot {
     Snapshot { name: String::from("s"), checkpoint, end, size_bytes: 4096, clones: Vec::new() }
 }
 
-/// Whether a snapshot needs a segment that has no live block since another one.
+/// Returns `true` if a snapshot needs a segment that has no live block since another one.
 fn needs(snapshot: &Snapshot, sequence: u64, dead_since: u64) -> bool {
     let follows = sequence >= snapshot.checkpoint.position;
     sequence < snapshot.end && (dead_since >= snapshot.end || follows)
 }
 
 #[test]
-fn a_fence_that_leads_over_a_place_is_told_from_one_that_leads_there() {
+fn a_fence_that_leads_beyond_a_place_differs_from_one_that_leads_there() {
     let content = Content::Fence { resume: 20, writer: String::new() };
     let fence = header(1, 10, content);
     for (end, leads_over) in [(10, false), (11, true), (19, true), (20, false), (21, false)] {
@@ -334,7 +334,7 @@ fn a_fence_that_leads_over_a_place_is_told_from_one_that_leads_there() {
 }
 
 #[test]
-fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
+fn a_snapshot_needs_segments_live_at_its_end_or_behind_its_map() {
     let checkpoint = Checkpoint { position: 10, parts: 1, epoch: 1, nth: 1 };
     let snapshot = snapshot(checkpoint, 20);
     for (sequence, dead_since, needed) in [
@@ -352,7 +352,7 @@ fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
 }
 
 #[test]
-fn the_number_of_an_object_says_whose_it_is() {
+fn the_number_of_an_object_names_its_image() {
     let at = |path: &str, image: u8, end, epoch| Base {
         image: [image; 16],
         path: path.into(),
@@ -379,7 +379,7 @@ fn the_number_of_an_object_says_whose_it_is() {
 }
 
 #[test]
-fn a_map_that_is_needed_is_not_to_be_deleted() {
+fn a_map_that_is_needed_is_not_retired() {
     let checkpoint = Checkpoint { position: 9, parts: 1, epoch: 2, nth: 1 };
     let named = Checkpoint { position: 5, parts: 1, epoch: 1, nth: 3 };
     let snapshot = snapshot(named, 7);
@@ -420,7 +420,7 @@ fn a_map_that_is_needed_is_not_to_be_deleted() {
 }
 
 #[test]
-fn a_block_that_stands_elsewhere_is_damage() {
+fn a_block_in_another_place_is_damaged() {
     let codec = |sequence| BlockCodec { cipher: None, image: [1; 16], sequence };
     let (mut stored, mut read) = (Vec::new(), Vec::new());
     codec(9).put(&mut stored, &[7; 4096], 5);
@@ -457,8 +457,8 @@ fn impossible_geometries_are_refused() {
     assert!(Geometry::checked(512, 512).is_ok());
 }
 
-/// What another build of this version has stored is read. Another checksum here is another version
-/// of the format (`stamp.rs`).
+/// Reads objects that another build of this version has stored. A changed checksum here means
+/// another version of the format (`stamp.rs`).
 #[test]
 fn this_version_stores_what_it_always_has() {
     let sum = |bytes: &[u8]| bytes.last_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));

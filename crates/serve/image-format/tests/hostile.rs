@@ -1,4 +1,4 @@
-//! A store that answers anything: writers and edits end, or go on, and nothing panics.
+//! A store that answers anything: writers and edits end or continue, and nothing panics.
 
 #[path = "support/hostile.rs"]
 mod hostile;

@@ -1,4 +1,4 @@
-//! The machine, one call at a time: what it asks of the store, and when requests end.
+//! The machine, one call at a time: its operations of the store, and when requests end.
 
 use nowait_image_format::{
     Answer, Geometry, Head, Image, Key, Operation, Origin, Over, PROOF_NS, Request, Settings,
@@ -7,7 +7,7 @@ use nowait_image_format::{
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Makes an image and serves it; returns its head, too.
+/// Makes an image and serves it; returns its head too.
 fn image(size_bytes: u64) -> (Image, Vec<u8>) {
     let writer = Writer { nonce: [1; 16], name: String::from("a writer") };
     let geometry = Geometry::checked(4096, size_bytes).expect("an image");
@@ -48,14 +48,14 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(operations(&mut image), []);
     put(&mut image, first[0].0, 3);
     assert_eq!(ends(&mut image), [1]);
-    // The client of the first one may come back.
+    // The client of the first flush may come back.
     assert_eq!(operations(&mut image), []);
     image.submit(18, write(18 * 4096, true), 4);
     let second = operations(&mut image);
     assert_eq!(second.len(), 1);
     put(&mut image, second[0].0, 5);
     assert_eq!(ends(&mut image), (2..19).collect::<Vec<_>>());
-    // One comes back, the others do not.
+    // One client comes back, the others do not.
     image.submit(19, write(19 * 4096, true), 6);
     assert_eq!((operations(&mut image), image.next_ns()), (vec![], Some(500_006)));
     image.turn(500_006);
@@ -63,7 +63,7 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(third.len(), 1);
     put(&mut image, third[0].0, 600_000);
     assert_eq!(ends(&mut image), [19]);
-    // It is alone now, and waits for no one.
+    // The client is alone now, and waits for no other.
     image.submit(20, write(20 * 4096, true), 600_001);
     assert_eq!(operations(&mut image).len(), 1);
 }
@@ -82,7 +82,7 @@ fn a_discard_of_a_tebibyte_is_one_put() {
 }
 
 #[test]
-fn an_image_that_is_not_used_asks_for_nothing() {
+fn an_idle_image_requests_nothing() {
     let (mut image, _) = image(1 << 30);
     assert_eq!(image.next_ns(), None);
     image.turn(1_000 * SECOND_NS);
@@ -90,7 +90,7 @@ fn an_image_that_is_not_used_asks_for_nothing() {
 }
 
 #[test]
-fn each_minute_of_reads_asks_for_the_head_though_a_put_has_proved_the_same() {
+fn reads_request_the_head_each_minute_though_a_put_has_proved_the_same() {
     let (mut image, head) = image(1 << 30);
     let read = Request::Read { offset: 0, len: 4096 };
     let mut now_ns = 0;
@@ -113,7 +113,7 @@ fn each_minute_of_reads_asks_for_the_head_though_a_put_has_proved_the_same() {
 }
 
 #[test]
-fn a_flush_asks_for_the_head_after_a_minute_and_one_of_nothing_never() {
+fn a_flush_reads_the_head_after_a_minute_and_an_empty_flush_never() {
     let (mut image, head) = image(1 << 30);
     image.submit(1, Request::Flush, 10 * PROOF_NS);
     assert_eq!((ends(&mut image), operations(&mut image)), (vec![1], vec![]));
@@ -158,8 +158,8 @@ fn errors_of_the_store_are_not_taken_for_damage() {
     }
 }
 
-/// Has a writer find a segment that is none of the image as it knows that; then the head is this
-/// one, if it is not the writer's own.
+/// Lets a writer find a segment that does not belong to its image. Then the head is `another`, or
+/// still the writer's own.
 fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
     let (_, mut head) = image(1 << 30);
     let mut image = take_over();
@@ -184,7 +184,7 @@ fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
 }
 
 #[test]
-fn a_writer_that_was_replaced_while_it_opened_takes_nothing_of_the_next_for_damage() {
+fn a_writer_replaced_while_it_opens_takes_no_object_of_the_next_for_damage() {
     let (_, head) = image(1 << 30);
     let mut later = Head::parse(&head).expect("a head");
     (later.epoch, later.writer.name) = (3, String::from("a later writer"));
@@ -195,8 +195,8 @@ fn a_writer_that_was_replaced_while_it_opened_takes_nothing_of_the_next_for_dama
     assert!(why.starts_with("a segment of its log is damaged"), "{why}");
 }
 
-/// Has the store be empty but for a head and the parts of the first checkpoint of epoch 1 among
-/// these; returns what is deleted.
+/// Opens an image whose store has only a head and these parts of the first checkpoint of epoch 1;
+/// returns the keys that are deleted.
 fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
     let (_, mut head) = image(1 << 30);
     let mut image = take_over();
@@ -222,7 +222,7 @@ fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
             }
         };
         image.answer(ticket, answer, 0);
-        // What is due after nothing, as is all that waits for a change only.
+        // Operations without a delay, and those that wait only for a change.
         image.turn(0);
     }
     assert!(matches!(image.status(), Status::Serving { epoch: 2, .. }), "{:?}", image.status());
@@ -230,8 +230,8 @@ fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
 }
 
 #[test]
-fn the_next_writer_deletes_what_one_that_died_has_left() {
-    // The fence is at 1, so the log goes on at 17.
+fn the_next_writer_deletes_the_leftovers_of_a_dead_one() {
+    // The fence is at 1, so the log continues at 17.
     let behind_the_fence = (2..17).map(Key::Segment);
     for (there, found) in [(&[][..], &[][..]), (&[1], &[1]), (&[0, 3, 7, 12], &[7, 3, 0])] {
         let parts = found.iter().map(|number| Key::Part { epoch: 1, nth: 1, number: *number });
@@ -241,12 +241,13 @@ fn the_next_writer_deletes_what_one_that_died_has_left() {
 }
 
 #[test]
-fn an_own_segment_that_is_found_is_no_proof_of_now() {
+fn an_own_segment_found_later_is_no_proof_of_now() {
     let (mut image, head) = image(1 << 30);
     image.submit(1, write(0, true), 1);
     let (ticket, operation) = image.pop_operation().expect("a segment is put");
     let Operation::PutIfAbsent { body, .. } = operation else { panic!("{operation:?}") };
-    // Its first PUT was done, the answer lost; it is found a minute later.
+    // The first PUT had succeeded, but its answer was lost; the writer finds the segment a minute
+    // later.
     image.answer(ticket, Answer::Refused, PROOF_NS);
     let (ticket, _) = image.pop_operation().expect("it is looked at");
     image.answer(ticket, got(&body), PROOF_NS + 2);

@@ -1,5 +1,5 @@
 //! Writers, editors and next writers beside each other on a store with a delay, and writers that
-//! stand still while others go on.
+//! pause while others continue.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
-/// How long an operation takes.
+/// Returns the duration of an operation.
 fn took(operation: &Operation) -> u64 {
     match operation {
         Operation::Get { .. } => 15 * MS,
@@ -26,7 +26,7 @@ enum Event {
     Answer(usize, Ticket, Answer),
 }
 
-/// One who comes while a writer flushes without a pause.
+/// An editor or a next writer beside a writer that flushes without a pause.
 enum Other {
     Editor(Box<Editor>),
     Next(Box<Image>),
@@ -73,8 +73,8 @@ fn writer(number: u8) -> Writer {
     Writer { nonce: [number; 16], name: format!("writer {number}") }
 }
 
-/// How long the other one takes beside a writer whose client pauses so long between two flushes, in
-/// milliseconds.
+/// Returns how many milliseconds the other one takes beside a writer whose client pauses for
+/// `pause_ns` between two flushes.
 fn beside(mut other: Other, pause_ns: u64) -> Option<u64> {
     const LIMIT_NS: u64 = 60_000 * MS;
     let mut store = Memory::default();
@@ -122,7 +122,7 @@ fn beside(mut other: Other, pause_ns: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_snapshot_and_a_next_writer_come_to_an_end_beside_flushes_without_a_pause() {
+fn a_snapshot_and_a_next_writer_finish_beside_flushes_without_a_pause() {
     for pause_ns in [0, 5 * MS, 20 * MS, 50 * MS] {
         let editor = Editor::new(Edit::Snapshot(String::from("s")), 0);
         let snapshot = beside(Other::Editor(Box::new(editor)), pause_ns);
@@ -139,9 +139,9 @@ fn write(block: u64, what: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// Its fence is deleted, all that the next one has put is dead, and that one has ended.
+/// The next writer has deleted its fence, all its segments are dead, and it has ended.
 #[test]
-fn a_writer_that_stood_still_puts_nothing_into_the_log_of_the_next() {
+fn a_paused_writer_puts_nothing_into_the_log_of_the_next() {
     let mut store = Memory::default();
     let old = Settings { segment_blocks: 1, checkpoint_bytes: 1 << 30, ..settings() };
     let mut first = image(&mut store, old, 64 << 20);
@@ -178,16 +178,16 @@ fn a_writer_that_stood_still_puts_nothing_into_the_log_of_the_next() {
 }
 
 #[test]
-fn the_first_flush_after_a_minute_asks_for_the_head_beside_its_put() {
+fn the_first_flush_after_a_minute_reads_the_head_during_its_put() {
     let mut store = Memory::default();
     let mut image = image(&mut store, settings(), 64 << 20);
     image.submit(1, write(0, 1, true), 61_000 * MS);
     assert_eq!(std::iter::from_fn(|| image.pop_operation()).count(), 2);
 }
 
-/// What was put while a folder is read is in the list in part.
+/// A list made while segments are put has some of them.
 #[test]
-fn a_list_that_is_not_of_one_moment_is_no_loss() {
+fn a_list_made_during_puts_is_no_loss() {
     let mut store = Memory::default();
     let mut first = image(&mut store, settings(), 64 << 20);
     let mut editor = Editor::new(Edit::Snapshot(String::from("s")), 0);

@@ -1,4 +1,4 @@
-//! Images that become smaller, on a store that does no wrong; and writers killed meanwhile.
+//! Images that become smaller on a store without errors, and writers that are killed meanwhile.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -12,7 +12,7 @@ const BLOCKS: u64 = 64;
 const LEFT: u64 = 10;
 const SMALLER: Request = Request::Shrink { size_bytes: LEFT * BLOCK_BYTES };
 
-/// Has a request carried out that ends at once on a store that answers.
+/// Carries out a request that ends at once on a store that answers.
 fn asked(store: &mut Memory, image: &mut Image, request: Request) -> Result<Vec<u8>, Failure> {
     image.submit(u64::MAX, request, store.now_ns);
     store.serve(image);
@@ -31,7 +31,7 @@ fn write(block: u64, byte: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// An image each of whose blocks has its number; those of a segment are from both of its ends.
+/// Makes an image each of whose blocks has its number; each segment has blocks of both ends.
 fn full(store: &mut Memory, settings: Settings) -> Image {
     let settings = Settings { segment_blocks: 4, ..settings };
     let mut image = image(store, settings, BLOCKS * BLOCK_BYTES);
@@ -62,7 +62,7 @@ fn blocks(image: &Image) -> u64 {
 }
 
 #[test]
-fn what_was_cut_off_is_gone_and_is_zeroes_when_the_image_grows_again() {
+fn cut_blocks_are_gone_and_are_zeroes_when_the_image_grows_again() {
     let mut store = Memory::default();
     let mut first = full(&mut store, settings());
     asked(&mut store, &mut first, SMALLER).expect("it is made");
@@ -142,7 +142,7 @@ fn a_head_whose_answer_is_lost_was_put_and_one_that_was_edited_is_put_again() {
 }
 
 #[test]
-fn a_snapshot_that_comes_before_keeps_what_is_cut_off_and_a_later_one_does_not() {
+fn an_earlier_snapshot_keeps_cut_blocks_and_a_later_one_does_not() {
     let mut store = Memory::default();
     let mut image = full(&mut store, Settings { garbage_percent: 100, ..settings() });
     let whole = store.bytes();
@@ -152,14 +152,14 @@ fn a_snapshot_that_comes_before_keeps_what_is_cut_off_and_a_later_one_does_not()
     assert!(store.bytes() >= whole);
     let gone = store.head().snapshot("before").into_iter().cloned().collect();
     store.edit(Edit::Remove(gone)).expect("it goes");
-    // The next checkpoint finds that.
+    // The next checkpoint deletes it.
     asked(&mut store, &mut image, SMALLER).expect("it is made again");
     assert!(store.bytes() < whole * LEFT / BLOCKS * 3, "{} of {whole}", store.bytes());
     assert_eq!(image.deletions(), 0);
 }
 
 #[test]
-fn another_writer_that_comes_meanwhile_has_all_of_the_image() {
+fn another_writer_that_comes_while_the_image_shrinks_has_all_of_it() {
     let mut store = Memory::default();
     let mut first = full(&mut store, settings());
     let mut second = next(&mut store, 2, settings());
@@ -200,7 +200,7 @@ fn changes_that_wait_are_carried_out_in_their_order_or_end_as_invalid() {
     assert!(read(&mut store, &mut image, 0, 1).iter().all(|byte| *byte == 10));
 }
 
-/// The next writer finds the place left out, and has no room but for what is in flight behind it.
+/// The next writer finds the place left out, and only segments that were in flight behind it.
 #[test]
 fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     let mut store = Memory::default();
@@ -216,7 +216,7 @@ fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     image.submit(3, beyond, store.now_ns);
     assert_eq!(image.pop_end().map(|end| (end.id, end.result)), Some((3, Err(Failure::Invalid))));
     let mut head = None;
-    // Time enough for a segment that nothing flushes.
+    // Time enough for a segment that no flush needs.
     for now_ns in [0, 5_000_000_000, 10_000_000_000] {
         image.turn(now_ns);
         while let Some((ticket, operation)) = image.pop_operation() {
@@ -241,7 +241,7 @@ fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
 }
 
 #[test]
-fn sizes_that_it_cannot_get_are_invalid_and_nothing_is_put() {
+fn impossible_sizes_are_invalid_and_nothing_is_put() {
     let mut store = Memory::default();
     let mut image = full(&mut store, settings());
     let costs = image.costs();

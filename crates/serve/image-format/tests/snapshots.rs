@@ -1,4 +1,4 @@
-//! Snapshots on a store that does no wrong: what they keep, and that it goes with them.
+//! Snapshots on a store without errors: the objects that they keep, and that these go with them.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -22,19 +22,19 @@ fn write_all(store: &mut Memory, image: &mut Image, round: u8) {
     store.idle(image);
 }
 
-/// The removal of a snapshot that is there.
+/// Returns the removal of an existing snapshot.
 fn kept(store: &Memory, name: &str) -> Edit {
     Edit::Remove(store.head().snapshot(name).into_iter().cloned().collect())
 }
 
-/// An image with a checkpoint after every 64 KiB of segments of 64 KiB.
+/// Makes an image with a checkpoint after every 64 KiB of segments of 64 KiB.
 fn small(store: &mut Memory) -> Image {
     let settings = Settings { segment_blocks: 16, checkpoint_bytes: 1 << 16, ..settings() };
     image(store, settings, BLOCKS * BLOCK_BYTES)
 }
 
 #[test]
-fn a_snapshot_costs_what_was_overwritten_since_and_gives_it_back_when_it_goes() {
+fn a_snapshot_keeps_overwritten_blocks_until_it_is_removed() {
     let mut store = Memory::default();
     let mut image = small(&mut store);
     write_all(&mut store, &mut image, 1);
@@ -44,13 +44,14 @@ fn a_snapshot_costs_what_was_overwritten_since_and_gives_it_back_when_it_goes() 
     for round in 3..6 {
         write_all(&mut store, &mut image, round);
     }
-    // Once more all blocks, however often they were overwritten since.
+    // All blocks once more, however often they were overwritten since.
     let with_one = store.bytes();
     assert!(with_one > alone + alone * 8 / 10 && with_one < alone + alone * 13 / 10);
     store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
     write_all(&mut store, &mut image, 6);
     assert!(store.bytes() > with_one + alone * 8 / 10);
-    // The first one alone goes: what only it needs is deleted, though the second one is there.
+    // Only the first one goes: segments that only it needs are deleted, though the second one
+    // exists.
     let gone = kept(&store, "one");
     store.edit(gone).expect("it is there");
     write_all(&mut store, &mut image, 7);
@@ -69,8 +70,8 @@ fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
     let mut image = small(&mut store);
     write_all(&mut store, &mut image, 1);
     let costs = store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
-    // The head; places of the log from the checkpoint on, in one round trip, and the first one
-    // behind its end again.
+    // The head; the places of the log from the checkpoint on, in one round trip; and the first
+    // place behind its end again.
     assert_eq!(
         (costs.puts, costs.gets <= 1 + 17 + 4 + 1, costs.deletes),
         (1, true, 0),
@@ -79,7 +80,7 @@ fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_refused_and_nothing_is_put() {
+fn impossible_edits_are_refused_and_nothing_is_put() {
     let mut store = Memory::default();
     let mut image = small(&mut store);
     let name = |it: &str| it.to_owned();
@@ -127,7 +128,7 @@ fn a_removal_whose_answer_is_lost_does_not_remove_the_next_of_that_name() {
 }
 
 #[test]
-fn a_store_that_deletes_nothing_gets_a_longer_log_and_no_head_that_cannot_be_read() {
+fn a_store_that_deletes_nothing_gets_a_longer_log_and_a_readable_head() {
     let mut store = Memory::default();
     store.keeps_all = true;
     let settings = Settings { checkpoint_segments: 1, ..settings() };
@@ -138,7 +139,7 @@ fn a_store_that_deletes_nothing_gets_a_longer_log_and_no_head_that_cannot_be_rea
     }
     let retired = store.head().retired.len();
     assert!((1..=RETIRED_MAX / 2).contains(&retired), "{retired}");
-    // When it deletes again, checkpoints go on.
+    // When the store deletes again, checkpoints continue.
     let position = store.head().checkpoint.position;
     store.keeps_all = false;
     store.idle(&mut image);
@@ -167,12 +168,12 @@ fn a_head_with_as_many_clones_as_it_may_have_has_room_for_its_writers() {
     assert!(bytes <= EDITED_BYTES_MAX && bytes > EDITED_BYTES_MAX - 1100);
     const { assert!(HEAD_BYTES_MAX - EDITED_BYTES_MAX >= 255 + 24 * RETIRED_MAX) };
     write_all(&mut store, &mut image, 1);
-    // What makes it shorter is not refused.
+    // Edits that make the head shorter are not refused.
     store.edit(Edit::Release([0; 16])).expect("one goes");
 }
 
 #[test]
-fn a_segment_that_a_snapshot_has_is_never_taken_for_the_end_of_the_log() {
+fn a_missing_segment_of_a_snapshot_is_never_taken_for_the_end_of_the_log() {
     let mut store = Memory::default();
     let settings = Settings { checkpoint_segments: 100, ..settings() };
     let mut first = image(&mut store, settings.clone(), BLOCKS * BLOCK_BYTES);

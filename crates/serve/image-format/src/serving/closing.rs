@@ -1,11 +1,11 @@
-//! The end of a writer: the head says where the log ends, and that nothing follows.
+//! The end of a writer: the head names the end of the log, and says that no segment follows.
 
 use super::Serving;
 use crate::head::Head;
 use crate::outbox::{Outbox, Over, Purpose};
 use crate::request::{Failure, RequestId};
 
-/// An image that is about to be closed.
+/// The closing of an image.
 #[derive(Debug)]
 pub(super) struct Closing {
     id: RequestId,
@@ -17,14 +17,14 @@ impl Closing {
         self.id
     }
 
-    /// Notes that the head was edited meanwhile.
+    /// Notes that the head was not put, because it was edited.
     pub(super) fn head_is_not_put(&mut self) {
         self.head_is_sent = false;
     }
 }
 
 impl Serving {
-    /// Begins to close the image: changes that come from now on fail.
+    /// Begins to close the image: later changes fail.
     pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
         match self.closing {
             None => self.closing = Some(Closing { id, head_is_sent: false }),
@@ -32,7 +32,7 @@ impl Serving {
         }
     }
 
-    /// Puts the last head, when all is durable and nothing is on its way.
+    /// Puts the last head, once all data is durable and nothing is in flight.
     pub(super) fn close_head(&mut self, out: &mut Outbox) {
         let is_durable = self.tail.open_is_empty() && self.tail.nothing_is_sealed();
         let is_idle = self.flushes.is_empty() && self.parked.is_empty() && self.shrink.is_none();
@@ -47,7 +47,7 @@ impl Serving {
         out.put_head(Purpose::CloseHead, head.encode(), &self.tag);
     }
 
-    /// Notes that the last head is put; returns what that means for the image.
+    /// Notes that the last head was put; returns the end of the image.
     pub(super) fn closed(&mut self, out: &mut Outbox) -> Over {
         if let Some(closing) = self.closing.take() {
             out.end(closing.id, Ok(Vec::new()));

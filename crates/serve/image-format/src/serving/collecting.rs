@@ -1,4 +1,4 @@
-//! Collection of segments that are mostly dead, as far as it needs the store and the tail.
+//! The part of collection that uses the store and the tail.
 
 use super::Serving;
 use crate::block::BlockCodec;
@@ -11,14 +11,15 @@ use crate::recovery::DAMAGED_READS_MAX;
 use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
 
-/// Bytes of moved blocks that a segment gets while a flush waits, however little that has written.
+/// The most bytes of moved blocks in a segment while a flush waits, if clients have written less.
 const MOVED_BESIDE_BYTES: usize = 64 << 10;
 
 impl Serving {
-    /// Has collection go on as far as it can now.
+    /// Advances the collection as far as is possible now.
     pub(super) fn collect(&mut self, out: &mut Outbox) {
         loop {
-            // What is live in a segment before, a snapshot needs too: nothing would be won.
+            // A snapshot needs the earlier segments too, so moving their live blocks would free
+            // nothing.
             let pinned = self.head.snapshots_end().max(self.head.bases.end());
             let part = pinned..self.tail.durable().max(pinned);
             let geometry = self.head.geometry;
@@ -42,7 +43,7 @@ impl Serving {
         }
     }
 
-    /// Asks for live blocks of the segments that are collected.
+    /// Requests live blocks of the segments being collected.
     fn read_live(&mut self, out: &mut Outbox) {
         let stored = self.head.geometry.stored_bytes() as u64;
         for victim in &mut self.collector.victims {
@@ -59,11 +60,11 @@ impl Serving {
         }
     }
 
-    /// Puts blocks that were read into the open segment, if they are still where they were. While
-    /// flushes wait it gets a few only, so that its PUT takes no longer. No further segment gets
-    /// any before that is durable.
+    /// Puts blocks that were read into the open segment, if their place in the map is unchanged.
+    /// While flushes wait, the segment gets only a few, so that its PUT takes no longer. No further
+    /// segment gets any before this one is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
-        // In the log it would stand behind the place that is left out.
+        // The segment would lie behind the place that is left out of the log.
         if self.shrink.is_some() || self.closing.is_some() {
             return;
         }
@@ -92,8 +93,9 @@ impl Serving {
         }
     }
 
-    /// Most moved blocks of a segment for which a flush waits: so few that its PUT takes no longer,
-    /// or as many as clients have written into it, who make the garbage; more when that piles up.
+    /// Returns the most moved blocks of a segment for which a flush waits: so few that its PUT
+    /// takes no longer, or as many as clients, who make the garbage, have written into it; more
+    /// when garbage piles up.
     fn moved_beside_flushes(&self) -> usize {
         if mistake::makes(Mistake::StarveCollection) {
             return 0;
@@ -103,7 +105,7 @@ impl Serving {
         few.max(written) * self.collector.pressure(&self.map)
     }
 
-    /// Goes on with an answer to a GET of a segment that is collected.
+    /// Continues with an answer to a GET of a segment being collected.
     pub(super) fn victim_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -117,7 +119,7 @@ impl Serving {
             }
             _ => return,
         };
-        // Of a segment that was given up nothing is wanted any more.
+        // The collection of the segment was given up.
         let Some(victim) = self.collector.victim(sequence) else { return };
         match answer {
             Answer::Got { bytes, object_bytes, .. } => {
@@ -146,7 +148,7 @@ impl Serving {
                     }
                 }
             }
-            // All of it may have been written anew since, and the segment deleted.
+            // Newer writes may have replaced all of it since, and the segment was deleted.
             Answer::Missing => {
                 let segment = self.map.segments().get(&sequence);
                 if segment.is_none_or(|it| it.live == 0) {
@@ -154,7 +156,8 @@ impl Serving {
                 } else if errand.damaged < MISSED_READS_MAX {
                     out.errands.reread(errand, out.now_ns);
                 } else {
-                    // What reads it learns whether it is lost, or another writer's.
+                    // A read of the segment will find whether it is lost, or another writer has the
+                    // image.
                     self.collector.give_up(sequence);
                 }
             }
@@ -163,7 +166,7 @@ impl Serving {
     }
 }
 
-/// Returns the live ones of the blocks of a segment from index `start` on, if they are whole.
+/// Returns the live blocks among the read ones, which begin at index `start`, if all are intact.
 fn check(
     (bytes, blocks, start): (&[u8], &[u64], u32),
     codec: BlockCodec<'_>,

@@ -1,13 +1,13 @@
-//! Proofs that the image is still this writer's.
+//! Proofs that the writer still has the image.
 //!
-//! A writer that was replaced is told so by the fence in its way, unless that was deleted since:
-//! the next writer does that a minute later at the earliest. One whose image was removed finds
-//! nothing in its way. So flushes and reads end only within a minute after the head was seen to be
-//! this writer's.
+//! A replaced writer finds the fence in its way, unless that was deleted since, which the next
+//! writer does a minute later at the earliest. A writer whose image was removed finds nothing in
+//! its way. So flushes and reads end only within a minute after the head named this writer.
 //!
-//! Nor are segments sent later than that, but for those that a fence of the next writer would lie
-//! before: it was put no farther on than all was durable at the last proof. Behind a fence that is
-//! deleted they would be in a log that has gone on.
+//! After that time the writer also sends no segments but those before a fence of a next writer.
+//! Such a fence is not before the place up to which all was durable at the last proof, and segments
+//! reach at most `WINDOW` places farther. Behind a fence that was deleted, a late segment would lie
+//! in a log that has gone on.
 
 use super::{PROOF_NS, Serving};
 use crate::head::HEAD_BYTES_MAX;
@@ -17,20 +17,21 @@ use crate::segment::WINDOW;
 use crate::store::Key;
 
 impl Serving {
-    /// Notes that the image was this writer's at a time, when all was durable before a place.
+    /// Notes that the writer had the image at a time, when all segments before a place were
+    /// durable.
     pub(super) fn note_proof(&mut self, proof_ns: u64, durable: u64) {
         self.proof_ns = self.proof_ns.max(proof_ns);
         self.proven_until = self.proven_until.max(durable.saturating_add(WINDOW));
     }
 
-    /// Tells whether a segment may be sent.
+    /// Returns `true` if a segment may be sent.
     pub(super) fn may_send(&mut self, sequence: u64, out: &mut Outbox) -> bool {
         let is_near = sequence < self.proven_until;
         self.is_proven(out) || is_near || mistake::makes(Mistake::SendUnproven)
     }
 
-    /// Tells whether the image was this writer's a short time ago. The head is asked for if not,
-    /// and before that time is over, so that those who ask often need not wait.
+    /// Returns `true` if the writer had the image within the last minute. Otherwise, and when half
+    /// of that time is over, it requests the head, so that frequent callers need not wait.
     pub(super) fn is_proven(&mut self, out: &mut Outbox) -> bool {
         let age_ns = out.now_ns - self.proof_ns;
         if age_ns > PROOF_NS / 2 && !self.is_proving {

@@ -1,4 +1,4 @@
-//! Reads: from memory what is not durable yet, the rest by one GET for each run of blocks.
+//! Reads: data in memory is copied, and each other run of blocks needs one GET.
 
 use super::Serving;
 use crate::block::BlockCodec;
@@ -19,7 +19,7 @@ pub(super) struct Read {
     id: RequestId,
     blocks: Range<u64>,
     data: Vec<u8>,
-    /// GETs that are not answered.
+    /// The number of GETs in flight.
     gets: usize,
 }
 
@@ -63,7 +63,7 @@ impl Serving {
         out.get_data(purpose, Key::Segment(extent.sequence), range);
     }
 
-    /// Goes on with an answer to a GET of data.
+    /// Continues with an answer to a GET of data.
     pub(super) fn read_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -71,7 +71,7 @@ impl Serving {
         out: &mut Outbox,
     ) {
         let Purpose::ReadData { read: number, block, extent } = errand.purpose else { return };
-        // Of a read that has failed by another of its GETs nothing is left.
+        // The read has failed by another of its GETs.
         let Some(read) = self.reads.get_mut(&number) else { return };
         let geometry = self.head.geometry;
         let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);
@@ -91,7 +91,7 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // It may have been written anew since, and the segment deleted.
+                // A newer write may have replaced the block since, and the segment was deleted.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);
@@ -103,14 +103,14 @@ impl Serving {
         }
     }
 
-    /// Ends a read when the image was known to be this writer's a short time ago.
+    /// Ends a read, once the writer is known to have had the image within the last minute.
     pub(super) fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
         self.unproven.push((id, data));
         self.prove(out);
     }
 
-    /// Goes on with a read of a segment that is missing, though the image needs it: the store may
-    /// be wrong once, or a later writer has deleted it.
+    /// Continues with a read of a missing segment that the image needs: the store may have erred,
+    /// or a later writer has deleted it.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {
@@ -120,12 +120,12 @@ impl Serving {
         out.get(purpose, Key::Head, HEAD_BYTES_MAX);
     }
 
-    /// Notes that a segment is lost, which a read needs.
+    /// Notes that a segment that a read needs is lost.
     pub(super) fn lose(&mut self, read: u64, sequence: u64, out: &mut Outbox) {
         self.fail(read, sequence, "missing", out);
     }
 
-    /// Fails a read for what is wrong with a segment.
+    /// Fails a read because something is wrong with a segment.
     fn fail(&mut self, read: u64, sequence: u64, what: &'static str, out: &mut Outbox) {
         out.note_loss(sequence, what);
         let id = self.reads.remove(&read).map(|read| read.id);
@@ -147,7 +147,7 @@ impl Serving {
     }
 }
 
-/// Copies the blocks of an extent into the data of a read, if they are whole.
+/// Copies the blocks of an extent into the data of a read, if they are intact.
 fn take(
     read: &mut Read,
     bytes: &[u8],

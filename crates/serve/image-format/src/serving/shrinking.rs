@@ -1,31 +1,31 @@
-//! An image that becomes smaller: the new size and a checkpoint without what is cut off get into
-//! the head by one PUT.
+//! Making an image smaller: one PUT of the head brings the new size and a checkpoint without the
+//! cut blocks.
 //!
 //! ```text
-//!   changes wait ─▶ the checkpoint before is over ─▶ the map loses what is cut off
-//!     ─▶ a checkpoint of it is put, and all segments before
-//!     ─▶ the head that names it has the new size ─▶ changes go on
+//!   changes wait ─▶ the previous checkpoint is complete ─▶ the map loses the cut blocks
+//!     ─▶ a checkpoint of this map is put, and all segments before it
+//!     ─▶ the head that names it has the new size ─▶ changes continue
 //! ```
 //! A writer that is killed before the head is put has changed nothing. No segment behind the
-//! checkpoint of a head has a block behind the end of the image: what reads the log need not know
-//! that the image was larger.
+//! checkpoint of a head has a block behind the end of the image, so readers of the log need not
+//! know that the image was larger.
 //!
-//! What is cut off is dead since a place of the log that is left out, as nothing was written. A
-//! snapshot that gets into the head before ends there at the latest, and keeps it. One that comes
-//! later ends behind it, and does not. Until the head is put, nothing gets into the log behind that
-//! place: the next writer would take it for the end.
+//! The cut blocks count as dead since a place of the log that the writer leaves out. A snapshot
+//! that enters the head before ends there at the latest, and keeps them; a later one ends behind
+//! it, and does not. Until the head is put, the writer puts no segment behind that place: the next
+//! writer would take it for the end.
 
 use super::Serving;
 use crate::mistake::{self, Mistake};
 use crate::outbox::Outbox;
 use crate::request::{Request, RequestId};
 
-/// What is to become smaller.
+/// The request to make an image smaller.
 #[derive(Debug)]
 pub(super) struct Shrink {
     id: RequestId,
     size_bytes: u64,
-    /// The map has lost what is cut off, and the checkpoint that is on its way is of that.
+    /// The map has lost the cut blocks, and the checkpoint in progress is of that map.
     is_cut: bool,
 }
 
@@ -40,20 +40,20 @@ impl Shrink {
 }
 
 impl Serving {
-    /// Where the image ends for requests that come now.
+    /// Returns the size of the image for requests that come now.
     pub(super) fn size_bytes(&self) -> u64 {
         let size_bytes = self.head.geometry.size_bytes;
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
     }
 
-    /// Tells whether a change waits until the image is smaller: in the log it would stand behind
-    /// the place that is left out.
+    /// Returns `true` if a change must wait until the image is smaller: its segment would lie
+    /// behind the place that is left out of the log.
     pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
         let is_another = matches!(request, Request::Shrink { .. });
         self.shrink.is_some() && (is_another || !mistake::makes(Mistake::ChangeMeanwhile))
     }
 
-    /// Cuts off what is behind the new end, if it is time for that.
+    /// Cuts off the blocks behind the new end, once that is possible.
     pub(super) fn shrink(&mut self) {
         let waiting = self.shrink.as_ref().filter(|it| !it.is_cut);
         let Some(size_bytes) = waiting.map(|it| it.size_bytes) else { return };
@@ -76,7 +76,7 @@ impl Serving {
         self.shrink.iter_mut().for_each(|it| it.is_cut = true);
     }
 
-    /// Notes that a head is put: if the image is smaller with it, that is over.
+    /// Notes that a head was put: if it has the smaller size, the request ends.
     pub(super) fn end_shrink(&mut self, out: &mut Outbox) {
         if let Some(shrink) = self.shrink.take_if(|it| it.is_cut) {
             out.end(shrink.id, Ok(Vec::new()));

@@ -1,5 +1,5 @@
-//! A store that does what it is asked or not, and answers anything: a tape of bytes says what. When
-//! the tape is over, the store is a good one, and every request must end.
+//! A store that obeys or not, and answers anything, as a tape of bytes decides. When the tape is
+//! over, the store works, and every request must end.
 
 use crate::memory::{BLOCK_BYTES, Memory, image, settings};
 use crate::strangers::seal;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 64;
 
-/// So often time may pass after the tape is over: a good store needs less.
+/// How often time may pass after the tape is over: a working store needs less.
 const TURNS_MAX: usize = 10_000;
 
 struct Tape<'a>(&'a [u8]);
@@ -22,13 +22,13 @@ impl Tape<'_> {
         Some(*first)
     }
 
-    /// A number; 0 when it is over.
+    /// Returns a number; 0 when the tape is over.
     fn number(&mut self) -> u64 {
         u64::from(self.take().unwrap_or(0))
     }
 }
 
-/// A writer, its store, and how long what it has to read is.
+/// A writer, its store, and the lengths of its reads.
 struct World<'a> {
     tape: Tape<'a>,
     store: Memory,
@@ -40,7 +40,7 @@ struct World<'a> {
     ended: u64,
 }
 
-/// Has writers, and edits, use such a store.
+/// Runs writers and edits on such a store.
 pub(crate) fn run(tape: &[u8]) {
     let mut store = Memory::default();
     let writer = image(&mut store, small(1), BLOCKS * BLOCK_BYTES);
@@ -53,7 +53,7 @@ pub(crate) fn run(tape: &[u8]) {
     world.finish();
 }
 
-/// A writer that puts, checkpoints and collects often.
+/// Returns the settings of a writer that puts, checkpoints and collects often.
 fn small(writer: u8) -> Settings {
     let mut settings = settings();
     settings.writer.nonce = [writer; 16];
@@ -95,7 +95,7 @@ impl World<'_> {
         self.serve();
     }
 
-    /// Whole blocks of the image, or a little beyond its end.
+    /// Returns whole blocks of the image, or a little beyond its end.
     fn range(&mut self) -> (u64, u64) {
         let (block, blocks) = (self.tape.number() % BLOCKS, 1 + self.tape.number() % 8);
         (block * BLOCK_BYTES, blocks * BLOCK_BYTES)
@@ -109,7 +109,7 @@ impl World<'_> {
         self.writer.submit(self.submitted, request, self.now_ns);
     }
 
-    /// Another writer opens the image; what the one before has not answered is lost with it.
+    /// Lets another writer open the image; the unanswered requests of the previous one are lost.
     fn take_over(&mut self) {
         self.writers = self.writers.wrapping_add(1);
         self.writer = Image::open(small(self.writers), Origin::TakeOver, self.now_ns);
@@ -117,7 +117,7 @@ impl World<'_> {
         self.reads.clear();
     }
 
-    /// Lets an edit be tried for a while.
+    /// Runs an edit for a while.
     fn edit(&mut self, edit: Edit) {
         let mut editor = Editor::new(edit, self.now_ns);
         while let Some((ticket, operation)) = editor.pop_operation() {
@@ -170,8 +170,7 @@ impl World<'_> {
         }
     }
 
-    /// Changes what was read: its length, the length that is said, or a byte, whose checksums may
-    /// fit.
+    /// Changes an answer: its length, the object's length, or a byte, perhaps with valid checksums.
     fn distorted(&mut self, answer: Answer, how: u64) -> Answer {
         let Answer::Got { mut bytes, mut object_bytes, tag } = answer else { return answer };
         let at = self.tape.number() as usize * if how >= 128 { 16 } else { 1 };

@@ -16,11 +16,11 @@ pub(crate) struct Memory {
     revisions: u64,
     requests: u64,
     pub(crate) now_ns: u64,
-    /// Nothing can be deleted.
+    /// No object can be deleted.
     pub(crate) keeps_all: bool,
 }
 
-/// The settings of a writer.
+/// Returns the settings of a writer.
 pub(crate) fn settings() -> Settings {
     Settings::new(Writer { nonce: [1; 16], name: String::from("a writer") })
 }
@@ -35,13 +35,13 @@ pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> 
 }
 
 impl Memory {
-    /// Bytes of all objects.
+    /// Returns the bytes of all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.values().map(|(body, _)| body.len() as u64).sum()
     }
 
-    /// Has a request begin; returns what it has read if it ends at once.
+    /// Submits a request; returns the data of a read that ends at once.
     pub(crate) fn submit(&mut self, image: &mut Image, request: Request) -> Vec<u8> {
         self.requests += 1;
         image.submit(self.requests, request, self.now_ns);
@@ -56,7 +56,7 @@ impl Memory {
         data
     }
 
-    /// Does what is asked, now.
+    /// Carries out all operations at once.
     pub(crate) fn serve(&mut self, image: &mut Image) {
         while let Some((ticket, operation)) = image.pop_operation() {
             let answer = match operation {
@@ -76,25 +76,25 @@ impl Memory {
         }
     }
 
-    /// How many parts of checkpoints there are.
+    /// Returns the number of parts of checkpoints.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn parts(&self) -> usize {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
     }
 
-    /// All objects.
+    /// Returns all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
         self.objects.values().map(|(body, _)| &body[..])
     }
 
-    /// The head of the image.
+    /// Returns the head of the image.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn head(&self) -> Head {
         Head::parse(&self.objects[&Key::Head].0).expect("a head")
     }
 
-    /// Edits the head; returns what that has cost.
+    /// Edits the head; returns the operations of the edit.
     #[allow(dead_code, reason = "not every test edits")]
     pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
         let mut editor = Editor::new(edit, self.now_ns);

@@ -1,20 +1,20 @@
-//! What a store may answer: anything. Whatever it is, the parsers say what is wrong with it, and
-//! what they accept is written as the same bytes again.
+//! A store may answer anything. Whatever it is, the parsers report what is wrong with it, and
+//! encode the objects that they accept as the same bytes again.
 
 use nowait_image_format::{Encryption, Geometry, Head, Header, Part, checkpoint};
 
-/// Blocks of the image that objects are read for.
+/// Returns the geometry for parsing objects.
 pub(crate) fn geometry() -> Geometry {
     Geometry::checked(4096, 1 << 30).expect("an image of 1 GiB")
 }
 
-/// The same, encrypted.
+/// Returns the same, encrypted.
 pub(crate) fn encrypted() -> Geometry {
     let encryption = Some(Encryption { salt: [3; 16], check: [4; 16] });
     Geometry { encryption, ..geometry() }
 }
 
-/// Reads `object` as each kind.
+/// Parses `object` as each kind.
 pub(crate) fn read(object: &[u8]) {
     if let Ok(head) = Head::parse(object) {
         assert_eq!(head.encode(), object);
@@ -37,8 +37,8 @@ pub(crate) fn read(object: &[u8]) {
     assert!(!(header(geometry()) && header(encrypted())), "it is of one kind of image only");
 }
 
-/// Reads what a stranger has written: as it is, and with checksums that fit, as an attacker, or a
-/// writer with an error, would send it.
+/// Parses arbitrary bytes: as they are, and with valid checksums, as an attacker or a faulty writer
+/// would send them.
 pub(crate) fn object(input: &[u8]) {
     read(input);
     let mut sealed = input.to_vec();
@@ -48,7 +48,7 @@ pub(crate) fn object(input: &[u8]) {
     read(&sealed);
 }
 
-/// Puts the checksum of all that is before `at` there.
+/// Puts the checksum of all bytes before `at` there.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     if let Some((front, rest)) = bytes.split_at_mut_checked(at)
         && let Some(sum) = rest.first_chunk_mut()
