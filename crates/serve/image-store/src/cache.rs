@@ -1,17 +1,17 @@
-//! A cache of what segments have, in memory or in a folder of this machine, for all images of a
+//! A cache of segments' data, in memory or in a folder of this machine, for all images of a
 //! program.
 //!
 //! ```text
-//!   a GET of data ──▶ its pages here? ──▶ answered
-//!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ here
-//!   a segment is put ──▶ its pages here
+//!   a GET of data ──▶ its pages cached? ──▶ answered
+//!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ cached
+//!   a segment is put ──▶ its pages are cached
 //! ```
-//! A segment never changes, and its name, that of the image and its place in a store with a number
-//! that its log does not use twice, has no other, so nothing here is stale, and clones share what
-//! they have in common. Only objects that are put back as they were at another time have the same
-//! names as others: a writer forgets what is here behind the end of its log, and what it puts takes
-//! the place of what is here. A page whose checksum is wrong is as good as none. What the machine
-//! finds damaged is asked of the store anew.
+//! A segment never changes. Its key in the cache (the image, the image's place in a store, and a
+//! number that the log does not use twice) belongs to no other segment. So no page is stale, and
+//! clones share the segments of their bases. Only after objects were put back to an older state can
+//! two segments have the same key: therefore a writer forgets the pages behind the end of its log,
+//! and segments that it puts replace cached pages. A page with a wrong checksum counts as missing.
+//! If the machine finds data damaged, it reads the data from the store again.
 
 mod folder;
 mod writer;
@@ -32,32 +32,32 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of a page: what the store is asked for at the least.
+/// The size of a page in bytes: the least that the cache requests from the store.
 pub const PAGE_BYTES: u64 = 16 << 10;
 
-/// Bytes of a part of a page, which has a checksum of its own: what a folder is asked for at the
-/// least. A block of 4 KiB and its checksum are in two of them.
+/// The size of a part of a page in bytes, with a checksum of its own: the least that the cache
+/// reads from a folder. A block of 4 KiB with its checksum lies in two parts.
 const PART_BYTES: usize = 4 << 10;
 
-/// Parts of a page.
+/// The parts of a page.
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
-/// Pages that are read from a folder at the same time for one request.
+/// The pages read from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
 
-/// How long a page may take to come from a folder: the store has it, too.
+/// How long a folder may take to read a page, before the store is asked instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// How long a folder is left alone then; longer if its disk has not answered all by then.
+/// How long the cache then leaves a folder unused, and longer while its disk has reads to answer.
 const ASIDE: Duration = Duration::from_secs(10);
 
-/// Pages on their way into a folder; more are not stored.
+/// The most pages being written to a folder; the cache does not store more.
 const WRITES_MAX: usize = 2048;
 
-/// A log: a checksum of the image, and of where it is.
+/// The identity of a log: a checksum of the image's number and place.
 pub(crate) type Origin = [u8; 16];
 
-/// Returns the name of the log of an image at a path of a store.
+/// Returns the identity of the log of an image at a path of a store.
 pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     let mut name = Xxh3::new();
     for part in [&image[..], store.as_bytes(), path.as_bytes()] {
@@ -70,14 +70,14 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
 /// A segment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
-    /// The log of the image that has put it.
+    /// The log of the image whose writer put the segment.
     pub(crate) origin: Origin,
     /// Its place in the log.
     pub(crate) sequence: u64,
 }
 
 impl Segment {
-    /// Tells whether it is in the same log, there or later.
+    /// Returns `true` if this segment is `from` or a later one of the same log.
     fn follows(self, from: Segment) -> bool {
         self.origin == from.origin && self.sequence >= from.sequence
     }
@@ -87,58 +87,57 @@ impl Segment {
     }
 }
 
-/// Names a page.
+/// The key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     segment: Segment,
-    /// Its place in the segment, in pages.
+    /// The number of the page in the segment.
     number: u32,
 }
 
-/// The checksum of each part of a page; of a page in memory, and of parts that it has not, zeroes.
+/// The checksums of a page's parts; zeroes for a page in memory, and for parts that do not exist.
 type Sums = [u32; PARTS];
 type Page = nowait_device::pages::Page<PageKey, Sums>;
 type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 
-/// A cache. Several images may share it, each with a thread of its own.
+/// A cache that several images may share, each with a thread of its own.
 #[derive(Debug)]
 pub struct Cache {
     state: Arc<Mutex<State>>,
     /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
     say: Option<fn(&str)>,
-    /// Wakes reads that wait for the GET of another.
+    /// Wakes reads that wait for another one's GET.
     fetched: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     pages: Pages,
-    /// The bytes of the slots, if they are in memory.
+    /// The bytes of the slots, if the cache is in memory.
     memory: Vec<Bytes>,
-    /// Pages on their way into the folder: those that are read.
+    /// Pages being written to the folder; reads use them.
     writes: HashMap<PageKey, Bytes>,
-    /// First pages of what the store is being asked for.
+    /// The first pages of the ranges being read from the store.
     fetches: HashSet<PageKey>,
-    /// Till when the folder is not asked, at least: its disk did not answer.
+    /// The earliest time to use the folder again, whose disk did not answer.
     aside_until: Option<Instant>,
 }
 
 impl Cache {
-    /// Makes one of so many bytes of memory, which are used as they are needed.
+    /// Makes a cache of `bytes` of memory, allocated as needed.
     pub fn in_memory(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         Arc::new(Cache::new(Pages::new(slots.max(1))))
     }
 
-    /// Opens the one of a folder, or makes it, of so many bytes on the disk, which are used as they
-    /// are needed. What it has from before stays, if it had the same size. `mode` is the page cache
-    /// between it and the disk; a page that cannot be stored, and a disk that does not answer, is
-    /// told to `say`. What waits for the disk has places of `nowait`, which others then have not.
-    /// Blocks.
+    /// Opens or makes the cache of a folder, with `bytes` on the disk, used as needed. Pages from
+    /// an earlier run stay if the size is the same. `mode` chooses the page cache between cache and
+    /// disk. `say` reports a page that cannot be stored, and a disk that does not answer. Reads
+    /// that wait for the disk use request slots of `nowait`. Blocks.
     ///
     /// # Errors
-    /// Another process uses it; it cannot be opened: in one line.
+    /// One line: another process uses the folder, or it cannot be opened.
     pub fn in_folder(
         nowait: &Nowait,
         folder: &Path,
@@ -162,13 +161,13 @@ impl Cache {
         Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
-    /// Has the disk get what is on its way, and takes nothing in any more, as when it is dropped.
-    /// Blocks, for some seconds at most.
+    /// Writes pending pages to the disk, and accepts no more, as dropping does. Blocks, for some
+    /// seconds at most.
     pub fn end(&self) {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
 
-    /// Returns bytes of a segment, if all of them are in memory.
+    /// Returns bytes of a segment, if all of them are cached in memory.
     pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_some() {
             return None;
@@ -183,7 +182,7 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Returns bytes of a segment, if all of them are here.
+    /// Returns bytes of a segment, if all of them are cached.
     pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_none() {
             return self.read_now(segment, range);
@@ -209,7 +208,7 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Tells whether the folder is asked; again, if its disk has answered all that it had not.
+    /// Returns `true` if the folder may be used, also again after its disk has answered all reads.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {
@@ -222,8 +221,8 @@ impl Cache {
         true
     }
 
-    /// Tells whether the folder is not asked: its disk did not answer, and what it was asked then
-    /// takes up memory until it does.
+    /// Returns `true` if the folder is not used because its disk did not answer. The pending reads
+    /// occupy memory until it does.
     pub(crate) fn is_aside(&self) -> bool {
         self.is_aside_in(&self.state.lock())
     }
@@ -246,14 +245,15 @@ impl Cache {
         }
     }
 
-    /// Forgets what is here of a log from a segment on, which none of its writers has put.
+    /// Forgets the pages of a log from a segment on. The caller knows that no writer of the log has
+    /// put those segments.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
         state.pages.forget(|key| key.segment.follows(from));
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
-    /// Returns bytes of a page that is in the folder, or on its way there.
+    /// Returns bytes of a page that is in the folder, or being written to it.
     async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
         let (slot, page) = {
             let mut state = self.state.lock();
@@ -272,7 +272,7 @@ impl Cache {
             return None;
         };
         let mut state = self.state.lock();
-        // Another page may be there by now.
+        // Another page may be in the slot by now.
         let is_there = state.pages.page(slot) == Some(page);
         if bytes.is_none() && is_there {
             state.pages.remove(&key);
@@ -280,7 +280,7 @@ impl Cache {
         bytes.filter(|_| is_there)
     }
 
-    /// Returns the segments of which it has something.
+    /// Returns the segments with cached pages.
     #[cfg(test)]
     pub(crate) fn segments(&self) -> HashSet<Segment> {
         let state = self.state.lock();
@@ -288,7 +288,8 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Lets others wait while a page is asked for; `None`: another one did that, and it has ended.
+    /// Makes other reads of a page wait while one reads it from the store. `None`: another read did
+    /// that, and has ended.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {
@@ -296,7 +297,7 @@ impl Cache {
         }
         loop {
             let mut fetched = std::pin::pin!(self.fetched.notified());
-            // From here on no end of another is missed.
+            // From here on this future sees the end of another read.
             fetched.as_mut().enable();
             if !self.state.lock().fetches.contains(&key) {
                 return None;
@@ -305,8 +306,8 @@ impl Cache {
         }
     }
 
-    /// Takes bytes of a segment of `segment_bytes` in, from the beginning of a page on; `anew`:
-    /// also those that are here.
+    /// Caches bytes of a segment of `segment_bytes`, from the beginning of a page on. With `anew`,
+    /// replaces cached pages as well.
     pub(crate) fn insert(
         &self,
         segment: Segment,
@@ -327,14 +328,14 @@ impl Cache {
         if !self.wants(&key, anew) {
             return;
         }
-        // Not while the others wait.
+        // Before the lock, so that others need not wait.
         let len = bytes.len() as u32;
         let sums = if self.folder.is_some() { sums(&key, bytes) } else { [0; PARTS] };
         let (page, bytes) = (Page { key, len, sums }, Bytes::copy_from_slice(bytes));
         let mut state = self.state.lock();
         let Some(slot) = state.pages.take() else { return };
         if let Some((_, writer)) = &self.folder {
-            // What is on its way is read, and not what was here.
+            // Reads use the pending page, and not the one that was cached.
             state.writes.insert(key, bytes.clone());
             return writer.put(Write { slot, page, bytes });
         }
@@ -350,7 +351,7 @@ impl Cache {
     fn wants(&self, key: &PageKey, anew: bool) -> bool {
         let mut state = self.state.lock();
         if anew {
-            // Whatever becomes of the new one.
+            // The old page goes even if the new one is not stored.
             state.pages.remove(key);
         }
         let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;
@@ -364,7 +365,7 @@ impl State {
     }
 }
 
-/// The right to ask the store for a page.
+/// The right to read a page from the store.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     cache: &'a Cache,
@@ -378,7 +379,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Returns the pages of a range, and which of their bytes are in it.
+/// Returns the pages of a range, and the part of the range in each.
 fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let (first, end) = (range.start, range.end);
     (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {
@@ -388,7 +389,7 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// Returns the pages that a range is part of.
+/// Returns the whole pages that contain a range.
 pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }

@@ -1,4 +1,4 @@
-//! The images of a store: what they are, which there are, and their removal.
+//! The images of a store: their heads, a list of them, and their removal.
 
 use crate::client::Client;
 use crate::edit::{edit_on, without_clones};
@@ -12,37 +12,37 @@ use object_store::path::Path;
 use std::io;
 use std::time::Duration;
 
-/// Objects that are deleted at the same time.
+/// The objects deleted at the same time.
 const DELETES_AT_ONCE: usize = 16;
 
-/// After so long a writer that was replaced has noticed, or promises nothing more.
+/// After this time a replaced writer has noticed, or acknowledges nothing more.
 pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_image_format::PROOF_NS);
 
-/// How often an image is listed to be removed, while a writer still puts what it has in flight.
+/// How often an image's objects are listed and deleted while a writer still puts some.
 const ROUNDS_MAX: u32 = 5;
 
-/// What lies in a folder of a store.
+/// An entry of a folder in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name in the folder.
+    /// The name in the folder.
     pub name: String,
-    /// `None`: no image, but a folder.
+    /// `None`: the entry is a folder and not an image.
     pub head: Option<Head>,
 }
 
-/// Reads the head of an image, by one GET; its writer goes on. Blocks.
+/// Reads the head of an image, by one GET; its writer continues. Blocks.
 ///
 /// # Errors
-/// There is no image, its head is damaged, or the store cannot be used: in one line.
+/// One line: there is no image, its head is damaged, or the store cannot be used.
 pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let client = client(url, options)?;
     blocking(url, async { Reader { client: &client }.head().await })
 }
 
-/// Lists images: those beside which `url` is or would be. Blocks.
+/// Lists the images in the folder of `url`. Blocks.
 ///
 /// # Errors
-/// A head is damaged, or the store cannot be used: in one line.
+/// One line: a head is damaged, or the store cannot be used.
 pub fn list(url: &StoreUrl, options: &StoreOptions) -> io::Result<Vec<Entry>> {
     let client = client(url, options)?;
     blocking(url, async { entries(&client).await })
@@ -73,16 +73,16 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Removes an image; returns how many objects that were. The head goes first: what is left if this
-/// is interrupted opens no more, and is removed by the next call. The image that it is a clone of
-/// is told. Blocks.
+/// Removes an image; returns the number of its objects. The head is deleted first: objects left by
+/// an interruption open no more, and the next call removes them. For a clone, the image of its
+/// snapshot forgets it. Blocks.
 ///
-/// Its writer is replaced. If one may still be there that does not know it, `wait` is called, which
-/// must not return before that one has noticed ([`NOTICED_WITHIN`]), unless it is surely dead.
-/// Until then it may promise to keep what is removed then.
+/// The call replaces the image's writer. If an earlier writer may not know that yet, the call runs
+/// `wait`, which must not return before that writer has noticed ([`NOTICED_WITHIN`]), unless it is
+/// certainly dead. Until then it may acknowledge data that is then removed.
 ///
 /// # Errors
-/// There is nothing, it has clones, or not all could be deleted: in one line.
+/// One line: there is no image, it has clones, or not all objects could be deleted.
 pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) -> io::Result<u64> {
     let client = client(url, options)?;
     let head = match blocking(url, (Reader { client: &client }).look())? {
@@ -95,7 +95,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
     };
     if let Some(head) = head.as_ref().filter(|head| !head.snapshots.is_empty()) {
         blocking(url, without_clones(&client, &head.snapshots))?;
-        // From here on none can be made of them.
+        // From here on no clone can be made of the snapshots.
         let gone = Edit::Remove(head.snapshots.clone());
         edit_on(url, &client, options.open_timeout, gone)?;
     }
@@ -124,7 +124,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
     Ok(gone)
 }
 
-/// Tells the image that this one was a clone of; that may be gone.
+/// Removes the note of a clone from its base, which may be gone.
 fn release(
     url: &StoreUrl,
     client: &Client,
@@ -162,7 +162,8 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
     Err("its writer goes on: stop that first".to_owned())
 }
 
-/// Tells whether an object below an image is of that image; another image may be there, too.
+/// Returns `true` if an object below the path of an image belongs to it; another image may be
+/// there.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

@@ -1,9 +1,8 @@
-//! What is wrong with an image, found by reading it: nothing is put, and its writer is not
-//! replaced.
+//! A check reads an image and reports damage. It puts nothing, and does not replace the writer.
 //!
 //! ```text
 //!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
-//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it is another now, all again
+//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it has changed, all again
 //! ```
 
 use crate::client::Client;
@@ -21,23 +20,23 @@ use std::sync::Arc;
 /// How often the head may change while an image is read.
 const ROUNDS_MAX: u32 = 5;
 
-/// Objects that are read at the same time. Each may be as long as a segment.
+/// The objects read at the same time. Each may be as long as a segment.
 const READS_AT_ONCE: usize = 4;
 
-/// An object that is missing or damaged.
+/// A missing or damaged object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which.
+    /// The key of the object.
     pub key: Key,
-    /// Its image, if it is one that this one is a clone of.
+    /// The path of the base that has the object, if it belongs to a base.
     pub of: Option<Arc<str>>,
-    /// What is wrong with it.
+    /// A word for the damage.
     pub what: &'static str,
-    /// The bytes that are hit, in ascending order.
+    /// The affected bytes, in ascending order.
     pub ranges: Vec<Range<u64>>,
-    /// The image has such bytes.
+    /// The image itself has such bytes.
     pub is_of_image: bool,
-    /// Snapshots have such bytes.
+    /// The snapshots that have such bytes.
     pub snapshots: Vec<String>,
 }
 
@@ -48,34 +47,33 @@ impl Finding {
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The head of the image.
     pub head: Head,
-    /// How many objects it has in the store.
+    /// The number of the image's objects in the store.
     pub objects: u64,
-    /// Bytes of them.
+    /// The bytes of these objects.
     pub stored_bytes: u64,
     /// Bytes of the image that are stored; the others are zeroes.
     pub live_bytes: u64,
     /// Segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// What is wrong. Nothing: every byte that was flushed can be read.
+    /// The damage. If it is empty, every flushed byte can be read.
     pub findings: Vec<Finding>,
 }
 
-/// Reads all that is live of an image and its snapshots. If it is encrypted, checksums are compared
-/// without a key, and with one what they are of, too. Blocks.
+/// Reads all live data of an image and its snapshots. For an encrypted image it verifies checksums,
+/// and with a key also the data itself. Blocks.
 ///
 /// # Errors
-/// There is no image, its head is damaged, the key is not its own, or the store cannot be used: in
-/// one line.
+/// One line: there is no image, its head is damaged, the key is wrong, or the store cannot be used.
 pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
     check_on(url, &client(url, options)?, options.key.as_ref())
 }
 
-/// The same of a store that is there.
+/// Does the same through a client.
 pub(crate) fn check_on(
     url: &StoreUrl,
     client: &Client,
@@ -84,7 +82,7 @@ pub(crate) fn check_on(
     blocking(url, async {
         for _ in 0..ROUNDS_MAX {
             let report = Reader { client }.report(key).await?;
-            // A writer may have deleted what the head before still needed.
+            // A writer may have deleted objects that only the earlier head needed.
             if report.findings.is_empty() || (Reader { client }.head().await?) == report.head {
                 return Ok(report);
             }
@@ -95,10 +93,10 @@ pub(crate) fn check_on(
 
 type Extents = Vec<(u64, Extent)>;
 
-/// Segments: where the data of each begin, and which of them are wanted.
+/// By segment: the offset of its data, and the extents to read.
 type Wanted = BTreeMap<u64, (usize, Extents)>;
 
-/// The image, or what it was at a snapshot.
+/// The image, or one of its snapshots.
 struct Moment {
     snapshot: Option<Snapshot>,
     head: Head,
@@ -122,7 +120,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds what a map has of each segment; what others have too is looked at once.
+/// Adds the extents that a map has in each segment; a segment needed by several is read once.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {
@@ -139,7 +137,7 @@ fn add(wanted: &mut Wanted, map: &Map) {
 
 impl Reader<'_> {
     async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
-        // Listed first: what is listed was put, so the log goes at least so far.
+        // The list comes first: every listed segment was put, so the log reaches at least so far.
         let listed = self.list().await?;
         let head = self.head().await?;
         let cipher = match key {
@@ -157,7 +155,7 @@ impl Reader<'_> {
         let listed = segments(&listed, report.head.image);
         let moments = moments(&report.head);
         let mut wanted = BTreeMap::new();
-        // One map at a time is in memory.
+        // Only one map at a time is in memory.
         for moment in &moments {
             let Moment { snapshot, head } = moment;
             let (map, hits) = self.recovered(head, moment.end(&listed)).await?;
@@ -183,8 +181,8 @@ impl Reader<'_> {
         Ok(report)
     }
 
-    /// Reads segments, and compares the checksums of the blocks that are wanted; with a cipher,
-    /// their tags, too.
+    /// Reads segments, and verifies the checksums of the wanted blocks; with a cipher, also their
+    /// tags.
     async fn read_segments(
         &self,
         all: &Wanted,
@@ -205,7 +203,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds to findings whether they are of the image, or of which snapshot.
+    /// Adds to the findings whether the image has the bytes, and which snapshots.
     async fn say_which(
         &self,
         moment: &Moment,
@@ -227,7 +225,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What is wrong with a segment: the blocks of the image that cannot be read.
+    /// Reads a segment; returns the damaged blocks of the image in it.
     async fn read_segment(
         &self,
         (head, cipher): (&Head, Option<&Cipher>),
@@ -265,8 +263,7 @@ impl Reader<'_> {
 }
 
 impl Report {
-    /// Notes that an object is wrong without which nothing is known of any block of the image, or
-    /// of a snapshot.
+    /// Notes a damaged object that makes all blocks of the image, or of a snapshot, unreadable.
     fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
         let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
         let name = snapshot.map(|it| it.name.clone());
@@ -282,7 +279,7 @@ impl Report {
     }
 }
 
-/// The bytes of blocks, those side by side as one range.
+/// Returns the bytes of blocks, adjacent blocks as one range.
 fn merged(mut blocks: Vec<u64>, block_bytes: u64) -> Vec<Range<u64>> {
     blocks.sort_unstable();
     let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What the machine asks for, asked of a store, and what that answers.
+//! Carries out the machine's operations on a store, and translates the store's answers.
 
 use crate::cache::{Cache, Segment, origin, pages_of};
 use crate::place::{Place, one_line};
@@ -17,80 +17,80 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Asks a store for what the machine asks for.
+/// Carries out operations on a store.
 #[derive(Clone, Debug)]
 pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// GETs, bytes that they asked for; reads of data that the cache had, and had not.
+    /// GETs, and the bytes they requested; reads of data that the cache answered, and did not.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
-    /// What tells the store from others.
+    /// A text that identifies the store.
     store: Arc<str>,
-    /// Is told what people should know.
+    /// Reports events to the user.
     say: Option<fn(&str)>,
 }
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Debug)]
 struct LastError {
     text: String,
-    /// Trying again will not help.
+    /// A retry cannot succeed.
     is_hopeless: bool,
 }
 
 impl Client {
-    /// Makes one for an image; each operation has an answer within `timeout`.
+    /// Makes a client for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
         let (cache, store, say) = (None, Arc::from(""), None);
         Client { place, timeout, last_error, asked, cache, store, say }
     }
 
-    /// Has it look for data in a cache first, in which the store is called so.
+    /// Adds a cache, in which `store` identifies the store.
     #[must_use]
     pub fn with(self, cache: Option<Arc<Cache>>, store: &str) -> Client {
         Client { cache, store: Arc::from(store), ..self }
     }
 
-    /// Has it tell people what they should know.
+    /// Adds a function that reports events to the user.
     #[must_use]
     pub fn telling(self, say: Option<fn(&str)>) -> Client {
         Client { say, ..self }
     }
 
-    /// Tells people something, in one line.
+    /// Reports an event to the user, in one line.
     pub(crate) fn say(&self, text: &str) {
         if let Some(say) = self.say {
             say(text);
         }
     }
 
-    /// Returns what a segment is called in the cache, of this image or of the one at a path.
+    /// Returns the cache's identity of a segment, of this image or of the one at path `of`.
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
         let path = of.unwrap_or(self.place.prefix.as_ref());
         Segment { origin: origin(image, &self.store, path), sequence }
     }
 
-    /// Has the cache forget what it has of this image from a segment on.
+    /// Lets the cache forget this image from a segment on.
     pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
         if let Some(cache) = &self.cache {
             cache.forget(self.segment(image, None, sequence));
         }
     }
 
-    /// Makes one for another image of the store.
+    /// Makes a client for another image of the store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
 
-    /// Returns where the image is.
+    /// Returns the place of the image.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Returns why an operation failed, the last one that did.
+    /// Returns why the last failed operation has failed.
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().as_ref().map(|error| error.text.clone())
     }
@@ -100,34 +100,34 @@ impl Client {
         self.timeout
     }
 
-    /// Tells whether each operation so far had an answer that makes sense.
+    /// Returns `true` if no operation has failed so far.
     pub(crate) fn is_well(&self) -> bool {
         self.last_error.lock().is_none()
     }
 
-    /// Returns how many GETs there were, and for how many bytes.
+    /// Returns the number of GETs, and the bytes they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let [gets, bytes, ..] = &*self.asked;
         (gets.load(Relaxed), bytes.load(Relaxed))
     }
 
-    /// Returns how often the cache was asked.
+    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         let [.., hits, misses] = &*self.asked;
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
-    /// Tells whether the cache is not asked, because its disk does not answer.
+    /// Returns `true` if the cache is not used because its disk does not answer.
     pub(crate) fn is_cache_aside(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.is_aside())
     }
 
-    /// Tells whether that was for good: credentials are missing, say.
+    /// Returns `true` if retries cannot succeed, for example because credentials are missing.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
     }
 
-    /// Carries an operation out.
+    /// Carries out an operation.
     pub async fn run(&self, operation: Operation) -> Answer {
         match operation {
             Operation::PutIfAbsent { image, key, body } => {
@@ -157,16 +157,16 @@ impl Client {
         }
     }
 
-    /// Puts an object, if it may.
+    /// Puts an object, if `mode` allows it.
     pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
         let put = self.place.store.put_opts(path, body, mode.into());
         match self.limited(put).await {
             Some(Ok(PutResult { e_tag, version, .. })) => match tag_of(e_tag, version) {
                 Some(tag) => Answer::Put(tag),
-                // The object that is there will tell.
+                // The object in the store will show whether the PUT has succeeded.
                 None => self.failed("the store gives no ETag"),
             },
-            // Two requests for the same object at once: neither need have been done.
+            // Two simultaneous requests for the same object: the store may have done neither.
             Some(Err(error)) if is_conflict(&error) => self.failed_with(&error),
             Some(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Answer::Refused,
             Some(Err(error)) => self.failed_with(&error),
@@ -174,7 +174,7 @@ impl Client {
         }
     }
 
-    /// Answers from memory, if that can be.
+    /// Answers from memory, if possible.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -188,7 +188,7 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache, or from the store with all of the pages that they are part of.
+    /// Gets data from the cache, or from the store with all of its pages.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -213,7 +213,7 @@ impl Client {
         else {
             return self.failed(&format!("no answer within {:?}", self.timeout));
         };
-        // Another one may have asked meanwhile.
+        // Another read may have cached it meanwhile.
         if let Some(bytes) = cached().await {
             return hit(bytes);
         }
@@ -230,7 +230,7 @@ impl Client {
         }
     }
 
-    /// Has the cache take a segment in that was put.
+    /// Caches a segment that was put.
     fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
         if let Some(cache) = &self.cache {
             let segment = self.segment(image, None, sequence);
@@ -247,7 +247,7 @@ impl Client {
         let path = &match of.map(|path| self.place.beside(path)) {
             None => self.place.path(image, key),
             Some(Ok(place)) => place.path(image, key),
-            // A store has no object of such a name.
+            // A store has no object with an invalid name.
             Some(Err(_)) => return Answer::Missing,
         };
         self.asked[0].fetch_add(1, Relaxed);
@@ -258,7 +258,7 @@ impl Client {
             let got = match self.place.store.get_opts(path, options).await {
                 Err(error) if is_behind_end(&error) => {
                     let meta = self.place.store.head(path).await?;
-                    // An error otherwise: there is something to be read.
+                    // The range lies within the object, so the error stands.
                     return match tag_of(meta.e_tag, meta.version) {
                         Some(tag) if meta.size <= range.start => {
                             Ok(Some((Vec::new(), meta.size, tag)))
@@ -279,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Lists segments of an image from a place on, of many the first.
+    /// Lists the first segments of an image from a place on.
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
@@ -313,8 +313,8 @@ impl Client {
         }
     }
 
-    /// Waits for an answer, for so long as one may take. What panics has failed: a store can say
-    /// things that its client did not think of.
+    /// Waits for an answer, for the time limit at most. A panic counts as a failure: the client
+    /// crate may not expect each reply of a store.
     async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let caught = AssertUnwindSafe(work).catch_unwind();
         let why = match tokio::time::timeout(self.timeout, caught).await {
@@ -346,10 +346,10 @@ impl Client {
     }
 }
 
-/// An object's bytes, its whole length and its tag; nothing if the length is not as it was said.
+/// An object's bytes, its whole length and its tag; `None` if the length is not the announced one.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
-/// Reads no more than was asked for, whatever comes.
+/// Reads no more bytes than were requested, whatever the store sends.
 async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
     let (said, size) = (got.range.clone(), got.meta.size);
     let expected = asked.start..asked.end.min(size);
@@ -382,7 +382,7 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// A tag has both, because some stores compare the one and some the other.
+/// A tag contains both, because some stores compare one and some the other.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -400,27 +400,28 @@ pub(crate) fn update(tag: &Tag) -> PutMode {
     PutMode::Update(version_of(tag))
 }
 
-/// S3 says so when another request for the same object is being carried out. Azure says 409, too,
-/// of an object that is there: that is an answer.
+/// S3 answers 409 while it carries out another request for the same object. Azure also answers 409
+/// if the object exists, which is an answer and not a conflict.
 fn is_conflict(error: &Error) -> bool {
     let Error::AlreadyExists { source, .. } = error else { return false };
     let text = source.to_string();
-    // No URL has a <, whatever the image is called.
+    // No URL contains a `<`, whatever the name of the image.
     text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
 }
 
-/// Tells whether a range begins behind the end of its object.
+/// Returns `true` if a range begins behind the end of its object.
 fn is_behind_end(error: &Error) -> bool {
     says(error, &["status code: 416", "object was only"])
 }
 
-/// Tells whether the caller may not what it asked for, or is unknown: clients say so of requests
-/// for no single object, as deletions are on Azure, and of those for a token, in the text only.
+/// Returns `true` if the caller lacks permission or is unknown. Clients report this only in the
+/// text of an error for requests without a single object, such as deletions on Azure, and for token
+/// requests.
 fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Tells whether what an error without a kind of its own comes of has one of these texts.
+/// Returns `true` if a cause of an error of no specific kind contains one of these texts.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

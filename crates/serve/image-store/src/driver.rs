@@ -1,11 +1,11 @@
-//! The thread of an image: it has the machine, and asks the store for what that wants.
+//! The thread of an image: it owns the machine, and passes the machine's operations to the store.
 //!
 //! ```text
 //!  callers ── Command ──▶ queue ──▶ machine ── Operation ──▶ client, 32 at a time ──▶ store
 //!     ▲                             │  ▲                        │
 //!     └──── callback ◀── end ◀──────┘  └──────── Answer ◀───────┘
 //! ```
-//! Callbacks are called on this thread, so they must not wait.
+//! This thread calls the callbacks, so they must not wait.
 
 use crate::client::Client;
 use crate::probe::{Verdict, probe};
@@ -26,22 +26,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
-/// Operations in flight at a time.
+/// The most operations in flight.
 const OPERATIONS_MAX: usize = 32;
 
-/// Commands taken from the queue before the store is looked at again.
+/// The commands taken from the queue before the store gets its turn.
 const COMMANDS_MAX: usize = 256;
 
-/// A PUT of a folder that has taken so many times as long as it may is that of a killed process.
+/// A PUT into a folder that has taken this many time limits belongs to a killed process.
 const TIMEOUTS: u32 = 20;
 
-/// How long a probe that failed waits for the next one.
+/// The pause after a failed probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
-/// What is called when a request has ended.
+/// The function to call when a request has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
 
-/// What a caller wants of the thread.
+/// A message from a caller to the thread.
 pub(crate) enum Command {
     Request(Request, Callback),
     End,
@@ -50,18 +50,18 @@ pub(crate) enum Command {
 pub(crate) type Commands = UnboundedReceiver<Command>;
 type Running = Pin<Box<dyn Future<Output = (Ticket, Kind, Answer)>>>;
 
-/// What an image is opened with.
+/// The parameters for opening an image.
 pub(crate) struct Plan {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) origin: Origin,
     pub(crate) nonce: String,
     pub(crate) opens_until: Instant,
-    /// The image, as people call it.
+    /// The name of the image for users.
     pub(crate) shown: String,
 }
 
-/// Serves an image until it is not wanted any more. Each request that is left then fails.
+/// Serves an image until its owner drops it. Each unfinished request then fails.
 pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match prepare(&plan).await {
         Ok(()) => {
@@ -76,7 +76,7 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Takes no further commands, and fails the requests that are in the queue.
+/// Accepts no further commands, and fails the requests in the queue.
 pub(crate) async fn refuse(mut commands: Commands) {
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -86,8 +86,8 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Compares the key with that of the image, if there is one. The machine does so, too, but only
-/// when the store was probed, which puts objects; a head that does not come is left to it.
+/// Checks the key against the image, if there is one. The machine does so too, but only after the
+/// probe of the store, which puts objects. If the head cannot be read, the machine decides.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();
@@ -135,7 +135,7 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// When the machine was made, by the clock that runs on in suspend.
+    /// The time at which the machine was made, by a clock that includes suspended time.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,
@@ -144,7 +144,7 @@ struct Driver {
     asked_before: (u64, u64),
 }
 
-/// What has happened.
+/// An event for the thread.
 enum News {
     Command(Option<Command>),
     Answer(Ticket, Kind, Answer),
@@ -174,7 +174,7 @@ impl Driver {
         boot_ns() - self.begin_ns
     }
 
-    /// Returns when the image is not wanted any more, or was not open in time.
+    /// Returns when the owner has dropped the image, or the image was not open in time.
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
@@ -184,7 +184,8 @@ impl Driver {
             if matches!(self.image.status(), nowait_image_format::Status::Over(_)) {
                 self.waiting.clear();
             }
-            // Before the ends: a caller whose request has failed asks for the reason.
+            // Published before the callbacks, because the caller of a failed request asks for the
+            // reason.
             self.publish();
             self.tell_ends();
             if self.is_late() {
@@ -241,7 +242,8 @@ impl Driver {
         self.image.submit(self.requests, request, self.now_ns());
     }
 
-    /// Takes what else waits, so that it goes together. Tells whether the end is among it.
+    /// Takes the other waiting commands, so that the machine handles them together. Returns `true`
+    /// if one of them is the end.
     fn submit_more(&mut self, commands: &mut Commands) -> bool {
         for _ in 1..COMMANDS_MAX {
             match commands.try_recv() {
@@ -269,8 +271,8 @@ impl Driver {
         }
     }
 
-    /// Has the cache forget what no log of this image has had: objects may have been put back as
-    /// they were.
+    /// Lets the cache forget segments behind the log of this image: the store may have been put
+    /// back to an older state.
     fn forget_others(&mut self) {
         if !self.has_forgotten
             && let Some((image, first)) = self.image.id().zip(self.image.first_sequence())
@@ -288,7 +290,7 @@ impl Driver {
         }
     }
 
-    /// Tells people what is lost: requests for it fail.
+    /// Reports lost segments to the user: requests for them fail.
     fn tell_losses(&mut self) {
         while let Some((sequence, what)) = self.image.pop_loss() {
             let image = self.image.id().unwrap_or_default();
@@ -308,7 +310,8 @@ impl Driver {
             nowait_image_format::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
             nowait_image_format::Status::Over(Over::Closed) => Status::Closed,
         };
-        // The machine does not know what a cache has answered, and with how much around it.
+        // The machine does not know which requests the cache has answered, nor that GETs read whole
+        // pages.
         let (asked, before) = (self.client.asked(), self.asked_before);
         let (gets, bytes_got) = (asked.0 - before.0, asked.1 - before.1);
         let costs = Costs { gets, bytes_got, ..self.image.costs() };

@@ -1,5 +1,5 @@
-//! Edits of an image beside its writer: snapshots and their clones, and a larger size. The machine
-//! for them, driven by a real store.
+//! Edits of an image beside its writer: snapshots and their clones, and a larger size. Runs the
+//! machine for edits on a real store.
 
 use crate::catalog;
 use crate::client::Client;
@@ -14,17 +14,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Edits an image; whichever writer it has goes on, and need not be asked. Blocks, for no longer
-/// than an image may take to be opened.
+/// Edits an image; its writer continues, and need not agree. Blocks, for the time limit for opening
+/// an image at most.
 ///
 /// # Errors
-/// It cannot be edited so, there is none, it is damaged, or the store cannot be used: in one line.
-/// If the store did not answer in time, the edit may have been made, or be made later.
+/// One line: the edit is not possible, there is no image, it is damaged, or the store cannot be
+/// used. If the store did not answer in time, the edit may have been made, or may be made later.
 pub fn edit(url: &StoreUrl, options: &StoreOptions, edit: Edit) -> io::Result<Head> {
     edit_on(url, &client(url, options)?, options.open_timeout, edit)
 }
 
-/// The same on a store that is there.
+/// Does the same through a client.
 pub(crate) fn edit_on(
     url: &StoreUrl,
     client: &Client,
@@ -34,11 +34,11 @@ pub(crate) fn edit_on(
     blocking(url, edited(client, limit, edit))
 }
 
-/// Makes a new image that is a clone of a snapshot, in the same bucket: it takes no place, and
-/// reads what the snapshot has. Blocks.
+/// Makes a clone of a snapshot, in the same bucket: the new image takes no space, and reads the
+/// snapshot's data. Blocks.
 ///
 /// # Errors
-/// There is no such snapshot, or an image already; the store cannot be used: in one line.
+/// One line: there is no such snapshot, the new image exists already, or the store cannot be used.
 pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let Some(name) = &url.snapshot else {
@@ -62,17 +62,19 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         let why = made.err().unwrap_or("there is an image already");
         return Err(io::Error::other(format!("{to}: {why}")));
     }
-    // The snapshot may have been removed by one that has not seen the clone.
+    // A process that did not see the clone may have removed the snapshot.
     if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
-        // No writer has had it.
+        // No writer has opened it.
         catalog::remove(to, options, |_| {})?;
         return Err(error);
     }
     made.map_err(io::Error::other)
 }
 
-/// Puts the head of an image where none is; tells whether it is there now. If that is not known,
-/// it is an error.
+/// Puts the head of an image where none exists; returns `true` if this head is there now.
+///
+/// # Errors
+/// The outcome is unknown.
 async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {
@@ -80,7 +82,7 @@ async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
         let (image, key, body) = (head.image, Key::Head, Arc::clone(&body));
         match client.run(Operation::PutIfAbsent { image, key, body }).await {
             Answer::Put(_) => return Ok(true),
-            // It may have been put before, and the answer lost.
+            // An earlier PUT may have succeeded, and its answer was lost.
             Answer::Refused => {
                 return Ok((Reader { client }).head().await?.image == head.image);
             }
@@ -94,7 +96,7 @@ async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
 /// Removes a snapshot that has no clone. Blocks.
 ///
 /// # Errors
-/// There is none, or it has one; the store cannot be used: in one line.
+/// One line: there is no such snapshot, it has a clone, or the store cannot be used.
 pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let client = client(url, options)?;
     let name = url.snapshot.clone().unwrap_or_default();
@@ -104,7 +106,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     edit_on(url, &client, options.open_timeout, Edit::Remove(gone))
 }
 
-/// Looks whether snapshots have clones that are there.
+/// Fails if a clone of one of the snapshots exists.
 pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> Result<(), String> {
     for snapshot in snapshots {
         for clone in &snapshot.clones {
@@ -116,7 +118,7 @@ pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> R
     Ok(())
 }
 
-/// Tells whether a clone was made, and not removed.
+/// Returns `true` if a clone was made, and not removed.
 async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
     let client = client.beside(&clone.path)?;
     match (Reader { client: &client }).look().await? {

@@ -1,8 +1,8 @@
-//! A folder as a store: that of `object_store`, and the PUT with a condition that it lacks.
+//! A folder as a store: the one of `object_store`, with the conditional PUT that it lacks.
 //!
-//! An object is replaced under a lock of its folder (`flock`), which all processes of one machine
-//! see. File systems that other machines see too, and that need not show them the lock, are
-//! refused: nothing would tell a second machine that an image has a writer.
+//! A PUT replaces an object under a lock of its folder (`flock`), which all processes of one
+//! machine see. The store refuses file systems that other machines share without sharing the lock,
+//! because nothing would tell a second machine that an image has a writer.
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -22,17 +22,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// A folder as a store. What is put is on the disk when the PUT ends.
+/// A folder as a store. When a PUT ends, the object is on the disk.
 #[derive(Debug)]
 pub(crate) struct Folder {
     inner: Arc<LocalFileSystem>,
 }
 
 impl Folder {
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     ///
     /// # Errors
-    /// It is none, or other machines may not see its locks.
+    /// The path is not a folder, or other machines may not see its locks.
     pub(crate) fn open(path: &str) -> Result<Folder> {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);
@@ -46,9 +46,8 @@ impl Folder {
         Ok(Folder { inner: Arc::new(inner.with_fsync(true)) })
     }
 
-    /// Removes what PUTs have left whose process was killed: files beside those that they were to
-    /// become, with # behind their names. One of a PUT that still runs fails that, which is tried
-    /// again then. Blocks.
+    /// Removes the temporary files of PUTs whose process was killed: they lie beside their targets
+    /// and end with # and a number. If a PUT still runs, it fails and is repeated. Blocks.
     pub(crate) fn sweep(&self, image: &Path, older: Duration) {
         let Ok(root) = self.inner.path_to_filesystem(image) else { return };
         let maps = fs::read_dir(root.join("map")).into_iter().flatten().flatten();
@@ -65,9 +64,8 @@ impl Folder {
         }
     }
 
-    /// Replaces an object, if it is the one that is meant. A replacement that has begun goes on
-    /// when the future is dropped, and keeps the lock until its end: the next writer finds it
-    /// done.
+    /// Replaces an object, if it is the expected one. A replacement that has begun continues when
+    /// the future is dropped, and keeps the lock until its end: the next writer finds it done.
     async fn replace(
         &self,
         location: &Path,
@@ -103,7 +101,8 @@ async fn replace_locked(
     let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());
     let then = modified().map_err(|error| generic("look", &error))?;
     let result = inner.put(location, payload).await?;
-    // The tag is of the time, in steps of the kernel's clock: no two revisions have the same.
+    // The tag contains the time in steps of the kernel's clock, and no two revisions may have the
+    // same.
     if modified().map_err(|error| generic("look", &error))? > then {
         return Ok(result);
     }
@@ -118,7 +117,7 @@ async fn replace_locked(
     Ok(PutResult { e_tag, ..result })
 }
 
-/// Tells whether a file is named as a PUT names it on its way.
+/// Returns `true` if a file's name is that of an unfinished PUT.
 fn is_staged(name: &OsStr) -> bool {
     let number = name.to_str().and_then(|name| name.rsplit_once('#'));
     number.is_some_and(|(_, number)| {
@@ -126,8 +125,8 @@ fn is_staged(name: &OsStr) -> bool {
     })
 }
 
-/// Returns what a file system is called that keeps the lock of a folder to the machine that has it,
-/// or may. Sources: linux/magic.h; flock(2), NFS details and CIFS details.
+/// Returns the name of a file system that keeps, or may keep, the lock of a folder to one machine.
+/// Sources: linux/magic.h; flock(2), NFS details and CIFS details.
 fn keeps_locks_to_itself(magic: u32) -> Option<&'static str> {
     Some(match magic {
         0x6969 => "NFS",
@@ -220,7 +219,7 @@ mod tests {
         const XFS: u32 = 0x5846_5342;
         const BTRFS: u32 = 0x9123_683e;
         const TMPFS: u32 = 0x0102_1994;
-        // Their locks are those of the whole cluster.
+        // Their locks are valid in the whole cluster.
         const GFS2: u32 = 0x0116_1970;
         const OCFS2: u32 = 0x7461_636f;
         for shown in [EXT4, XFS, BTRFS, TMPFS, GFS2, OCFS2] {
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_puts_have_left_goes_and_objects_stay() {
+    fn temporary_files_of_killed_puts_are_removed_and_objects_stay() {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::open(place.path().to_str().unwrap()).unwrap();
         let root = place.path().join("vm");

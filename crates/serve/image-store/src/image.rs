@@ -16,13 +16,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// How long the head of an image may take at least that is closed.
+/// The least time that a close allows for the head of the image.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Beyond its time to open, which the thread itself watches.
+/// The time beyond the limit for opening, which the thread itself watches.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// An image on a store, and its writer or a reader. Dropped, it loses what was not flushed.
+/// An image on a store, opened by a writer or a reader. Dropping it loses data that was not
+/// flushed.
 #[derive(Debug)]
 pub struct StoredImage {
     url: StoreUrl,
@@ -40,10 +41,10 @@ impl std::fmt::Debug for Command {
 }
 
 impl StoredImage {
-    /// Makes an empty image, where none is; encrypted, if `options` have a key. Blocks.
+    /// Makes an empty image, where none exists; encrypted, if `options` have a key. Blocks.
     ///
     /// # Errors
-    /// There is one already; the store cannot be used: in one line.
+    /// One line: the image exists already, or the store cannot be used.
     pub fn create(
         url: &StoreUrl,
         options: &StoreOptions,
@@ -60,11 +61,11 @@ impl StoredImage {
         StoredImage::begin(url, options, Settings::new(writer()?), origin)
     }
 
-    /// Compares the key of `options` with that of an image, if there is one. Blocks, for as long
-    /// as a few GETs take; a store that does not answer is left to what opens the image.
+    /// Compares the key of `options` with that of an image, if there is one. Blocks for a few GETs.
+    /// If the store does not answer, opening the image decides later.
     ///
     /// # Errors
-    /// It is not its key: in one line.
+    /// One line: the key is not that of the image.
     pub fn compare_key(url: &StoreUrl, options: &StoreOptions) -> io::Result<()> {
         let client = reader::client(url, options)?;
         let look = async { Reader { client: &client }.look().await };
@@ -74,20 +75,20 @@ impl StoredImage {
             .map_err(|why| io::Error::other(format!("{url}: {why}")))
     }
 
-    /// Takes an image over, from whichever writer it has. Blocks.
+    /// Takes an image over from its writer. Blocks.
     ///
     /// # Errors
-    /// There is none, it is damaged, the key is not its own, or the store cannot be used: in one
-    /// line. If it is the key, nothing was put, and the writer that it has goes on.
+    /// One line: there is no image, it is damaged, the key is wrong, or the store cannot be used.
+    /// If the key is wrong, nothing was put, and the present writer continues.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
         StoredImage::open_with(url, options, Settings::new(writer()?))
     }
 
-    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it. The key is
-    /// that of `options`.
+    /// Like [`StoredImage::open`], with the caller's settings; [`writer`] makes the writer's name.
+    /// The key is that of `options`.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`StoredImage::open`].
     pub fn open_with(
         url: &StoreUrl,
         options: &StoreOptions,
@@ -96,9 +97,9 @@ impl StoredImage {
         StoredImage::begin(url, options, settings, Origin::TakeOver)
     }
 
-    /// Opens an image to read it as it is now: nothing is put, and its writer goes on. What that
-    /// writes is not seen, and what it deletes cannot be read any more. Of a snapshot nothing is
-    /// deleted. Blocks.
+    /// Opens an image to read it in its present state. It puts nothing, and the writer continues.
+    /// Later writes stay invisible; data that the writer has deleted cannot be read any more. Data
+    /// of a snapshot stays. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -144,7 +145,7 @@ impl StoredImage {
         StoredImage::start(url, client, opens_until, |queue, shared| run(plan, queue, shared))
     }
 
-    /// Starts the thread of an image, and waits until it is open.
+    /// Starts the thread of an image, and waits until the image is open.
     fn start<F: Future<Output = ()>>(
         url: &StoreUrl,
         client: Client,
@@ -158,7 +159,7 @@ impl StoredImage {
         let named = thread::Builder::new().name("nowait-store".to_owned());
         let thread = named.spawn(move || {
             runtime.block_on(run(queue, told));
-            // A look-up of a name may hang; nothing waits for it.
+            // A look-up of a name may hang; the process does not wait for it.
             runtime.shutdown_background();
         })?;
         let thread = Some(thread);
@@ -173,43 +174,44 @@ impl StoredImage {
         Ok(StoredImage { url: url.clone(), client, geometry, shared, commands, thread })
     }
 
-    /// Returns where it is.
+    /// Returns the address of the image.
     pub fn url(&self) -> &StoreUrl {
         &self.url
     }
 
-    /// Returns its blocks.
+    /// Returns the geometry of the image.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Returns how it is.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         self.shared.status()
     }
 
-    /// Returns what tells that, for callbacks.
+    /// Returns a handle that reads the status, for callbacks.
     pub fn watch(&self) -> Watch {
         Watch(self.shared.clone())
     }
 
-    /// Returns what it has cost, and what it has to do.
+    /// Returns the counters.
     pub fn figures(&self) -> Figures {
         self.shared.figures()
     }
 
-    /// Returns why an operation of the store failed, the last one that did.
+    /// Returns why the last failed operation of the store has failed.
     pub fn last_error(&self) -> Option<String> {
         self.client.last_error()
     }
 
-    /// Tells whether its cache is not asked for now, because the disk of that does not answer.
+    /// Returns `true` if the cache is not used at present because its disk does not answer.
     pub fn is_cache_aside(&self) -> bool {
         self.client.is_cache_aside()
     }
 
-    /// Begins a request, which must be of whole blocks. `done` is called when it has ended, on a
-    /// thread that other requests wait for; or at once, on this one, if the image is closed.
+    /// Begins a request, which must consist of whole blocks. The image's thread, on which other
+    /// requests wait, calls `done` at the end. If the image is closed, the calling thread does so
+    /// at once.
     pub fn submit(
         &self,
         request: Request,
@@ -226,7 +228,7 @@ impl StoredImage {
     /// Reads whole blocks. Blocks.
     ///
     /// # Errors
-    /// They are not, or the image is not this writer's any more.
+    /// The range is not in whole blocks, or another writer has the image.
     pub fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         self.asked(Request::Read { offset, len })
     }
@@ -239,7 +241,7 @@ impl StoredImage {
         self.asked(Request::Write { offset, data, durable: false }).map(drop)
     }
 
-    /// Makes whole blocks zeroes, which takes no place. Blocks.
+    /// Zeroes whole blocks, which then take no space. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::read_at`].
@@ -247,55 +249,56 @@ impl StoredImage {
         self.asked(Request::Discard { offset, len }).map(drop)
     }
 
-    /// Makes durable what ended before. Blocks.
+    /// Makes earlier writes durable. Blocks.
     ///
     /// # Errors
-    /// The image is not this writer's any more.
+    /// Another writer has the image.
     pub fn flush(&self) -> io::Result<()> {
         self.asked(Request::Flush).map(drop)
     }
 
-    /// Makes all durable and says in the head that the log ends here, within a time: nothing that
-    /// is lost later is taken for that end. Blocks.
+    /// Makes all writes durable and stores the end of the log in the head, within `limit`, so that
+    /// a later loss is not taken for the end. Blocks.
     ///
     /// # Errors
-    /// Not all could be made durable.
+    /// Not all writes could be made durable.
     pub fn close(self, limit: Duration) -> io::Result<()> {
         self.close_within(limit)
     }
 
-    /// As [`StoredImage::close`]; requests that come later fail. Blocks.
+    /// Like [`StoredImage::close`]; later requests fail. Blocks.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`StoredImage::close`].
     pub fn close_within(&self, limit: Duration) -> io::Result<()> {
         let begin = Instant::now();
         self.flush_within(limit)?;
         let left = limit.saturating_sub(begin.elapsed()).max(CLOSES_WITHIN);
-        // All is durable. If the head does not say so, the next writer reads some more, and a
-        // removal waits: no error of what was asked.
+        // All writes are durable. If the head does not name the end, the next writer reads a little
+        // more and a removal waits; that is not an error of the close.
         let _ = self.asked_within(Request::Close, left, "not closed");
         Ok(())
     }
 
-    /// As [`StoredImage::flush`], within a time. Blocks.
+    /// Like [`StoredImage::flush`], within `limit`. Blocks.
     ///
     /// # Errors
-    /// Not all could be made durable.
+    /// Not all writes could be made durable.
     pub fn flush_within(&self, limit: Duration) -> io::Result<()> {
         self.asked_within(Request::Flush, limit, "not flushed")
     }
 
-    /// Makes the image smaller, within a time. [`StoredImage::geometry`] stays as it was. Blocks.
+    /// Makes the image smaller, within `limit`. [`StoredImage::geometry`] keeps the old size.
+    /// Blocks.
     ///
     /// # Errors
-    /// It is not known to be smaller, and may be; or it is not this writer's any more.
+    /// The outcome is unknown, or another writer has the image.
     pub fn shrink_within(&self, size_bytes: u64, limit: Duration) -> io::Result<()> {
         self.asked_within(Request::Shrink { size_bytes }, limit, "not known to be smaller")
     }
 
-    /// Waits until what nothing needs any more is deleted, or for a time: the next writer deletes
-    /// what is left. Blocks.
+    /// Waits at most `limit` until all superfluous objects are deleted. The next writer deletes the
+    /// rest. Blocks.
     pub fn clean_within(&self, limit: Duration) {
         self.shared.cleaned(Instant::now() + limit);
     }
@@ -311,7 +314,7 @@ impl StoredImage {
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
     }
 
-    /// Carries a request out. Blocks.
+    /// Carries out a request. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::read_at`].
@@ -342,7 +345,7 @@ impl Drop for StoredImage {
     }
 }
 
-/// Returns a client for an image that can be written.
+/// Returns a client for an image to be written.
 fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
@@ -353,10 +356,10 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     reader::client(url, options)
 }
 
-/// Returns what this process is called as a writer, with a number that was drawn.
+/// Returns a writer with this process's name and a random number.
 ///
 /// # Errors
-/// Nothing could be drawn.
+/// The random number could not be read.
 pub fn writer() -> io::Result<Writer> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "a host" } else { host.trim() };
@@ -364,7 +367,7 @@ pub fn writer() -> io::Result<Writer> {
     Ok(Writer { nonce: drawn()?, name })
 }
 
-/// Draws a number that no other has.
+/// Returns random bytes.
 pub(crate) fn drawn() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The file that has the key of images.
+//! The file with the key of images.
 
 use nowait_image_format::ImageKey;
 use nowait_image_format::cipher::KEY_BYTES;
@@ -8,12 +8,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Hexadecimal digits of a key.
+/// The hexadecimal digits of a key.
 const DIGITS: usize = 2 * KEY_BYTES;
 
-/// What of its mode lets others have it, or put another in its place. A group that root has let
-/// read it is one that may have it; and a credential of systemd's is root's, with the right of a
-/// service to read it told as that of its group.
+/// Returns the mode bits that let other users read or replace the file. Root may let a group read
+/// its file. A credential of systemd belongs to root, and shows the service's right to read it as
+/// the group's.
 fn mode_of_others(owner: u32) -> u32 {
     if owner == 0 { 0o037 } else { 0o077 }
 }
@@ -21,18 +21,18 @@ fn mode_of_others(owner: u32) -> u32 {
 /// Reads a key: 32 bytes that are no text, or 64 hexadecimal digits and perhaps a newline. Blocks.
 ///
 /// # Errors
-/// Others may read the file; it has something else, or cannot be read: in one line.
+/// One line: others may read the file, it does not contain a key, or it cannot be read.
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {
-        // To open a FIFO waits for its other end.
+        // Opening a FIFO would wait for its other end.
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::other("it is no file"));
         }
         let mut file = File::open(path)?;
         let about = file.metadata()?;
         let (mode, owner) = (about.permissions().mode(), about.uid());
-        // Room for more than there may be: nothing of it is copied to another place.
+        // Enough room that the vector does not reallocate and leave copies of the key.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * DIGITS));
         (&mut file).take(DIGITS as u64 + 2).read_to_end(&mut bytes)?;
         Ok((mode, owner, bytes))
@@ -56,8 +56,8 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
 fn key_of(bytes: &[u8]) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     if bytes.len() == KEY_BYTES {
-        // A password, or half as many digits as it takes: what is drawn looks like that once in
-        // 10 million million times.
+        // Text of 32 bytes is a password, or half of the digits. Random bytes look like text once
+        // in 10 million million times.
         let is_text =
             bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
         key.copy_from_slice(bytes);

@@ -1,25 +1,25 @@
-//! An image on an object store: the machine of `nowait-image-format`, driven by real stores.
+//! An image on an object store: runs the machine of `nowait-image-format` on real stores.
 //!
-//! * [`url`]: where an image is; `place`: the store itself, by the crate `object_store`; `folder`:
-//!   a folder as one, with the condition that it lacks
-//! * [`client`]: operations of the machine, asked of a store
-//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder
-//! * [`mod@probe`]: whether the store keeps its conditions
-//! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells; `trouble`:
-//!   what people should know of its store
+//! * [`url`]: the address of an image; `place`: the store itself, by the crate `object_store`;
+//!   `folder`: a folder as a store, with the conditional PUT that it lacks
+//! * [`client`]: carries out the machine's operations on a store
+//! * [`mod@cache`]: data that need not be read again, in memory or in a folder
+//! * [`mod@probe`]: checks that the store respects conditions
+//! * `driver`: the thread of an image, which owns the machine; [`status`]: its published state;
+//!   `trouble`: reports to the user about the store
 //! * [`image`]: an image, for its callers
-//! * [`source`]: an image as the source of a block device; [`mod@open`]: images opened for serving
-//! * [`transfer`]: images filled from files and NBD servers, and copied to them
-//! * `key_file`: where the key of encrypted images comes from
+//! * [`source`]: an image as the source of a block device; [`mod@open`]: opens images for serving
+//! * [`transfer`]: import from files and NBD servers, and export to them
+//! * `key_file`: reads the key of encrypted images
 //! * [`mod@edit`]: snapshots, clones and larger sizes, beside the writer; [`mod@shrink`]: a smaller
-//!   one, in its place
-//! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
-//! * [`mod@check`]: what is wrong with an image, found by reading it; [`mod@repair`]: an image
-//!   whose log has lost a part; [`catalog`]: which images a store has, and their removal;
-//!   `reader`: what these and a view read by
+//!   size, in the writer's place
+//! * [`view`]: an image at one moment; `viewing`: the thread of an image that is only read
+//! * [`mod@check`]: finds damage by reading; [`mod@repair`]: repairs an image whose log has lost a
+//!   part; [`catalog`]: lists and removes the images of a store; `reader`: reads objects for these
+//!   and for views
 //!
-//! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
-//! queue, and is called back.
+//! All I/O of an image is on one thread, with a runtime of its own. A caller puts its request into
+//! a queue, and the thread calls back at its end.
 
 pub mod cache;
 pub mod catalog;

@@ -1,4 +1,5 @@
-//! Opens images for serving: the name of each says whether a store, a file or a server has it.
+//! Opens images for serving: the name of each tells whether it is on a store, in a file, or on a
+//! server.
 
 use crate::{
     ImageKey, StoreOptions, StoreUrl, StoredImage, read_key,
@@ -11,12 +12,11 @@ use nowait_device::{
 };
 use std::sync::Arc;
 
-/// Opens the images that `all` describe; `objects` has how each is opened if a store has it. Takes
-/// over images on stores. Blocks.
+/// Opens the images that `all` describe; `objects` has the options for those on a store, which it
+/// takes over. Blocks.
 ///
 /// # Errors
-/// An image on a store is named twice, or cannot be used: in one line; as for
-/// [`Image::open_all`].
+/// One line: an image on a store is named twice, or cannot be used; as for [`Image::open_all`].
 pub fn open_all(
     nowait: &Nowait,
     all: &[ImageOptions],
@@ -24,7 +24,7 @@ pub fn open_all(
 ) -> Result<Vec<Image>, ImageError> {
     let urls = urls(all)?;
     let images = || all.iter().zip(objects).zip(&urls);
-    // All keys first: nothing is taken over in vain.
+    // All keys first, so that no image is taken over in vain.
     let keys = images().map(|((options, object), url)| key_of(options, object, url.as_ref()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     if all.len() > 1 {
@@ -41,8 +41,8 @@ pub fn open_all(
     Image::of_sources(all, sources)
 }
 
-/// Returns the address of each image that a store has. Such an image has one writer: the second
-/// one would take it from the first.
+/// Returns the address of each image on a store. Such an image has one writer: a second one would
+/// take it from the first, so no address may occur twice.
 fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     let mut urls = Vec::new();
     for options in all {
@@ -55,7 +55,7 @@ fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     Ok(urls)
 }
 
-/// Reads the key of an image, if it is to have one.
+/// Reads the key of an image, if it has a key file.
 fn key_of(
     options: &ImageOptions,
     object: &ObjectOptions,
@@ -70,7 +70,7 @@ fn key_of(
     Ok(Some(read_key(path)?))
 }
 
-/// Takes an image on a store over, or reads it as it is.
+/// Takes over an image on a store, or opens it read-only.
 fn open_object(
     nowait: &Nowait,
     options: &ImageOptions,

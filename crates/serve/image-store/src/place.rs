@@ -1,4 +1,4 @@
-//! A store and where an image is in it, as a URL and the environment say.
+//! A store and the place of an image in it, from a URL and the environment.
 
 use crate::cache::Cache;
 use crate::folder::Folder;
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// How a store is used.
+/// The options of a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Where the store is, if not where its kind usually is: `http://HOST:PORT`, say.
+    /// The address of the store, if it is not the usual one of its kind: `http://HOST:PORT`, say.
     pub endpoint: Option<String>,
-    /// How long one request may take.
+    /// The time limit for one request.
     pub request_timeout: Duration,
-    /// How long it may take until an image is open.
+    /// The time limit for opening an image.
     pub open_timeout: Duration,
-    /// Has data that need not be asked for again, of all images that have it.
+    /// The cache for data, which several images may share.
     pub cache: Option<Arc<Cache>>,
-    /// The key of the image, if it is encrypted, or is to be. What needs no data needs no key.
+    /// The key of an encrypted image, existing or new. Calls that do not touch data need no key.
     pub key: Option<ImageKey>,
-    /// Is told, in one line, what is lost, and when the store takes nothing, or does again.
+    /// Reports, in one line each, lost data, and that the store accepts nothing, or does so again.
     pub say: Option<fn(&str)>,
 }
 
@@ -44,12 +44,12 @@ impl Default for StoreOptions {
     }
 }
 
-/// A store, and where an image is in it.
+/// A store, and the place of an image in it.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The bucket, container or folder.
     pub store: Arc<dyn ObjectStore>,
-    /// Below which the objects of the image are.
+    /// The path below which the image's objects are.
     pub prefix: Path,
     /// The store, if it is a folder.
     folder: Option<Arc<Folder>>,
@@ -60,12 +60,12 @@ static MEMORIES: LazyLock<nowait_sys::mutex::Mutex<BTreeMap<String, Arc<InMemory
     LazyLock::new(Default::default);
 
 impl Place {
-    /// Makes what is needed to reach a store; asks it for nothing. Credentials come from the
-    /// environment: `AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`,
-    /// `AZURE_STORAGE_ACCOUNT_NAME` and their like.
+    /// Prepares access to a store; sends no request. Credentials come from the environment:
+    /// `AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and
+    /// similar variables.
     ///
     /// # Errors
-    /// What is missing or wrong, in one line.
+    /// One line that says which setting is missing or wrong.
     pub fn new(url: &StoreUrl, options: &StoreOptions) -> Result<Place, String> {
         let said = |error: object_store::Error| format!("{url}: {}", one_line(&error));
         let mut folder = None;
@@ -84,13 +84,13 @@ impl Place {
         Ok(Place { store, prefix, folder })
     }
 
-    /// Returns where an image is in a store that is there.
+    /// Returns the place of an image in an existing store.
     #[cfg(test)]
     pub(crate) fn in_store(store: Arc<dyn ObjectStore>, prefix: &str) -> Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// Removes what killed PUTs have left for so long.
+    /// Removes temporary files of killed PUTs that are at least this old.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();
@@ -98,29 +98,29 @@ impl Place {
         drop(swept.await);
     }
 
-    /// Returns where an object of an image is whose path this is.
+    /// Returns the path of an object of this image.
     pub fn path(&self, image: ImageId, key: Key) -> Path {
         Path::from(format!("{}/{}", self.prefix, key.name(image)))
     }
 
-    /// Returns where another image of the store is.
+    /// Returns the place of another image in the store.
     ///
     /// # Errors
-    /// The path is none.
+    /// The path is not valid.
     pub(crate) fn beside(&self, path: &str) -> Result<Place, String> {
         let prefix = Path::parse(path).map_err(|error| error.to_string())?;
         Ok(self.at(prefix))
     }
 
-    /// Returns where the image at a path of the store is.
+    /// Returns the place of the image at `prefix` in the store.
     pub(crate) fn at(&self, prefix: Path) -> Place {
         Place { prefix, ..self.clone() }
     }
 }
 
-/// Returns an error as it can be shown.
+/// Returns an error as one line for users.
 pub(crate) fn one_line(error: &object_store::Error) -> String {
-    /// Where a machine of each of the clouds asks for the credentials of its role.
+    /// The address at which a cloud's machine requests the credentials of its role.
     const ROLE: &str = "://169.254.169.254/";
     let text = error.to_string();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -132,17 +132,17 @@ pub(crate) fn one_line(error: &object_store::Error) -> String {
     format!("{hint}{line}").chars().take(400).collect()
 }
 
-/// The machine tries again, and knows what that means: the store's client does not.
+/// The machine repeats operations, and knows what that means; the store's client does not.
 fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the time-out as the clients read it: later than that of our own.
+/// Returns the client's own time-out, which is longer than ours.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }
 
-/// Chooses what TLS takes its ciphers from, unless the program has.
+/// Chooses the crypto provider of TLS, unless the program has.
 fn choose_ciphers() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
@@ -151,7 +151,7 @@ fn is_plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// Tells whether a variable is on, as the clients read it.
+/// Returns `true` if a variable is on, as the clients read it.
 fn is_yes(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y")
 }
@@ -164,7 +164,7 @@ fn s3(url: &StoreUrl, options: &StoreOptions) -> AmazonS3Builder {
         .with_retry(retries())
         .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
     if let Some(endpoint) = &options.endpoint {
-        // What is said here goes before both variables for it.
+        // This setting takes precedence over both variables.
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
     }
     let said = |key| builder.get_config_value(&key);
@@ -186,7 +186,7 @@ fn gs(url: &StoreUrl, options: &StoreOptions) -> GoogleCloudStorageBuilder {
         builder = builder.with_base_url(endpoint);
     }
     if let Some(endpoint) = builder.get_config_value(&GoogleConfigKey::BaseUrl) {
-        // Its client appends a / in any case.
+        // The client crate appends a / in any case.
         builder = builder.with_base_url(endpoint.trim_end_matches('/'));
     }
     if is_plain(options.endpoint.as_ref()) {
@@ -207,7 +207,7 @@ fn az(url: &StoreUrl, options: &StoreOptions) -> Result<MicrosoftAzureBuilder, S
         return Err(format!("{url}: no account: set AZURE_STORAGE_ACCOUNT_NAME"));
     }
     if options.endpoint.is_some() && is_emulator {
-        // Its client would ask the emulator's usual address.
+        // The client crate would use the emulator's usual address.
         let why = "with AZURE_STORAGE_USE_EMULATOR, AZURITE_BLOB_STORAGE_URL says where";
         return Err(format!("{url}: {why} it is, not --endpoint"));
     }

@@ -1,25 +1,25 @@
-//! Whether a store keeps its conditions: without them a second writer is not noticed.
+//! A probe of a store's conditional PUTs: without them, a second writer would go unnoticed.
 
 use crate::client::{Client, update};
 use nowait_image_format::{Answer, Tag};
 use object_store::path::Path;
 use object_store::{PutMode, PutPayload};
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The store does as it must.
+    /// The store respects the conditions.
     Good,
-    /// An image on it would be lost to a second writer.
+    /// A second writer would destroy an image on the store.
     Bad(&'static str),
-    /// A request failed; the client knows why.
+    /// A request has failed; the client knows the reason.
     Failed,
 }
 
-/// Tries the conditions of a store on objects whose names have `nonce`, and deletes them.
+/// Tries conditional PUTs on objects whose names contain `nonce`, and deletes them.
 ///
-/// A refusal may be the second answer to a request that was done, and whose first answer was lost:
-/// it says something of the store when it comes for each of a few objects.
+/// A refusal may be the answer to a repeated request whose first answer was lost. It is evidence
+/// about the store only if each of a few objects is refused.
 pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     const OBJECTS: usize = 4;
     let mut refusal = "";
@@ -37,7 +37,7 @@ pub async fn probe(client: &Client, nonce: &str) -> Verdict {
 }
 
 /// # Errors
-/// It has refused what it must do, or has done it before.
+/// The store has refused a PUT that it must carry out; perhaps an earlier attempt succeeded.
 async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static str> {
     let put = |text: &'static str, mode| client.put(path, PutPayload::from(text), mode);
     let first = match put("one", PutMode::Create).await {

@@ -1,4 +1,4 @@
-//! Reading of an image without being its writer: by GETs and LISTs, which are tried again.
+//! Reads an image without being its writer: by GETs and LISTs, which are repeated.
 
 use crate::client::Client;
 use crate::place::{Place, StoreOptions, one_line};
@@ -15,31 +15,32 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often an object is asked for that does not come, or looks damaged.
+/// How often an object that does not come, or looks damaged, is requested.
 pub(crate) const READS_MAX: u32 = 5;
 
-/// How often the store says that an object is missing until that is believed: it may be wrong once.
+/// How often the store must say that an object is missing: it may err.
 const MISSES_MAX: u32 = 3;
 
-/// How long the first of them waits for the next; each further one twice as long.
+/// The pause before the first repetition; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Parts of the map, or headers of segments, that are read at the same time.
+/// The parts of the map, or headers of segments, that are read at the same time.
 const READS_AHEAD: usize = 16;
 
-/// Where a log ends.
+/// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd<'a> {
-    /// Where nothing follows: these segments are there, though perhaps not of the log.
+    /// The log ends where no segment follows. These segments are in the store, perhaps not in the
+    /// log.
     Behind(&'a BTreeSet<u64>),
-    /// Where a snapshot says.
+    /// The log ends at the end of a snapshot.
     At(u64),
-    /// Where the head of an image that is closed says, behind which nothing is.
+    /// The log ends where the head of a closed image says, and no listed segment may lie behind.
     Closed(u64, &'a BTreeSet<u64>),
 }
 
 impl LogEnd<'_> {
-    /// Returns where the log of an image ends that has these segments.
+    /// Returns the end of the log of an image with these segments.
     pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
         if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
     }
@@ -50,7 +51,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
 }
 
-/// What else says which store it is.
+/// The environment variables that also identify a store.
 const ENDPOINTS: [&str; 8] = [
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -71,20 +72,20 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Waits for work with a store; its error is one of the image.
+/// Runs work with a store to its end; names the image in its error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // A look-up of a name may hang; nothing waits for it.
+    // A look-up of a name may hang; the process does not wait for it.
     runtime.shutdown_background();
     done.map_err(|why| io::Error::other(format!("{url}: {why}")))
 }
 
 impl Reader<'_> {
-    /// Returns the objects of the image, by their names behind its own, and their bytes.
+    /// Returns the objects of the image, by their names relative to it, and their lengths.
     pub(crate) async fn list(&self) -> Result<BTreeMap<String, u64>, String> {
         let place = self.client.place();
         let mut why = String::new();
@@ -113,7 +114,7 @@ impl Reader<'_> {
         Err(why)
     }
 
-    /// Returns the head, if there is one that can be read.
+    /// Returns the head, or that it is missing or damaged.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
         let of = (&Bases::default(), ImageId::default());
@@ -129,7 +130,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the map of an image, as the head and the log say, and what of that cannot be read.
+    /// Returns the map of an image from head and log, and the objects that could not be read.
     /// `None`: not even the map of the checkpoint.
     pub(crate) async fn recovered(
         &self,
@@ -144,7 +145,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// The map of the checkpoint; `None`: it cannot be read.
+    /// Returns the map of the checkpoint; `None`: it cannot be read.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -170,7 +171,7 @@ impl Reader<'_> {
         Ok(map.ok())
     }
 
-    /// Adds to a map what the log says behind it; returns where that cannot be read.
+    /// Applies the log to a map; returns the object that could not be read.
     async fn replay(
         &self,
         head: &Head,
@@ -186,7 +187,7 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // Behind a fence the log goes on farther on.
+            // The log continues farther on behind a fence.
             if sequence < next {
                 continue;
             }
@@ -194,7 +195,7 @@ impl Reader<'_> {
                 Read::Good((header, _)) if header.leads_over(known) => {
                     return hit(next, "another's");
                 }
-                // The head that was read was put back since, or the image was taken over.
+                // An older head was put back, or another writer has taken the image over.
                 Read::Good((header, _)) if header.epoch > head.epoch => {
                     return hit(next, "of a later writer");
                 }
@@ -224,7 +225,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells whether a segment that is missing is not the end of the log, as what is listed shows.
+    /// Returns `true` if the list shows that a missing segment is not the end of the log.
     pub(crate) async fn is_lost(
         &self,
         head: &Head,
@@ -256,7 +257,7 @@ impl Reader<'_> {
         (key, read.await)
     }
 
-    /// Reads the header of a segment, and where its data begin.
+    /// Reads the header of a segment, and the offset of its data.
     pub(crate) async fn header(
         &self,
         head: &Head,
@@ -272,8 +273,8 @@ impl Reader<'_> {
         (sequence, read.await)
     }
 
-    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where
-    /// it is, the bases of its image say.
+    /// Reads an object of at most `len` bytes, and repeats that if it does not come or is damaged.
+    /// The bases of the image tell which image has it.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),
@@ -284,7 +285,7 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// The same of a range of an object, and of what of it a cache may have.
+    /// Does the same for a range of an object, which a cache may have.
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),
@@ -319,7 +320,7 @@ impl Reader<'_> {
     }
 }
 
-/// An object without which nothing is known of any block.
+/// A damaged object without which no block can be found.
 pub(crate) struct Hit {
     pub(crate) key: Key,
     pub(crate) what: &'static str,
@@ -330,7 +331,7 @@ pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeS
     listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
 
-/// What came of reading an object.
+/// The result of reading an object.
 pub(crate) enum Read<T> {
     Good(T),
     Missing,
@@ -338,7 +339,7 @@ pub(crate) enum Read<T> {
 }
 
 impl<T> Read<T> {
-    /// Returns the word for it.
+    /// Returns the word for the result.
     pub(crate) fn what(&self) -> &'static str {
         match self {
             Read::Good(_) => "good",
@@ -348,7 +349,7 @@ impl<T> Read<T> {
     }
 }
 
-/// Waits before an operation that was tried so often.
+/// Waits before an operation that was tried `tried` times.
 pub(crate) async fn pause(tried: u32) {
     if tried > 0 {
         tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;

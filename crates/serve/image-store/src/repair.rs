@@ -1,13 +1,13 @@
-//! An image whose log has lost a part: what is lost by it, and two ways to go on.
+//! Repair of an image whose log has lost a part: shows the loss, and continues in one of two ways.
 //!
 //! ```text
-//!   log   there │ there │ lost │ there │ there       the writer has promised all of them
+//!   log   there │ there │ lost │ there │ there       the writer has acknowledged all
 //!   cut   there │ there ▏                             the image as it was at that moment
-//!   skip  there │ there │      │ there │ there       all that is there, and what is lost is older
+//!   skip  there │ there │      │ there │ there       existing segments; the lost bytes are older
 //! ```
-//! What goes on is put as a checkpoint behind all that is there, by a writer that takes the image
-//! over, waits until the one before must have noticed, and closes it: nothing is deleted before a
-//! later writer does it, and one that is killed on the way has changed nothing but the writer.
+//! A writer takes the image over and waits until the earlier writer must have noticed. It then puts
+//! a checkpoint behind all existing segments, and closes the image. Only a later writer deletes
+//! objects. A repair that is killed half-way has changed nothing but the writer.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -28,36 +28,36 @@ use std::sync::Arc;
 /// How often the head may change while the log is read.
 const ROUNDS_MAX: u32 = 5;
 
-/// How often a writer that still runs may be faster.
+/// How often a running writer may put a segment at the place of the fence first.
 const FENCES_MAX: u32 = 5;
 
-/// A part of the log that is lost.
+/// A lost part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The name of the first segment that is lost.
+    /// The name of the first lost segment.
     pub name: String,
-    /// Whether it is missing or damaged.
+    /// A word: missing or damaged.
     pub what: &'static str,
-    /// How many segments of the log are lost; what they had is not known.
+    /// How many segments of the log are lost; their contents are unknown.
     pub lost: u64,
-    /// How many are there before them, behind the last checkpoint.
+    /// How many segments exist before them, behind the last checkpoint.
     pub before: u64,
-    /// How many are there behind them.
+    /// How many segments exist behind them.
     pub behind: u64,
-    /// Bytes of the image that these have changed, in ascending order.
+    /// The bytes of the image that these have changed, in ascending order.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// How to go on.
+/// A way to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The log ends before what is lost: the image is as it was at that moment.
+    /// The log ends before the loss: the image is as it was at that moment.
     Cut,
-    /// What is lost is left out: bytes that it has changed are as they were before.
+    /// The lost segments are left out: the bytes that they changed are as they were before.
     Skip,
 }
 
-/// A log, as far as it is there.
+/// The readable part of a log.
 struct Log {
     map: Map,
     loss: Option<Loss>,
@@ -65,10 +65,10 @@ struct Log {
     epoch: u64,
 }
 
-/// Looks whether a part of the log of an image is lost; nothing is put. Blocks.
+/// Checks for a lost part of an image's log; puts nothing. Blocks.
 ///
 /// # Errors
-/// There is no image, its map is lost or damaged, or the store cannot be used: in one line.
+/// One line: there is no image, its map is lost or damaged, or the store cannot be used.
 pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> {
     let client = client(url, options)?;
     let found = async {
@@ -78,7 +78,7 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
             let head = reader.head().await?;
             let listed = segments(&listed, head.image);
             let loss = reader.followed(&head, &listed, Way::Skip, u64::MAX).await?.loss;
-            // A writer may have come, or have deleted what the head before still needed.
+            // A writer may have come, or have deleted objects that only the earlier head needed.
             if loss.is_none() || reader.head().await? == head {
                 return Ok(loss);
             }
@@ -88,13 +88,13 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
     blocking(url, found)
 }
 
-/// Has an image go on without what is lost of its log. The writer that it has is replaced; if that
-/// may still be there, `wait` is called, as in [`crate::catalog::remove`]. Returns what was lost;
-/// if that is nothing, nothing is done. Blocks.
+/// Repairs an image whose log has lost a part. It replaces the writer. If an earlier writer may not
+/// know that yet, it runs `wait`, as [`crate::catalog::remove`] does. Returns the loss; if there is
+/// none, changes nothing. Blocks.
 ///
 /// # Errors
 /// As for [`look`]. If the store did not answer, the image may have another writer, and is
-/// otherwise as it was.
+/// otherwise unchanged.
 pub fn repair(
     url: &StoreUrl,
     options: &StoreOptions,
@@ -111,7 +111,7 @@ pub fn repair(
     Ok(Some(loss))
 }
 
-/// Takes the image over; returns its head as it was and as it is, and the tag of that.
+/// Takes the image over; returns its head before, its head now, and the tag of that one.
 async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;
@@ -129,7 +129,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     let reader = Reader { client };
     let at = fence(client, &taken).await?;
     let position = at + WINDOW;
-    // The writer before puts nothing any more. The fence itself proves nothing of places before.
+    // The earlier writer puts nothing more. The fence itself proves nothing about earlier places.
     let mut listed = segments(&reader.list().await?, taken.image);
     listed.retain(|sequence| *sequence < at);
     let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
@@ -138,7 +138,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
-        // The next writer deletes what is not needed any more.
+        // The next writer deletes segments that are no longer needed.
         map.fence(*sequence);
     }
     let parts = Part::of(&map, &taken, position);
@@ -156,7 +156,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
 }
 
 impl Reader<'_> {
-    /// Follows the log behind the map, and over what is lost of it, to a place at most.
+    /// Follows the log behind the map, and over its lost segments, to `end` at most.
     async fn followed(
         &self,
         head: &Head,
@@ -188,7 +188,7 @@ impl Reader<'_> {
                 }
                 let lost = Loss { before, ..loss(next, read.what()) };
                 let lost = log.loss.get_or_insert(lost);
-                // Of a fence that is lost nothing else is.
+                // If a fence is lost, no other segment is lost with it.
                 let was_fence = self.was_fence(head, next, log.epoch).await?;
                 lost.lost += u64::from(!was_fence);
                 next += if was_fence { WINDOW } else { 1 };
@@ -225,8 +225,8 @@ impl Reader<'_> {
         Ok(log)
     }
 
-    /// Tells whether a segment that is lost was a fence: then the log goes on where that led to, by
-    /// another writer, and nothing else is lost.
+    /// Returns `true` if a lost segment was a fence. Then another writer continued the log at the
+    /// fence's resume place, and nothing else is lost.
     async fn was_fence(&self, head: &Head, at: u64, epoch: u64) -> Result<bool, String> {
         let behind = self.header(head, at.saturating_add(WINDOW)).await.1?;
         let Read::Good((Header { epoch: of, sequence, durable, .. }, _)) = behind else {
@@ -235,7 +235,7 @@ impl Reader<'_> {
         if of <= epoch || durable != sequence {
             return Ok(false);
         }
-        // Where a fence was, all behind it was on its way with the place that it has taken.
+        // Segments behind a fence were in flight when it took its place, so none proves it durable.
         for sequence in at + 1..at + WINDOW {
             if let Read::Good((header, _)) = self.header(head, sequence).await.1?
                 && header.proves(at)
@@ -253,7 +253,7 @@ fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64
     block * size..(block + u64::from(*blocks)) * size
 }
 
-/// Ranges in ascending order, those that meet as one.
+/// Returns the ranges in ascending order, adjacent and overlapping ones merged.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -266,7 +266,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Puts a fence behind all that is there; returns its place.
+/// Puts a fence behind all existing segments; returns its place.
 async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     for _ in 0..FENCES_MAX {
         let listed = segments(&Reader { client }.list().await?, head.image);
@@ -283,7 +283,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("its writer goes on: stop that first".to_owned())
 }
 
-/// Puts an object if none is there; tells whether it is there now.
+/// Puts an object if none exists; returns `true` if it is there now.
 async fn put_if_absent(
     client: &Client,
     image: ImageId,
@@ -296,7 +296,7 @@ async fn put_if_absent(
         let put = Operation::PutIfAbsent { image, key, body: Arc::clone(&body) };
         match client.run(put).await {
             Answer::Put(_) => return Ok(true),
-            // It may have been put before, and the answer lost.
+            // An earlier PUT may have succeeded, and its answer was lost.
             Answer::Refused => {
                 let range = 0..body.len() as u64;
                 let get = Operation::Get { of: None, image, key, range, data: None };

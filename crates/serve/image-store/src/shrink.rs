@@ -1,4 +1,4 @@
-//! A smaller size, which only the writer of an image can give to it: so the image is taken over.
+//! Makes an image smaller. Only its writer can do that, so the image is taken over.
 
 use crate::client::Client;
 use crate::image::{StoredImage, writer};
@@ -10,18 +10,17 @@ use nowait_image_format::{Geometry, Head, Settings};
 use std::io;
 use std::time::Duration;
 
-/// How long the store may take for what is deleted; the next writer deletes the rest.
+/// How long to wait for deletions; the next writer deletes the rest.
 const CLEANS_WITHIN: Duration = Duration::from_mins(1);
 
-/// Makes an image smaller: what is behind its new end is gone, but for what snapshots have of it.
-/// It is taken over, so the writer that it has fails; if it has that size already, nothing is done.
-/// Returns the head before. Blocks, for no longer than an image may take to be opened, as long
-/// again, and a minute.
+/// Makes an image smaller: the data behind its new end is gone, except in snapshots. The call takes
+/// the image over, so the present writer fails; if the image has the size already, nothing changes.
+/// Returns the head before. Blocks for at most twice the time limit for opening, and a minute.
 ///
 /// # Errors
-/// It cannot be as small as that, or is smaller; there is none, it is damaged, the key is not its
-/// own, or the store cannot be used: in one line. If another writer came meanwhile, nothing is cut
-/// off. If the store did not answer in time, it may be smaller, or become so later.
+/// One line: the size is not possible or larger, there is no image, it is damaged, the key is
+/// wrong, or the store cannot be used. If another writer came meanwhile, nothing is cut off. If the
+/// store did not answer in time, the image may be smaller, or may become so later.
 pub fn shrink(url: &StoreUrl, options: &StoreOptions, size_bytes: u64) -> io::Result<Head> {
     let client = client(url, options)?;
     let before = head(url, &client)?;
@@ -31,7 +30,7 @@ pub fn shrink(url: &StoreUrl, options: &StoreOptions, size_bytes: u64) -> io::Re
     if let Err(why) = judge(before.geometry, size_bytes) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{url}: {why}")));
     }
-    // It is not there long enough to collect.
+    // The writer ends too soon to collect garbage.
     let settings = Settings { garbage_percent: 100, ..Settings::new(writer()?) };
     let image = StoredImage::open_with(url, options, settings)?;
     cut(&image, size_bytes, options.open_timeout, || head(url, &client))?;
@@ -44,7 +43,7 @@ fn head(url: &StoreUrl, client: &Client) -> io::Result<Head> {
     blocking(url, Reader { client }.head())
 }
 
-/// Says why an image does not become as small as that.
+/// Checks that an image can become this small.
 fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     if size_bytes > geometry.size_bytes {
         return Err("it is smaller: leave --shrink out to make it larger".to_owned());
@@ -53,7 +52,7 @@ fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     checked.map(drop).map_err(|damage| damage.to_string())
 }
 
-/// Cuts an image off that was taken over. If that is not known to be done, the head says it.
+/// Shrinks an image that was taken over. If the outcome is unknown, reads it from the head.
 pub(crate) fn cut(
     image: &StoredImage,
     size_bytes: u64,
@@ -62,7 +61,7 @@ pub(crate) fn cut(
 ) -> io::Result<()> {
     let Err(error) = image.shrink_within(size_bytes, limit) else { return Ok(()) };
     match (head(), image.status()) {
-        // It was put, and the answer lost.
+        // The head was put, and the answer lost.
         (Ok(head), _) if head.geometry.size_bytes == size_bytes => Ok(()),
         (Ok(_), Status::Fenced { .. }) => {
             Err(io::Error::new(error.kind(), format!("{error}: nothing was cut off")))

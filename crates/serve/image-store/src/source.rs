@@ -1,4 +1,5 @@
-//! An image on an object store, as a source: memory of requests goes to its thread and comes back.
+//! An image on an object store, as a source: the memory of a request moves to the image's thread
+//! and back.
 
 use crate::{
     Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
@@ -21,29 +22,30 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// When writes to an image on a store are durable, beside those that a client makes that.
+/// The time at which writes to an image on a store become durable, if the client does not ask for
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// After a flush, and without one as after [`Durability::Interval`] of a second.
+    /// After a flush; without a flush as with [`Durability::Interval`] of a second.
     #[default]
     Flush,
-    /// Each is when it ends.
+    /// Before the write ends.
     Each,
-    /// Without a flush their PUT begins after so long.
+    /// Without a flush, their PUT begins after this time.
     Interval(Duration),
 }
 
-/// How an image on a store is opened.
+/// The options of an image on a store.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectOptions {
-    /// How the store is used.
+    /// The options of the store.
     pub store: StoreOptions,
-    /// When writes are durable.
+    /// The time at which writes become durable.
     pub durability: Durability,
-    /// Most bytes of writes in memory that are not durable, if not as many as fit most images: 64
-    /// MiB. One write may have more.
+    /// The most bytes of writes in memory that are not durable; `None`: 64 MiB. A single write may
+    /// have more.
     pub write_buffer_bytes: Option<usize>,
-    /// Where its key is, if it is encrypted.
+    /// The file with the key of an encrypted image.
     pub key_file: Option<PathBuf>,
 }
 
@@ -58,7 +60,7 @@ pub struct Object {
     notice: Arc<Notice>,
 }
 
-/// Says once why all requests fail.
+/// Reports once why all requests fail.
 #[derive(Debug)]
 struct Notice {
     watch: Watch,
@@ -72,7 +74,7 @@ impl Notice {
         if failure == Failure::Invalid {
             return Errno::INVAL;
         }
-        // The image is still served: the thread of its store has told which object is lost.
+        // The image is still served: its thread has reported which object is lost.
         let is_served = matches!(self.watch.status(), Status::Serving { .. });
         if let Some(say) = self.say
             && !is_served
@@ -84,7 +86,7 @@ impl Notice {
     }
 }
 
-/// Returns what a writer decides.
+/// Returns the settings of the writer.
 fn settings(options: &ObjectOptions) -> io::Result<Settings> {
     let mut settings = Settings::new(writer()?);
     if let Durability::Interval(time) = options.durability {
@@ -97,8 +99,8 @@ fn settings(options: &ObjectOptions) -> io::Result<Settings> {
 }
 
 impl Object {
-    /// Takes an image over, or reads it as it is, by its key. Blocks, for as long as `options` say.
-    /// What ends it later is told to `say`; the flush at the end may take `sync_limit`.
+    /// Takes an image over, or opens it read-only, with its key. Blocks, for as long as `options`
+    /// say. Reports a later end of the image to `say`; the flush at the end may take `sync_limit`.
     pub(crate) fn open(
         nowait: &Nowait,
         url: &StoreUrl,
@@ -124,7 +126,7 @@ impl Object {
         })
     }
 
-    /// Returns the image itself: how it is, and what it costs.
+    /// Returns the image itself, for its status and its counters.
     pub fn image(&self) -> &StoredImage {
         &self.image
     }
@@ -177,7 +179,7 @@ impl Source for Object {
         if self.durable { self.sync_data() } else { Ok(()) }
     }
 
-    /// Zeroes take no space in an image: there is none to keep.
+    /// Zeroes never take space in an image, so there is no allocation to keep.
     fn zero(&self, range: Range<u64>, _zeroing: Zeroing, _fast: bool) -> Done {
         self.discard(range)
     }
@@ -195,7 +197,7 @@ impl Source for Object {
         self.call(Request::Flush).map(drop)
     }
 
-    /// Closes the image, within the time for the end of a server.
+    /// Closes the image, within the time limit for the end of a server.
     fn sync_all(&self) -> Result<(), String> {
         self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
     }
@@ -244,7 +246,7 @@ impl Messages for Object {
     }
 }
 
-/// How long an image may take to be closed that nothing has closed before: a start that failed.
+/// The time limit for closing an image that nothing has closed before, after a failed start.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Drop for Object {

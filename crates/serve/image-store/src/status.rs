@@ -1,40 +1,40 @@
-//! How an image is, for all that want to know: its thread writes it down.
+//! The published state of an image, written by its thread.
 
 use nowait_image_format::{Costs, Geometry};
 use nowait_sys::mutex::{Condvar, Mutex};
 use std::fmt;
 use std::time::Instant;
 
-/// How an image is.
+/// The status of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is on its way to be this writer's; requests wait.
+    /// The writer is opening the image; requests wait.
     Opening,
-    /// It is this writer's.
+    /// The writer has the image.
     Serving {
         /// The epoch of the writer.
         epoch: u64,
-        /// Its blocks.
+        /// The geometry of the image.
         geometry: Geometry,
     },
-    /// It is only read, as it was when it was opened.
+    /// The image is only read, as it was when it was opened.
     Reading {
-        /// The epoch of the writer that had left it so.
+        /// The epoch of the writer that left it so.
         epoch: u64,
-        /// Its blocks.
+        /// The geometry of the image.
         geometry: Geometry,
     },
-    /// Another writer has taken it over: all requests fail.
+    /// Another writer has taken the image over: all requests fail.
     Fenced {
-        /// The epoch of that one.
+        /// The epoch of that writer.
         epoch: u64,
-        /// Its host and process.
+        /// The host and process of that writer.
         writer: String,
     },
-    /// What is wrong: all requests fail; of an image that is only read, those that need what is
-    /// gone.
+    /// A description of the failure: all requests fail. Of an image that is only read, only
+    /// requests for deleted data fail.
     Failed(String),
-    /// It was closed here.
+    /// This writer has closed the image.
     Closed,
 }
 
@@ -53,36 +53,36 @@ impl fmt::Display for Status {
     }
 }
 
-/// How often data were asked for.
+/// How many reads of data the cache answered, and how many the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
-    /// Reads that the cache has answered.
+    /// Reads answered by the cache.
     pub hits: u64,
-    /// Those that the store was asked for.
+    /// Reads sent to the store.
     pub misses: u64,
 }
 
-/// What an image has cost, and what it has to do.
+/// The counters of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// What was asked of the store.
+    /// The operations of the store.
     pub costs: Costs,
-    /// If it has a cache.
+    /// The counters of the cache, if there is one.
     pub cache: CacheFigures,
-    /// How many operations had no answer in time, or an error; most are tried again.
+    /// Operations without an answer in time, or with an error; most are repeated.
     pub failures: u64,
     /// Bytes in memory that are not durable.
     pub unflushed_bytes: u64,
-    /// Objects that are to be deleted, for all that is known now.
+    /// Objects that are known to be superfluous and not deleted yet.
     pub deletions: u64,
 }
 
-/// Tells how an image is, also when the image itself is out of reach.
+/// A handle that reads the status of an image, also where the image itself is not accessible.
 #[derive(Clone, Debug)]
 pub struct Watch(pub(crate) std::sync::Arc<Shared>);
 
 impl Watch {
-    /// Returns how the image is.
+    /// Returns the status of the image.
     pub fn status(&self) -> Status {
         self.0.status()
     }
@@ -94,7 +94,7 @@ struct State {
     figures: Figures,
 }
 
-/// What the thread of an image tells.
+/// The state that the thread of an image publishes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -117,8 +117,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the thread has ended, for a reason or because that was wanted. What was wrong
-    /// before stays.
+    /// Notes that the thread has ended, because of `why` or as wanted. An earlier failure stays.
     pub(crate) fn end(&self, why: Option<String>) {
         let mut state = self.state.lock();
         if matches!(state.status, Status::Opening | Status::Serving { .. } | Status::Reading { .. })
@@ -136,7 +135,7 @@ impl Shared {
         self.state.lock().figures
     }
 
-    /// Waits until nothing is to be deleted, the image is not served any more, or time is up.
+    /// Waits until there is nothing to delete, the image is no longer served, or time is up.
     pub(crate) fn cleaned(&self, until: Instant) {
         let mut state = self.state.lock();
         while state.figures.deletions > 0
@@ -145,7 +144,7 @@ impl Shared {
         {}
     }
 
-    /// Waits until the image is not being opened any more, or time is up.
+    /// Waits until the image is opened or has failed, or time is up.
     pub(crate) fn opened(&self, until: Instant) -> Status {
         let mut state = self.state.lock();
         while state.status == Status::Opening

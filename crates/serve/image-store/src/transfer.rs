@@ -1,13 +1,12 @@
-//! Images on object stores, filled from files and NBD servers, and copied there.
+//! Import of files and NBD servers into images on object stores, and export of images.
 //!
 //! ```text
 //!   import   file, device or NBD server ── data, without zeroes ──▶ image on a store
-//!   export   image on a store ── what is stored ──▶ file (holes between), device or NBD server
+//!   export   image on a store ── stored data ──▶ file (holes between), device or NBD server
 //! ```
-//! Both can be interrupted, and go on later: an import with the blocks that the image has not, an
-//! export with what is behind the part of the file that is known to be durable. That file has a
-//! name of its own until it is whole, with a word for the state of the image: another state is
-//! another file.
+//! Both can be interrupted, and resumed later. An import resumes with the blocks that the image
+//! lacks, an export behind the part of the file that is known to be durable. Until that file is
+//! complete, its name contains a word for the state of the image: another state gives another file.
 
 use crate::view::RUN_BYTES_MAX;
 use crate::{Request, StoreOptions, StoreUrl, StoredImage, View};
@@ -21,50 +20,50 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long an image that was filled may take to be closed.
+/// The time limit for closing an image after an import.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
-/// Bytes read from a source at a time.
+/// The bytes read from a source at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Pieces on their way into an image at a time.
+/// The most pieces being written into an image.
 const PIECES_AT_ONCE: usize = 64;
 
-/// An export to a file makes durable what it has written each time it has got so much farther.
+/// An export makes its file durable each time it has written this many bytes more.
 const SYNC_BYTES: u64 = 256 << 20;
 
-/// What is copied, and how.
+/// The parameters of a copy.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     /// The image on a store.
     pub url: StoreUrl,
-    /// How the store is used.
+    /// The options of the store.
     pub store: StoreOptions,
     /// The other end: a file, a block device or an NBD server.
     pub other: PathBuf,
-    /// Go on with one that was interrupted.
+    /// Resume an interrupted copy.
     pub resume: bool,
 }
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// The size of the image in bytes.
     pub size_bytes: u64,
-    /// Bytes of it that were written; the others are zeroes, or were there already.
+    /// Bytes of the image that were written; the others are zeroes, or were there already.
     pub written_bytes: u64,
 }
 
-/// How far it is: bytes done, and of how many.
+/// Reports the progress: bytes done, and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Makes an image of the content of a file, a device or an export of an NBD server, which nothing
-/// may change meanwhile. A file whose size is not in whole blocks gets zeroes at its end. To resume
-/// takes an image of the same size as it is: blocks that it has are not read again. Blocks.
+/// Makes an image of the contents of a file, a device or an export of an NBD server, which must not
+/// change meanwhile. If the file does not end at a block boundary, zeroes follow. `resume`
+/// continues with an image of the same size: blocks that it has are not read again. Blocks.
 ///
 /// # Errors
-/// The source cannot be read, or is in use; there is such an image; the store cannot be used: in
-/// one line. What was copied so far stays.
+/// One line: the source cannot be read, or is in use; the image exists already; or the store cannot
+/// be used. The data copied so far stays.
 pub fn import(
     nowait: &Nowait,
     transfer: &Transfer,
@@ -93,7 +92,7 @@ pub fn import(
     fill(&image, &**source.file(), there, Some(&view), progress)
 }
 
-/// Writes what a source has into an image, but for zeroes and what `view` has.
+/// Writes a source into an image, except zeroes and blocks that `view` has.
 fn fill(
     image: &StoredImage,
     source: &dyn Source,
@@ -146,13 +145,13 @@ fn fill(
     Ok(copied)
 }
 
-/// Returns where the extent ends in which `at` lies, and whether it has to be read.
+/// Returns the end of the extent that contains `at`, and `true` if it must be read.
 fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);
     }
     let first = source.extents(at, there).ok().and_then(|extents| extents.first().copied());
-    // What cannot tell has data everywhere.
+    // A source that cannot report extents has data everywhere.
     let (end, has_data) = first.unwrap_or((there, true));
     let ends_in_piece = end - end % PIECE_BYTES <= at;
     (end, has_data || end < there && ends_in_piece)
@@ -171,7 +170,7 @@ fn read_all(source: &dyn Source, to: &mut [u8], at: u64) -> Result<(), ImageErro
     Ok(())
 }
 
-/// Writes on their way into an image.
+/// Writes in flight into an image.
 struct Writes<'a> {
     image: &'a StoredImage,
     pending: usize,
@@ -214,13 +213,13 @@ impl Writes<'_> {
     }
 }
 
-/// Copies an image, as it is now, into a new file, onto a device or to an NBD server. The server of
-/// the image goes on; if that writes meanwhile, the copy is of no one moment, and it is an error.
-/// Blocks.
+/// Copies the present state of an image into a new file, onto a device or to an NBD server. The
+/// server of the image continues. If it writes meanwhile, the copy is of no single moment, which is
+/// an error. Blocks.
 ///
 /// # Errors
-/// There is such a file; the other end cannot be written, or is too small; the image is damaged, or
-/// was written to meanwhile; the store cannot be used: in one line.
+/// One line: the file exists already; the other end cannot be written, or is too small; the image
+/// is damaged, or was written to meanwhile; or the store cannot be used.
 pub fn export(
     nowait: &Nowait,
     transfer: &Transfer,
@@ -258,15 +257,15 @@ pub fn export(
     Ok(Copied { size_bytes, written_bytes })
 }
 
-/// Where an export goes.
+/// The destination of an export.
 enum Target {
-    /// A file made for it: what is not written is zeroes. It has the first name until it is whole.
+    /// A new file, in which unwritten bytes are zeroes. It has the first name until it is complete.
     File(File, PathBuf, PathBuf),
-    /// Something that may have had another content.
+    /// A device or server that may have had other contents.
     Disk(Box<Image>),
 }
 
-/// Opens where an export goes; returns from where on it is to be written.
+/// Opens the destination of an export; returns the offset from which to write.
 fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, u64), ImageError> {
     let size_bytes = view.geometry().size_bytes;
     match Backing::of(&transfer.other).map_err(ImageError::new)? {
@@ -313,8 +312,8 @@ fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), Image
     Ok((Target::File(file, part, path), start))
 }
 
-/// Returns up to where a file of some length is durable. It becomes longer than `SYNC_BYTES` and a
-/// run behind the last place where it was made durable only after it was made durable once more.
+/// Returns up to where a file of length `len` is durable: an export syncs the file before it
+/// becomes longer than `SYNC_BYTES` and a run behind the place of the last sync.
 fn resumed_at(len: u64) -> u64 {
     len.saturating_sub(SYNC_BYTES + RUN_BYTES_MAX) / SYNC_BYTES * SYNC_BYTES
 }
@@ -329,7 +328,7 @@ impl Target {
         }
     }
 
-    /// Makes what lies between two places zeroes.
+    /// Zeroes the bytes between two places.
     fn zero(&self, start: u64, end: u64) -> io::Result<()> {
         if start >= end {
             return Ok(());
@@ -343,7 +342,7 @@ impl Target {
     fn sync(&self) -> io::Result<()> {
         match self {
             Target::File(file, path, _) => file.sync_all().map_err(named(path)),
-            // On the way a server may take as long as it takes.
+            // During the copy a server may take any time.
             Target::Disk(disk) => {
                 let synced = disk.file().sync_data();
                 synced.map_err(|errno| io::Error::other(format!("flush: {errno}")))
@@ -351,7 +350,7 @@ impl Target {
         }
     }
 
-    /// Makes all of it durable, under the name that was wanted.
+    /// Makes the whole copy durable, under its final name.
     fn finish(self) -> io::Result<()> {
         self.sync()?;
         let Target::File(_, part, path) = self else { return Ok(()) };
@@ -364,7 +363,7 @@ impl Target {
     }
 }
 
-/// Zeroes by as few requests as the disk allows: else they are written.
+/// Zeroes with as few requests as the disk allows, or else by writing.
 fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     let mut at = start;
@@ -400,7 +399,7 @@ fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageE
     Image::open(nowait, &options)
 }
 
-/// Returns `true` if a path is, or will be, one of a file: not of a device, nor of a store.
+/// Returns `true` if a path names a file, existing or new, and neither a device nor a store.
 fn is_file(path: &Path) -> bool {
     let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     !is_device && StoreUrl::of_path(path) == Ok(None)

@@ -1,18 +1,18 @@
-//! What people should know of a store, each thing once: what is lost, that it takes nothing, and
-//! that it gives nothing. A store that is full still gives.
+//! Reports to the user about a store, each once: lost data, a store that accepts nothing, and a
+//! store that returns nothing. A full store still returns data.
 
 use crate::client::Client;
 use nowait_image_format::{Answer, Operation};
 
-/// A store that has taken or given nothing for so long is spoken of.
+/// How long a store may accept or return nothing before a report.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// What is asked of a store.
+/// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// To take something.
+    /// The store accepts data.
     Put,
-    /// To give something.
+    /// The store returns data.
     Get,
 }
 
@@ -35,10 +35,10 @@ impl Kind {
     }
 }
 
-/// Whether operations of a kind go well.
+/// The state of the operations of a kind.
 #[derive(Debug, Default)]
 struct State {
-    /// Since when none has; `None`: the last one has.
+    /// When the failures began; `None`: the last operation has succeeded.
     since_ns: Option<u64>,
     is_said: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// There is none yet with an image that people call so.
+    /// Makes a state without trouble, for an image that users call `shown`.
     pub(crate) fn of(shown: String) -> Trouble {
         Trouble { shown, puts: State::default(), gets: State::default() }
     }
@@ -75,7 +75,7 @@ impl Trouble {
         }
     }
 
-    /// Notes an object of which something is lost.
+    /// Reports an object with lost data.
     pub(crate) fn lost(&self, name: &str, what: &str, client: &Client) {
         let shown = &self.shown;
         client.say(&format!(
@@ -94,7 +94,7 @@ mod tests {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     #[test]
-    fn a_store_that_takes_nothing_is_spoken_of_once_until_it_does_whatever_it_gives() {
+    fn a_store_that_accepts_nothing_is_reported_once_until_it_accepts() {
         let url = "memory://trouble/vm".parse().unwrap();
         let place = Place::new(&url, &StoreOptions::default()).unwrap();
         let client = Client::new(place, Duration::from_secs(1))
@@ -106,7 +106,7 @@ mod tests {
             core::mem::take(&mut *SAID.lock().unwrap()).join(", ")
         };
         use Kind::{Get, Put};
-        // Neither one that fails, nor some that fail between others that do not.
+        // Neither a single failure, nor failures between successes, are reported.
         for (is_good, second) in [(false, 1), (true, 2), (false, 3), (false, 12)] {
             assert_eq!(note(Put, is_good, second), "");
         }

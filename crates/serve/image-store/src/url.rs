@@ -1,4 +1,4 @@
-//! Where an image is: a store, a bucket or folder in it, and the name of the image there.
+//! The address of an image: a store, a bucket or folder in it, and the name of the image there.
 
 use std::fmt;
 use std::path::Path;
@@ -33,29 +33,30 @@ impl Scheme {
     }
 }
 
-/// Where an image is.
+/// The address of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreUrl {
     /// The kind of the store.
     pub scheme: Scheme,
-    /// The bucket, or the container; of a folder its path.
+    /// The bucket or the container; for a folder, its path.
     pub bucket: String,
-    /// The name of the image: its objects lie below it. It may have parts, with `/` in between.
+    /// The name of the image, below which its objects lie. It may have several parts, separated by
+    /// `/`.
     pub image: String,
-    /// The snapshot, if not the image itself is meant.
+    /// The name of a snapshot, unless the image itself is meant.
     pub snapshot: Option<String>,
 }
 
 impl StoreUrl {
-    /// Tells whether a text is meant as such a place: it begins with one of the schemes.
+    /// Returns `true` if a text begins with one of the schemes.
     pub fn is_meant_by(text: &str) -> bool {
         scheme(text).is_some()
     }
 
-    /// Reads what stands for an image; returns `None` where that is none of a store.
+    /// Parses the name of an image; returns `None` if it is not an address on a store.
     ///
     /// # Errors
-    /// What is wrong with the address, in one line.
+    /// One line that says why the address is not valid.
     pub fn of_path(path: &Path) -> Result<Option<StoreUrl>, String> {
         let text = path.to_str().filter(|text| StoreUrl::is_meant_by(text));
         text.map(str::parse).transpose()
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_place_is_said_in_one_line() {
+    fn a_wrong_address_is_refused_in_one_line() {
         for wrong in [
             "s3://",
             "s3://b",

@@ -1,12 +1,13 @@
-//! An image as it is at one moment, for readers: nothing is put, and its writer goes on.
+//! An image at one moment, for readers. A view puts nothing, and the writer continues.
 //!
 //! ```text
 //!   list, head ─▶ parts of the map ─▶ headers behind it, to the end of the log
-//!     ─▶ head: still that one?
+//!     ─▶ head: still the same?
 //!     ─▶ data, by one GET for each run of blocks
 //! ```
-//! A writer deletes what neither it nor a snapshot needs any more, also if a view does: then
-//! reading fails, and says so. Nothing is read wrong: each block has a checksum with its place.
+//! A writer deletes objects that neither it nor a snapshot needs, even if a view needs them: then
+//! reads fail with that reason. No read returns wrong data: each block has a checksum with its
+//! place.
 
 use crate::client::Client;
 use crate::place::StoreOptions;
@@ -24,24 +25,24 @@ use std::ops::Range;
 /// How often the head may change while the map is read.
 const ROUNDS_MAX: u32 = 5;
 
-/// Most bytes of data that [`View::read_from`] hands on at a time.
+/// The most bytes of data that [`View::read_from`] passes on at a time.
 pub const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// GETs at the same time.
+/// The GETs at the same time.
 const READS_AT_ONCE: usize = 8;
 
-/// An image as it was when it was opened so, or a snapshot of it.
+/// An image in the state in which it was opened, or a snapshot of it.
 #[derive(Debug)]
 pub struct View {
     url: StoreUrl,
     client: Client,
     head: Head,
-    /// Of an encrypted image.
+    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
 }
 
-/// Bytes of blocks, or why they cannot be read.
+/// The bytes of blocks, or the reason why they cannot be read.
 type Stored = Result<Vec<u8>, String>;
 
 /// A run of blocks in one segment.
@@ -74,28 +75,28 @@ impl View {
         Ok(View { url: url.clone(), client, head, cipher, map })
     }
 
-    /// Returns the epoch of the writer that has left it so.
+    /// Returns the epoch of the writer that left the image in this state.
     pub(crate) fn epoch(&self) -> u64 {
         self.head.epoch
     }
 
-    /// Returns how many GETs the store was asked for, and for how many bytes.
+    /// Returns the number of GETs, and the bytes they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         self.client.asked()
     }
 
-    /// Returns how often its cache was asked.
+    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         self.client.cache_figures()
     }
 
-    /// Returns its blocks.
+    /// Returns the geometry.
     pub fn geometry(&self) -> Geometry {
         self.head.geometry
     }
 
-    /// Returns a word for what the image has: another one if a writer has written since, or if it
-    /// has another size.
+    /// Returns a word for the state of the image: it changes when a writer has written, and with
+    /// the size.
     pub fn state(&self) -> String {
         let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
@@ -109,12 +110,12 @@ impl View {
         format!("{image:08x}-{last}-{sum:08x}")
     }
 
-    /// Tells whether a block is stored: the others are zeroes.
+    /// Returns `true` if a block is stored: other blocks are zeroes.
     pub fn has(&self, block: u64) -> bool {
         self.map.extents().place(block).is_some()
     }
 
-    /// Returns what [`nowait_image_format::Request::Extents`] tells of blocks.
+    /// Returns the result of [`nowait_image_format::Request::Extents`] for some blocks.
     pub(crate) fn runs_of(&self, blocks: Range<u64>) -> Vec<u8> {
         told_runs(self.map.extents(), blocks, self.head.geometry.block_bytes)
     }
@@ -130,11 +131,12 @@ impl View {
         runs.map(behind).sum()
     }
 
-    /// Hands all that is stored from a block on to `take`, with its place, in the order of the
-    /// image; what lies in between is zeroes. Blocks.
+    /// Passes all stored data from a block on to `take`, with its place, in the order of the image;
+    /// all bytes in between are zeroes. Blocks.
     ///
     /// # Errors
-    /// Those of `take`; a block is missing or damaged; the store cannot be used: in one line.
+    /// An error of `take`; or, in one line: a block is missing or damaged, or the store cannot be
+    /// used.
     pub fn read_from(
         &self,
         start: u64,
@@ -143,7 +145,7 @@ impl View {
         let geometry = self.head.geometry;
         let bytes = u64::from(geometry.block_bytes);
         let runs = self.runs(start / bytes..geometry.blocks());
-        // An error of the caller's stays as it is.
+        // An error of the caller's function is returned unchanged.
         let mut refused = None;
         let read = blocking(&self.url, async {
             let reads = runs.map(|run| async {
@@ -164,7 +166,7 @@ impl View {
         refused.map_or(read, Err)
     }
 
-    /// Tells whether the image is as it was: no writer has written to it. Blocks.
+    /// Returns `true` if no writer has written to the image since. Blocks.
     ///
     /// # Errors
     /// As for [`View::open`].
@@ -175,7 +177,7 @@ impl View {
         Ok(map.extents() == self.map.extents())
     }
 
-    /// Returns the runs of a range, one after the other: a large image has millions.
+    /// Returns the runs of a range one by one, because a large image has millions.
     fn runs(&self, blocks: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
         let all = self.map.extents().iter_from(blocks.start);
@@ -195,7 +197,7 @@ impl View {
         inside.flat_map(cut)
     }
 
-    /// Returns the blocks of a range of bytes, which must be whole ones of the image.
+    /// Returns the blocks of a range of bytes, if it consists of whole blocks of the image.
     pub(crate) fn blocks_of(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         let Geometry { block_bytes, size_bytes, .. } = self.head.geometry;
         let bytes = u64::from(block_bytes);
@@ -204,7 +206,7 @@ impl View {
             .then(|| offset / bytes..end / bytes)
     }
 
-    /// Reads blocks. An error is of the store; one inside is of what is stored.
+    /// Reads blocks. The outer error is one of the store, the inner error one of the stored data.
     pub(crate) async fn read_blocks(&self, blocks: Range<u64>) -> Result<Stored, String> {
         let bytes = self.head.geometry.block_bytes as usize;
         let mut all = vec![0; (blocks.end - blocks.start) as usize * bytes];
@@ -256,7 +258,7 @@ impl View {
     }
 }
 
-/// Returns the head and the map of an image or a snapshot, whose head is `now` as it was read.
+/// Returns the head and the map of an image or a snapshot; `now` is the head of the image.
 async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(Head, Map), String> {
     let reader = Reader { client };
     for _ in 0..ROUNDS_MAX {
@@ -271,7 +273,8 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
         };
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;
-        // A later writer may have deleted what an earlier head needs, but no snapshot that it has.
+        // A later writer may have deleted objects that only an earlier head needed, but none that a
+        // snapshot needs.
         let is_same = match &url.snapshot {
             Some(name) => head
                 .snapshot(name)

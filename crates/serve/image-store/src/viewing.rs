@@ -1,7 +1,7 @@
-//! The thread of an image that is only read: it has a view, and reads what callers ask for.
+//! The thread of an image that is only read: it has a view, and reads for its callers.
 //!
-//! A store that does not answer is asked again without an end, as the thread of a writer does. What
-//! the view needs may be gone: its writer has gone on. Such reads fail, the others go on.
+//! It repeats requests to a store that does not answer without a limit, as a writer's thread does.
+//! If the writer has deleted objects that the view needs, reads of those fail and others succeed.
 
 use crate::client::Client;
 use crate::driver::{Callback, Command, Commands, refuse};
@@ -17,15 +17,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Reads in flight at a time.
+/// The most reads in flight.
 const READS_MAX: usize = 32;
 
-/// How long a store that does not answer is left alone.
+/// The pause before the next request to a store that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>>>;
 
-/// What is read.
+/// The parameters of the thread.
 pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) client: Client,
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) opens_until: Instant,
 }
 
-/// Serves an image until it is not wanted any more. Each request that is left then fails.
+/// Serves an image until its owner drops it. Each unfinished request then fails.
 pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match opened(&plan).await {
         Ok(view) => {
@@ -53,7 +53,7 @@ async fn opened(plan: &Plan) -> Result<View, String> {
     loop {
         match View::recovered(&plan.url, plan.client.clone(), plan.key.as_ref()).await {
             Ok(view) => return Ok(view),
-            // It has answered, and will not answer otherwise.
+            // The store has answered, so a retry would give the same result.
             Err(why) if plan.client.is_well() || plan.client.is_hopeless() => return Err(why),
             Err(why) if Instant::now() >= plan.opens_until => return Err(why),
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -67,7 +67,7 @@ struct Viewing {
     status: Status,
     running: FuturesUnordered<Running>,
     waiting: VecDeque<(RequestId, Range<u64>)>,
-    /// Of the reads that run or wait.
+    /// The callbacks of reads that run or wait.
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
     failures: u64,
@@ -122,7 +122,7 @@ impl Viewing {
                 None => callback(Err(Failure::Invalid)),
             },
             Request::Flush | Request::Close => callback(Ok(Vec::new())),
-            // No front asks for it: the image says that it is only read.
+            // No front sends these requests: it knows that the image is read-only.
             Request::Write { .. } | Request::Discard { .. } | Request::Shrink { .. } => {
                 callback(Err(Failure::Io));
             }
@@ -135,7 +135,8 @@ impl Viewing {
             self.status = Status::Failed(why);
             Failure::Io
         });
-        // Before the end: a caller whose request has failed asks for the reason.
+        // Published before the callback, because the caller of a failed request asks for the
+        // reason.
         self.publish();
         if let Some(callback) = self.callbacks.remove(&id) {
             callback(result);
@@ -159,7 +160,7 @@ impl Viewing {
     }
 }
 
-/// Reads blocks; an error is for good.
+/// Reads blocks; an error is final.
 async fn read(view: &View, blocks: Range<u64>) -> Result<Vec<u8>, String> {
     loop {
         match view.read_blocks(blocks.clone()).await {

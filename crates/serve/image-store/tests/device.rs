@@ -27,7 +27,7 @@ fn options(name: &str) -> ImageOptions {
     ImageOptions { path: name.into(), name: "vm".to_owned(), ..ImageOptions::default() }
 }
 
-/// An image to be opened, and how if a store has it.
+/// The options of an image, and those for an image on a store.
 type Named = (ImageOptions, ObjectOptions);
 
 fn try_open(nowait: &Nowait, all: &[Named]) -> Result<Vec<Image>, ImageError> {
@@ -73,7 +73,7 @@ fn puts(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn each_write_is_durable_where_that_is_wanted() {
+fn each_write_is_durable_if_the_options_say_so() {
     make("memory://each/vm");
     let object = ObjectOptions { durability: Durability::Each, ..ObjectOptions::default() };
     let mut rig = open_as(&options("memory://each/vm"), &object);
@@ -89,7 +89,7 @@ fn each_write_is_durable_where_that_is_wanted() {
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
-fn a_disk_whose_image_was_taken_over_fails_and_says_by_which_writer() {
+fn a_disk_whose_image_was_taken_over_fails_and_names_the_writer() {
     make("memory://taken/vm");
     let say: fn(&str) = |text| SAID.lock().unwrap().push(text.to_owned());
     let patience = Patience { say: Some(say), ..Patience::default() };
@@ -106,7 +106,7 @@ fn a_disk_whose_image_was_taken_over_fails_and_says_by_which_writer() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_said_in_one_line() {
+fn an_image_that_cannot_be_opened_is_reported_in_one_line() {
     make("memory://opens/vm");
     let nowait = Nowait::new().unwrap();
     let said = |all: &[ImageOptions]| {
@@ -160,14 +160,14 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
         let said = try_open(&nowait, &[with(Some(&right), path)]).unwrap_err().to_string();
         assert!(said.contains("--key-file is for images on object stores"), "{said}");
     }
-    // A key file that is missing is found before another image is taken over.
+    // A missing key file is found before another image is taken over.
     make("memory://other/vm");
     let none = folder.path().join("none");
     let all = [with(None, "memory://other/vm"), with(Some(&none), "memory://locked/vm")];
     let mut first = open(&all[0].0);
     assert!(try_open(&nowait, &all).is_err());
     first.write(0, &[9; 4096], true).unwrap();
-    // So is one with another key.
+    // So is a wrong key.
     let all = [with(None, "memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
     let said = try_open(&nowait, &all).unwrap_err().to_string();
     assert!(said.contains("with another key"), "{said}");

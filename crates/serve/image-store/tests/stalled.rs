@@ -1,4 +1,4 @@
-//! A folder whose disk stands still.
+//! A folder whose disk stalls.
 
 use nowait_block::conformance::note_skip_here;
 use nowait_image_store::{Place, StoreOptions};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// A file system of its own, mounted until the end.
+/// A file system of its own, mounted until this is dropped.
 struct Disk {
     point: String,
     _folder: TempDir,
@@ -53,7 +53,7 @@ impl Drop for Disk {
     }
 }
 
-/// Ends the freeze of a file system.
+/// Ends the freeze of a file system when dropped.
 struct Thaw<'a>(&'a str);
 
 impl Drop for Thaw<'_> {
@@ -73,10 +73,10 @@ async fn replace(place: &Place, text: &'static str, before: &PutResult) -> Resul
     place.store.put_opts(&Path::from("image/head"), text.into(), mode.into()).await
 }
 
-/// The first writer's request runs out of time, the second opens the image meanwhile: of both PUTs
-/// that the disk does later, one is refused.
+/// The first writer's request times out, and a second writer opens the image meanwhile. The disk
+/// later carries out both PUTs, and one of them is refused.
 #[test]
-fn a_put_that_stands_still_passes_no_later_one() {
+fn a_stalled_put_does_not_replace_a_later_one() {
     const LONG: Duration = Duration::from_millis(300);
     let Some(disk) = Disk::new() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

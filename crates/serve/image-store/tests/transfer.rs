@@ -1,4 +1,4 @@
-//! Images on a store, filled from files and servers, and copied to these.
+//! Import of files and servers into images on a store, and export back.
 
 #[path = "../../device/tests/support/mod.rs"]
 mod support;
@@ -31,7 +31,7 @@ fn exported(transfer: &Transfer) -> Result<Copied, String> {
     export(&engine, transfer, &mut |_, _| ()).map_err(|error| error.to_string())
 }
 
-/// A sparse file with some bytes at some places.
+/// Makes a sparse file with some bytes at some places.
 fn sparse(path: &Path, size: u64, places: &[u64]) -> File {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -55,17 +55,17 @@ fn same(one: &Path, other: &Path) -> bool {
         })
 }
 
-/// The file that an export has left.
+/// Returns the file that an interrupted export has left.
 fn part(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.into_iter().find(|path| path.extension().is_some_and(|it| it == "part"))
 }
 
 #[test]
-fn a_file_goes_in_and_comes_out_with_its_holes() {
+fn a_file_is_imported_and_exported_with_its_holes() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
-    // At the beginning, over the edge of a piece and of a block, and at an end that is no block's.
+    // At the beginning, across the edge of a piece and of a block, and at an end inside a block.
     let size = 40 * MIB + 1000;
     sparse(&source, size, &[0, 3 * MIB - 5000, 20 * MIB + 77, size - 10_000]);
     let copied = imported(&transfer("memory://both/vm", &source)).unwrap();
@@ -84,7 +84,7 @@ fn a_file_goes_in_and_comes_out_with_its_holes() {
 }
 
 #[test]
-fn an_import_goes_on_with_what_the_image_has_not() {
+fn an_import_resumes_with_the_blocks_that_the_image_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
     sparse(&source, 8 * MIB, &[0, 4 * MIB]);
@@ -106,7 +106,7 @@ fn an_import_goes_on_with_what_the_image_has_not() {
 }
 
 #[test]
-fn an_export_goes_on_behind_what_is_durable_unless_the_image_is_another() {
+fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
     sparse(&source, 900 * MIB, &[0, 300 * MIB, 600 * MIB, 800 * MIB]);
@@ -114,7 +114,7 @@ fn an_export_goes_on_behind_what_is_durable_unless_the_image_is_another() {
     let wanted = transfer("memory://out/vm", &back);
     let nothing = exported(&again(&wanted)).unwrap_err();
     assert!(nothing.contains("nothing of this state"), "{nothing}");
-    // As it is when it was interrupted while it wrote at 700 MiB.
+    // The file of an export that was interrupted while it wrote at 700 MiB.
     let url: StoreUrl = "memory://out/vm".parse().unwrap();
     let state = View::open(&url, &StoreOptions::default()).unwrap().state();
     let left = folder.path().join(format!("b.{state}.part"));
@@ -127,7 +127,7 @@ fn an_export_goes_on_behind_what_is_durable_unless_the_image_is_another() {
     let copied = exported(&again(&wanted)).unwrap();
     assert_eq!(copied.written_bytes, 3 * 3 * 4096, "all but the first run");
     assert!(same(&source, &back) && part(folder.path()).is_none());
-    // What is left of another state is not taken up.
+    // An export does not resume the file of another state.
     fs::rename(&back, &left).unwrap();
     let image = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     image.write_at(0, vec![3; 4096]).unwrap();
@@ -137,7 +137,7 @@ fn an_export_goes_on_behind_what_is_durable_unless_the_image_is_another() {
 }
 
 #[test]
-fn what_is_written_meanwhile_makes_a_copy_none() {
+fn a_write_to_the_image_during_an_export_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
     sparse(&source, 2 * MIB, &[0]);
@@ -180,7 +180,7 @@ fn an_encrypted_image_is_filled_and_copied_with_its_key_only() {
 }
 
 #[test]
-fn a_server_is_asked_for_no_more_at_once_than_it_allows() {
+fn no_request_exceeds_the_limit_of_the_server() {
     let limits = ["blocksize-minimum=512", "blocksize-preferred=4096", "blocksize-maximum=524288"];
     let policy = [&limits[..], &["blocksize-error-policy=error"]].concat();
     let Some(server) = support::nbdkit("blocksize-policy", &policy) else { return };
@@ -191,13 +191,13 @@ fn a_server_is_asked_for_no_more_at_once_than_it_allows() {
     let address = format!("nbd+unix:///vm?socket={}", server.socket().display());
     let transfer = transfer("memory://limits/vm", Path::new(&address));
     assert_eq!(imported(&transfer).unwrap().written_bytes, half + 4096);
-    // What is zeroes is written, too, where it must not be asked for otherwise.
+    // The export writes zeroes where the server does not allow a request to zero.
     file.write_all_at(&vec![0xff; support::SIZE as usize], 0).unwrap();
     assert_eq!(exported(&transfer).unwrap().written_bytes, half + 4096);
     assert!(server.contents() == before);
 }
 
-/// Returns how often nbdkit was asked to read, by what it has logged.
+/// Returns the number of reads in the log of nbdkit.
 fn reads(log: &str) -> usize {
     log.lines().filter(|line| line.contains(" Read ") && line.contains("offset=")).count()
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 pub(crate) use image::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 
-/// The commands of this program, as they are given to `nowait`.
+/// The commands of this program, named as the arguments of `nowait`.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true, about = ABOUT)]
 pub(crate) struct Cli {

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long a new image may take to be durable.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
-/// Does what is wanted.
+/// Runs a command.
 pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
     match command {
         ImageCommand::Create { url, size, block_size, key, store } => {
@@ -62,7 +62,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Adds a key to how a store is used.
+/// Adds a key to the options of a store.
 fn keyed(key: &KeyFile, store: StoreOptions) -> Result<StoreOptions> {
     key.with(store).map_err(|error| failed(&error))
 }
@@ -71,7 +71,7 @@ fn wanted(args: &TransferArgs) -> Result<Transfer> {
     args.wanted().map_err(|error| failed(&error))
 }
 
-/// Refuses what stands for a snapshot.
+/// Refuses the address of a snapshot.
 fn whole(url: &StoreUrl) -> Result<()> {
     match &url.snapshot {
         None => Ok(()),
@@ -92,7 +92,7 @@ fn create(url: &StoreUrl, options: &StoreOptions, size: u64, block_size: u32) ->
     print(format!("{url}: {}{encrypted}\n", shown(size)).as_bytes())
 }
 
-/// What an image is, as JSON.
+/// The description of an image, as JSON.
 #[derive(Serialize)]
 struct Info {
     url: String,
@@ -101,7 +101,7 @@ struct Info {
     is_encrypted: bool,
     epoch: u64,
     writer: String,
-    /// That has ended, and all is durable.
+    /// The writer has closed the image: all data is durable.
     is_closed: bool,
     checkpoint: u64,
     clone_of: Option<String>,
@@ -176,7 +176,7 @@ fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode>
     print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
 }
 
-/// Makes an image smaller, and says which writer has had it, if that may be at work.
+/// Makes an image smaller, and names its earlier writer, if that may still run.
 fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
     whole(url)?;
     let before = shrink(url, options, size).map_err(|error| failed(&error))?;
@@ -195,7 +195,7 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
     print(text.as_bytes())
 }
 
-/// What a check has found, as JSON.
+/// The result of a check, as JSON.
 #[derive(Serialize)]
 struct Checked {
     url: String,
@@ -212,9 +212,9 @@ struct Checked {
 struct Found {
     object: String,
     what: &'static str,
-    /// First byte, and the one behind the last.
+    /// The first byte of each range, and the byte behind its last.
     ranges: Vec<[u64; 2]>,
-    /// Whether the image has such bytes, and which snapshots.
+    /// The image itself has such bytes, and so do these snapshots.
     is_of_image: bool,
     snapshots: Vec<String>,
 }
@@ -270,7 +270,7 @@ fn told(checked: &Checked) -> String {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
     }
-    // A lost segment of the log takes the whole image; one with data only takes their bytes.
+    // A lost segment of the log affects the whole image; lost data only its own bytes.
     let is_of_log =
         |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
     if checked.findings.iter().any(is_of_log) {
@@ -316,7 +316,7 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     print(format!("{shown_as}\n").as_bytes())
 }
 
-/// Shows what an image has lost of its log, or has it go on without.
+/// Shows what an image has lost of its log, or repairs it.
 fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> Result<ExitCode> {
     whole(url)?;
     let loss = match way {
@@ -360,7 +360,7 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
     text
 }
 
-/// Waits until a writer that may be at work must have noticed that it was replaced.
+/// Waits until a writer that may still run must have noticed that it was replaced.
 fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);
@@ -400,7 +400,7 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Resul
     print(format!("{url}: removed{objects}\n").as_bytes())
 }
 
-/// Returns a size as people write it.
+/// Returns a size with a unit, for people.
 pub(crate) fn shown(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut size = format!("{bytes} bytes");

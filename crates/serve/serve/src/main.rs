@@ -1,4 +1,4 @@
-//! `nowait-serve`: what `nowait serve` and `nowait image` start.
+//! `nowait-serve`, the program behind `nowait serve` and `nowait image`.
 //!
 //! ```text
 //!  args ──► main ─┬─ serve   images as block devices; the crate nowait-server
@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Help and errors show the command as it is given to `nowait`.
+    // Help and errors show the command as an argument of `nowait`.
     let words = [OsString::from("nowait")].into_iter().chain(env::args_os().skip(1));
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,

@@ -1,4 +1,5 @@
-//! `nowait image import` and `export`: images on object stores from and to files and NBD servers.
+//! `nowait image import` and `export`: copies between images on object stores and files or NBD
+//! servers.
 
 use crate::image::shown;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const TEMPLATE: &str = "{msg} [{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta}";
 
-/// Fills a new image.
+/// Imports into a new image.
 pub(crate) fn import_into(transfer: &Transfer, block_bytes: u32) -> Result<ExitCode> {
     let copied =
         with_bar("import", |engine, progress| import(engine, transfer, block_bytes, progress))?;
@@ -20,7 +21,7 @@ pub(crate) fn import_into(transfer: &Transfer, block_bytes: u32) -> Result<ExitC
     print(format!("{}: {size}, of which {written} were written\n", transfer.url).as_bytes())
 }
 
-/// Copies an image.
+/// Exports an image.
 pub(crate) fn export_from(transfer: &Transfer) -> Result<ExitCode> {
     let copied = with_bar("export", |engine, progress| export(engine, transfer, progress))?;
     let (size, written) = (shown(copied.size_bytes), shown(copied.written_bytes));
@@ -28,7 +29,7 @@ pub(crate) fn export_from(transfer: &Transfer) -> Result<ExitCode> {
     print(format!("{other}: {size}, of which {written} were written\n").as_bytes())
 }
 
-/// Does what takes long, with a bar on stderr where that is a terminal.
+/// Runs a long copy, with a progress bar on stderr if that is a terminal.
 fn with_bar(
     what: &'static str,
     work: impl FnOnce(&Nowait, Progress<'_>) -> std::result::Result<Copied, ImageError>,

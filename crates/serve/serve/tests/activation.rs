@@ -1,11 +1,11 @@
-//! `nowait serve` refuses what a socket unit should not hand over, before it serves.
+//! `nowait serve` refuses wrong descriptors of a socket unit before it serves.
 
 mod support;
 
 use std::process::Command;
 use support::outcome;
 
-/// Runs `nowait serve` as systemd would, by a shell that opens descriptor 3 as `given` says.
+/// Runs `nowait serve` as systemd would, from a shell that opens descriptor 3 as `given` says.
 fn serve(given: &str) -> (i32, String, String) {
     let script = format!(
         "LISTEN_FDS=1 LISTEN_PID=$$ exec '{}' serve /image {given}",
@@ -15,7 +15,7 @@ fn serve(given: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn a_descriptor_that_is_not_there_or_not_a_socket_is_named() {
+fn a_missing_descriptor_and_one_that_is_no_socket_are_named() {
     for (given, why) in [
         ("3<&-", "is not open: start the server by its socket unit"),
         ("3</dev/null", "is not a socket: write ListenStream= in the socket unit"),

@@ -41,12 +41,12 @@ fn image(words: &[&str]) -> String {
     out
 }
 
-/// The same, of what is refused in one line.
+/// Runs a command that is refused with one line; returns the line.
 fn refused(words: &[&str]) -> String {
     refused_with(words, &[])
 }
 
-/// The same with variables.
+/// Does the same with environment variables.
 fn refused_with(words: &[&str], variables: &[(&str, &str)]) -> String {
     let mut program = nowait_serve(words);
     let (code, out, err) = outcome(program.env("NO_COLOR", "1").envs(variables.iter().copied()));
@@ -92,7 +92,7 @@ fn an_encrypted_image_is_made_filled_checked_and_copied() {
 }
 
 #[test]
-fn what_a_key_file_is_not_for_is_said_in_one_line() {
+fn a_key_file_that_does_not_fit_is_reported_in_one_line() {
     let place = Place::new();
     fs::create_dir(place.file("store")).unwrap();
     let (key, wrong) = (place.key("vm.key", &[7; 32]), place.key("wrong", &[8; 32]));
@@ -135,7 +135,7 @@ fn what_a_key_file_is_not_for_is_said_in_one_line() {
 }
 
 #[test]
-fn what_is_missing_to_reach_google_or_azure_is_named_in_one_line() {
+fn missing_settings_for_google_or_azure_are_named_in_one_line() {
     let list = |url| ["image", "ls", url];
     let said = refused(&list("az://disks"));
     assert!(said.contains("set AZURE_STORAGE_ACCOUNT_NAME"), "{said}");

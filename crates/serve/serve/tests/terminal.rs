@@ -6,7 +6,7 @@ use support::{nowait_serve, outcome};
 
 const RED: &str = "\x1b[31mred\r\nnowait: all is well";
 
-/// Demands one line, of characters that a terminal only shows.
+/// Returns `true` for one line of characters without an effect on a terminal.
 fn is_shown(text: &str) -> bool {
     text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
 }

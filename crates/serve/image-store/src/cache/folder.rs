@@ -6,10 +6,11 @@
 //!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
-//! Nothing is made durable. A page is written before its row, but a crash may leave either: the
-//! checksum of each part, with the page's name in it, tells what is there. No part is believed
-//! without it; the block of an image that is in it has one more. It is no CRC32C: that of what ends
-//! with its own, as segments do, depends on the length only.
+//! The cache makes nothing durable. It writes a page before its row, but a crash may leave either
+//! one alone. The checksum of each part covers the page's key too, so it shows which page a slot
+//! holds: a read verifies each part, and the reader of a block verifies the block's own checksum.
+//! The parts do not use CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
+//! depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
@@ -30,12 +31,12 @@ const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
-/// Where the checksums of a page begin in its row, and where that of the row.
+/// The offsets in a row of the page's checksums, and of the row's own.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
-/// Rows of a block.
+/// The rows of a block.
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
-/// Blocks of the table that are read at a time.
+/// The blocks of the table that are read at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
 /// The file of a cache.
@@ -44,14 +45,14 @@ pub(super) struct Folder {
     file: AsyncFile,
     shown: String,
     slots_max: u32,
-    /// Each page that the disk is asked for has one, too.
+    /// Each pending read of a page holds a reference.
     reads: Arc<()>,
-    /// The same file, which keeps other processes away.
+    /// The same file, locked against other processes.
     lock: File,
 }
 
 impl Folder {
-    /// Opens the file, or makes it; returns the pages that it has. Blocks.
+    /// Opens or makes the file; returns its pages. Blocks.
     pub(super) fn open(
         nowait: &Nowait,
         folder: &Path,
@@ -76,7 +77,7 @@ impl Folder {
         Ok((folder, pages))
     }
 
-    /// Returns what the user has called it.
+    /// Returns the folder's name as the user gave it.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
@@ -93,8 +94,8 @@ impl Folder {
 
     /// Reads the table, or begins a new one. Blocks.
     ///
-    /// With a page cache of our own the file takes all of its space at once: later, no page of that
-    /// must find the disk full.
+    /// With the user-space page cache the file allocates all of its space at once, so that no later
+    /// writeback can find the disk full.
     fn restore(&self, mode: CacheMode) -> Result<Pages, nowait::Error> {
         let file = self.file.file();
         let mut pages = Pages::new(self.slots_max);
@@ -115,7 +116,7 @@ impl Folder {
         let mut slot = 0;
         for first in (0..self.slots_max.div_ceil(ROWS)).step_by(BLOCKS_AT_ONCE as usize) {
             let count = file.read_at(&mut blocks, table_block(first))?;
-            // Slots are taken one after the other: behind so many that were not, none was.
+            // Slots are taken in order: no slot behind so many unused ones was used.
             if blocks[..count].iter().all(|byte| *byte == 0) {
                 break;
             }
@@ -150,7 +151,7 @@ impl Folder {
         self.pages_start() + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Returns bytes of a page, if the parts that they are in are whole and there.
+    /// Returns bytes of a page, if the parts that contain them are intact.
     pub(super) async fn read(&self, slot: u32, page: Page, within: Range<usize>) -> Option<Bytes> {
         let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
         let start = parts.start * PART_BYTES;
@@ -169,8 +170,7 @@ impl Folder {
         })
     }
 
-    /// Tells whether the disk has not answered all that it was asked for, also if that is waited
-    /// for no more.
+    /// Returns `true` if the disk still has reads to answer, even if no caller waits for them.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.reads) > 1
     }
@@ -182,12 +182,12 @@ impl Folder {
         self.file.write_all_at(buffer, self.place(slot)).await.0
     }
 
-    /// Has the disk get what is in a page cache.
+    /// Writes the contents of the page cache to the disk.
     pub(super) async fn sync(&self) {
         let _ = self.file.sync_data().await;
     }
 
-    /// Returns a block of the table, as the pages are.
+    /// Returns a block of the table for the current pages.
     pub(super) fn block(number: u32, pages: &Pages) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
         let rows = block.as_chunks_mut::<ROW_BYTES>().0;
@@ -197,13 +197,13 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If it cannot be, its pages are forgotten in the end.
+    /// Writes a block of the table. If that fails, a later run does not find its pages.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }
 }
 
-/// Opens the file, or makes it, if it is this user's alone and a cache.
+/// Opens or makes the file. Refuses a file of another user, and one that is not a cache.
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
@@ -221,20 +221,19 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Tells whether it is that of this version, or of another; a server that was killed may not have
-/// come to write it.
+/// Returns `true` for the magic of any version. A server that was killed may have left zeroes.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
-/// Memory that the disk fills, and that counts until it has let go of it.
+/// Memory that the disk fills, and the reference that counts the read until then.
 #[derive(Debug)]
 struct Read {
     memory: AlignedBuffer,
     _counts: Arc<()>,
 }
 
-// SAFETY: its memory is one, and does not move with the value.
+// SAFETY: the memory is a buffer, and does not move with the value.
 unsafe impl IoBuffer for Read {
     fn as_ptr(&self) -> *const u8 {
         self.memory.as_ptr()
@@ -277,7 +276,7 @@ fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sums }: &Page) {
     row[ROW_SUM_START..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Returns the page of a row, if the row is whole.
+/// Returns the page of a row, if the row is intact.
 fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
     let number = |at: usize| row[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));

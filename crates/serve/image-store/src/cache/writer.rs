@@ -14,13 +14,13 @@ use std::time::Duration;
 use std::{io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Pages that are written at the same time.
+/// The pages written at the same time.
 const WRITES_AT_ONCE: usize = 32;
 
-/// Blocks of the table that may wait while there are pages to be written.
+/// The most blocks of the table that wait while there are pages to write.
 const CHANGED_MAX: usize = 256;
 
-/// A page for a slot that was taken for it.
+/// A page, and the slot that was taken for it.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) slot: u32,
@@ -28,7 +28,7 @@ pub(super) struct Write {
     pub(super) bytes: Bytes,
 }
 
-/// The thread. Dropped, it writes what it was given, and ends.
+/// The writing thread. Dropping it writes the pending pages, and ends the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: UnboundedSender<Order>,
@@ -36,7 +36,7 @@ pub(super) struct Writer {
     has_ended: AtomicBool,
 }
 
-/// What the thread is to do.
+/// A message to the thread.
 #[derive(Debug)]
 enum Order {
     Write(Write),
@@ -65,11 +65,11 @@ impl Writer {
     }
 
     pub(super) fn put(&self, write: Write) {
-        // After the end, nothing is stored any more.
+        // After the end, the cache stores nothing more.
         let _ = self.queue.send(Order::Write(write));
     }
 
-    /// Has the disk get what was put, if it does not take too long. Blocks.
+    /// Writes all pending pages, if the disk does not take too long. Blocks.
     pub(super) fn end(&self) {
         if !self.has_ended.swap(true, Relaxed) {
             let _ = self.queue.send(Order::End);
@@ -88,9 +88,9 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// That a page could not be stored, and that the disk is full.
+    /// Whether a page could not be stored, and whether the disk is full, was reported.
     is_said: [bool; 2],
-    /// Blocks of the table that are not as the pages are.
+    /// Blocks of the table that differ from the current pages.
     changed: BTreeSet<u32>,
 }
 
@@ -121,7 +121,7 @@ impl Tasks {
                 },
                 else => {
                     self.write_rows().await;
-                    // With a page cache of our own, what is in that would be gone.
+                    // Pages that are only in the user-space page cache would be lost.
                     return self.folder.sync().await;
                 }
             }
@@ -134,7 +134,7 @@ impl Tasks {
         written: &Result<(), nowait::Error>,
     ) {
         let mut state = self.state.lock();
-        // Another one may have come meanwhile, which is read instead.
+        // A newer version of the page may have come meanwhile; reads use that one.
         let is_latest = |now: &Bytes| now.as_ptr() == bytes.as_ptr();
         if !state.writes.get(&page.key).is_some_and(is_latest) {
             return state.pages.give_up(slot);
@@ -150,7 +150,7 @@ impl Tasks {
         if is_full {
             state.pages.stop_growing();
         }
-        // What it says may have to wait for a reader.
+        // The output of the report may have to wait.
         drop(state);
         let is_said = std::mem::replace(&mut self.is_said[usize::from(is_full)], true);
         if let (false, Some(say)) = (is_said, self.say) {

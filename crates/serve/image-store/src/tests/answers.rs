@@ -1,4 +1,4 @@
-//! What stores answer, as the machine is told.
+//! The answers of stores, as the machine receives them.
 
 use super::wrong::{Wrong, WrongStore};
 use crate::client::Client;
@@ -116,7 +116,7 @@ fn a_store_that_ignores_conditions_is_found_out() {
     }
 }
 
-/// As if the answer to the first request was lost, and the client asked again.
+/// As if the answer to the first request was lost, and the client had repeated it.
 #[test]
 fn an_object_that_is_there_already_says_nothing_of_the_store() {
     let client = client(Arc::new(InMemory::new()));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const SLOTS: u64 = 8;
 
-/// With the rows of the table, as many slots.
+/// As many slots, with the rows of the table.
 const FOLDER_BYTES: u64 = SLOTS * (PAGE_BYTES + 64);
 
 fn folder(place: &Path, bytes: u64) -> std::io::Result<Arc<Cache>> {
@@ -31,7 +31,7 @@ fn segment(image: u8, sequence: u64) -> Segment {
     Segment { origin: [image; 16], sequence }
 }
 
-/// What a segment has: other bytes in each place and in each segment.
+/// Returns the bytes of a segment: they differ by place and by segment.
 fn bytes_of(Segment { origin, sequence }: Segment, len: u64) -> Vec<u8> {
     let byte = |at: u64| (at / 7 + sequence * 31 + u64::from(origin[0]) * 101) as u8;
     (0..len).map(byte).collect()
@@ -51,7 +51,7 @@ enum Step {
     Read { segment: Segment, start: u64, len: u64 },
 }
 
-/// Longer than three pages, and no whole number of them.
+/// Longer than three pages, and no multiple of a page.
 const SEGMENT_BYTES: u64 = 3 * PAGE_BYTES + 4100;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -88,18 +88,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_read_is_what_the_segment_has(steps in prop::collection::vec(step(), 1..80)) {
+    fn the_cache_returns_the_bytes_of_the_segment(steps in prop::collection::vec(step(), 1..80)) {
         follow(&Cache::in_memory(SLOTS * PAGE_BYTES), &steps);
         let place = TempDir::new().unwrap();
         let (first, second) = steps.split_at(steps.len() / 2);
         follow(&opened(&place), first);
-        // Another process goes on with it.
+        // Another process continues with it.
         follow(&opened(&place), second);
     }
 }
 
 #[test]
-fn what_was_asked_for_of_late_stays() {
+fn recently_used_pages_stay() {
     let cache = Cache::in_memory(SLOTS * PAGE_BYTES);
     let insert = |sequence| {
         let segment = segment(1, sequence);
@@ -115,7 +115,7 @@ fn what_was_asked_for_of_late_stays() {
 }
 
 #[test]
-fn a_folder_has_what_it_had_until_its_size_changes() {
+fn a_folder_keeps_its_pages_until_its_size_changes() {
     let place = TempDir::new().unwrap();
     let all: Vec<Segment> = (1..=SLOTS).map(|sequence| segment(1, sequence)).collect();
     let cache = opened(&place);
@@ -128,7 +128,7 @@ fn a_folder_has_what_it_had_until_its_size_changes() {
             .filter(|it| read(cache, **it, range.clone()) == Some(bytes_of(**it, 4100)))
             .count()
     };
-    // Those that are on their way, too.
+    // Pages that are still being written count, too.
     assert_eq!(held(&cache), all.len());
     let refused = folder(place.path(), FOLDER_BYTES).unwrap_err().to_string();
     assert!(refused.ends_with(": another process uses it"), "{refused}");
@@ -139,7 +139,7 @@ fn a_folder_has_what_it_had_until_its_size_changes() {
 }
 
 #[test]
-fn what_is_damaged_in_a_folder_is_not_there() {
+fn damaged_pages_of_a_folder_count_as_missing() {
     let place = TempDir::new().unwrap();
     let (whole, hit) = (segment(1, 1), segment(1, 2));
     let cache = opened(&place);
@@ -147,19 +147,19 @@ fn what_is_damaged_in_a_folder_is_not_there() {
         cache.insert(segment, 0, &bytes_of(segment, PAGE_BYTES), (PAGE_BYTES, false));
     }
     drop(cache);
-    // The pages begin behind the head and one block of the table, on a whole page.
+    // The pages begin behind the head and one block of the table, at a multiple of the page size.
     let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
     file.write_all_at(b"!", PAGE_BYTES + PAGE_BYTES + 99).unwrap();
     let cache = opened(&place);
     assert_eq!(read(&cache, whole, 0..9), Some(bytes_of(whole, 9)));
     assert_eq!(read(&cache, hit, 0..9), None);
-    // And can be again.
+    // The page can be cached again.
     cache.insert(hit, 0, &bytes_of(hit, PAGE_BYTES), (PAGE_BYTES, false));
     assert_eq!(read(&cache, hit, 0..9), Some(bytes_of(hit, 9)));
 }
 
 #[test]
-fn each_part_of_a_page_is_believed_by_its_own_checksum() {
+fn each_part_of_a_page_has_a_checksum_of_its_own() {
     let place = TempDir::new().unwrap();
     let segment = segment(1, 1);
     let all = bytes_of(segment, PAGE_BYTES);
@@ -180,7 +180,7 @@ fn each_part_of_a_page_is_believed_by_its_own_checksum() {
     }
 }
 
-/// A segment of one block, as an image puts it.
+/// Returns a segment of one block, as an image puts it.
 fn put_by(image: u8, data: u8) -> Vec<u8> {
     let geometry = Geometry::checked(4096, 1 << 20).unwrap();
     let record = Record { block: 3, blocks: 1, change: Change::Data };
@@ -194,7 +194,7 @@ fn put_by(image: u8, data: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_page_of_another_image_in_its_slot_is_not_there() {
+fn a_page_of_another_image_in_its_slot_counts_as_missing() {
     let place = TempDir::new().unwrap();
     let (bytes, other) = (put_by(1, 1), put_by(2, 2));
     let len = bytes.len() as u64;
@@ -202,14 +202,14 @@ fn a_page_of_another_image_in_its_slot_is_not_there() {
     cache.insert(segment(1, 5), 0, &bytes, (len, false));
     assert_eq!(read(&cache, segment(1, 5), 0..len), Some(bytes));
     drop(cache);
-    // As a server leaves it that is killed before it has written the row of the next page.
+    // A server that is killed before it has written the row of the next page leaves this.
     let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
     file.write_all_at(&other, PAGE_BYTES).unwrap();
     assert_eq!(read(&opened(&place), segment(1, 5), 0..len), None);
 }
 
 #[test]
-fn rows_that_strangers_wrote_are_no_pages_and_their_files_no_caches() {
+fn damaged_rows_are_no_pages_and_strange_files_no_caches() {
     let place = TempDir::new().unwrap();
     let path = place.path().join("nowait-cache");
     drop(opened(&place));
@@ -229,7 +229,7 @@ fn rows_that_strangers_wrote_are_no_pages_and_their_files_no_caches() {
 }
 
 #[test]
-fn what_comes_behind_the_end_leaves_what_was_before_it() {
+fn pages_stay_though_others_come_after_the_cache_has_ended() {
     let place = TempDir::new().unwrap();
     let cache = Cache::in_folder(
         &Nowait::new().unwrap(),
@@ -253,7 +253,7 @@ fn what_comes_behind_the_end_leaves_what_was_before_it() {
 }
 
 #[test]
-fn one_asks_the_store_and_the_others_wait() {
+fn one_read_asks_the_store_and_the_others_wait() {
     let cache = Cache::in_memory(SLOTS * PAGE_BYTES);
     let asked = std::cell::Cell::new(0);
     let range = 100..200;
@@ -271,7 +271,7 @@ fn one_asks_the_store_and_the_others_wait() {
     assert_eq!(asked.get(), 1);
 }
 
-/// An image with two blocks that were written together, and its options.
+/// Makes an image with two blocks that were written together; returns it and its options.
 fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     let url: StoreUrl = format!("memory://{name}/vm").parse().unwrap();
     let options = StoreOptions { cache: Some(cache), ..StoreOptions::default() };
@@ -279,9 +279,9 @@ fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     (url, options)
 }
 
-/// Returns how often the store is asked for data meanwhile.
+/// Returns how often the store is asked for data during `work`.
 fn gets(image: &StoredImage, work: impl FnOnce()) -> u64 {
-    // The figures are written down before an end is told.
+    // The image publishes its counters before a request ends.
     let misses = || image.figures().cache.misses;
     let before = misses();
     work();
@@ -289,7 +289,7 @@ fn gets(image: &StoredImage, work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn data_are_asked_for_once_and_what_was_written_never() {
+fn data_is_read_from_the_store_once_and_own_writes_never() {
     let (url, options) = image("once", Cache::in_memory(1 << 20));
     let writer = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     writer.write_at(0, vec![1; 2 * BLOCK as usize]).unwrap();
@@ -305,19 +305,19 @@ fn data_are_asked_for_once_and_what_was_written_never() {
     image.flush().unwrap();
     assert_eq!(read(&image, 0, 2), 0);
     drop(image);
-    // A reader of the same process has it, too.
+    // A reader of the same process uses the cache, too.
     let reader = StoredImage::open_read_only(&url, &options).unwrap();
     assert_eq!((read(&reader, 0, 2), read(&reader, 1, 1)), (0, 0));
 }
 
 #[test]
-fn what_the_machine_finds_damaged_is_asked_anew() {
+fn cached_data_found_damaged_is_read_from_the_store_again() {
     let cache = Cache::in_memory(1 << 20);
     let (url, options) = image("anew", cache.clone());
     let image = StoredImage::open(&url, &options).unwrap();
     image.write_at(0, vec![7; BLOCK as usize]).unwrap();
     image.flush().unwrap();
-    // As if the store had given wrong bytes when it was asked.
+    // As if the store had sent wrong bytes.
     let ids = cache.segments();
     assert!(!ids.is_empty());
     for segment in ids {
@@ -341,7 +341,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Writes a block of such bytes, and expects them, from the store or from the cache.
+/// Writes a block of `byte`, and checks that a read returns it, from the store or from the cache.
 fn write_and_read(image: &StoredImage, byte: u8) {
     image.write_at(0, vec![byte; BLOCK as usize]).unwrap();
     image.flush().unwrap();

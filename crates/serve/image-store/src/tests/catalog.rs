@@ -1,4 +1,4 @@
-//! What a store has, and what is left after a removal.
+//! The list of a store's images, and the objects left after a removal.
 
 use crate::catalog::{list, look, remove};
 use crate::image::StoredImage;
@@ -41,7 +41,7 @@ fn a_look_at_an_image_leaves_its_writer() {
 }
 
 #[test]
-fn what_is_removed_is_gone_and_what_lies_beside_and_below_is_not() {
+fn a_removed_image_is_gone_and_images_beside_and_below_it_are_not() {
     let options = StoreOptions::default();
     let gone = url("memory://removed/vm");
     let others = ["vm/log/other", "vm/log", "vm/map", "vm/probe", "vm2"];

@@ -1,5 +1,5 @@
 //! Every object of an image with snapshots, a clone and garbage, damaged in every way, one at a
-//! time: what is read is as it was or an error, and a check names what is lost.
+//! time: a read returns the right data or an error, and a check names the loss.
 
 use crate::check::check;
 use crate::edit::{clone, edit};
@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Cases that wait at the same time for what does not come.
+/// Cases that wait at the same time for missing objects.
 const THREADS: usize = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ const DAMAGES: [Damage; 6] =
 
 type Objects = BTreeMap<Path, Vec<u8>>;
 
-/// What is in a store, the heads as they were before, and what each image is.
+/// The objects of a store, the heads as they were before, and the contents of each image.
 struct Built {
     objects: Objects,
     older: Objects,
@@ -137,7 +137,7 @@ fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     objects
 }
 
-/// Reads an image block by block; tells whether all could be.
+/// Reads an image block by block; returns `true` if all blocks could be read.
 fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     let Ok(view) = View::open(url, &StoreOptions::default()) else { return false };
     let mut found = vec![0; expected.len()];
@@ -153,8 +153,8 @@ fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     read.is_ok()
 }
 
-/// What came of a damage: how many images could not be read, and how many of those a check of them
-/// has named.
+/// The result of a damage: how many images could not be read, and for how many of these a check
+/// named the loss.
 fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, usize) {
     let store = format!("damages-{number}");
     plant(&store, &damaged(built, path, damage));
@@ -162,14 +162,14 @@ fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, u
     for (image, expected) in &built.images {
         let is_lost = !read(&url(&store, image), expected);
         let (whole, snapshot) = image.split_once('@').unwrap_or((image, ""));
-        // An error: the head itself cannot be read.
+        // An error means that the head itself cannot be read.
         let report = check(&url(&store, whole), &StoreOptions::default());
         let is_named = report.as_ref().map_or(true, |report| {
             let is_of = |it: &crate::check::Finding| match snapshot.is_empty() {
                 true => it.is_of_image,
                 false => it.snapshots.iter().any(|name| name == snapshot),
             };
-            // An older head does not know of a later snapshot.
+            // An older head does not know a later snapshot.
             report.findings.iter().any(is_of) || report.head.snapshots.len() < usize::from(is_lost)
         });
         assert!(is_named || !is_lost, "{image} with {path} {damage:?}: {report:?}");

@@ -1,4 +1,4 @@
-//! Encrypted images on a store in a folder: what lies there, and which keys open it.
+//! Encrypted images on a store in a folder: the stored bytes, and the keys that open them.
 
 use super::wrong::{Wrong, WrongStore};
 use crate::cache::Cache;
@@ -34,7 +34,7 @@ fn url(folder: &TempDir, image: &str) -> StoreUrl {
     format!("file://{}/{image}", folder.path().display()).parse().unwrap()
 }
 
-/// Options with a key of such bytes; 0: with none.
+/// Returns options with a key of such bytes; 0: without a key.
 fn with_key(byte: u8) -> StoreOptions {
     let key = (byte > 0).then(|| ImageKey::new([byte; 32]));
     StoreOptions { key, ..StoreOptions::default() }
@@ -46,7 +46,7 @@ fn data(byte: u8) -> Vec<u8> {
     data
 }
 
-/// An image with the key 1 whose blocks 0 to 3 have something.
+/// Makes an image with key 1, and data in blocks 0 to 3.
 fn made(folder: &TempDir) -> (StoreUrl, StoredImage) {
     let url = url(folder, "vm");
     let image = StoredImage::create(&url, &with_key(1), SIZE, BLOCK as u32).unwrap();
@@ -57,7 +57,7 @@ fn made(folder: &TempDir) -> (StoreUrl, StoredImage) {
     (url, image)
 }
 
-/// All files below a folder, and what they have.
+/// Returns all files below a folder, and their contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -78,7 +78,7 @@ fn has_secret(folder: &Path) -> bool {
 }
 
 #[test]
-fn with_a_wrong_key_nothing_is_put_and_the_writer_goes_on() {
+fn with_a_wrong_key_nothing_is_put_and_the_writer_continues() {
     let folder = folder();
     let (url, first) = made(&folder);
     let before = files(folder.path());
@@ -202,8 +202,8 @@ fn an_encrypted_image_grows_and_is_removed_without_its_key() {
     assert!(catalog::look(&url, &with_key(0)).is_err());
 }
 
-/// Changes a block of the first segment as one can that has the store and not the key: its checksum
-/// fits.
+/// Changes a block of the first segment as an attacker without the key would: its checksum is
+/// valid.
 fn forge(folder: &TempDir, block: u64) {
     let log = fs::read_dir(folder.path().join("vm/log")).unwrap();
     let mut paths = log.map(|entry| entry.unwrap().path());
@@ -275,7 +275,8 @@ fn a_key_file_that_others_may_read_is_refused() {
     for mode in [0o600, 0o400] {
         read_with(mode).unwrap();
     }
-    // Root says which group may read what is its own; another user's is that user's alone.
+    // Root may let a group read its files; a file of another user must be readable by that user
+    // alone.
     let is_roots = fs::metadata(&path).unwrap().uid() == 0;
     for mode in [0o640, 0o440] {
         assert_eq!(read_with(mode).is_ok(), is_roots, "{mode:o}");
@@ -290,7 +291,7 @@ fn a_key_file_that_others_may_read_is_refused() {
     let said = read_key(folder.path()).unwrap_err().to_string();
     assert!(said.ends_with("it is no file"), "{said}");
     fs::write(&path, [7; 32]).unwrap();
-    // Where these tests may give files away: as root.
+    // As root, tests may give files away.
     if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
         let said = read_key(&path).unwrap_err().to_string();
         assert!(said.contains("it is of user 12345"), "{said}");

@@ -30,7 +30,7 @@ fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK as usize]
 }
 
-/// What people were told of stores that do wrong.
+/// Reports to the user about stores with errors.
 static TOLD: (Mutex<Vec<String>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
 fn tell(text: &str) {
@@ -38,14 +38,14 @@ fn tell(text: &str) {
     TOLD.1.notify_all();
 }
 
-/// Waits until people are told something.
+/// Waits for a report that contains `what`.
 fn told(what: &str) -> bool {
     let is_told = |told: &mut Vec<String>| !told.iter().any(|text| text.contains(what));
     let (told, _) = TOLD.1.wait_timeout_while(TOLD.0.lock().unwrap(), LIMIT, is_told).unwrap();
     told.iter().any(|text| text.contains(what))
 }
 
-/// Opens or makes an image on a store that may do wrong.
+/// Opens or makes an image on a store with errors.
 fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<StoredImage> {
     let place = Place::in_store(store.clone(), "vm");
     let client = Client::new(place, Duration::from_millis(millis)).telling(Some(tell));
@@ -65,7 +65,7 @@ fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<S
 }
 
 #[test]
-fn what_was_written_is_read_also_by_the_next() {
+fn data_is_read_by_its_writer_and_by_the_next() {
     let image = create("written");
     assert_eq!(image.geometry(), Geometry::checked(BLOCK, SIZE).unwrap());
     image.write_at(8192, block(7)).unwrap();
@@ -82,7 +82,7 @@ fn what_was_written_is_read_also_by_the_next() {
 }
 
 #[test]
-fn an_image_that_is_dropped_has_lost_nothing_that_was_flushed() {
+fn a_dropped_image_has_lost_no_flushed_data() {
     let image = create("dropped");
     for number in 0..100 {
         image.write_at(4096 * number, block(number as u8 + 1)).unwrap();
@@ -99,7 +99,7 @@ fn an_image_that_is_dropped_has_lost_nothing_that_was_flushed() {
 }
 
 #[test]
-fn who_took_an_image_over_is_said() {
+fn an_image_that_was_taken_over_names_the_new_writer() {
     let first = create("two");
     first.write_at(0, block(1)).unwrap();
     first.flush().unwrap();
@@ -155,14 +155,14 @@ fn a_store_that_never_answers_opens_nothing_and_says_so_in_time() {
 }
 
 #[test]
-fn missing_credentials_are_said_at_once() {
+fn missing_credentials_are_reported_at_once() {
     let store = Arc::new(WrongStore::new(Wrong::Denies));
     let said = begin(&store, true, 1_000_000).unwrap_err().to_string();
     assert!(said.contains("the store refuses") && said.contains("no key"), "{said}");
 }
 
 #[test]
-fn what_a_store_does_wrong_for_a_while_delays_and_loses_nothing() {
+fn passing_errors_of_a_store_cause_delays_and_no_loss() {
     for wrong in [Wrong::Silent, Wrong::Conflict, Wrong::Panics] {
         let store = Arc::new(WrongStore::new(Wrong::Nothing));
         let image = begin(&store, true, 500).unwrap();
@@ -216,7 +216,7 @@ fn requests_of_many_threads_all_end() {
 }
 
 #[test]
-fn reads_of_one_that_is_only_read_end_with_it() {
+fn reads_of_a_read_only_image_end_with_it() {
     let store = Arc::new(WrongStore::new(Wrong::Nothing));
     let image = begin(&store, true, 500).unwrap();
     image.write_at(0, block(1)).unwrap();
@@ -241,7 +241,7 @@ fn reads_of_one_that_is_only_read_end_with_it() {
 }
 
 #[test]
-fn a_store_that_takes_nothing_is_spoken_of_and_loses_nothing() {
+fn a_store_that_accepts_nothing_is_reported_and_loses_nothing() {
     let store = Arc::new(WrongStore::new(Wrong::Nothing));
     let image = begin(&store, true, 1000).unwrap();
     store.set(Wrong::ReadOnly);

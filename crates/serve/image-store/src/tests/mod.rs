@@ -1,4 +1,4 @@
-//! Images on stores in memory and in folders, and on stores that do wrong.
+//! Images on stores in memory and in folders, and on stores with errors.
 
 mod answers;
 mod cache;

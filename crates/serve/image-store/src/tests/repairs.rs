@@ -1,5 +1,5 @@
-//! Images whose log has lost a part, which are repaired or refused again and again; and images that
-//! are repaired or removed while others still use them.
+//! Images whose log has lost a part: they are repaired, or refused each time; and images that are
+//! repaired or removed while others still use them.
 
 use super::checks::{BLOCK, change, checked};
 use crate::catalog;
@@ -17,7 +17,7 @@ use object_store::ObjectStoreExt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The time of machines that are driven here.
+/// The time of machines that a test runs itself.
 const NOW_NS: u64 = 1_000_000;
 
 fn options() -> StoreOptions {
@@ -45,8 +45,8 @@ fn fill(image: &StoredImage, blocks: Range<u64>, what: u8) {
     }
 }
 
-/// Segments 1 to 20 of the first writer, a fence at 21, segments 37 to 39 of the second one:
-/// neither has closed the image.
+/// Makes an image with segments 1 to 20 of the first writer, a fence at 21, and segments 37 to 39
+/// of the second writer. Neither has closed the image.
 fn built(name: &str) -> StoreUrl {
     let (url, image) = created(name);
     fill(&image, 0..20, 7);
@@ -59,7 +59,7 @@ fn lose(url: &StoreUrl, sequence: u64) {
     change(url, Key::Segment(sequence), |_| None);
 }
 
-/// The first byte of each block.
+/// Returns the first byte of each block.
 fn found(url: &StoreUrl, blocks: Range<u64>) -> Vec<u8> {
     let image = StoredImage::open(url, &options()).unwrap();
     blocks.map(|block| image.read_at(block * BLOCK, BLOCK).unwrap()[0]).collect()
@@ -87,7 +87,7 @@ fn a_segment_is_not_taken_for_a_fence_because_one_lies_16_places_on() {
 }
 
 #[test]
-fn a_fence_that_is_lost_takes_nothing_else_away() {
+fn a_lost_fence_loses_no_other_segment() {
     let url = built("fence");
     lose(&url, 21);
     assert!(is_refused(&url));
@@ -97,7 +97,7 @@ fn a_fence_that_is_lost_takes_nothing_else_away() {
 }
 
 #[test]
-fn what_lies_damaged_behind_the_end_keeps_nothing_from_being_opened() {
+fn a_damaged_segment_behind_the_end_does_not_prevent_opening() {
     let url = built("remnant");
     let head = catalog::look(&url, &options()).unwrap();
     let place = Place::new(&url, &options()).unwrap();
@@ -112,7 +112,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Returns the head, and puts another one in its place.
+/// Returns the head, and replaces it by `put`.
 fn head(url: &StoreUrl, put: Option<Vec<u8>>) -> Vec<u8> {
     let place = Place::new(url, &options()).unwrap();
     let path = place.path([0; 16], Key::Head);
@@ -188,7 +188,8 @@ impl Driven {
         self.image.answer(ticket, answer, NOW_NS);
     }
 
-    /// Has all that is asked done; returns which requests have ended, and how.
+    /// Carries out all operations; returns the requests that have ended, and whether they
+    /// succeeded.
     fn pump(&mut self) -> Vec<(RequestId, bool)> {
         while let Some(asked) = self.image.pop_operation() {
             self.carry_out(asked);
@@ -202,7 +203,8 @@ impl Driven {
     }
 }
 
-/// A writer that is replaced has a minute to notice; what it promises in that time is kept.
+/// A replaced writer has a minute to notice; the repair keeps data that it acknowledges in that
+/// time.
 #[test]
 fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     let (url, image) = created("beside");
@@ -221,7 +223,7 @@ fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     }
     driven.image.submit(99, Request::Flush, NOW_NS);
     driven.write(22, 22, 6);
-    // Of those in flight the first one is slow.
+    // The first operation in flight is slow.
     let mut held = driven.pop_all();
     let slow = held.remove(0);
     held.into_iter().for_each(|asked| driven.carry_out(asked));
@@ -239,11 +241,11 @@ fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
 }
 
 #[test]
-fn one_that_was_closed_by_a_writer_that_had_just_come_may_still_have_the_one_before() {
+fn an_image_closed_by_a_new_writer_may_still_have_the_earlier_one() {
     let (url, image) = created("closed");
     close(image);
     let mut waited = false;
-    // None was there before.
+    // There was no earlier writer.
     let is_quiet = || catalog::look(&url, &options()).unwrap().is_quiet;
     assert!(is_quiet());
     close(StoredImage::open(&url, &options()).unwrap());

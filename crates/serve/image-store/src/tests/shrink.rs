@@ -33,8 +33,8 @@ fn a_smaller_image_is_served_checked_and_has_zeroes_when_it_grows_again() {
     assert_eq!(shrink(&url, &options(), 3 * BLOCK).unwrap().geometry.size_bytes, 4 << 20);
     let report = checked(&url).unwrap();
     assert_eq!((report.live_bytes, &report.findings[..]), (2 * BLOCK, &[][..]));
-    // The head, a part of the map and the one segment with something: the rest is deleted, but for
-    // the fence.
+    // The head, a part of the map and the one segment with data: the rest is deleted, except the
+    // fence.
     assert_eq!((report.objects, report.segments), (4, 1));
     let serving = StoredImage::open(&url, &options()).unwrap();
     assert_eq!(serving.geometry().size_bytes, 3 * BLOCK);
@@ -49,7 +49,7 @@ fn a_smaller_image_is_served_checked_and_has_zeroes_when_it_grows_again() {
 }
 
 #[test]
-fn the_server_that_has_it_is_told_which_process_has_made_it_smaller() {
+fn a_replaced_server_learns_which_process_shrank_the_image() {
     let url = image("served");
     let serving = StoredImage::open(&url, &options()).unwrap();
     serving.write_at(0, data(6)).unwrap();
@@ -62,14 +62,14 @@ fn the_server_that_has_it_is_told_which_process_has_made_it_smaller() {
     assert!(error.contains("taken over by") && error.contains(&process), "{error}");
     let now = StoredImage::open(&url, &options()).unwrap();
     assert_eq!(now.read_at(0, 2 * BLOCK).unwrap(), [data(6), data(1)].concat());
-    // A reader has the size that it has found; what was deleted since is an error.
+    // A reader keeps the size that it has found; deleted data is an error.
     assert_eq!(reading.geometry().size_bytes, 4 << 20);
     assert_eq!(reading.read_at(0, 2 * BLOCK).unwrap(), [data(6), data(1)].concat());
     assert!(reading.read_at(4 * BLOCK, BLOCK).is_err());
 }
 
 #[test]
-fn snapshots_and_clones_of_the_image_as_it_was_are_as_large_as_it_was() {
+fn snapshots_and_clones_keep_the_size_before_a_shrink() {
     let url = image("larger");
     edit(&url, &options(), Edit::Snapshot("before".to_owned())).unwrap();
     shrink(&url, &options(), 2 * BLOCK).unwrap();
@@ -84,7 +84,7 @@ fn snapshots_and_clones_of_the_image_as_it_was_are_as_large_as_it_was() {
     let cloned = StoredImage::open(&child, &options()).unwrap();
     cloned.write_at((4 << 20) - BLOCK, data(9)).unwrap();
     cloned.close(LIMIT).unwrap();
-    // A clone becomes smaller, too, and takes nothing from what it is of.
+    // A clone becomes smaller, too, and its base keeps all blocks.
     shrink(&child, &options(), 5 * BLOCK).unwrap();
     let cloned = StoredImage::open(&child, &options()).unwrap();
     assert_eq!(cloned.read_at(3 * BLOCK, 2 * BLOCK).unwrap(), [data(2), data(2)].concat());
@@ -95,7 +95,7 @@ fn snapshots_and_clones_of_the_image_as_it_was_are_as_large_as_it_was() {
 }
 
 #[test]
-fn a_size_that_it_has_changes_nothing_and_another_is_refused_before_it_is_taken_over() {
+fn the_same_size_changes_nothing_and_an_impossible_one_is_refused_before_the_takeover() {
     let url = image("refused");
     let serving = StoredImage::open(&url, &options()).unwrap();
     let said = |size: u64| shrink(&url, &options(), size).unwrap_err().to_string();
@@ -127,7 +127,7 @@ fn an_encrypted_image_becomes_smaller_with_its_key_only() {
 }
 
 #[test]
-fn one_that_comes_meanwhile_has_all_of_it_and_that_is_said() {
+fn a_writer_that_comes_during_a_shrink_has_all_of_the_image() {
     let url = image("meanwhile");
     let shrinking = StoredImage::open(&url, &options()).unwrap();
     let serving = StoredImage::open(&url, &options()).unwrap();
@@ -137,7 +137,7 @@ fn one_that_comes_meanwhile_has_all_of_it_and_that_is_said() {
     assert!(matches!(shrinking.status(), Status::Fenced { epoch: 3, .. }));
     assert_eq!(serving.read_at(5 * BLOCK, BLOCK).unwrap(), data(2));
     assert_eq!(head().unwrap().geometry.size_bytes, 4 << 20);
-    // If the head says that it was done before, it was.
+    // If the head shows that it was done before, it was done.
     serving.shrink_within(BLOCK, LIMIT).unwrap();
     cut(&shrinking, BLOCK, LIMIT, head).unwrap();
 }
@@ -147,7 +147,7 @@ fn an_export_that_was_interrupted_is_not_resumed_with_another_size() {
     let url = image("resumed");
     let state = || View::open(&url, &options()).unwrap().state();
     let before = state();
-    // Nothing is there that could be cut off.
+    // There is no data that could be cut off.
     shrink(&url, &options(), 2 << 20).unwrap();
     assert_ne!(state(), before);
 }

@@ -55,7 +55,7 @@ fn a_snapshot_stays_as_it_was_while_the_writer_goes_on() {
 }
 
 #[test]
-fn a_check_finds_what_only_a_snapshot_has() {
+fn a_check_finds_damage_that_only_a_snapshot_has() {
     let url = image("only");
     snapshot(&url, "a");
     let serving = StoredImage::open(&url, &options()).unwrap();
@@ -78,7 +78,7 @@ fn a_check_finds_what_only_a_snapshot_has() {
 }
 
 #[test]
-fn one_that_was_removed_is_gone_and_the_other_stays() {
+fn a_removed_snapshot_is_gone_and_the_other_stays() {
     let url = image("removed");
     let (one, other) = (snapshot(&url, "one"), snapshot(&url, "other"));
     remove(&one, &options()).unwrap();
@@ -109,7 +109,7 @@ fn an_image_that_grew_is_larger_for_the_next_writer_and_in_no_older_snapshot() {
 }
 
 #[test]
-fn a_store_that_never_answers_is_given_up_and_that_is_said() {
+fn an_edit_on_a_store_that_never_answers_fails_in_time() {
     let place = Place::in_store(Arc::new(WrongStore::new(Wrong::Silent)), "vm");
     let client = Client::new(place, Duration::from_millis(20));
     let url: StoreUrl = "memory://silent/vm".parse().unwrap();
@@ -123,7 +123,7 @@ fn at(text: &str) -> StoreUrl {
 }
 
 #[test]
-fn a_clone_begins_as_its_snapshot_and_goes_its_own_way() {
+fn a_clone_begins_as_its_snapshot_and_then_differs() {
     let url = image("cloned");
     let serving = StoredImage::open(&url, &options()).unwrap();
     let golden = snapshot(&url, "golden");
@@ -155,7 +155,7 @@ fn a_clone_begins_as_its_snapshot_and_goes_its_own_way() {
 }
 
 #[test]
-fn what_has_a_clone_is_removed_after_it() {
+fn a_snapshot_with_a_clone_is_removed_after_the_clone() {
     let url = image("family");
     let golden = snapshot(&url, "golden");
     let child = at("memory://family/a/child");
@@ -182,7 +182,7 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
     let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());
     let none = none.unwrap_err().to_string();
     assert_eq!(none, "memory://place/vm@none: there is no such snapshot");
-    // What was refused is not in the way.
+    // The refused clone does not prevent the removal.
     remove(&golden, &options()).unwrap();
 }
 
@@ -193,13 +193,13 @@ fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
     let clone = CloneOf { image: [7; 16], path: "never".to_owned(), is_made: false };
     edit(&url, &options(), Edit::Clone { snapshot: "golden".to_owned(), clone }).unwrap();
     remove(&golden, &options()).unwrap();
-    // The one that makes it is told, and takes it back.
+    // The process that makes the clone gets an error, and removes it.
     let late = edit(&url, &options(), Edit::Made([7; 16])).unwrap_err().to_string();
     assert_eq!(late, "memory://begun/vm: its snapshot was removed meanwhile");
 }
 
 #[test]
-fn a_clone_that_is_made_after_it_was_looked_for_keeps_its_snapshot() {
+fn a_clone_made_during_a_removal_keeps_its_snapshot() {
     let url = image("looked");
     let golden = snapshot(&url, "golden");
     let note = CloneOf { image: [7; 16], path: "late".to_owned(), is_made: false };
@@ -212,7 +212,7 @@ fn a_clone_that_is_made_after_it_was_looked_for_keeps_its_snapshot() {
 }
 
 #[test]
-fn an_object_that_a_clone_needs_and_that_is_gone_is_missed() {
+fn a_missing_object_of_a_base_is_noticed() {
     let url = image("gone");
     let golden = snapshot(&url, "golden");
     let child = at("memory://gone/child");
@@ -222,7 +222,7 @@ fn an_object_that_a_clone_needs_and_that_is_gone_is_missed() {
     serving.flush().unwrap();
     drop(serving);
     change(&url, Key::Segment(1), |_| None);
-    // It is not taken for the end of the log, by nothing that reads or writes.
+    // Neither readers nor writers take it for the end of the log.
     let missing = checked(&child).unwrap().findings;
     let found: Vec<_> = missing.iter().map(|it| (it.key, it.of.as_deref(), it.what)).collect();
     assert_eq!(found, [(Key::Segment(1), Some("vm"), "missing")]);

@@ -12,7 +12,7 @@ fn viewed(url: &StoreUrl) -> View {
     View::open(url, &StoreOptions::default()).unwrap()
 }
 
-/// What is stored from a place on: where each run lies, how long it is, and its first byte.
+/// Returns the stored runs from a place on: where each lies, its length, and its first byte.
 fn runs(view: &View, start: u64) -> Vec<(u64, usize, u8)> {
     let mut runs = Vec::new();
     let read = view.read_from(start, |at, data| {
@@ -25,7 +25,7 @@ fn runs(view: &View, start: u64) -> Vec<(u64, usize, u8)> {
 }
 
 #[test]
-fn what_is_stored_is_read_in_its_order_and_the_writer_goes_on() {
+fn stored_data_is_read_in_order_and_the_writer_continues() {
     let url = image("viewed");
     let serving = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     let view = viewed(&url);
@@ -35,7 +35,7 @@ fn what_is_stored_is_read_in_its_order_and_the_writer_goes_on() {
     assert_eq!((view.stored_bytes_from(0), view.stored_bytes_from(2 * BLOCK)), (20480, 16384));
     assert_eq!((view.has(0), view.has(1), view.has(6)), (false, true, false));
     assert!(view.is_current().unwrap());
-    // Another writer that writes nothing leaves the image as it is.
+    // Another writer that writes nothing does not change the image.
     drop(serving);
     let serving = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     assert!(view.is_current().unwrap());
@@ -64,7 +64,7 @@ fn long_runs_are_read_in_parts() {
 }
 
 #[test]
-fn what_is_damaged_or_gone_is_an_error_and_so_is_one_of_the_caller() {
+fn damage_and_errors_of_the_caller_are_errors() {
     let url = image("hit");
     let view = viewed(&url);
     let mut seen = 0;
@@ -88,7 +88,7 @@ fn what_is_damaged_or_gone_is_an_error_and_so_is_one_of_the_caller() {
 }
 
 #[test]
-fn an_image_is_read_by_many_as_it_was_while_its_writer_goes_on() {
+fn many_readers_see_one_moment_while_the_writer_continues() {
     let url = image("readers");
     let options = StoreOptions::default();
     let serving = StoredImage::open(&url, &options).unwrap();
@@ -112,7 +112,7 @@ fn an_image_is_read_by_many_as_it_was_while_its_writer_goes_on() {
         assert!(figures.costs.gets > 3 && figures.costs.puts == 0, "{figures:?}");
         assert_eq!(reader.status().to_string(), "read only, as of epoch 2");
     }
-    // What the writer deletes is an error, and only where it is needed.
+    // Data that the writer deletes is an error, but only for reads that need it.
     change(&url, Key::Segment(1), |_| None);
     let error = readers[0].read_at(BLOCK, BLOCK).unwrap_err().to_string();
     assert!(error.contains("its server has gone on"), "{error}");

@@ -1,4 +1,4 @@
-//! A store that does wrong, in ways that tests choose.
+//! A store with errors that tests choose.
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -12,32 +12,32 @@ use object_store::{
 };
 use std::sync::Mutex;
 
-/// What a store does wrong.
+/// The errors of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrong {
     #[default]
     Nothing,
-    /// It puts objects where some are.
+    /// The store puts objects where some exist.
     IgnoresCreate,
-    /// It replaces objects that are not those meant.
+    /// The store replaces objects other than the expected ones.
     IgnoresUpdate,
-    /// It never answers.
+    /// The store never answers.
     Silent,
-    /// It gives half of what it says.
+    /// The store sends half of the announced bytes.
     Cut,
-    /// It gives more than it says, without an end.
+    /// The store sends more than the announced bytes, without an end.
     Endless,
-    /// It says that it gives another range.
+    /// The store announces another range.
     OtherRange,
-    /// Two requests at once: it does neither.
+    /// The store reports two simultaneous requests, and carries out neither.
     Conflict,
-    /// It has the object, which it says as Azure does.
+    /// The store says, as Azure does, that the object exists already.
     AlreadyExists,
-    /// Its client panics.
+    /// The store's client panics.
     Panics,
-    /// It does not know the caller.
+    /// The store does not know the caller.
     Denies,
-    /// It puts nothing for the caller.
+    /// The store puts nothing for the caller.
     ReadOnly,
 }
 

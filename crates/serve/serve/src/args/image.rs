@@ -45,15 +45,15 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Make an image of zeroes, where none is.
+    /// Make an image of zeroes, where none exists.
     Create {
-        /// Where.
+        /// The address of the image.
         url: StoreUrl,
-        /// Its size, with K, M, G or T: whole blocks.
+        /// Its size, with K, M, G or T: a multiple of the block size.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
-        /// Bytes of a block, a power of two from 512 to 64K: what is smaller is read and written
-        /// as one.
+        /// The size of a block, a power of two from 512 to 64K: a smaller read or write transfers a
+        /// whole block.
         #[arg(long, value_name = "BYTES", value_parser = block_bytes, default_value = "4K")]
         block_size: u32,
         #[command(flatten)]
@@ -61,11 +61,11 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Show what an image is and which server has it; that one goes on.
+    /// Show what an image is and which server has it; that server continues.
     Info(ImageArgs),
-    /// Keep an image as it is now under a name; its server goes on.
+    /// Keep the present state of an image under a name; its server continues.
     ///
-    /// The snapshot has all that was flushed before.
+    /// The snapshot contains all data that was flushed before.
     Snapshot {
         /// The image, and the name behind @.
         #[arg(value_name = "URL@NAME")]
@@ -73,9 +73,9 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image of a snapshot, at once and without a copy.
+    /// Make an image from a snapshot, at once and without a copy.
     ///
-    /// In the same bucket, at any size; it goes its own way from there.
+    /// In the same bucket, whatever its size; later changes of either do not affect the other.
     Clone {
         /// The snapshot.
         #[arg(value_name = "URL@NAME")]
@@ -88,17 +88,17 @@ pub(crate) enum ImageCommand {
     },
     /// Make an image larger, or with --shrink smaller.
     ///
-    /// Larger: its server goes on, and has the new size when it is started again. Smaller: when
-    /// its server has ended.
+    /// Larger: its server continues, and has the new size after a restart. Smaller: when its server
+    /// has ended.
     Resize {
-        /// Which.
+        /// The address of the image.
         url: StoreUrl,
-        /// Its new size, with K, M, G or T: whole blocks.
+        /// Its new size, with K, M, G or T: a multiple of the block size.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
-        /// Make it smaller: what is behind its new end is gone for good, but for what snapshots
-        /// have of it. The image is taken over, so a server that has it fails: stop it first. Of
-        /// an encrypted image, this needs --key-file.
+        /// Make it smaller: data behind the new end is gone for good, except in snapshots. The
+        /// command takes the image over, so a running server fails: stop it first. An encrypted
+        /// image needs --key-file.
         #[arg(long)]
         shrink: bool,
         #[command(flatten)]
@@ -106,10 +106,10 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Read all of an image and its snapshots, and find damage.
+    /// Read all of an image and its snapshots, and report damage.
     ///
-    /// Its server goes on. An encrypted one is read without its key, too, and then only its
-    /// checksums are compared.
+    /// Its server continues. An encrypted image can be checked without its key, but then only its
+    /// checksums are verified.
     Check {
         #[command(flatten)]
         image: ImageArgs,
@@ -118,7 +118,7 @@ pub(crate) enum ImageCommand {
     },
     /// List the images of a bucket or of a folder in it.
     Ls {
-        /// s3://BUCKET or s3://BUCKET/FOLDER, say.
+        /// The bucket or folder, such as s3://BUCKET or s3://BUCKET/FOLDER.
         #[arg(value_name = "URL", value_parser = beside)]
         folder: StoreUrl,
         /// Print JSON.
@@ -127,12 +127,12 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image of the content of a file, a device or an NBD export.
+    /// Make an image from the contents of a file, a device or an NBD export.
     ///
     /// The source must not change meanwhile.
     Import {
-        /// Bytes of a block, a power of two from 512 to 64K; the end of the file is filled with
-        /// zeroes to a whole one.
+        /// The size of a block, a power of two from 512 to 64K; zeroes fill the end of the file up
+        /// to a whole block.
         #[arg(long, value_name = "BYTES", value_parser = block_bytes, default_value = "4K",
               conflicts_with = "resume")]
         block_size: u32,
@@ -141,23 +141,24 @@ pub(crate) enum ImageCommand {
     },
     /// Copy an image or a snapshot to a file, a device or an NBD export.
     ///
-    /// Its server may go on, but must not write to the image meanwhile; a snapshot does not change.
+    /// Its server may continue, but must not write to the image meanwhile; a snapshot does not
+    /// change.
     Export(TransferArgs),
-    /// Show what an image has lost of its log, and let it go on without.
+    /// Show what an image has lost of its log, and repair it.
     ///
-    /// For an image that is not opened any more because of that; --cut or --skip says how it goes
-    /// on. Its server is replaced; if it has not closed the image, the command waits for a minute
-    /// until it must have noticed.
+    /// For an image that cannot be opened because of the loss; --cut or --skip repairs it. The
+    /// command replaces its server. If that has not closed the image, the command waits a minute,
+    /// until the server must have noticed.
     Repair {
-        /// Which.
+        /// The address of the image.
         url: StoreUrl,
-        /// Go on with the image as it was before what is lost.
+        /// Continue with the image as it was before the lost part.
         #[arg(long, conflicts_with = "skip")]
         cut: bool,
-        /// Go on with all that is there: what was lost is as it was before.
+        /// Continue with all that exists: bytes that the lost part changed are as they were before.
         #[arg(long)]
         skip: bool,
-        /// Do not wait: the server that has not closed it is surely dead.
+        /// Do not wait: the server that has not closed the image is certainly dead.
         #[arg(long)]
         now: bool,
         #[command(flatten)]
@@ -165,16 +166,15 @@ pub(crate) enum ImageCommand {
     },
     /// Remove an image with its snapshots, or with @NAME a snapshot.
     ///
-    /// An image when its server has ended, a snapshot while its server goes on. If its server has
-    /// not closed it, it is replaced, and the command waits for a minute until it must have
-    /// noticed.
+    /// Stop the server of an image first; for a snapshot it continues. If the server has not closed
+    /// the image, the command replaces it, and waits a minute until it must have noticed.
     Rm {
-        /// Which.
+        /// The address of the image or snapshot.
         url: StoreUrl,
-        /// Do it: without this it is only said what would go.
+        /// Do it: without this option, only show what would be removed.
         #[arg(long)]
         yes: bool,
-        /// Do not wait: the server that has not closed it is surely dead.
+        /// Do not wait: the server that has not closed the image is certainly dead.
         #[arg(long)]
         now: bool,
         #[command(flatten)]
@@ -182,10 +182,10 @@ pub(crate) enum ImageCommand {
     },
 }
 
-/// Which image is looked at, and how that is told.
+/// The image to show, and the format.
 #[derive(Args, Debug)]
 pub(crate) struct ImageArgs {
-    /// Which.
+    /// The address of the image.
     pub(crate) url: StoreUrl,
     /// Print JSON.
     #[arg(long)]
@@ -194,7 +194,7 @@ pub(crate) struct ImageArgs {
     pub(crate) store: Store,
 }
 
-/// What is copied.
+/// The parameters of a copy.
 #[derive(Args, Debug)]
 pub(crate) struct TransferArgs {
     /// The image, for an export perhaps with @SNAPSHOT.
@@ -202,8 +202,8 @@ pub(crate) struct TransferArgs {
     /// The other end: PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH.
     #[arg(value_name = "OTHER", value_hint = clap::ValueHint::FilePath)]
     other: PathBuf,
-    /// Go on with what was interrupted: an import with the blocks that the image has not, an export
-    /// with the file that it has left.
+    /// Resume an interrupted copy: an import with the blocks that the image lacks, an export with
+    /// the file that it has left.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -213,7 +213,7 @@ pub(crate) struct TransferArgs {
 }
 
 impl TransferArgs {
-    /// Returns the same for those that copy.
+    /// Returns the parameters for the copy.
     ///
     /// # Errors
     /// The key cannot be read.
@@ -227,10 +227,10 @@ impl TransferArgs {
     }
 }
 
-/// Where the key of an encrypted image is.
+/// The key of an encrypted image.
 #[derive(Args, Debug)]
 pub(crate) struct KeyFile {
-    /// The key of an encrypted image; a new one is encrypted by it. A file with 32 bytes, or 64
+    /// The key of an encrypted image; a new image becomes encrypted. A file with 32 bytes, or 64
     /// hexadecimal digits, that other users may not read: head -c 32 /dev/urandom > FILE, after
     /// umask 077.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -238,31 +238,31 @@ pub(crate) struct KeyFile {
 }
 
 impl KeyFile {
-    /// Adds the key to how a store is used.
+    /// Adds the key to the options of a store.
     ///
     /// # Errors
-    /// It cannot be read, or other users may read it, too.
+    /// The key cannot be read, or other users may read it, too.
     pub(crate) fn with(&self, store: StoreOptions) -> io::Result<StoreOptions> {
         let key = self.key_file.as_deref().map(read_key).transpose()?;
         Ok(StoreOptions { key, ..store })
     }
 }
 
-/// How a store is reached.
+/// The options for reaching a store.
 #[derive(Args, Debug)]
 pub(crate) struct Store {
-    /// Where the store is, if not where its kind usually is: http://HOST:PORT, for Azure with the
+    /// The address of the store, if it is not the usual one: http://HOST:PORT; for Azure with the
     /// account behind it, http://HOST:PORT/ACCOUNT.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// How long the store may take for one request.
+    /// The time limit for one request to the store.
     #[arg(long, value_name = "SECONDS", default_value = "30",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }
 
 impl Store {
-    /// Returns the same for the store.
+    /// Returns the options for the store.
     pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions {
             endpoint: self.endpoint.clone(),
@@ -279,7 +279,7 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).ok().filter(|_| fits).ok_or_else(wrong)
 }
 
-/// Returns the place of an image in a folder.
+/// Returns the address of an image in a folder.
 fn beside(text: &str) -> Result<StoreUrl, String> {
     let url: Result<StoreUrl, String> = format!("{}/image", text.trim_end_matches('/')).parse();
     url.map_err(|_| format!("{text}: expected s3://BUCKET or s3://BUCKET/FOLDER, say"))
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_where_an_image_would_lie() {
+    fn a_folder_is_the_parent_of_an_image() {
         for (text, image) in [
             ("s3://b", "s3://b/image"),
             ("s3://b/", "s3://b/image"),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_a_size_that_is_possible() {
+    fn impossible_block_sizes_are_refused() {
         assert_eq!((block_bytes("4K"), block_bytes("65536")), (Ok(4096), Ok(65_536)));
         for wrong in ["0", "256", "3K", "128K", "x"] {
             assert!(block_bytes(wrong).is_err(), "{wrong}");

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
-/// Prepares the program under test, with nothing of nowait in its environment.
+/// Prepares the program under test, without variables of nowait in its environment.
 #[allow(dead_code)]
 pub(crate) fn nowait_serve<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-serve"));
@@ -16,7 +16,7 @@ pub(crate) fn nowait_serve<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs it and returns exit code, standard output and standard error.
+/// Runs the program; returns its exit code, standard output and standard error.
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
