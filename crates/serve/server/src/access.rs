@@ -18,12 +18,12 @@ pub struct Rule {
     who: Who,
 }
 
-/// Whom a rule is about.
+/// The clients that a rule admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
-    /// A user of this machine, by a Unix socket or a file.
+    /// A user of this machine, who comes by a Unix socket or a file.
     User(u32),
-    /// Those whose address begins with these bits.
+    /// Clients whose address begins with these bits.
     Net(IpAddr, u32),
     /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
@@ -63,7 +63,7 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns an address as a number of 128 bits, its own bits first.
+/// Returns an address as a number of 128 bits, with the address's bits first.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -71,14 +71,14 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// What is known of a client.
+/// The properties of a client that rules check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user, if it is on this machine.
+    /// The user, if the client is on this machine.
     pub user: Option<u32>,
-    /// Its address, if it came by TCP.
+    /// The address, if the client came by TCP.
     pub address: Option<IpAddr>,
-    /// Its certificate, which an authority that we trust has signed.
+    /// The certificate, signed by a trusted authority.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
@@ -87,7 +87,7 @@ impl Who {
         match self {
             Who::User(user) => peer.user == Some(*user),
             Who::Net(net, bits) => peer.address.is_some_and(|address| {
-                // Clients of IPv4 have addresses of IPv6 on a socket for both.
+                // On a socket for both families, IPv4 clients have IPv6 addresses.
                 let address = address.to_canonical();
                 let differ = number(address) ^ number(*net);
                 address.is_ipv4() == net.is_ipv4() && differ.leading_zeros() >= *bits
@@ -100,7 +100,7 @@ impl Who {
     }
 }
 
-/// All rules. An export without a rule is for every client that reaches the server.
+/// All rules. An export without a rule admits every client that reaches the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access(Vec<Rule>);
 
@@ -108,7 +108,7 @@ impl Access {
     /// Takes the rules of the command line.
     ///
     /// # Errors
-    /// One is about an export that there is not; one asks for certificates, which are not checked.
+    /// A rule names an unknown export, or asks for certificates that the server does not check.
     pub fn new(
         rules: &[Rule],
         exports: &[&str],
@@ -127,12 +127,12 @@ impl Access {
         Ok(Access(rules.to_vec()))
     }
 
-    /// Tells whether every client may have every export.
+    /// Returns `true` if every client may use every export.
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells whether there is a rule about `export`.
+    /// Returns `true` if there is a rule about `export`.
     pub fn is_about(&self, export: &str) -> bool {
         self.rules_of(export).next().is_some()
     }
@@ -141,19 +141,19 @@ impl Access {
         self.0.iter().filter(move |rule| rule.export.as_deref().is_none_or(|name| name == export))
     }
 
-    /// Tells whether `peer` may have `export`.
+    /// Returns `true` if `peer` may use `export`.
     pub fn admits(&self, export: &str, peer: &Peer) -> bool {
         let mut rules = self.rules_of(export).peekable();
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns those of `images` that `peer` may have; of the others it does not learn.
+    /// Returns those of `images` that `peer` may use; the client does not learn of the others.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }
     }
 
-    /// Returns the users that rules let have `export`.
+    /// Returns the users whom rules admit to `export`.
     pub fn users_of(&self, export: &str) -> Vec<u32> {
         let user = |rule: &Rule| match rule.who {
             Who::User(user) => Some(user),

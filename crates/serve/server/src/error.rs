@@ -10,7 +10,7 @@ use std::io;
 pub struct ServeError(String);
 
 impl ServeError {
-    /// Is the failure that `text` describes.
+    /// Makes an error of the line that describes it.
     pub fn new(text: impl Into<String>) -> ServeError {
         ServeError(text.into())
     }

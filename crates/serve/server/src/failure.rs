@@ -1,4 +1,4 @@
-//! Failing threads of a server: the places where tests make them panic, and the results.
+//! Panics in the threads of a server: the places where tests inject them, and their effects.
 
 #[path = "../tests/support/guest.rs"]
 mod guest_support;
@@ -31,33 +31,33 @@ use std::{
 use tempfile::TempDir;
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_T_IN};
 
-/// Where a test wants a panic.
+/// The place where a test injects a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// A client is read from.
+    /// A serving thread reads from a client.
     Read,
     /// A request of a client or a ring ends.
     End,
-    /// A client is sent something.
+    /// A serving thread sends to a client.
     Settle,
-    /// A serving thread does what is for no one client.
+    /// A serving thread works for no particular client.
     Round,
-    /// A thread of the library takes a request of a file.
+    /// A thread of the FUSE library takes a request.
     Front,
-    /// A serving thread takes it.
+    /// A serving thread takes a request of a file.
     Ask,
-    /// A ring is looked at.
+    /// A worker takes requests from a ring.
     Ring,
-    /// A VMM is talked with.
+    /// A listener thread handles a message of a VMM.
     Talk,
-    /// The status endpoint reports it.
+    /// The status endpoint makes a report.
     Status,
 }
 
-/// Panics to come, each once: where, and for which image.
+/// The panics to inject, each once: the place and the image.
 static WANTED: Mutex<Vec<(At, String)>> = Mutex::new(Vec::new());
 
-/// Panics if a test wants it here.
+/// Panics if a test has asked for it here.
 pub(crate) fn inject(at: At, image: &str) {
     let mut wanted = WANTED.lock();
     let found = wanted.iter().position(|(there, whose)| *there == at && whose == image);
@@ -78,7 +78,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Panics are wanted by the name of the image, so each test has its own.
+    /// The image's name selects panics, so each test needs its own.
     fn new(name: &str) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
@@ -96,7 +96,7 @@ impl Rig {
         near.set_nonblocking(true).unwrap();
         self.server.serve(Socket::Unix(near), Security::Plain);
         far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
-        // The greeting, and size and flags.
+        // The greeting, then size and flags.
         far.read_exact(&mut [0; 18 + 10]).unwrap();
         Client(far)
     }
@@ -105,7 +105,7 @@ impl Rig {
         snapshot(&self.server.view(), Instant::now()).failed_threads
     }
 
-    /// Nothing is left behind.
+    /// Stops the server, and checks that nothing is left.
     fn stop(self) {
         self.server.stop().unwrap();
         assert_eq!((self.image.stats().in_flight(), self.image.stats().connections()), (0, 0));
@@ -116,7 +116,7 @@ impl Rig {
 struct Client(UnixStream);
 
 impl Client {
-    /// Reads a block; false: the server has sent it away.
+    /// Reads a block; returns `false` if the server has disconnected the client.
     fn reads(&mut self) -> bool {
         let mut request = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         request.extend([0; 4 + 8 + 8]);
@@ -228,7 +228,7 @@ fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
         }
     };
     assert_eq!(read(None), VIRTIO_BLK_S_OK);
-    // Nothing of it had been taken, and so it is served all the same.
+    // The ring had taken no request yet, so the request is served all the same.
     assert_eq!(read(Some(At::Ring)), VIRTIO_BLK_S_OK);
     assert_eq!(read(Some(At::End)), VIRTIO_BLK_S_IOERR);
     assert_eq!(read(None), VIRTIO_BLK_S_OK);

@@ -1,4 +1,4 @@
-//! Which file a name stands for: one that another has put there is not ours to remove.
+//! Identifies a file, so that the server does not remove another one that has its name.
 
 use core::{fmt, num::ParseIntError, str::FromStr};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Device and inode: of no other file as long as this one is open, or has a name.
+/// The device and inode of a file. No other file has them while this one is open, or has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -15,16 +15,16 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns that of the file at `path`, which is not followed if it is a link.
+    /// Returns the identity of the file at `path`, without following a link.
     ///
     /// # Errors
-    /// Those of lstat(2).
+    /// The errors of lstat(2).
     pub(crate) fn of(path: &Path) -> io::Result<Identity> {
         let metadata = fs::symlink_metadata(path)?;
         Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Tells whether the file still has this name.
+    /// Returns `true` if the file still has this name.
     pub(crate) fn is_at(self, path: &Path) -> bool {
         Identity::of(path).is_ok_and(|there| there == self)
     }
@@ -45,7 +45,7 @@ impl FromStr for Identity {
     }
 }
 
-/// The name of a file that was made here.
+/// The name of a file that this server has made.
 #[derive(Debug)]
 pub struct OwnName {
     path: PathBuf,
@@ -53,28 +53,28 @@ pub struct OwnName {
 }
 
 impl OwnName {
-    /// Notes which file `path` stands for: it was made just now.
+    /// Notes the file at `path`, which was just made.
     ///
     /// # Errors
-    /// Those of lstat(2).
+    /// The errors of lstat(2).
     pub(crate) fn new(path: &Path) -> io::Result<OwnName> {
         Ok(OwnName { path: path.to_owned(), identity: Identity::of(path)? })
     }
 
-    /// Takes over an empty file that a server before has made at `path`; `None`: it is not there,
-    /// or another program has put something into it.
+    /// Takes over an empty file that an earlier server has made at `path`; `None`: the file is
+    /// gone, or another program has written to it.
     pub(crate) fn left_at(path: &Path, identity: Identity) -> Option<OwnName> {
         let metadata = fs::symlink_metadata(path).ok()?;
         let is_left = metadata.is_file() && metadata.len() == 0 && identity.is_at(path);
         is_left.then(|| OwnName { path: path.to_owned(), identity })
     }
 
-    /// Returns which file it is.
+    /// Returns the identity of the file.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Removes the name, unless it stands for another file by now.
+    /// Removes the name, unless it belongs to another file by now.
     pub(crate) fn remove(&self) {
         if self.identity.is_at(&self.path) {
             let _ = fs::remove_file(&self.path);

@@ -1,4 +1,4 @@
-//! Images served to clients: what `nowait serve` runs.
+//! The server behind `nowait serve`: serves images to clients.
 //!
 //! ```text
 //!  command ─▶ server ─┬▶ nbd ───┬─▶ nowait_device
@@ -8,17 +8,17 @@
 //! ```
 //!
 //! * [`nbd`]: the protocol, without sockets
-//! * [`fuse`]: the image as a file, by the kernel
+//! * [`fuse`]: an image as a file, by the kernel's FUSE
 //! * [`server`]: sockets, and the threads that serve them
 //! * [`vhost`]: devices of virtual machines, and the threads that serve them
-//! * [`ublk`]: the image as a block device, by the kernel
-//! * [`status`]: what it tells about itself
+//! * [`ublk`]: an image as a block device, by the kernel's ublk
+//! * [`status`]: counters of the server, for `nowait top` and Prometheus
 //! * [`access`]: access to exports
-//! * `identity`: whether what a name stands for was made here
+//! * `identity`: identifies files that the server has made
 //! * `os_text`: paths of the command line
 //! * [`command`]: the command: listeners, signals, ends
 
-// What the integration tests have in common is used by tests of this crate, too.
+// Tests of this crate use the support code of the integration tests.
 #[cfg(test)]
 extern crate self as nowait_server;
 

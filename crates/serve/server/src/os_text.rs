@@ -1,4 +1,4 @@
-//! Text of the command line that need not be UTF-8: names of files are bytes.
+//! Text of the command line that need not be UTF-8, because names of files are bytes.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -27,7 +27,7 @@ pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsSt
 /// Splits `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
 ///
 /// # Errors
-/// The name is not UTF-8, as the protocols have names.
+/// The name is not UTF-8, which the protocols require.
 pub(crate) fn named_path(text: &OsStr) -> Result<(Option<&str>, &OsStr), String> {
     match split_once(text, b'=') {
         Some((name, path)) if !name.as_bytes().contains(&b'/') && !path.is_empty() => {

@@ -1,4 +1,5 @@
-//! Bounds on the memory that clients can make the server use, by the allocator and the pool.
+//! Bounds on the memory that clients can make the server use, measured by the allocator and the
+//! pool.
 
 #[path = "support/guest.rs"]
 mod guest_support;
@@ -15,7 +16,7 @@ use support::{Memory, STATUS, contexts, exports, go, option, request};
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_WRITE_ZEROES};
 use vm_memory::{Bytes, GuestAddress};
 
-/// The system's allocator, which counts.
+/// The system's allocator, with counters.
 struct Counting {
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
@@ -24,18 +25,18 @@ struct Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting { bytes: AtomicUsize::new(0), bytes_max: AtomicUsize::new(0) };
 
-// SAFETY: all is left to the system's.
+// SAFETY: all calls go to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = self.bytes.fetch_add(layout.size(), Relaxed) + layout.size();
         self.bytes_max.fetch_max(now, Relaxed);
-        // SAFETY: as promised to this method.
+        // SAFETY: the caller's promise is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.bytes.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as promised to this method.
+        // SAFETY: the caller's promise is the same.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -49,11 +50,12 @@ fn most(work: impl FnOnce()) -> usize {
 }
 
 const POOL: usize = 1 << 20;
-/// What each client may have beyond: a small chunk, requests that wait, heads of replies.
+/// The bytes that each client may have beyond the pool: a small chunk, waiting requests, heads of
+/// replies.
 const CLIENT: usize = 256 << 10;
 const CLIENTS: usize = 16;
 
-/// One test at a time: the allocator counts for all.
+/// One test at a time, because the allocator counts for all.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn take(session: &mut Session<()>, memory: &mut Memory) {
@@ -65,7 +67,7 @@ fn take(session: &mut Session<()>, memory: &mut Memory) {
     }
 }
 
-/// Clients that ask and ask, and take no reply.
+/// Clients send requests without end, and take no reply.
 #[test]
 fn what_clients_do_not_take_stays_within_the_memory_for_all() {
     let _turn = TURN.lock();
@@ -107,13 +109,13 @@ fn what_clients_do_not_take_stays_within_the_memory_for_all() {
         option(7, &go("disk")),
     ];
     ask(status, &chosen);
-    // Answers to options that are longer than these.
+    // The answers to these options are longer than the options.
     ask(|_| option(10, &contexts("disk", &["base:"])), &[option(8, &[])]);
     ask(|_| option(3, &[]), &[]);
 }
 
-/// Requests of as many segments as one can have, or ranges, by descriptors elsewhere than in the
-/// ring; the device ends none of them.
+/// Requests of as many segments or ranges as possible, by descriptors outside the ring; the device
+/// completes none of them.
 #[test]
 fn segments_and_ranges_count_in_the_memory_for_all() {
     const SEGMENTS: u64 = 1000;

@@ -1,7 +1,7 @@
-//! The test as the kernel: requests by hand, through fuser's session and the serving threads to a
-//! real file. What is answered, what is refused, and what is kept.
+//! The test acts as the kernel: requests by hand, through fuser's session and the serving threads
+//! to a real file. Checks which requests are answered or refused, and what stays in the file.
 //!
-//! A socket of datagrams takes the place of the kernel's device.
+//! A datagram socket takes the place of the kernel's device.
 
 use fuser::{Config as SessionConfig, Session, SessionACL};
 use nowait::{Errno, Nowait};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 8 << 20;
 const USER: u32 = 7;
-/// Of a message that such a socket takes.
+/// The most bytes in a message of such a socket.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
 mod opcode {
@@ -56,7 +56,7 @@ fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// Two numbers of 32 bits as one of 64.
+/// Returns two numbers of 32 bits as one of 64.
 fn pair(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
@@ -161,7 +161,7 @@ fn the_greeting_agrees_on_what_is_needed() {
     for needed in [1, 1 << 5, 1 << 15, 1 << 22] {
         assert_ne!(flags & needed, 0, "{needed:#x} of {flags:#x}");
     }
-    // WRITEBACK_CACHE: a write would be done before it is.
+    // WRITEBACK_CACHE: the kernel would report a write as done before the server has it.
     assert_eq!(flags & 1 << 16, 0);
     let background = number(&kernel.agreed, 16) & 0xffff;
     assert_eq!((background, number(&kernel.agreed, 20)), (512, 256 << 10));
@@ -188,7 +188,7 @@ fn the_end_of_the_file_is_where_the_image_ends() {
     assert_eq!(kernel.read(SIZE - 3, 10), Ok(vec![0; 3]));
     assert_eq!(kernel.write(SIZE, b"x"), Err(Errno::NOSPC.raw()));
     assert_eq!(kernel.write(SIZE - 2, b"xyz"), Ok(words(&[pair(2, 0)])));
-    // No offset of a file.
+    // Not an offset of a file.
     assert_eq!(kernel.read(u64::MAX, 10), Err(Errno::INVAL.raw()));
     let attributes = kernel.ask(opcode::GETATTR, &words(&[0, 0])).expect("attributes");
     assert_eq!(attributes[..16], [0; 16], "remembered");

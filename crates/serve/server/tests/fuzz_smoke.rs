@@ -1,7 +1,7 @@
-//! What strangers send: garbage, and conversations with errors in them. Whatever comes, nothing
-//! panics, memory stays bounded and comes back, and every request is answered at most once.
+//! Arbitrary input: garbage, and conversations with errors. Nothing panics, memory stays bounded
+//! and is returned, and every request is answered at most once.
 //!
-//! The fuzz targets (`fuzz/fuzz_targets`) run far longer; what they have kept is said here again.
+//! The fuzz targets (`fuzz/fuzz_targets`) run far longer; this repeats the inputs in their corpus.
 
 #[path = "support/strangers.rs"]
 mod strangers;
@@ -14,7 +14,7 @@ use support::{Client, contexts, go, option, request};
 
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
 
-/// Says `bytes` in pieces, and checks what must hold after each.
+/// Sends `bytes` in pieces, and checks the invariants after each.
 fn talk(prng: &mut Prng, client: &mut Client, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -34,7 +34,7 @@ fn random_bytes(prng: &mut Prng, len: usize) -> Vec<u8> {
     (0..len).map(|_| prng.below(256) as u8).collect()
 }
 
-/// Makes a conversation that is mostly right.
+/// Makes a conversation that is mostly valid.
 fn options(prng: &mut Prng) -> Vec<u8> {
     let mut said = 3u32.to_be_bytes().to_vec();
     for _ in 0..prng.index(8) {

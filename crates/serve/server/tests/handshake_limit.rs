@@ -1,4 +1,4 @@
-//! How long a client may take to choose an export, however it fills the time.
+//! The time limit for choosing an export, however a client uses the time.
 
 use nowait::Nowait;
 use nowait_device::{Cache, Image, ImageOptions};
@@ -14,9 +14,9 @@ use std::{
 };
 
 const LIMIT_MS: u64 = 100;
-/// Between two bytes: shorter than the limit.
+/// The pause between two bytes: shorter than the limit.
 const DRIP: Duration = Duration::from_millis(20);
-/// Options without data that the server does not know.
+/// An option without data that the server does not know.
 const UNKNOWN: &[u8] = b"IHAVEOPT\0\0\0\x77\0\0\0\0";
 
 /// Sends `bytes` again and again, one by one, until the server has closed the connection.
@@ -54,7 +54,7 @@ fn a_client_that_drips_has_no_more_time_than_a_silent_one() {
     };
     let (mut silent, slow, busy) = (connect(), connect(), connect());
     std::thread::scope(|scope| {
-        // An option of which there is always more to come, and options without end.
+        // An option that never ends, and options without end.
         scope.spawn(|| drip(slow, &[b"IHAVEOPT\0\0\0\x77\0\0\x40\0", &[0; 16 << 10][..]].concat()));
         scope.spawn(|| drip(busy, UNKNOWN));
         silent.read_to_end(&mut Vec::new()).unwrap();

@@ -1,13 +1,13 @@
-//! The power fails under NBD writes: nothing that was acknowledged as durable is lost.
+//! The power fails during NBD writes: no data that was acknowledged as durable is lost.
 //!
 //! Sessions, [`Disk`], queue, workers and page cache are those of a server; only the workers' calls
 //! go to a simulated device instead of the kernel. Clients write whole sectors, some of them with
-//! FUA, and flush; what they were told goes to the oracle, which judges what is left after the cut.
-//! There are two connections to one image, which may do that: a flush by one makes durable what the
-//! other was answered is written.
+//! FUA, and flush. The oracle records their replies, and judges the data that is left after the
+//! cut. There are two connections to one image, which the protocol allows: a flush on one makes the
+//! acknowledged writes of the other durable.
 //!
-//! The threads are real: a seed decides what is asked and what the device does to it, not which of
-//! several requests in flight comes first.
+//! The threads are real: a seed decides the requests and the device's faults, but not the order of
+//! several requests in flight.
 
 use nowait::{Errno, Nowait};
 use nowait_block::{
@@ -29,7 +29,7 @@ use tempfile::TempDir;
 const FD: i32 = 3;
 const SECTOR: u64 = 512;
 const SECTORS: u64 = 6144;
-/// A worker that waits for the device longer hangs.
+/// A worker that waits longer for the device hangs.
 const HANG_NS: u64 = 60_000_000_000;
 
 /// Threads only, whose calls go to a device.
@@ -75,18 +75,17 @@ fn carry_to(device: &SimDevice) -> Carry {
 }
 
 const CONNECTIONS: usize = 2;
-/// Less than the image: what is cached is written back to make room, too.
+/// Less than the image, so that pages are also written back to make room.
 const CACHE_BYTES: u64 = 2 << 20;
 
-/// One connection, and what was said on it.
+/// One connection, and the bytes received on it.
 struct Connection {
     session: Session<AnySource>,
     heard: Vec<u8>,
 }
 
 impl Connection {
-    /// Chooses the export without a name by the old way; the greeting and the answer are passed
-    /// over.
+    /// Chooses the export without a name by the old option; skips the greeting and the answer.
     fn new(owner: u64, images: &Arc<[Arc<Image>]>, disk: &mut Disk) -> Connection {
         let session = Session::new(owner, images, Security::Plain, Limits::default());
         let mut connection = Connection { session, heard: Vec::new() };
@@ -109,18 +108,18 @@ impl Connection {
     }
 }
 
-/// Clients that do random things, and what they were told.
+/// Clients with random requests, and the replies.
 struct Run {
     connections: Vec<Connection>,
     disk: Disk,
     epoll: Epoll,
     device: SimDevice,
-    /// What writes are multiples of, in sectors.
+    /// The unit of writes, in sectors.
     unit: u64,
     oracle: Oracle,
     prng: Prng,
     cookie: u64,
-    /// Requests without a reply yet, and how many bytes they write.
+    /// Requests without a reply yet, and the bytes that they write.
     waiting: BTreeMap<u64, u32>,
     _folder: TempDir,
 }
@@ -166,7 +165,7 @@ impl Run {
         }
     }
 
-    /// Says something on one of the connections.
+    /// Sends bytes on one of the connections.
     fn say(&mut self, bytes: &[u8]) {
         let which = self.prng.below(CONNECTIONS as u64) as usize;
         self.connections[which].session.receive(0, bytes, &mut self.disk, 0);
@@ -186,7 +185,7 @@ impl Run {
     }
 
     fn write(&mut self) {
-        // Now and then one that the session cuts into pieces.
+        // Sometimes a write that the session cuts into pieces.
         let most = if self.prng.chance(100_000) { 1200 } else { 16 };
         let first = self.prng.below(SECTORS / self.unit) * self.unit;
         let most = (most.min(SECTORS - first) / self.unit).max(1);
@@ -219,7 +218,7 @@ impl Run {
         bytes
     }
 
-    /// Waits for what the device does, and tells the oracle what the clients were told.
+    /// Waits for the device, and passes the replies to the oracle.
     fn turn(&mut self) {
         self.disk.start();
         if !self.disk.is_idle() {
@@ -256,7 +255,7 @@ impl Run {
     }
 }
 
-/// Runs clients into a power cut; tells what the oracle finds.
+/// Runs clients into a power cut; returns the verdict of the oracle.
 fn cut(seed: u64, faults: Faults, cache: Cache) -> Result<(), String> {
     let config = Config { faults, ..Config::new(seed) };
     let mut run = Run::new(&config, cache);
@@ -284,7 +283,7 @@ fn nothing_is_lost(seeds: core::ops::Range<u64>, cache: Cache, faults: impl Fn(u
     }
 }
 
-/// Any faults but lies, and writes that end inside a sector: the oracle knows whole sectors only.
+/// Any faults but lies, and writes that end inside a sector: the oracle knows only whole sectors.
 fn swarm(seed: u64) -> Faults {
     Faults { short_odd_ppm: 0, ..Faults::swarm(&mut Prng::new(seed)) }
 }

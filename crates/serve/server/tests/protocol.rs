@@ -1,4 +1,4 @@
-//! The protocol by hand: what is said, what is answered, what is refused.
+//! The protocol by hand: requests, answers and refusals.
 
 mod support;
 
@@ -63,8 +63,8 @@ fn options_are_answered_also_byte_by_byte() {
     assert!(client.session.is_handshake());
 }
 
-/// The empty name is that of the first export, which this client may not have, and not that of the
-/// first of those that it may have.
+/// The empty name selects the first export, which this client may not use, and not the first of
+/// those that it may.
 #[test]
 fn the_default_export_is_refused_to_whom_it_is_denied() {
     let denied = || {
@@ -136,7 +136,7 @@ fn without_tls_nothing_is_told_where_it_is_required() {
         client.say(&bytes);
         assert_eq!(client.answer().1, ERROR + 5);
     }
-    // What is said in the clear after STARTTLS does not count.
+    // Bytes sent in the clear after STARTTLS do not count.
     client.say(&[option(5, &[]), option(3, &[])].concat());
     assert_eq!(client.answer(), (5, ACK, vec![]));
     assert_eq!((client.session.demand(), client.heard.len()), (Demand::StartTls, 0));
@@ -234,7 +234,7 @@ fn what_is_wrong_is_refused_and_the_next_request_is_heard() {
         client.say(&bytes);
         assert_eq!(client.simple(), (error, 5));
     }
-    // The data of a refused write are passed over.
+    // The data of a refused write is skipped.
     let write = [request(WRITE, 0, 6, end - 100, 4096), vec![9; 4096]].concat();
     client.say(&[write, request(FLUSH, 0, 7, 0, 0)].concat());
     assert_eq!((client.simple(), client.simple()), ((28, 6), (0, 7)));
@@ -306,7 +306,7 @@ fn a_client_is_bounded_in_requests() {
     assert_eq!(client.session.appetite(), 0, "what it sent is enough for now");
     client.memory.holds = false;
     client.run();
-    // Some were never read from the socket; those that were are all answered.
+    // Some requests were never read from the socket; all that were read are answered.
     assert_eq!(client.heard.len() % (16 + 512), 0);
     assert!(client.heard.len() / (16 + 512) > 2000);
 }
@@ -336,7 +336,7 @@ fn who_does_not_take_replies_is_not_heard() {
         client.session.retry(&mut client.memory, 1);
     }
     assert!(client.memory.pool().used_bytes() <= 64 << 10);
-    // Errors cost no memory of the pool; their replies are bounded too.
+    // Errors need no memory of the pool; their replies are bounded too.
     let wrong: Vec<u8> = (0..2000).flat_map(|n| request(FLUSH, 0, n, 0, 1)).collect();
     let mut other = Client::on("disk", false, Limits { requests: 8, bytes: 64 << 10 });
     other.session.receive(0, &wrong, &mut other.memory, 0);
@@ -346,7 +346,7 @@ fn who_does_not_take_replies_is_not_heard() {
     assert_eq!(other.heard.len(), 2000 * 16);
 }
 
-/// Has a client do something with the memory of all.
+/// Lets a client act with the shared memory.
 fn shared<R>(client: &mut Client, all: &mut Memory, act: impl FnOnce(&mut Client) -> R) -> R {
     core::mem::swap(&mut client.memory, all);
     let result = act(client);
@@ -435,7 +435,7 @@ fn a_write_that_stops_half_way_holds_one_piece() {
     assert_eq!(memory.pool().used_bytes(), 0);
 }
 
-/// Such a client owes nothing: it must not be sent away as one that does not go on.
+/// Such a client need not act, so it must not be disconnected for lack of progress.
 #[test]
 fn a_client_whose_data_find_no_memory_waits_for_us() {
     let memory = Memory::new(300 << 10);
@@ -457,7 +457,7 @@ fn a_client_whose_data_find_no_memory_waits_for_us() {
     client.end_checked();
 }
 
-/// What holds the memory are replies that it does not take.
+/// Replies that it does not take hold the memory.
 #[test]
 fn a_client_that_takes_no_replies_does_not_wait_for_us() {
     let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 256 << 10 });
@@ -499,7 +499,7 @@ fn a_farewell_waits_for_what_is_in_flight() {
     assert_eq!((client.simple(), client.session.demand()), ((0, 1), Demand::Close));
 }
 
-/// What a server says to requests that come when it ends.
+/// The error for requests that come while the server ends.
 const SHUTDOWN: u32 = 108;
 
 #[test]
@@ -512,7 +512,7 @@ fn a_session_that_is_stopped_ends_when_nothing_more_arrives() {
     let mut new = client();
     new.stop();
     assert_eq!(new.session.demand(), Demand::Close);
-    // Part of a header is no request, and not waited for.
+    // A part of a header is not a request, so the session does not wait for the rest.
     let mut part = connected();
     part.say(&request(FLUSH, 0, 1, 0, 0)[..27]);
     part.stop();
@@ -575,7 +575,7 @@ fn what_has_arrived_when_the_server_ends_is_answered_once_begun_or_not() {
     }
 }
 
-/// A client that has not sent all of its request knows of none yet.
+/// A client that has not sent all of its request does not expect a reply yet.
 #[test]
 fn a_refused_write_is_answered_behind_its_data() {
     let mut client = Client::on("fixed", false, Limits::default());

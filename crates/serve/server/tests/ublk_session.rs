@@ -16,9 +16,9 @@ use support::{Memory, PLAIN, SIZE};
 const DEPTH: u16 = 8;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Takes the results in the place of the kernel.
+/// Takes the results in place of the kernel.
 struct Queue {
-    /// Of each tag; not moved.
+    /// The buffer of each tag, which does not move.
     buffers: Vec<Arc<AlignedBuffer>>,
     places: Vec<NonNull<u8>>,
     results: Vec<(u16, i32)>,
@@ -36,7 +36,7 @@ impl Queue {
 
     fn bytes(&mut self, tag: u16) -> &mut [u8] {
         let start = self.places[usize::from(tag)];
-        // SAFETY: the buffer lives as long as `self`, and nothing is in flight with it.
+        // SAFETY: the buffer lives as long as `self`, and no request uses it at present.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), BUFFER_BYTES) }
     }
 }
@@ -76,7 +76,7 @@ impl Bench {
         self.session.request(request, &mut self.memory, &mut self.queue, 0);
     }
 
-    /// Delivers what has ended, and returns the results.
+    /// Delivers the ends, and returns the results.
     fn results(&mut self) -> Vec<(u16, i32)> {
         while let Some(ended) = self.memory.pop() {
             self.session.end(&ended, &mut self.queue, 1);

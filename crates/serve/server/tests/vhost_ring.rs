@@ -58,7 +58,7 @@ fn where_descriptors_begin_and_end_says_nothing() {
         let guest = &mut device.guest;
         let data = pattern(2048, 1);
         let header = guest.header(OUT, 8);
-        // Data follow the header at once, and lie across two regions of the memory.
+        // The data follows the header at once, and lies across two regions of the memory.
         let start = BORDER - 1000;
         let mut bytes = guest.bytes(GuestAddress(header), 16);
         bytes.extend(&data);
@@ -66,7 +66,7 @@ fn where_descriptors_begin_and_end_says_nothing() {
         let write = [(start, 7, 0), (start + 7, 1500, 0), (0, 0, 0), (start + 1507, 557, 0)];
         let head = guest.chain(&[&write[..], &[(BUFFERS, 1, WRITE)]].concat());
         guest.publish(head);
-        // The status is the last byte of what is read.
+        // The status is the last byte that the device writes.
         let header = guest.header(IN, 8);
         let head = guest.chain(&[(header, 16, 0), (start, 2049, WRITE)]);
         device.run();
@@ -201,14 +201,14 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
 fn loops_and_oversized_requests_are_answered() {
     let mut device = Device::new(16, FEATURES, true);
     let status = device.guest.buffer(1);
-    // Round and round, between two descriptors.
+    // An endless loop between two descriptors.
     device.guest.describe(0, status, 1, WRITE | NEXT, 1);
     device.guest.describe(1, status, 1, WRITE | NEXT, 0);
     device.guest.publish(0);
     // A table of tables.
     device.guest.describe(2, 16 * 2, 16, 4, 0);
     device.guest.publish(2);
-    // More than any driver may ask for.
+    // A request longer than any driver may make.
     let header = device.guest.header(IN, 0);
     let most: Vec<_> = (0..9).map(|_| (BORDER, 1 << 20, WRITE)).collect();
     device.guest.describe(4, header, 16, NEXT, 5);
@@ -277,7 +277,7 @@ fn the_driver_is_called_when_it_asked_to_be() {
         device.run();
         assert_eq!(calls.drain(), expected);
     }
-    // Five answers in one go are one call.
+    // Five answers together are one signal.
     device.guest.call_after(5);
     device.medium.holds = true;
     for _ in 0..5 {
@@ -324,7 +324,7 @@ fn requests_without_memory_wait_for_it() {
     device.end_checked();
 }
 
-/// However much the others hold, and however small its share is.
+/// This holds however much other images hold, and however small its share is.
 #[test]
 fn a_request_of_an_image_that_holds_nothing_begins() {
     let mut device = Device::new(16, FEATURES, false);

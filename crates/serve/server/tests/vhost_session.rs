@@ -64,12 +64,12 @@ impl Host {
         Host::for_users(&[])
     }
 
-    /// Serves what `rules` of `--allow` let have it.
+    /// Serves the image with `rules` of `--allow`.
     fn for_users(rules: &[Rule]) -> Host {
         Host::in_folder(tempfile::tempdir().unwrap(), SIZE, rules)
     }
 
-    /// Serves an image of this size in a folder in `parent`.
+    /// Serves an image of this size in a new folder in `parent`.
     fn on(parent: &str, bytes: u64) -> Host {
         Host::in_folder(tempfile::tempdir_in(parent).unwrap(), bytes, &[])
     }
@@ -108,10 +108,10 @@ struct Vmm {
     called: Vec<Ready>,
 }
 
-/// Memory that can be given to another process.
+/// Returns memory that can be shared with another process.
 fn shared_memory() -> Arc<GuestMemoryMmap> {
     let file = nowait_sys::inspect::memory_file(&[]).unwrap();
-    // SAFETY: it was just made, and is given up here.
+    // SAFETY: the descriptor was just made, and ownership moves to the file.
     let file = unsafe { std::fs::File::from_raw_fd(file.into_raw()) };
     file.set_len(MEMORY_BYTES).unwrap();
     let whole = (GuestAddress(0), MEMORY_BYTES as usize, Some(FileOffset::new(file, 0)));
@@ -177,7 +177,7 @@ impl Vmm {
         self.kick.write(1).unwrap();
     }
 
-    /// Waits until something was used.
+    /// Waits until the device has used descriptors.
     fn used(&mut self) -> Vec<(u32, u32)> {
         loop {
             self.guest.call_after(self.guest.seen);
@@ -186,7 +186,7 @@ impl Vmm {
                 return used;
             }
             self.calls.wait(&mut self.called, Deadline::NEVER);
-            // It may have been for what was seen already.
+            // The signal may have been for entries that were seen already.
             let _ = self.call.read();
         }
     }
@@ -209,7 +209,7 @@ fn the_next_vmm_sees_all_that_the_one_before_was_told_is_done() {
             .map(|i| (i, vmm.guest.give(VIRTIO_BLK_T_OUT, i * 16, &[round + i as u8; 8192])))
             .collect();
         vmm.kick();
-        // Gone in mid-flight.
+        // The VMM disconnects with requests in flight.
         let mut told = Vec::new();
         while told.len() < usize::from(round) {
             told.extend(vmm.used());
@@ -233,13 +233,13 @@ fn a_queue_that_was_stopped_goes_on_where_it_was() {
     vmm.read(0, 512);
     let base = vmm.frontend.get_vring_base(1).unwrap();
     assert_eq!(base, 1);
-    // What is available while it stands still is done later.
+    // Requests that become available while the queue is stopped are done later.
     let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 5, &[9; 512]);
     vmm.kick();
     let Vmm { frontend, guest, .. } = vmm;
     let mut vmm = Vmm::with(frontend, guest, base as u16);
     assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
-    // The memory and the calls change under a queue that runs.
+    // The memory and the eventfds change under a running queue.
     vmm.frontend.set_mem_table(&regions(&vmm.guest.memory)).unwrap();
     vmm.frontend.set_vring_call(1, &vmm.call).unwrap();
     assert_eq!(vmm.read(5, 512), [9; 512]);
@@ -265,7 +265,7 @@ fn what_is_in_flight_is_noted_for_the_next_server() {
     let mut frontend = connect(&second);
     frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
     let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 1, &[4; 512]);
-    // A VMM that lost its server does not know where the ring was.
+    // A VMM that lost its server does not know the position in the ring.
     let mut vmm = Vmm::with(frontend, vmm.guest, 0);
     assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
     assert_eq!(vmm.read(1, 512), [4; 512]);
@@ -297,7 +297,7 @@ fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
     let nonsense: [&[u8]; 4] = [b"", b"GET / HTTP/1.1\r\n\r\n", &[0; 12], &[0xff; 300]];
     for bytes in nonsense {
         let mut stream = UnixStream::connect(&host.socket).unwrap();
-        // It may be gone before it has read all of it.
+        // The server may disconnect before it has read all of it.
         let _ = stream.write_all(bytes);
         drop(stream);
     }
@@ -330,7 +330,7 @@ fn ask_without_end(host: &Host) -> UnixStream {
     stream
 }
 
-/// In a header, in what follows it, and in its answers.
+/// The VMM stalls in a header, in the rest of a message, and in its answers.
 #[test]
 fn a_vmm_that_stands_still_keeps_neither_the_next_nor_the_end() {
     let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
@@ -364,7 +364,7 @@ fn a_vmm_is_counted_as_other_clients_are() {
     let host = Host::new();
     let view = host.server.view();
     let status = || snapshot(&view, Instant::now());
-    // What --exit-with-last-client waits for.
+    // The event that --exit-with-last-client waits for.
     let last_gone = Arc::new(Bell::new().unwrap());
     host.image.stats().tell_when_last_gone(last_gone.clone());
     let mut vmm = Vmm::new(&host);
@@ -410,10 +410,10 @@ fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
     let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
     let host = Host::for_users(&rule(me + 1));
     let mut stream = UnixStream::connect(&host.socket).unwrap();
-    // Who is let in waits: this must fail then, not hang.
+    // A client that is admitted waits: this must fail then, not hang.
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // A read with a time limit is not begun again by itself when what a ring has for its thread
-    // interrupts it (signal(7)).
+    // A read with a time limit is not restarted when work of a ring interrupts its thread
+    // (signal(7)).
     assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "closed without a word");
     host.stop();
     let host = Host::for_users(&rule(me));
@@ -423,8 +423,8 @@ fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
     host.stop();
 }
 
-/// A guest has its whole disk zeroed, 512 times over, on a file system that cannot but write the
-/// zeroes: minutes of it when the server is ordered to end.
+/// A guest zeroes its whole disk, 512 times over, on a file system that must write the zeroes: this
+/// takes minutes after the server was ordered to end.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_and_are_left_to_the_next() {
     const BYTES: u64 = 256 << 20;

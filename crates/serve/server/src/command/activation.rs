@@ -1,4 +1,4 @@
-//! Listening sockets that systemd opened and hands over. Source: sd_listen_fds(3).
+//! Listening sockets that systemd has opened and passes on. Source: sd_listen_fds(3).
 
 use crate::{ServeError, server::Listener};
 use nowait_sys::fd;
@@ -10,10 +10,10 @@ use std::{
     process,
 };
 
-/// The number of the first descriptor that is handed over.
+/// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
 
-/// The reason why a descriptor that was handed over cannot be served.
+/// The reason why a passed descriptor cannot be served.
 #[derive(Debug, PartialEq, Eq)]
 enum Unfit {
     NotOpen,
@@ -56,8 +56,8 @@ impl From<io::Error> for Unfit {
     }
 }
 
-/// Takes over the listening sockets that were handed to this process, none if there are none.
-/// Nothing may be open above the standard error yet.
+/// Takes over the listening sockets passed to this process, if there are any. Nothing may be open
+/// above standard error yet.
 ///
 /// # Errors
 /// A descriptor is not a listening stream socket.
@@ -69,8 +69,8 @@ pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
     };
     let numbers = (FIRST..).take(count as usize);
     let listener = |number| {
-        // SAFETY: the process that started this one says that it left it open for this one, and
-        // nothing else in it has looked at it.
+        // SAFETY: the parent process states that it has left the descriptor open for this process,
+        // and nothing else here has used it.
         let given = unsafe { fd::inherited(number) };
         let listener = given.ok_or(Unfit::NotOpen).and_then(listener);
         listener.map_err(|why| {
@@ -140,7 +140,7 @@ mod tests {
         drop(client);
         let served = listener(tcp.into()).unwrap();
         assert!(served.is_tcp());
-        // Taken without waiting, as it does not block.
+        // Does not wait, because the server has made the listener nonblocking.
         assert_eq!(served.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 

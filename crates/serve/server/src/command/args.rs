@@ -23,9 +23,9 @@ pub struct ServeArgs {
     ///
     /// A file or block device; nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an image on an
     /// NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER); s3://BUCKET/IMAGE
-    /// (gs, az, file:///FOLDER/IMAGE), one on an object store. NAME=PATH gives an image a name for
-    /// clients. The first is also the default export. Options of one image follow it: `,read-only`,
-    /// `,force-share`, `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`.
+    /// (gs, az, file:///FOLDER/IMAGE), an image on an object store. NAME=PATH gives an image a name
+    /// for clients. The first is also the default export. Options of one image follow it:
+    /// `,read-only`, `,force-share`, `,offset=BYTES`, `,length=BYTES` and `,key-file=FILE`.
     #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]",
           value_parser = os_text().try_map(|text| image(&text)))]
     pub images: Vec<NamedImage>,
@@ -35,23 +35,23 @@ pub struct ServeArgs {
     pub nbd: Vec<Address>,
     /// Show an image as a file, by FUSE, for losetup, mkfs and mount.
     ///
-    /// FILE is a regular file to mount on, or made and removed again; may be repeated. Without
-    /// EXPORT it is the first image.
+    /// FILE is an existing regular file to mount on, or the server makes and removes it. May be
+    /// repeated. Without EXPORT, the first image.
     #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath,
           value_parser = os_text().try_map(|text| ShownFile::read(&text)))]
     pub fuse: Vec<ShownFile>,
     /// Make an image the block device /dev/ublkbN (Linux 6.5, root).
     ///
-    /// N is a number that is free, or auto: any. A device with a number of its own outlives a
-    /// server that is killed: its requests wait for the next server with the same number and image.
-    /// Without EXPORT it is the first image; may be repeated.
+    /// N is a free number, or auto for any. A device with a number of its own outlives a server
+    /// that is killed: its requests wait for the next server with the same number and image.
+    /// Without EXPORT, the first image; may be repeated.
     #[arg(long, value_name = "[EXPORT=]N|auto")]
     pub ublk: Vec<WantedDrive>,
     /// Restrict an export to these clients.
     ///
-    /// All exports, without EXPORT. WHO is uid:N, a user of this machine by a Unix socket or a
-    /// file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name. May be
-    /// repeated; an export without a rule is for every client.
+    /// Without EXPORT, all exports. WHO is uid:N, a user of this machine by a Unix socket or a
+    /// file; net:ADDRESS[/BITS] by TCP; tls:NAME, a client with a certificate for that name. May be
+    /// repeated; an export without a rule admits every client.
     #[arg(long, value_name = "[EXPORT=]WHO")]
     pub allow: Vec<Rule>,
     /// Serve a virtual machine by vhost-user-blk on this socket.
@@ -67,37 +67,37 @@ pub struct ServeArgs {
     /// Page cache between the clients and the device or store.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
-    /// Refuse everything that changes an image.
+    /// Refuse every change of an image.
     #[arg(long, short = 'r')]
     pub read_only: bool,
     /// Serve images that other processes may change meanwhile; only with --read-only.
     #[arg(long, hide_short_help = true, short = 'U')]
     pub force_share: bool,
-    /// Serve from this byte of the file on, with K, M, G or T; images with an offset of their own
-    /// from that.
+    /// Serve from this byte of the file on, with K, M, G or T; an image's own offset takes
+    /// precedence.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes,
           default_value = "0")]
     pub offset: u64,
-    /// Serve this many bytes [default: up to the end]; images with a length of their own that many.
+    /// Serve this many bytes [default: up to the end]; an image's own length takes precedence.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub length: Option<u64>,
-    /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
+    /// Size of a sector: 512, 4096, … [default: the block size of direct I/O on the file].
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
     /// TLS of NBD clients, by TCP and by Unix sockets.
     ///
-    /// The default is require with --tls-cert; without it TCP is refused.
+    /// With --tls-cert the default is require; without it the server refuses TCP.
     #[arg(long, value_enum)]
     pub tls: Option<TlsArg>,
     /// The server's certificate, in PEM.
     ///
-    /// Clients must use TLS then, see --tls.
+    /// Clients must use TLS then; see --tls.
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     pub tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Serve only clients whose certificate one of these signed, in PEM.
+    /// Serve only clients whose certificate one of these authorities signed, in PEM.
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert",
           value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
@@ -106,22 +106,22 @@ pub struct ServeArgs {
     pub insecure: bool,
     /// Answer GET /metrics and /status on this address.
     ///
-    /// On unix:PATH or tcp:HOST:PORT, for Prometheus and as JSON, besides the socket that `nowait
-    /// top` finds.
+    /// On unix:PATH or tcp:HOST:PORT, for Prometheus and as JSON, in addition to the socket that
+    /// `nowait top` finds.
     #[arg(long, value_name = "ADDRESS",
           value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub status: Option<Address>,
-    /// Let --status be an address that other machines reach: they learn names, sizes and counters
-    /// of the images.
+    /// Allow an address for --status that other machines reach: they learn names, sizes and
+    /// counters of the images.
     #[arg(long, hide_short_help = true, requires = "status")]
     pub expose_status: bool,
     /// End when the last client has gone.
     ///
-    /// As after SIGTERM: NBD clients that have chosen an image, virtual machines, and programs that
-    /// have one of the files open. Not with --ublk.
+    /// As after SIGTERM. Clients are NBD clients that have chosen an image, virtual machines, and
+    /// programs that have one of the files open. Not with --ublk.
     #[arg(long, hide_short_help = true, conflicts_with = "ublk")]
     pub exit_with_last_client: bool,
-    /// Write the number of the process into FILE when it serves, and remove it at the end.
+    /// Write the process's number into FILE while it serves, and remove FILE at the end.
     #[arg(long, hide_short_help = true, value_name = "FILE",
           value_hint = clap::ValueHint::FilePath)]
     pub pid_file: Option<PathBuf>,
@@ -133,17 +133,17 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "4096",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: u32,
-    /// Memory for transfers, of all clients together; at least 64M.
+    /// Memory for transfers of all clients together; at least 64M.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "256M")]
     pub memory: u64,
-    /// Memory for writes to images on object stores that are not durable yet, in equal parts for
-    /// all that are written, of 64M at most; at least 64M.
+    /// Memory for writes to images on object stores that are not durable yet; at least 64M. Images
+    /// that are written get equal parts, each at most 64M.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "1G")]
     pub write_buffer: u64,
-    /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
-    /// as the connection is lost.
+    /// How long requests wait for an unreachable NBD server of an image until they fail; 0: they
+    /// fail when the connection is lost.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60",
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,
@@ -152,13 +152,13 @@ pub struct ServeArgs {
     /// http://HOST:PORT, say, for Azure http://HOST:PORT/ACCOUNT. Credentials come from the
     /// environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
     /// GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and
-    /// their like.
+    /// similar variables.
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// When writes to images on a store are durable.
+    /// When writes to images on a store become durable.
     ///
-    /// flush: after a flush of the client, and without one their PUT begins after a second.
-    /// interval=SECONDS: the same after so long. each: when they are answered.
+    /// flush: after a flush of the client; without one, their PUT begins after a second.
+    /// interval=SECONDS: the same, after this time. each: before the write is answered.
     #[arg(long, hide_short_help = true, value_name = "flush|each|interval=SECONDS",
           value_parser = durability,
           default_value = "flush")]
@@ -166,23 +166,24 @@ pub struct ServeArgs {
     /// The key of encrypted images on object stores.
     ///
     /// For images without a key file of their own: a file with 32 random bytes, or 64 hexadecimal
-    /// digits, that other users may not read. An image that is not encrypted, or not with that key,
-    /// is refused.
+    /// digits, that other users may not read. The server refuses an image that is not encrypted, or
+    /// that has another key.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
     /// Size of nowait's own cache, with --cache user: 8M to 8T.
     ///
-    /// Images on object stores have one for themselves, and so have those on NBD servers.
+    /// Images on object stores have a separate cache of this size, and so have images on NBD
+    /// servers.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_size,
           default_value = "256M")]
     pub cache_size: u64,
     /// Keep data of images on stores in a file in this folder.
     ///
-    /// For this server and the next one; with --cache as the page cache before it.
+    /// For this server and the next one; --cache chooses the page cache in front of the file.
     #[arg(long, hide_short_help = true, value_name = "FOLDER",
           value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
-    /// Size of that file; 64M to 1T. It grows as it is needed.
+    /// Size of that file; 64M to 1T. It grows as needed.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_dir_size,
           default_value = "10G",
           requires = "cache_dir")]
@@ -207,30 +208,30 @@ struct OwnOptions {
     key_file: Option<PathBuf>,
 }
 
-/// An image that is to be shown as a file.
+/// An image to show as a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownFile {
-    /// Which image; `None`: the first.
+    /// The name of the image; `None`: the first.
     pub(crate) export: Option<String>,
-    /// Where.
+    /// The path of the file.
     pub(crate) path: PathBuf,
 }
 
-/// An image that is to be a block device.
+/// An image to make a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedDrive {
-    /// Which image; `None`: the first.
+    /// The name of the image; `None`: the first.
     pub(crate) export: Option<String>,
-    /// With which number; `None`: any.
+    /// The number of the device; `None`: any.
     pub(crate) id: Option<u32>,
 }
 
 /// `--tls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsArg {
-    /// No TLS, by TCP neither: every client that reaches the port can read and write the images.
+    /// No TLS, also by TCP: every client that reaches the port can read and write the images.
     Off,
-    /// TLS for clients that ask for it; the others get in without, and without a certificate.
+    /// TLS for clients that ask for it; others need neither TLS nor a certificate.
     On,
     /// Clients without TLS learn nothing.
     Require,
@@ -239,16 +240,16 @@ pub enum TlsArg {
 /// `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheArg {
-    /// None: direct I/O; nothing is twice in memory.
+    /// None: direct I/O; no byte is cached in memory.
     None,
-    /// nowait's own, for images that no other program uses meanwhile.
+    /// The page cache of nowait, for images that no other program uses meanwhile.
     User,
-    /// The kernel's, coherent with others that use the file.
+    /// The kernel's page cache, coherent with other programs that use the file.
     Host,
 }
 
 impl ServeArgs {
-    /// Returns what the images are to be like.
+    /// Returns the options of the images.
     pub fn images(&self) -> Vec<ImageOptions> {
         let options = |image: &NamedImage| ImageOptions {
             path: image.path.clone(),
@@ -269,12 +270,13 @@ impl ServeArgs {
         self.images.iter().map(options).collect()
     }
 
-    /// Returns how each image is opened if a store has it.
+    /// Returns the options of each image for the case that it is on a store.
     pub fn objects(&self) -> Vec<ObjectOptions> {
         self.images.iter().map(|image| self.object(image.own.key_file.as_ref())).collect()
     }
 
-    /// A server has half of the time to answer, and a new connection to it the other half.
+    /// Returns the time limits for NBD servers: a server has half of the time to answer, and a new
+    /// connection to it the other half.
     fn patience(&self) -> Patience {
         let outage = Duration::from_secs(self.reconnect);
         Patience { outage, silence: outage / 2, say: Some(|text| say(text)), ..Patience::default() }
@@ -287,8 +289,9 @@ impl ServeArgs {
         ObjectOptions { store, durability: self.durability, write_buffer_bytes, key_file }
     }
 
-    /// Equal parts, because one of a store that stands still is full, and must not be the others'.
-    /// An image that is only read has none.
+    /// Returns the write buffer of each image. The parts are equal, because the buffer of an image
+    /// whose store is stalled stays full, and must not take from the others. A read-only image has
+    /// none.
     fn write_buffer_of_each(&self) -> usize {
         const MOST: u64 = 64 << 20;
         let writes = |image: &&NamedImage| {
@@ -300,7 +303,7 @@ impl ServeArgs {
     }
 }
 
-/// Reads `--durability`.
+/// Parses `--durability`.
 fn durability(text: &str) -> Result<Durability, String> {
     match (text, text.strip_prefix("interval=")) {
         ("flush", _) => Ok(Durability::Flush),
@@ -313,12 +316,12 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// Takes an argument as it is: paths need not be UTF-8.
+/// Takes an argument as bytes: paths need not be UTF-8.
 fn os_text() -> OsStringValueParser {
     OsStringValueParser::new()
 }
 
-/// Reads `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
+/// Parses `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
 fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text)?;
@@ -335,8 +338,8 @@ fn image(text: &OsStr) -> Result<NamedImage, String> {
     Ok(NamedImage { name, path, own })
 }
 
-/// Parts an image from the options behind it. What is none belongs to the path, which may have
-/// commas.
+/// Splits an image from the options behind it. Words that are no options belong to the path, which
+/// may contain commas.
 fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
     let mut own = OwnOptions::default();
     while let Some((before, option)) = rsplit_once(text, b',') {
@@ -358,14 +361,14 @@ fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
 impl FromStr for ShownFile {
     type Err = String;
 
-    /// Reads `[EXPORT=]PATH`.
+    /// Parses `[EXPORT=]PATH`.
     fn from_str(text: &str) -> Result<ShownFile, String> {
         ShownFile::read(text.as_ref())
     }
 }
 
 impl ShownFile {
-    /// Reads it from the command line, where a path need not be UTF-8.
+    /// Parses an argument of the command line, in which a path need not be UTF-8.
     fn read(text: &OsStr) -> Result<ShownFile, String> {
         let (export, path) = named_path(text)?;
         let path = PathBuf::from(path);
@@ -379,7 +382,7 @@ impl ShownFile {
 impl FromStr for WantedDrive {
     type Err = String;
 
-    /// Reads `[EXPORT=]N` or `[EXPORT=]auto`; a number may be the name of its device.
+    /// Parses `[EXPORT=]N` or `[EXPORT=]auto`; N may be the name of the device.
     fn from_str(text: &str) -> Result<WantedDrive, String> {
         let (export, number) = match text.rsplit_once('=') {
             Some((export, number)) => (Some(export.to_owned()), number),
@@ -397,10 +400,10 @@ impl FromStr for WantedDrive {
     }
 }
 
-/// Reads a size in bytes with an optional K, M, G or T.
+/// Parses a size in bytes with an optional K, M, G or T.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a size.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -416,7 +419,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
 }
 
-/// Less would leave a client with nothing to transfer by.
+/// Parses an amount of memory. With less, a client would have none for transfers.
 fn memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = bytes(text)?;
@@ -476,7 +479,7 @@ mod tests {
         let path = PathBuf::from("/a/b,c.img");
         assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
         assert_eq!(image("/a,read-only").unwrap().name, "a");
-        // A word that is no option belongs to the name.
+        // A word that is not an option belongs to the name.
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());

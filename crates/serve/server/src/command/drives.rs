@@ -11,7 +11,7 @@ use nowait_device::Image;
 use nowait_sys::ublk;
 use std::sync::Arc;
 
-/// Makes what `args` ask for.
+/// Makes the block devices of `args`.
 ///
 /// # Errors
 /// There is no such image, or access to it is restricted; a device cannot be made.
@@ -21,7 +21,7 @@ pub(super) fn make(
     config: &Config,
 ) -> Result<Vec<Drive>, ServeError> {
     let view = server.view();
-    // All names first: nothing is made in vain.
+    // All names first, so that no device is made in vain.
     let chosen = args.ublk.iter().map(|wanted| {
         let image = choose(view.images(), wanted)?;
         if view.access().is_about(image.name()) {
@@ -61,15 +61,16 @@ fn make_one(
     Ok(drive)
 }
 
-/// Keeps the serving threads from waiting for themselves: before the first one is started.
+/// Keeps memory reclaim of the serving threads from waiting for their own devices. Called before
+/// the first thread starts.
 pub(super) fn prepare(args: &ServeArgs) {
     if !args.ublk.is_empty() {
-        // Without the right to it is as safe as the machine has memory.
+        // Without the privilege, serving is safe as long as the machine has memory.
         let _ = ublk::become_io_flusher();
     }
 }
 
-/// Removes all; reports those that are still in use.
+/// Removes all devices; reports those that are still in use.
 pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
         if drive.remove() == RemoveOutcome::InUse {

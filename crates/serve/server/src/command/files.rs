@@ -11,15 +11,16 @@ use nowait_device::Image;
 use nowait_sys::inspect;
 use std::{sync::Arc, time::SystemTime};
 
-/// Takes down what killed servers have left where files are to be shown. An image may be below.
+/// Unmounts the files of killed servers at the places of `args`. An image may be below such a
+/// mount.
 ///
 /// # Errors
-/// Something else is mounted there; there is no such folder.
+/// Another file system is mounted there; there is no such folder.
 pub(super) fn clear(args: &ServeArgs) -> Result<Vec<MountPoint>, ServeError> {
     args.fuse.iter().map(|file| MountPoint::clear(&file.path)).collect()
 }
 
-/// Shows what `args` ask for, on `points` made of the same.
+/// Mounts the files of `args`, on `points` made from them.
 ///
 /// # Errors
 /// There is no such image; a file cannot be mounted.
@@ -29,7 +30,7 @@ pub(super) fn show(
     points: Vec<MountPoint>,
 ) -> Result<Vec<Mount>, ServeError> {
     let view = server.view();
-    // All names first: nothing is mounted in vain.
+    // All names first, so that no file is mounted in vain.
     let chosen = args.fuse.iter().map(|file| match &file.export {
         None => Ok(&view.images()[0]),
         Some(name) => {
@@ -57,7 +58,7 @@ fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mo
     Ok(mount)
 }
 
-/// Takes all down; reports those that are still in use.
+/// Unmounts all files; reports those that are still in use.
 pub(super) fn hide(mounts: &mut [Mount]) {
     for mount in mounts {
         if mount.unmount() == UnmountOutcome::InUse {

@@ -1,8 +1,8 @@
-//! The file that holds the number of the process while it serves.
+//! The file with the number of the process while it serves.
 //!
-//! What is there already may be a file of someone else, named by mistake: an image, a device, a
-//! link. It is replaced only if it is an empty regular file, or one with the number of a process
-//! that is no more; and removed only as long as it is the one that was made here.
+//! The option may name a file of another owner by mistake: an image, a device, a link. The server
+//! replaces an existing file only if it is an empty regular file, or contains the number of a
+//! process that has ended. It removes the file only if it is still the one that it made.
 
 use crate::{ServeError, identity::Identity};
 use std::{
@@ -12,31 +12,31 @@ use std::{
     process,
 };
 
-/// It; removed when dropped.
+/// A file with the process's number, removed when dropped.
 #[derive(Debug)]
 pub(super) struct PidFile {
     path: PathBuf,
     identity: Identity,
 }
 
-/// More bytes than a number of a process has, and a line end.
+/// More bytes than the number of a process and a line end have.
 const NUMBER_BYTES_MAX: u64 = 32;
 
-/// What stands where the file is to be.
+/// The kind of the existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// Empty, or with the number of a process that is no more.
+    /// An empty file, or one with the number of a process that has ended.
     Stale,
-    /// With the number of this process.
+    /// A file with the number of a running process.
     Running(u32),
     Strange,
 }
 
-/// Says what is at `path`, which is not followed if it is a link.
+/// Examines the file at `path`, without following a link.
 ///
 /// # Errors
-/// Those of lstat(2) and read(2).
+/// The errors of lstat(2) and read(2).
 fn look(path: &Path, is_alive: impl Fn(u32) -> bool) -> io::Result<Found> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -55,7 +55,7 @@ fn look(path: &Path, is_alive: impl Fn(u32) -> bool) -> io::Result<Found> {
     })
 }
 
-/// Tells whether there is a process with this number; where that cannot be told, there is.
+/// Returns `true` if a process has this number, or if that cannot be determined.
 fn is_alive(number: u32) -> bool {
     Path::new("/proc").join(number.to_string()).exists() || !Path::new("/proc/self").exists()
 }
@@ -65,10 +65,10 @@ fn number_text() -> String {
 }
 
 impl PidFile {
-    /// Writes it. A reader that sees the file sees the whole number.
+    /// Writes the file. A reader that sees the file sees the whole number.
     ///
     /// # Errors
-    /// It cannot be written, or what is there is not to be replaced.
+    /// The file cannot be written, or the existing one must not be replaced.
     pub(super) fn new(path: &Path) -> Result<PidFile, ServeError> {
         let option = format!("--pid-file {}", path.display());
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -77,7 +77,7 @@ impl PidFile {
         let placed = fs::write(&new, number_text())
             .and_then(|()| Identity::of(&new))
             .and_then(|identity| Ok((identity, place(&new, path)?)));
-        // Placed by a link, or not at all.
+        // The file has its final name by now, or was not placed.
         let _ = fs::remove_file(&new);
         match placed.map_err(|error| ServeError::io(&option, &error))? {
             (identity, Found::Nothing | Found::Stale) => {
@@ -94,17 +94,17 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if what is there may go; returns what was there.
+/// Gives the file `new` the name `path`, if the existing file may go; returns the kind of that one.
 ///
 /// # Errors
-/// Those of link(2) and rename(2).
+/// The errors of link(2) and rename(2).
 fn place(new: &Path, path: &Path) -> io::Result<Found> {
     loop {
         let found = look(path, is_alive)?;
         match found {
             Found::Stale => fs::rename(new, path)?,
             Found::Nothing => match fs::hard_link(new, path) {
-                // Another one was quicker: look again.
+                // Another process was faster: look again.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 linked => linked?,
             },
@@ -116,7 +116,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another file may have got the number of the inode.
+        // Another file may have got the inode's number.
         if self.identity.is_at(&self.path)
             && fs::read(&self.path).is_ok_and(|text| text == number_text().as_bytes())
         {

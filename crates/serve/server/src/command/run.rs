@@ -1,4 +1,4 @@
-//! The main thread: opens images and listeners, takes clients and signals.
+//! The main thread: opens images and listeners, accepts clients, handles signals.
 
 use super::{
     ServeArgs, TlsArg, activation,
@@ -39,14 +39,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends the server.
 ///
 /// # Errors
-/// An image or an address cannot be used; what was written could not be made durable.
+/// An image or an address cannot be used; some writes could not be made durable.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
-    // Before anything is opened here: it would have the number of a socket that is missing.
+    // Before this process opens a file, which could get the number of a missing socket.
     let given = activation::listeners()?;
-    // Before the first thread: it must inherit the block.
+    // Before the first thread starts: it must inherit the blocked signals.
     let taken = (Signals::take(ENDS), Signals::take(&[signalfd::HUP]));
     let (ends, hang_ups) =
         (taken.0.map_err(ServeError::descriptors)?, taken.1.map_err(ServeError::descriptors)?);
@@ -61,13 +61,13 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     main.say_what_is_served();
     let served = main.run();
     say::leave();
-    // Its thread keeps it, and ends with the process.
+    // The thread of the endpoint keeps the listener, and ends with the process.
     main.told.unlink();
     served?;
     main.end()
 }
 
-/// Begins to serve virtual machines at `sockets`, if that is wanted.
+/// Begins to serve virtual machines at `sockets`, if there are any.
 fn vhost(
     args: &ServeArgs,
     sockets: Vec<(Socket, Listener)>,
@@ -88,7 +88,7 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     let fronts = 1 + others.iter().filter(|empty| !**empty).count() as u64;
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
-        // A client is a descriptor; some are for images, rings and sockets.
+        // A client needs a descriptor; images, rings and sockets need some too.
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
         memory_bytes: usize::try_from(args.memory / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
@@ -97,7 +97,7 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     })
 }
 
-/// Returns what is readable when the last client of an image has gone.
+/// Returns an eventfd that is readable when the last client of an image has gone.
 fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
     let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
     for image in server.view().images() {
@@ -111,11 +111,11 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
     Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
-/// Returns what images on stores have as a cache.
+/// Returns the cache for images on stores.
 fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
     if !has_any(args, |path| matches!(StoreUrl::of_path(path), Ok(Some(_)))) {
         return match args.cache_dir {
-            // Others may have written to what a server has, when the next of ours starts.
+            // Others may have written to an image on a server before the next server starts.
             Some(_) if has_any(args, is_on_server) => {
                 let reason = "--cache-dir is for images on object stores, not on NBD servers, \
                               which others change between two starts: say --cache user";
@@ -133,9 +133,9 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     let say: Option<fn(&str)> = Some(|text| say(text));
     match (&args.cache_dir, args.cache) {
         (Some(folder), _) => {
-            // What waits for a disk that stands still takes no worker from other images. And the
-            // thread of an image must not wait for it: to submit does, if the disk has as many
-            // requests as it takes.
+            // The cache has an engine of its own, so that requests to a stalled disk occupy no
+            // worker of other images. An image's thread must not wait for the disk either:
+            // submitting would, once the disk has as many requests as it takes.
             let engine = Nowait::builder().cache_bytes(args.cache_size);
             let nowait = engine.submit(SubmitMode::Offload).build()?;
             StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
@@ -147,7 +147,7 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     }
 }
 
-/// Returns what images on NBD servers have as a cache.
+/// Returns the cache for images on NBD servers.
 fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
     let is_used = args.cache == CacheArg::User && has_any(args, is_on_server);
     is_used.then(|| ServerCache::new(args.cache_size))
@@ -161,10 +161,10 @@ fn has_any(args: &ServeArgs, is_meant: fn(&Path) -> bool) -> bool {
     args.images().iter().any(|image| is_meant(&image.path))
 }
 
-/// What is opened before anything is served.
+/// The parts that are opened before the server starts.
 type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image>>);
 
-/// Opens images, and what belongs to them. Blocks as long as their files, servers and stores take.
+/// Opens images, and their caches and settings. Blocks as long as files, servers and stores take.
 fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
     let cache = store_cache(args)?;
     let images = open_images(nowait, args, cache.as_ref())?;
@@ -222,7 +222,7 @@ fn listen(
     secured.collect::<Result<_, _>>().map_err(Failure::Error)
 }
 
-/// Begins to listen; a name of a host may have to be looked up.
+/// Begins to listen; this may look up a host name.
 fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     let address = address.clone();
     start.step(move || {
@@ -257,7 +257,7 @@ fn listen_for_status(
     Ok(listener)
 }
 
-/// Finds out how clients of a listener are protected: by what `--tls` says, and nothing else.
+/// Determines the security of a listener's clients: only `--tls` decides.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
     let refuse = |reason: String| Err(ServeError::new(reason));
     let security = match (args.tls, args.tls_cert.is_some()) {
@@ -280,22 +280,22 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
     Ok((listener, security))
 }
 
-/// Images that were opened by a start. One that fails closes them, so that those on stores are not
-/// taken for served; nothing was written.
+/// Images opened during a start. If the start fails, this closes them, so that images on stores do
+/// not count as served; nothing was written.
 struct Unserved(Option<View>);
 
-/// How long they may take.
+/// The time limit for closing them.
 const CLOSE_NS: u64 = 500_000_000;
 
 impl Drop for Unserved {
     fn drop(&mut self) {
         let task = self.0.take().map(|view| Task::begin(move || view.sync()));
-        // Nothing is lost that way either.
+        // Without a close, no data is lost either.
         let _ = task.map(|task| task.and_then(|task| task.wait(now_ns() + CLOSE_NS)));
     }
 }
 
-/// Something that a disk may keep from ending: it is waited for up to a time.
+/// A task that a disk may delay: the server waits for it up to a time limit.
 struct Task(mpsc::Receiver<Result<(), ServeError>>);
 
 impl Task {
@@ -304,7 +304,7 @@ impl Task {
     ) -> Result<Task, ServeError> {
         let (done, outcome) = mpsc::sync_channel(1);
         let named = thread::Builder::new().name("nowait-end".to_owned());
-        // A client that waits no more gets no answer.
+        // A server that has stopped waiting receives no result.
         let thread = named.spawn(move || _ = done.send(work()));
         thread.map_err(|error| ServeError::io("start of a thread", &error))?;
         Ok(Task(outcome))
@@ -326,7 +326,7 @@ impl Task {
 /// The signals that end a server.
 const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
 
-/// Listeners that threads keep which end with the process. Their names go when it is dropped.
+/// Listeners that belong to threads which end with the process. Dropping this removes their names.
 #[derive(Default)]
 struct StatusListeners(Vec<Arc<Listener>>);
 
@@ -349,23 +349,23 @@ struct Main {
     drives: Vec<Drive>,
     front: Option<Front>,
     tls: Option<TlsFiles>,
-    /// Whether to end with the last client.
+    /// Signals the departure of the last client, if that ends the server.
     last: Option<Arc<EventFd>>,
     ends: Signals,
-    /// Those that have files read again.
+    /// The signals that reload files.
     hang_ups: Signals,
     started: Instant,
-    /// On a terminal only.
+    /// The status line, if standard error is a terminal.
     line: Option<StatusLine>,
-    /// Where status requests are answered.
+    /// The listeners for status requests.
     told: StatusListeners,
     cache: Option<Arc<StoreCache>>,
     /// Removed at the end.
     pid_file: Option<PidFile>,
 }
 
-/// The mark of all signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
-/// block devices from [`DRIVES`] on.
+/// The tokens of the epoll set: signals have this one, listeners their index, mounts an index from
+/// [`MOUNTS`] on, and block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
 const MOUNTS: u64 = 1 << 32;
@@ -373,11 +373,11 @@ const DRIVES: u64 = 1 << 33;
 const LINE_NS: u64 = 1_000_000_000;
 
 impl Main {
-    /// Opens what `args` name, and begins to serve it. The signals are left to be taken.
+    /// Opens the images of `args`, and begins to serve them. Later signals stay pending.
     ///
     /// # Errors
-    /// An image or an address cannot be used, or a signal of `ends` has come first. Nothing that
-    /// was made is left then.
+    /// An image or an address cannot be used, or a signal of `ends` has come first. The start has
+    /// then removed everything that it made.
     fn start(
         args: &Arc<ServeArgs>,
         given: Vec<Listener>,
@@ -403,13 +403,13 @@ impl Main {
         let points = start.step(move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = start.step(move || open(&engine, &named))?;
-        // They may have to wait, and a start that is given up makes nothing durable: before the
-        // first client is served.
+        // These steps may wait, and a start that is given up makes nothing durable, so they come
+        // before the first client is served.
         let machines = listen_for_machines(args, &start)?;
         let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
         let mut unserved = Unserved(Some(server.view()));
-        // Before all other ways in: who is served by none loses nothing if a device does not come.
+        // Devices come before all other fronts: if one fails, no client has been served yet.
         let (named, limits) = (args.clone(), config.clone());
         let (server, drives) = start.step(move || {
             let drives = drives::make(&server, &named, &limits)?;
@@ -448,7 +448,7 @@ impl Main {
         }
     }
 
-    /// Begins to answer status requests; returns where.
+    /// Begins to answer status requests; returns the listeners.
     fn tell(
         &self,
         listeners: impl Iterator<Item = Listener>,
@@ -463,11 +463,11 @@ impl Main {
         Ok(told)
     }
 
-    /// Answers what is in flight, as far as it ends soon, and makes all images durable.
+    /// Completes requests in flight within a time limit, and makes all images durable.
     fn end(self) -> Result<(), ServeError> {
         let Main { server, listeners, mut mounts, mut drives, front, cache, .. } = self;
         let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
-        // No new client is accepted while the present ones are answered.
+        // The server accepts no new client while it answers the present ones.
         drop(listeners);
         let machines = Task::begin(move || front.map_or(Ok(()), Front::stop))?;
         let others = Task::begin(move || {
@@ -476,7 +476,7 @@ impl Main {
             server.drain(ends_ns)
         })?;
         let ended = machines.wait(ends_ns).and(others.wait(ends_ns));
-        // Those whose disk answers, too, if another one's does not.
+        // Syncs all images, even if a disk of one does not answer.
         let ended = ended.and(view.sync());
         cache.iter().for_each(|cache| cache.end());
         ended
@@ -523,7 +523,7 @@ impl Main {
         }
     }
 
-    /// Tells whether a client can come, or is there.
+    /// Returns `true` if a client can come, or is there.
     fn has_clients(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()
@@ -531,7 +531,7 @@ impl Main {
             || self.drives.iter().any(Drive::is_up)
     }
 
-    /// Tells whether the last client of all images has gone, if that ends us.
+    /// Returns `true` if the last client of all images has gone, and that ends the server.
     fn last_has_gone(&self) -> bool {
         let Some(bell) = &self.last else { return false };
         let view = self.server.view();
@@ -559,7 +559,7 @@ impl Main {
         mount.raw()
     }
 
-    /// Takes the sizes of the files as they are now.
+    /// Updates the sizes of the images from their files.
     fn resize(&mut self) {
         for image in self.server.view().images() {
             match image.resize() {
@@ -581,7 +581,7 @@ impl Main {
         }
     }
 
-    /// Reads certificate, key and authority again, for the clients to come.
+    /// Reloads certificate, key and authority, for new clients.
     fn reload_tls(&self) {
         match self.tls.as_ref().map(Tls::load) {
             None => {}

@@ -1,8 +1,8 @@
-//! The steps of a server's start: a signal ends them, whatever they wait for.
+//! The steps of a server's start. A signal ends a step, whatever it waits for.
 //!
-//! An image may be on a server or a store that does not answer, a name may have to be looked up, a
-//! disk may stand still. Each step that may wait for such is done by a thread of its own, while the
-//! main thread waits for its end or for a signal. A thread that is given up ends with the process.
+//! An image may be on a server or a store that does not answer, a host name may need a look-up, or
+//! a disk may be stalled. A thread of its own runs each step that may wait, while the main thread
+//! waits for its end or for a signal. A thread that was given up ends with the process.
 
 use crate::ServeError;
 use nowait_sys::{
@@ -20,12 +20,12 @@ use std::{
     thread,
 };
 
-/// Why there is no server.
+/// The reason why the server has not started.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// A signal has ended the start.
     Signal,
-    /// Something cannot be used.
+    /// An image, address or file cannot be used.
     Error(ServeError),
 }
 
@@ -35,7 +35,7 @@ impl<E: Into<ServeError>> From<E> for Failure {
     }
 }
 
-/// Signals when it is dropped, also by a panic.
+/// Signals an eventfd when it is dropped, also by a panic.
 struct Notifier(Arc<EventFd>);
 
 impl Drop for Notifier {
@@ -46,14 +46,14 @@ impl Drop for Notifier {
 
 const SIGNALS: u64 = 0;
 const DONE: u64 = 1;
-/// How long all steps together may go on after a signal. One that ends has its outcome in good
-/// hands, and a server that has started meanwhile ends as any other.
+/// How long all steps together may continue after a signal. The result of a step that still ends is
+/// dropped properly, and a server that has started ends like any other.
 const GRACE_NS: u64 = 500_000_000;
 
-/// The start of a server, which signals end. They are left to be taken.
+/// The start of a server, which signals end. It leaves the signals pending.
 pub(super) struct Start<'a> {
     ends: &'a Signals,
-    /// When what is not done is given up, since a signal has come.
+    /// The time to give up an unfinished step, once a signal has come.
     gives_up: Cell<Option<Deadline>>,
 }
 
@@ -62,11 +62,11 @@ impl<'a> Start<'a> {
         Start { ends, gives_up: Cell::new(None) }
     }
 
-    /// Does `work`, which may wait for others, unless a signal comes.
+    /// Runs `work`, which may wait, until it is finished or a signal comes.
     ///
     /// # Errors
-    /// That of the work. [`Failure::Signal`]: the work is given up, and goes on until the process
-    /// ends.
+    /// The error of the work. [`Failure::Signal`]: the step was given up, and its thread continues
+    /// until the process ends.
     pub(super) fn step<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,
@@ -76,9 +76,10 @@ impl<'a> Start<'a> {
         let signals_end = Notifier(notifier.clone());
         let done = move || {
             let _signals_end = signals_end;
-            // Dropped before that one: a panic is no outcome, not one that is still to come.
+            // Dropped before the notifier: after a panic, the receiver is disconnected rather than
+            // empty.
             let tell = tell;
-            // It is not received if the start was given up.
+            // The start may have been given up.
             let _ = tell.send(work());
         };
         let named = thread::Builder::new().name("nowait-start".to_owned());
@@ -93,7 +94,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Waits until the work is done, or until the time after a signal is over.
+    /// Waits until the step is finished, or until the grace period after a signal is over.
     fn wait(&self, notifier: &EventFd) -> Result<(), ServeError> {
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
         let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);

@@ -1,4 +1,4 @@
-//! The file of an image, as its users see it, and the state that all its serving threads share.
+//! The file of an image as its users see it, shared by all serving threads.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};
@@ -11,11 +11,11 @@ use std::{
 /// The owner of the file, and the users that may open it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The user it belongs to.
+    /// The user that owns the file.
     pub user: u32,
-    /// The group it belongs to.
+    /// The group that owns the file.
     pub group: u32,
-    /// Users that may open it; empty: whom the kernel lets, the one that serves it.
+    /// The users that may open it; empty: the kernel admits only the user that serves it.
     pub users: Vec<u32>,
 }
 
@@ -24,25 +24,25 @@ pub struct Rights {
 pub struct Face<F> {
     image: Arc<Image<F>>,
     rights: Rights,
-    /// When the contents were changed last, in nanoseconds since 1970.
+    /// The time of the last change of the contents, in nanoseconds since 1970.
     changed_ns: AtomicU64,
-    /// How often it is open.
+    /// How often the file is open.
     opened: AtomicU64,
 }
 
 impl<F> Face<F> {
-    /// Shows `image`, whose contents were `changed` last.
+    /// Shows `image`, whose contents were last changed at `changed`.
     pub fn new(image: Arc<Image<F>>, rights: Rights, changed: SystemTime) -> Face<F> {
         let changed_ns = AtomicU64::new(since_1970_ns(changed));
         Face { image, rights, changed_ns, opened: AtomicU64::new(0) }
     }
 
-    /// Returns what is shown.
+    /// Returns the image.
     pub fn image(&self) -> &Arc<Image<F>> {
         &self.image
     }
 
-    /// Returns whether `user` may open it; counts it if so.
+    /// Returns `true` if `user` may open the file, and counts the open file.
     pub(crate) fn open(&self, user: u32) -> bool {
         let users = &self.rights.users;
         let may = users.is_empty() || users.contains(&user);
@@ -53,7 +53,7 @@ impl<F> Face<F> {
         may
     }
 
-    /// Counts one that is closed.
+    /// Counts a closed file.
     pub(crate) fn close(&self) {
         let closed = self.opened.fetch_update(Relaxed, Relaxed, |opened| opened.checked_sub(1));
         if closed.is_ok() {
@@ -98,7 +98,7 @@ impl<F> Face<F> {
 
 impl<F> Drop for Face<F> {
     fn drop(&mut self) {
-        // A program that had it open when the mount ended cannot close it any more.
+        // A program that had the file open when the mount ended cannot close it any more.
         for _ in 0..*self.opened.get_mut() {
             self.image.stats().disconnect();
         }

@@ -1,4 +1,4 @@
-//! The file system as the kernel sees it: requests become orders to the serving threads.
+//! The file system as the kernel sees it: its requests become orders to the serving threads.
 
 use super::{
     face::Face,
@@ -19,8 +19,8 @@ use nowait_device::{AnySource, PIECE_BYTES};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
-/// One file, for a session of fuser. Its methods run on threads of that, and do not wait for the
-/// image, only for memory: more requests than there is memory for stay in the kernel.
+/// One file, for a session of fuser. The threads of fuser call its methods, which wait only for
+/// memory and not for the image. Requests beyond the memory stay in the kernel.
 #[derive(Debug)]
 pub struct Front {
     face: Arc<Face<AnySource>>,
@@ -29,12 +29,13 @@ pub struct Front {
     shared: Arc<Shared>,
 }
 
-/// Longest data of a request, in bytes: one transfer of the image. The kernel divides longer ones.
+/// The longest data of a request, in bytes: one transfer of the image. The kernel divides longer
+/// ones.
 const DATA_BYTES_MAX: u32 = PIECE_BYTES as u32;
-/// Requests that no thread waits for in the kernel, readahead and asynchronous direct I/O.
+/// The most requests in the kernel without a waiting thread: readahead and asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 512;
 const PAGE_BYTES: u32 = 4096;
-/// For how long the kernel may remember attributes: not at all, the size may change.
+/// How long the kernel may cache attributes: not at all, because the size may change.
 const REMEMBERED: Duration = Duration::ZERO;
 
 impl Front {
@@ -47,8 +48,8 @@ impl Front {
         Front { face: Arc::new(face), inboxes, buffers, shared }
     }
 
-    /// Takes a request. If that panics its reply is dropped, which is an answer with `EIO`, and the
-    /// thread of the library reads the next one.
+    /// Takes a request. After a panic its reply is dropped, which answers with `EIO`, and the
+    /// library's thread reads the next request.
     fn take(&self, take: impl FnOnce()) {
         self.shared.caught("as it took a request of a file", || {
             #[cfg(test)]
@@ -57,7 +58,7 @@ impl Front {
         });
     }
 
-    /// Gives a request to the serving thread that belongs to this thread of the library.
+    /// Passes a request to the serving thread that belongs to this thread of the library.
     fn ask(&self, request: FuseRequest) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
@@ -76,7 +77,7 @@ impl Filesystem for Front {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let needed = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_MAX_PAGES;
         config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported)?;
-        // Each value is in its range; of readahead the kernel may want less.
+        // Each value is valid, but the kernel may allow less readahead.
         let _ = config.set_max_write(DATA_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(DATA_BYTES_MAX) {
             let _ = config.set_max_readahead(most);
@@ -110,7 +111,7 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         self.take(|| {
-            // Nothing can be changed but times, which are those of the contents.
+            // Users can only change times, and those are the times of the contents.
             let resized = size.is_some_and(|size| size != self.face.image().size());
             if mode.or(user).or(group).is_some() || resized {
                 return reply.error(Errno::EPERM);
@@ -127,7 +128,7 @@ impl Filesystem for Front {
             if !self.face.open(request.uid()) {
                 return reply.error(Errno::EACCES);
             }
-            // Nothing of it is in the kernel's page cache, and writes do not wait for each other.
+            // The kernel caches no data of the file, and runs writes in parallel.
             let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
             reply.opened(FileHandle(0), flags);
         });
@@ -186,7 +187,7 @@ impl Filesystem for Front {
             if self.is_read_only() {
                 return reply.error(Errno::EROFS);
             }
-            // As at the end of a disk: what fits is written.
+            // As at the end of a disk, the part that fits is written.
             let there = self.face.image().size().saturating_sub(offset);
             let len = there.min(data.len() as u64) as usize;
             if len == 0 {
@@ -233,7 +234,7 @@ impl Filesystem for Front {
             if range.is_empty() {
                 return reply.ok();
             }
-            // Where the file system below cannot, the caller learns it, as from that itself.
+            // If the file system below cannot do it, the caller gets that error.
             self.ask(FuseRequest::Zero { reply, range, allocated });
         });
     }

@@ -1,16 +1,17 @@
-//! An image as one file, by the kernel's FUSE: what losetup, mkfs and mount can use.
+//! An image as one file, by the kernel's FUSE, for losetup, mkfs and mount.
 //!
 //! ```text
-//!  mount    the file appears and disappears    mount_point  what is below it, and what a crash
-//!                                                           has left behind
+//!  mount    the file appears and disappears    mount_point  the file below, and the mounts of
+//!                                                           killed servers
 //!                   threads of fuser                serving threads
 //!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_device
 //!    ▲                                                  │
 //!    └─────────────────── fuser's reply ◀───────────────┘
-//!  face     what all of them know of the file
+//!  face     the state of the file that they share
 //! ```
-//! The crate fuser mounts, shakes hands and has the messages. A request goes from its thread to a
-//! serving one, which answers it when the device has done it; meanwhile it holds no thread.
+//! The crate fuser mounts, negotiates, and encodes the messages. Its thread passes a request to a
+//! serving thread, which answers when the device has completed it; a request in flight occupies no
+//! thread.
 
 mod face;
 mod front;

@@ -10,7 +10,7 @@ use nowait::Errno;
 use nowait_sys::eventfd::EventFd;
 use std::{fs, io, path::Path, sync::Arc, thread};
 
-/// A mounted file. Dropping it takes it down.
+/// A mounted file. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct Mount {
     point: MountPoint,
@@ -18,22 +18,22 @@ pub struct Mount {
     mounted: bool,
 }
 
-/// How a mount ended.
+/// The result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
     /// The file is not in use.
     Clean,
-    /// A program has it open still; requests fail from now on.
+    /// A program still has the file open; its requests fail from now on.
     InUse,
 }
 
 impl Mount {
-    /// Mounts `front` on `point`. With `others` the kernel admits every user, otherwise this user
-    /// alone. It asks from now on, by `threads` threads.
+    /// Mounts `front` on `point`. With `others` the kernel admits every user, otherwise only this
+    /// user. From now on `threads` threads take requests.
     ///
     /// # Errors
-    /// Something is mounted there; it is no regular file; this user may not mount; the kernel has
-    /// no FUSE, or one too old.
+    /// A file system is mounted there; the path is not a regular file; this user may not mount; the
+    /// kernel has no FUSE, or an old one.
     pub(crate) fn new(
         mut point: MountPoint,
         front: Front,
@@ -77,28 +77,28 @@ impl Mount {
         Ok(self)
     }
 
-    /// Returns where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.point.path()
     }
 
-    /// Returns the descriptor that is readable when others have taken it down.
+    /// Returns the descriptor that is readable when another program has unmounted the file.
     pub fn raw(&self) -> i32 {
         self.lost.raw()
     }
 
-    /// Tells whether it has not been taken down, as far as is known.
+    /// Returns `true` while no unmount is known.
     pub fn is_up(&self) -> bool {
         self.mounted
     }
 
-    /// Notes that others have taken it down.
+    /// Notes that another program has unmounted the file.
     pub fn forget(&mut self) {
         self.mounted = false;
         self.point.remove();
     }
 
-    /// Takes it down. No new user comes then.
+    /// Unmounts the file. No new user can open it.
     pub fn unmount(&mut self) -> UnmountOutcome {
         if !core::mem::take(&mut self.mounted) {
             self.point.remove();
@@ -107,7 +107,7 @@ impl Mount {
         let outcome = if unmount(self.point.path(), false).is_ok() {
             UnmountOutcome::Clean
         } else {
-            // Lazily always works, unless another program has been faster.
+            // A lazy unmount always works, unless another program was faster.
             let _ = unmount(self.point.path(), true);
             UnmountOutcome::InUse
         };
@@ -122,14 +122,14 @@ impl Drop for Mount {
     }
 }
 
-/// Makes sure that the kernel has FUSE.
+/// Checks that the kernel has FUSE.
 fn probe() -> Result<(), ServeError> {
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     match opened.map_err(|error| error.raw_os_error().map(Errno::new)) {
         Err(Some(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO))) => {
             Err(ServeError::new(format!("the kernel has no FUSE here (/dev/fuse: {errno})")))
         }
-        // What the helper may, this user need not.
+        // The helper may have the permission that this user lacks.
         _ => Ok(()),
     }
 }

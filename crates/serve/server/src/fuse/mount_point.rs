@@ -1,9 +1,9 @@
-//! The place of a mounted file: what is there before, what is made for it, and what a server that
-//! was killed has left.
+//! The place of a mounted file: the existing file, the file made for the mount, and the mount of a
+//! killed server.
 //!
-//! A file that was made for a mount is removed after it, also by the next server if the one that
-//! made it was killed: the source of the mount names the file. It is a file that others have put
-//! there if it is another one by then, or has contents, and stays.
+//! A file that was made for a mount is removed after it. If its server was killed, the next server
+//! removes it: the source of the mount identifies the file. If another file is there by then, or
+//! the file has contents, another program has put it there, and it stays.
 
 use crate::{
     ServeError,
@@ -20,25 +20,25 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Where a file is to be mounted. What was made for it goes when this is dropped.
+/// The place of a file to mount. Dropping it removes the file that was made for it.
 #[derive(Debug)]
 pub(crate) struct MountPoint {
     path: PathBuf,
-    /// The file below, if it was made here, or by a server that was killed.
+    /// The file below, if this server or a killed one has made it.
     made: Option<OwnName>,
 }
 
-/// The source of ours in the table of mounts, with the file behind a colon if that was made; where
-/// the helper has mounted, their kind too, behind `fuse.`.
+/// The source of our mounts in the kernel's table, followed by a colon and the identity of the file
+/// if the server made it. For mounts of the helper it is also in the type, behind `fuse.`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 
 impl MountPoint {
-    /// Takes down what a killed server has left mounted on `path`, and tells so on the standard
-    /// error. Before the image is opened, which may be the file below.
+    /// Unmounts the mount of a killed server on `path`, and reports that on standard error. Called
+    /// before the image is opened, which may be the file below.
     ///
     /// # Errors
-    /// Something else is mounted there; there is no such folder.
+    /// Another file system is mounted there; there is no such folder.
     pub(crate) fn clear(path: &Path) -> Result<MountPoint, ServeError> {
         let path = absolute(path)?;
         let mut made = None;
@@ -50,10 +50,11 @@ impl MountPoint {
         Ok(MountPoint { path, made })
     }
 
-    /// Makes the file, unless there is one.
+    /// Makes the file, unless it exists.
     ///
     /// # Errors
-    /// It is no regular file, or cannot be made; something was mounted there meanwhile.
+    /// The path is not a regular file, or cannot be made; another file system was mounted there
+    /// meanwhile.
     pub(super) fn make(&mut self) -> Result<(), ServeError> {
         if let Some((kind, _)) = mounted_on(&self.path).pop() {
             return Err(is_mounted(&self.path, &kind));
@@ -66,7 +67,7 @@ impl MountPoint {
         &self.path
     }
 
-    /// Returns what is to stand in the table of mounts.
+    /// Returns the source for the table of mounts.
     pub(super) fn source(&self) -> String {
         match &self.made {
             None => NAME.to_owned(),
@@ -74,7 +75,7 @@ impl MountPoint {
         }
     }
 
-    /// Removes the file, if it was made.
+    /// Removes the file, if the server made it.
     pub(super) fn remove(&mut self) {
         if let Some(made) = self.made.take() {
             made.remove();
@@ -88,12 +89,12 @@ impl Drop for MountPoint {
     }
 }
 
-/// Returns the file that was made for a mount of ours with this source.
+/// Returns the identity of the file that was made for a mount of ours with this source.
 fn made_for(source: &str) -> Option<Identity> {
     source.strip_prefix(NAME)?.strip_prefix(':')?.parse().ok()
 }
 
-/// Returns the path without links, also where the file itself cannot be looked at.
+/// Returns the path without links, even if the file itself is not accessible.
 fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     if let Ok(path) = fs::canonicalize(path) {
@@ -114,7 +115,7 @@ fn is_mounted(path: &Path, kind: &str) -> ServeError {
     ))
 }
 
-/// Takes down a mount, if it is of a server that is no more.
+/// Unmounts a mount whose server has ended.
 fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
     let error = fs::metadata(path).err().and_then(|error| error.raw_os_error()).map(Errno::new);
     let is_ours = source == NAME || made_for(source).is_some();
@@ -128,8 +129,8 @@ fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Returns the kinds and sources of the file systems mounted on `path`, the uppermost last.
-/// Source: proc_pid_mountinfo(5).
+/// Returns the types and sources of the file systems mounted on `path`, the uppermost last. Source:
+/// proc_pid_mountinfo(5).
 fn mounted_on(path: &Path) -> Vec<(String, String)> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');
@@ -147,7 +148,7 @@ fn kind_and_source(line: &[u8], path: &Path) -> Option<(String, String)> {
     Some((text(behind.next()?), text(behind.next()?)))
 }
 
-/// Turns `\040` into a space, and so on.
+/// Replaces escapes such as `\040`, a space.
 fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -161,7 +162,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Makes the file to mount on, unless there is one; returns what it has made.
+/// Makes the file to mount on, unless it exists; returns the file that was made.
 fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {
@@ -178,7 +179,7 @@ fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     }
 }
 
-/// Takes down the uppermost mount on `path`, by the helper where this user may not.
+/// Unmounts the uppermost mount on `path`, by the helper if this user lacks the permission.
 pub(super) fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let point = CString::new(path.as_os_str().as_bytes())?;
     match fuse::unmount(&point, lazily) {

@@ -1,4 +1,4 @@
-//! The requests of the kernel that one serving thread has in flight.
+//! The kernel's requests that one serving thread has in flight.
 
 use super::{
     Face,
@@ -7,10 +7,10 @@ use super::{
 use nowait_device::{AnySource, Chore, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The owner of their tags.
+/// The owner in the tags of all of them.
 const OWNER: u64 = 0b11 << 62;
 
-/// Tells whether `token` is ours.
+/// Returns `true` if `token` belongs to a request of a file.
 pub(crate) fn is_file(token: u64) -> bool {
     token & OWNER == OWNER
 }
@@ -24,12 +24,12 @@ struct Active {
     began_ns: u64,
 }
 
-/// By the slot of their tag.
+/// Requests in flight, by the slot of their tag.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// Reads without memory.
+    /// Requests that wait for memory.
     waiting: VecDeque<(Arc<Face<AnySource>>, FuseRequest)>,
 }
 
@@ -42,15 +42,15 @@ impl RequestTable {
         self.active.len() - self.free.len()
     }
 
-    /// Answers all with `EIO`: the disk that had them is gone. A reply that is dropped says so.
+    /// Answers all requests with `EIO`, because their disk is gone. Dropping a reply does that.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {
             active.face.image().stats().forget();
         }
     }
 
-    /// Tells whether there is memory for a request. For an image with nothing in flight there
-    /// always is.
+    /// Returns `true` if there is memory for a request. An image with nothing in flight always has
+    /// some.
     fn has_room(&self, face: &Face<AnySource>, request: &FuseRequest, disk: &mut Disk) -> bool {
         match request {
             FuseRequest::Read { len, .. } => {
@@ -61,7 +61,7 @@ impl RequestTable {
         }
     }
 
-    /// Goes on with what waits for memory, if there is some now.
+    /// Continues with requests that wait for memory, if there is some now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for (face, request) in core::mem::take(&mut self.waiting) {
             self.ask(face, request, disk, now_ns);
@@ -76,7 +76,7 @@ impl RequestTable {
         disk: &mut Disk,
         now_ns: u64,
     ) {
-        // Of an image in order, but no image waits for another's memory.
+        // Requests of an image keep their order, but no image waits for the memory of another.
         let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), face.image()));
         if !waits && self.has_room(&face, &request, disk) {
             self.begin(face, request, disk, now_ns);
@@ -142,7 +142,7 @@ impl RequestTable {
         Tag { owner: OWNER, slot, part: 0 }
     }
 
-    /// Answers what has ended.
+    /// Answers a request that has ended.
     pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
         let RequestEnd { tag, result, chunk, extents } = ended;
         let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {

@@ -1,4 +1,4 @@
-//! A request of the kernel on its way from the library's thread to a serving one and back.
+//! A request of the kernel on its way from the library's thread to a serving thread and back.
 
 use core::ops::Range;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
@@ -6,7 +6,7 @@ use nowait_device::{Chunk, Extent, Kind, Pool};
 use nowait_sys::mutex::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// A request of the kernel, with the reply that it waits for.
+/// A request of the kernel, with its reply.
 #[derive(Debug)]
 pub(crate) enum FuseRequest {
     Read { reply: ReplyData, offset: u64, len: usize },
@@ -16,7 +16,7 @@ pub(crate) enum FuseRequest {
     Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
 
-/// The reply that the kernel waits for.
+/// A reply that the kernel waits for.
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Data(ReplyData),
@@ -26,7 +26,7 @@ pub(super) enum PendingReply {
 }
 
 impl PendingReply {
-    /// Answers; returns the memory that is the serving thread's own.
+    /// Answers; returns the memory that belongs to the serving thread.
     pub(super) fn answer(
         self,
         failed: Option<nowait::Errno>,
@@ -63,7 +63,8 @@ impl PendingReply {
         chunk
     }
 
-    /// Returns what it counts as; `zeroes`: it is no flush.
+    /// Returns the kind for the statistics; `zeroes`: the request zeroes a range and is not a
+    /// flush.
     pub(super) fn kind(&self, zeroes: bool) -> Kind {
         match self {
             PendingReply::Data(_) => Kind::Read,
@@ -75,18 +76,18 @@ impl PendingReply {
     }
 }
 
-/// Finds what lseek(2) asks for, where `extents` has the one that begins at `from`.
+/// Finds the result of lseek(2), if `extents` contains the extent that begins at `from`.
 fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64> {
     let first = extents.first().copied().unwrap_or(Extent { len: size - from, hole: false });
     if first.hole == for_hole {
         return Some(from);
     }
     let next = from + first.len;
-    // Behind the end there is a hole, and nothing else.
+    // Behind the end there is only a hole.
     (for_hole || next < size).then_some(next)
 }
 
-/// Memory for the data of writes to all files: the library lends them during its call only.
+/// Memory for the data of writes to all files, which the library lends only during its call.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: Mutex<Pool>,
@@ -98,7 +99,8 @@ impl Buffers {
         Buffers { pool: Mutex::new(Pool::new(bound).shared_by(images)), room: Condvar::new() }
     }
 
-    /// Returns a copy of `data` for an image, and its part of the memory; waits for that.
+    /// Copies `data` into a chunk for an image; returns it and its part of the memory. Waits for
+    /// memory.
     pub(super) fn filled(self: &Arc<Buffers>, image: usize, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
         while pool.used_by(image) > 0 && !pool.has_room(image, data.len()) {
@@ -120,7 +122,7 @@ impl Buffers {
     }
 }
 
-/// A part of the memory, free again when it is dropped: whatever has become of its chunk.
+/// A part of the memory. Dropping it frees the part, whatever happens to its chunk.
 #[derive(Debug)]
 pub(crate) struct Space {
     buffers: Arc<Buffers>,
@@ -129,7 +131,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Frees it, and keeps its chunk for others.
+    /// Frees the part, and keeps its chunk for others.
     fn end(mut self, chunk: Chunk) {
         self.bytes = 0;
         self.buffers.change(|pool| pool.give_back(chunk));
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_write_of_another_image_does_not_wait() {
         let buffers = Arc::new(Buffers::new(8192, 2));
-        // Each larger than all there is.
+        // Each chunk is larger than the whole memory.
         let held = [0, 1].map(|image| buffers.filled(image, &[1; 10_000]));
         held.into_iter().for_each(|(chunk, space)| space.end(chunk));
         assert_eq!(buffers.pool.lock().used_bytes(), 0);
@@ -172,7 +174,7 @@ mod tests {
     fn a_write_without_memory_waits_for_that_of_another() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));
-            // Larger than all there is: a caller that finds nothing in use gets it.
+            // Larger than the whole memory: a caller that finds nothing in use gets it.
             let (chunk, space) = buffers.filled(0, &[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
                 let waiting = scope.spawn(|| buffers.filled(0, &[2; 4096]));

@@ -1,38 +1,39 @@
-//! The handshake: options are answered until the client has chosen an export.
+//! The handshake: answers options until the client has chosen an export.
 
 use super::wire::{self, Reader, answer, info, option, transmission};
 use nowait_device::Image;
 use std::sync::Arc;
 
-/// How a connection is protected.
+/// The security of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Not at all, and TLS is not offered.
+    /// No TLS; the server does not offer it.
     Plain,
-    /// Not yet: without TLS nothing is disclosed. With it, the options begin anew.
+    /// No TLS yet: without it the server discloses nothing. After the TLS handshake options begin
+    /// anew.
     TlsRequired,
-    /// Not yet, and it need not be.
+    /// No TLS yet, and the client need not use it.
     TlsOffered,
-    /// By TLS.
+    /// TLS.
     Tls,
 }
 
-/// What a client may choose from.
+/// The exports that a client may choose.
 #[derive(Clone, Debug)]
 pub struct Exports<F> {
     images: Arc<[Arc<Image<F>>]>,
-    /// The first is that of the empty name.
+    /// The empty name selects the first export.
     default: bool,
 }
 
 impl<F> Exports<F> {
-    /// All images of a server, the first of which is also the one without a name.
+    /// Returns all images of a server; the empty name selects the first one.
     pub fn all(images: &Arc<[Arc<Image<F>>]>) -> Exports<F> {
         Exports { images: images.clone(), default: true }
     }
 
-    /// Those of them that `admits` says yes to. The empty name stays the first one's of all, which
-    /// may not be among them.
+    /// Returns the exports that `admits` accepts. The empty name still selects the first of all
+    /// exports, which may not be among them.
     #[must_use]
     pub fn filter(self, mut admits: impl FnMut(&Image<F>) -> bool) -> Exports<F> {
         let default = self.default && self.images.first().is_some_and(|first| admits(first));
@@ -47,26 +48,26 @@ impl<F> Exports<F> {
     }
 }
 
-/// What was agreed upon.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// Replies to reads are structured.
     pub(crate) structured: bool,
     /// Headers have 64-bit lengths.
     pub(crate) extended: bool,
-    /// The client asks for allocation.
+    /// The client may ask for block status.
     pub(crate) allocation: bool,
 }
 
-/// What comes after an option.
+/// The message that follows an option.
 pub(crate) enum Next<F> {
     /// Another option.
     Option,
-    /// The TLS handshake, when the answer has been sent.
+    /// The TLS handshake, once the answer was sent.
     Tls,
     /// Requests to this image.
     Transmission(Arc<Image<F>>, Agreement),
-    /// The end, when the answer has been sent.
+    /// No message: the connection closes, once the answer was sent.
     Close,
 }
 
@@ -74,29 +75,29 @@ pub(crate) enum Next<F> {
 #[derive(Debug)]
 pub(crate) struct Handshake {
     security: Security,
-    /// The client's flags have arrived.
+    /// The client's flags, once they have arrived.
     flags: Option<u16>,
     agreed: Agreement,
-    /// The export that allocation was asked for.
+    /// The export whose block status the client has selected.
     context_of: Vec<u8>,
     options_left: u32,
-    /// Bytes of an option that is too long, still to be passed over.
+    /// The bytes to skip of an option that is too long.
     skip: usize,
 }
 
-/// Longest option that is read, in bytes: names and queries have 4096 at most.
+/// The longest option that is parsed, in bytes: names and queries have at most 4096.
 const OPTION_BYTES_MAX: usize = 16 << 10;
-/// Longest option that is answered.
+/// The longest option that is answered, in bytes.
 const SKIP_BYTES_MAX: usize = 1 << 20;
-/// Most options of a connection.
+/// The most options of a connection.
 const OPTIONS_MAX: u32 = 256;
 const NAME_BYTES_MAX: usize = 4096;
 const HEADER_BYTES: usize = 16;
-/// Zeroes after the answer to [`option::EXPORT_NAME`], for clients of old.
+/// The zeroes after the answer to [`option::EXPORT_NAME`], for old clients.
 const PADDING_BYTES: usize = 124;
 
 impl Handshake {
-    /// Begins by greeting the client.
+    /// Begins with the greeting.
     pub(crate) fn new(security: Security, out: &mut Vec<u8>) -> Handshake {
         out.extend(wire::GREETING.to_be_bytes());
         out.extend(wire::OPTION.to_be_bytes());
@@ -111,15 +112,15 @@ impl Handshake {
         }
     }
 
-    /// Goes on after a TLS handshake: what was agreed upon before does not count.
+    /// Continues after a TLS handshake: earlier agreements are void.
     pub(crate) fn secured(&mut self) {
         self.security = Security::Tls;
         self.agreed = Agreement::default();
         self.context_of.clear();
     }
 
-    /// Takes one step; returns how many bytes of `input` it took (0: more are needed), and what
-    /// comes next.
+    /// Takes one step; returns how many bytes of `input` it took (0: more are needed), and the
+    /// message that follows.
     pub(crate) fn step<F>(
         &mut self,
         input: &[u8],
@@ -225,7 +226,7 @@ impl Handshake {
     }
 
     fn export_name<F>(&mut self, name: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) -> Next<F> {
-        // There is no answer that says no.
+        // This option has no answer that refuses it.
         let Some(image) = exports.find(name) else { return Next::Close };
         out.extend(image.size().to_be_bytes());
         out.extend(self.flags_of(image).to_be_bytes());
@@ -331,7 +332,7 @@ fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     reply(out, number, answer::ACK, &[]);
 }
 
-/// Reads name and wanted information.
+/// Parses the name and the requested information.
 fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -340,12 +341,12 @@ fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     asked.filter(|_| reader.0.is_empty()).map(|asked| (name, asked))
 }
 
-/// Reads name and queries.
+/// Parses the name and the queries.
 fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
     let count = reader.u32()?;
-    // Each takes four bytes at least, so that the count is bounded by the length.
+    // Each takes at least four bytes, so the length bounds the count.
     let queries: Option<Vec<&[u8]>> = (0..count).map(|_| reader.string()).collect();
     queries.filter(|_| reader.0.is_empty()).map(|queries| (name, queries))
 }

@@ -1,9 +1,9 @@
-//! The NBD protocol, newstyle fixed: bytes in, bytes out, requests to a medium between them.
+//! The NBD protocol, fixed newstyle: bytes in, bytes out, and requests to a medium in between.
 //!
 //! ```text
-//!  session ─┬─ handshake      options, until an export is chosen
+//!  session ─┬─ handshake      options, until the client has chosen an export
 //!           ├─ transmission   requests, within a client's limits
-//!           └─ outbox         what is to be sent: heads (reply), and the memory of reads
+//!           └─ outbox         the output: heads (reply), and the memory of reads
 //!  wire       the protocol's numbers
 //! ```
 

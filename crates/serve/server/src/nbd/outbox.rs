@@ -1,12 +1,12 @@
-//! The output of a connection, in order: heads of replies, and the memory of reads as it is.
+//! The output of a connection, in order: heads of replies, and the memory of reads without a copy.
 
 use nowait_device::{Chunk, Pool};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// A reply's head, short enough to be kept in place.
+/// The longest head of a reply, in bytes: short enough to be stored in place.
 const HEAD_BYTES_MAX: usize = 40;
 
-/// The place of an image among those that are served.
+/// The position of an image among those that are served.
 type ImageNumber = usize;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ enum Part {
     Head([u8; HEAD_BYTES_MAX], u8),
     Data(Chunk),
     Text(Vec<u8>),
-    /// Text that is counted in the pool.
+    /// Text that counts in the pool.
     Counted(Vec<u8>, ImageNumber),
 }
 
@@ -32,14 +32,14 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
-    /// Of the first part, in bytes.
+    /// The bytes sent of the first part.
     sent: usize,
-    /// In whose name the pool counts.
+    /// The image whose memory the pool counts.
     image: ImageNumber,
 }
 
 impl Outbox {
-    /// Has the pool count in the name of an image.
+    /// Lets the pool count the memory for an image.
     pub(crate) fn is_of(&mut self, image: ImageNumber) {
         self.image = image;
     }
@@ -56,34 +56,34 @@ impl Outbox {
         self.parts.push_back(Part::Data(chunk));
     }
 
-    /// Adds anything.
+    /// Adds a text of any length.
     pub(crate) fn text(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.parts.push_back(Part::Text(bytes));
         }
     }
 
-    /// Adds what is counted as used in the pool, byte for byte.
+    /// Adds a text that already counts as used in the pool, byte for byte.
     pub(crate) fn counted(&mut self, bytes: Vec<u8>) {
         self.parts.push_back(Part::Counted(bytes, self.image));
     }
 
-    /// Tells whether everything was sent.
+    /// Returns `true` if everything was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Returns of how many parts it is.
+    /// Returns the number of parts.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// Returns how many bytes its parts have.
+    /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes().len()).sum()
     }
 
-    /// Points `slices` at what is to be sent next; returns how many it needs.
+    /// Points `slices` at the next bytes to send; returns how many slices it needs.
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
@@ -94,7 +94,7 @@ impl Outbox {
         count
     }
 
-    /// Notes that `bytes` were sent; returns how many of those counted went back to the pool.
+    /// Notes that `bytes` were sent; returns how many counted bytes went back to the pool.
     pub(crate) fn sent(&mut self, bytes: usize, pool: &mut Pool) -> usize {
         let mut given_back = 0;
         self.sent += bytes;
@@ -113,7 +113,7 @@ impl Outbox {
     }
 }
 
-/// Returns how many bytes of it the pool had counted for its client.
+/// Gives the memory of a part back; returns how many bytes the pool had counted for its client.
 fn give_back(part: Part, pool: &mut Pool) -> usize {
     let counted = part.bytes().len();
     match part {

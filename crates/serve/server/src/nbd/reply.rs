@@ -7,16 +7,16 @@ use super::{
 };
 use nowait_device::Extent;
 
-/// What a reply is about.
+/// The request that a reply is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRef {
     /// The client's name for its request.
     pub(crate) cookie: u64,
-    /// In bytes.
+    /// The offset in bytes.
     pub(crate) offset: u64,
 }
 
-/// Adds the reply to a request without data. `error` is 0, or the number of an error.
+/// Adds the reply to a request without data. `error` is 0, or an error number.
 pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if agreed.extended {
         match error {
@@ -32,7 +32,7 @@ pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, er
     }
 }
 
-/// Adds the head of the data of a read, which follow.
+/// Adds the head of a read's data, which follows.
 pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len: u64) {
     match agreed {
         Agreement { extended: true, .. } => {
@@ -51,12 +51,12 @@ pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len
     }
 }
 
-/// Adds the reply to a request that failed and whose replies are structured.
+/// Adds the reply to a failed request, structured if that was agreed.
 pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if !agreed.structured {
         return plain(out, agreed, request, error);
     }
-    // The number, and a text of no length.
+    // The number, and the length of an empty text.
     let mut payload = [0; 6];
     payload[..4].copy_from_slice(&error.to_be_bytes());
     if agreed.extended {
@@ -72,8 +72,8 @@ pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, e
     }
 }
 
-/// Most memory that a question for up to `max` extents takes: for what is found, which grows by
-/// doubling, and for the reply.
+/// Returns the most memory for a question of up to `max` extents: a vector of results, which grows
+/// by doubling, and the reply.
 pub(crate) const fn extents_bytes(max: usize) -> usize {
     2 * max * size_of::<Extent>() + STATUS_HEAD_BYTES + max * STATUS_BYTES_MAX
 }
@@ -81,7 +81,7 @@ pub(crate) const fn extents_bytes(max: usize) -> usize {
 const STATUS_HEAD_BYTES: usize = 8;
 const STATUS_BYTES_MAX: usize = 16;
 
-/// Adds the reply to a question for extents; returns how many bytes of it are to be counted.
+/// Adds the reply to a question for extents; returns how many of its bytes count in the pool.
 pub(crate) fn extents(
     out: &mut Outbox,
     agreed: Agreement,
@@ -100,7 +100,7 @@ pub(crate) fn extents(
         out.head(&extended(chunk::BLOCK_STATUS_EXT, request, payload.len() as u64));
     } else {
         for extent in extents {
-            // The range asked for has a length of 32 bits; so has each of its parts.
+            // The requested range has a length of 32 bits, and so has each of its parts.
             payload.extend((extent.len as u32).to_be_bytes());
             payload.extend(status(extent).to_be_bytes());
         }

@@ -13,18 +13,18 @@ use std::{io::IoSlice, sync::Arc};
 enum Phase<F> {
     Options(Handshake),
     Requests(Transmission<F>),
-    /// Nothing more is read; what is to be sent still is.
+    /// The session reads no more; it still sends its output.
     Closing,
 }
 
-/// What the caller must do about a connection.
+/// The next action of the caller for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Nothing: bytes come and go.
+    /// No action: bytes come and go.
     Serve,
-    /// Send what is to be sent, do a TLS handshake, and call [`Session::secured`].
+    /// Send the output, do a TLS handshake, and call [`Session::secured`].
     StartTls,
-    /// Close it when everything has been sent.
+    /// Close the connection when everything was sent.
     Close,
 }
 
@@ -35,26 +35,25 @@ pub struct Session<F> {
     owner: u64,
     limits: Limits,
     phase: Phase<F>,
-    /// Arrived and not understood yet: incomplete, or too much for now.
+    /// Input that was not handled yet: an incomplete message, or more than the limits allow now.
     carry: Vec<u8>,
     outbox: Outbox,
     demand: Demand,
 }
 
-/// How much is read at once.
+/// The most bytes to read at once.
 const READ_BYTES: usize = 64 << 10;
-/// How much of what follows the data of a long write is read along with them.
+/// The most bytes to read behind the data of a long write, together with it.
 const READ_AHEAD_BYTES: usize = 512;
-/// How much memory for what is carried is kept while there is nothing to carry.
+/// The memory for unhandled input that is kept while there is none.
 const CARRY_KEPT_BYTES: usize = 4 << 10;
-/// Answers to options that are not taken; the last may go beyond it.
+/// The most bytes of unsent answers to options; the last answer may exceed it.
 const ANSWERS_BYTES_MAX: usize = 16 << 10;
-/// A reader that does not read is not read from.
+/// The most unsent parts: the session does not read from a client that takes no replies.
 const UNSENT_PARTS_MAX: usize = 4096;
 
 impl<F> Session<F> {
-    /// Begins with a greeting to the client. `owner` is what the ends of its requests come back
-    /// with.
+    /// Begins with a greeting to the client. The ends of its requests carry `owner`.
     pub fn new(
         owner: u64,
         exports: &Arc<[Arc<Image<F>>]>,
@@ -75,17 +74,17 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns what the caller must do.
+    /// Returns the next action of the caller.
     pub fn demand(&self) -> Demand {
         self.demand
     }
 
-    /// Tells whether no export has been chosen yet.
+    /// Returns `true` if the client has chosen no export yet.
     pub fn is_handshake(&self) -> bool {
         matches!(self.phase, Phase::Options(_))
     }
 
-    /// Tells whether the client has begun something that it must go on with.
+    /// Returns `true` if the client has begun a message that it must complete.
     pub fn is_mid_message(&self) -> bool {
         match &self.phase {
             Phase::Requests(transmission) => {
@@ -96,8 +95,9 @@ impl<F> Session<F> {
         }
     }
 
-    /// Tells whether data of a write have come that wait for memory: the client cannot go on. One
-    /// that does not take its replies could, because those are what holds the memory.
+    /// Returns `true` if the data of a write has come and waits for memory, so that the client
+    /// cannot continue. `false` for a client that takes no replies: those hold the memory, so it
+    /// could continue.
     pub fn waits_for_memory(&self) -> bool {
         matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
             && !self.carry.is_empty()
@@ -112,19 +112,19 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns how many bytes it can use now, beyond the hole; 0: do not read.
+    /// Returns how many bytes the session can take now, beyond the receive buffer; 0: do not read.
     pub fn appetite(&self) -> usize {
         let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
         match &self.phase {
             _ if full || self.demand != Demand::Serve => 0,
-            // More of it would only take other memory.
+            // More input would only occupy other memory.
             Phase::Requests(transmission) if transmission.is_short() && !self.carry.is_empty() => 0,
             Phase::Requests(transmission) if transmission.receives_much() => READ_AHEAD_BYTES,
             _ => READ_BYTES - self.carry.len(),
         }
     }
 
-    /// Returns memory into which the next bytes had better be read: the data of a write.
+    /// Returns the memory that should receive the next bytes: the data of a write.
     pub fn hole(&mut self) -> Option<&mut [u8]> {
         match &mut self.phase {
             Phase::Requests(transmission) if self.carry.is_empty() => transmission.hole(),
@@ -132,7 +132,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Takes `filled` bytes that were put into the hole, and then `input`.
+    /// Takes `filled` bytes that are in the receive buffer, and then `input`.
     pub fn receive<M: Medium<File = F>>(
         &mut self,
         filled: usize,
@@ -152,7 +152,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Goes on with what arrived before, if there is room for it now; tells whether there was.
+    /// Continues with unhandled input, if there is room for it now; returns `true` if some was
+    /// handled.
     pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> bool {
         if self.carry.is_empty() {
             return false;
@@ -160,7 +161,7 @@ impl<F> Session<F> {
         let mut carry = core::mem::take(&mut self.carry);
         let taken = self.take(&carry, medium, now_ns);
         carry.drain(..taken);
-        // Many clients may have had much to carry once.
+        // Many clients may have had much unhandled input once.
         if carry.is_empty() && carry.capacity() > CARRY_KEPT_BYTES {
             carry = Vec::new();
         }
@@ -175,7 +176,7 @@ impl<F> Session<F> {
             let taken = match &mut self.phase {
                 Phase::Closing => return input.len(),
                 Phase::Options(_) if self.demand == Demand::StartTls => return input.len(),
-                // Answers that are not taken must not pile up.
+                // Unsent answers must not pile up.
                 Phase::Options(_) if self.outbox.bytes() >= ANSWERS_BYTES_MAX => return at,
                 Phase::Options(_) => self.take_option(rest),
                 Phase::Requests(transmission) => {
@@ -208,7 +209,7 @@ impl<F> Session<F> {
         self.outbox.text(out);
         match next {
             Next::Option => {}
-            // Bytes sent in the clear before the handshake are discarded.
+            // The session discards bytes sent in the clear before the TLS handshake.
             Next::Tls => self.demand = Demand::StartTls,
             Next::Transmission(image, agreed) => self.go(image, agreed),
             Next::Close => {
@@ -225,7 +226,7 @@ impl<F> Session<F> {
         self.phase = Phase::Requests(transmission);
     }
 
-    /// Goes on after a TLS handshake.
+    /// Continues after a TLS handshake.
     pub fn secured(&mut self) {
         if let Phase::Options(handshake) = &mut self.phase {
             handshake.secured();
@@ -234,14 +235,14 @@ impl<F> Session<F> {
         }
     }
 
-    /// Shows these exports from now on, unless one has been chosen: the client is known now.
+    /// Offers these exports from now on, once the client is known, unless it has chosen one.
     pub fn admit(&mut self, exports: Exports<F>) {
         self.exports = exports;
     }
 
-    /// Begins nothing more, because the server ends. What has begun goes on, and each request that
-    /// comes later is refused with `ESHUTDOWN`: read on, and call [`Session::quiet`] when nothing
-    /// more comes.
+    /// Begins no further requests, because the server ends. Requests in flight continue, and the
+    /// session refuses later ones with `ESHUTDOWN`. The caller reads on, and calls
+    /// [`Session::quiet`] when nothing more arrives.
     pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
         if let Phase::Requests(transmission) = &mut self.phase {
             transmission.stop();
@@ -252,7 +253,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Tells whether it was stopped.
+    /// Returns `true` if the session was stopped.
     pub fn is_stopping(&self) -> bool {
         match &self.phase {
             Phase::Requests(transmission) => transmission.is_stopping(),
@@ -261,8 +262,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Notes that nothing more has arrived: the end of a session that was stopped, if it owes no
-    /// replies but those that are to be sent.
+    /// Notes that nothing more has arrived. This ends a stopped session, if all replies are in its
+    /// output.
     pub fn quiet(&mut self) {
         if let Phase::Requests(transmission) = &self.phase
             && transmission.is_stopping()
@@ -279,7 +280,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Takes the end of one of its requests.
+    /// Takes the end of a request.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         match &mut self.phase {
             Phase::Requests(transmission) => {
@@ -294,12 +295,12 @@ impl<F> Session<F> {
         }
     }
 
-    /// Points `slices` at what is to be sent next; returns how many it needs, 0: nothing.
+    /// Points `slices` at the next bytes to send; returns how many slices it needs, 0 for none.
     pub fn unsent<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.outbox.fill(slices)
     }
 
-    /// Tells whether everything was sent.
+    /// Returns `true` if everything was sent.
     pub fn is_sent(&self) -> bool {
         self.outbox.is_empty()
     }
@@ -312,8 +313,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Ends it: the socket is closed. Ends of requests that come later are given to
-    /// [`Medium::pool`].
+    /// Ends the session, because the socket is closed. The memory of requests that end later goes
+    /// to [`Medium::pool`].
     pub fn abandon<M: Medium<File = F>>(mut self, medium: &mut M) {
         self.outbox.abandon(medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {

@@ -1,15 +1,15 @@
-//! Requests to one image, and their replies. Knows no sockets: bytes come in, bytes go out.
+//! Requests to one image, and their replies. Uses no sockets: bytes come in, bytes go out.
 //!
 //! ```text
-//!  bytes ─▶ Header ─┬─ refused ──────────────▶ (its data are skipped) ─▶ reply with an error
+//!  bytes ─▶ Header ─┬─ refused ──────────────▶ (its data is skipped) ──▶ reply with an error
 //!                   ├─ Write: data ─▶ chunks ─▶ medium, as each is full ─┐
 //!                   └─ others ────────────────▶ medium ──────────────────┴─▶ end ─▶ reply
 //! ```
-//! **Bounds.** A client has [`Limits`] of requests and bytes; past them, or while the pool is used
-//! up, its next request stays unread, and so do all bytes after it. Memory for the data of a write
-//! is taken a chunk at a time, as they arrive. A client that has none may always take one small
-//! chunk: its write or read (`ChunkedRead`) goes on with that, slowly, whatever others hold. What a
-//! question for extents may find, and its reply, count as such memory, too.
+//! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond them, or while the pool is
+//! used up, its next request and all bytes after it stay unread. The data of a write gets memory
+//! one chunk at a time, as it arrives. A client without memory may always take one small chunk: its
+//! write or read (`ChunkedRead`) continues with that, slowly, whatever others hold. The result of a
+//! question for extents, and its reply, count as such memory, too.
 
 mod chunked_read;
 
@@ -27,12 +27,12 @@ use nowait_device::{
 };
 use std::sync::Arc;
 
-/// What one client may have in flight, replies that it has not taken among them.
+/// The most that one client may have in flight, including replies that it has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// In requests.
+    /// Requests.
     pub requests: usize,
-    /// In bytes of data.
+    /// Bytes of data.
     pub bytes: usize,
 }
 
@@ -48,18 +48,18 @@ struct Active {
     header: Header,
     kind: Kind,
     began_ns: u64,
-    /// Data still to arrive.
+    /// Data is still to arrive.
     arriving: bool,
-    /// At the medium.
+    /// The parts at the medium.
     parts_left: u32,
     failed: Option<Errno>,
-    /// Of a read, in order.
+    /// The chunks of a read, in order.
     chunks: Vec<Option<Chunk>>,
-    /// Counted in the pool for what is found, and for the reply, of a question for extents.
+    /// The bytes that the pool counts for the result of a question for extents, and for its reply.
     reserved: usize,
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Debug)]
 enum Receive {
     Header,
@@ -71,7 +71,7 @@ enum Receive {
         left: usize,
         chunk: Option<(Chunk, usize)>,
     },
-    /// Data of a refused request, `left` bytes. Its reply follows them: a client that has not sent
+    /// Data of a refused request, `left` bytes. The reply follows it: a client that has not sent
     /// all of its request does not expect one yet.
     Skip {
         left: u64,
@@ -90,24 +90,24 @@ pub(crate) struct Transmission<F> {
     receive: Receive,
     requests: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// Bytes of chunks that the client holds: at the medium, arriving, and unsent.
+    /// The bytes of chunks that the client holds: at the medium, arriving, and unsent.
     held_bytes: usize,
     chunked: Option<ChunkedRead>,
-    /// A reply cannot be ended as it began: the connection is of no use any more.
+    /// A reply cannot be completed as it began: the connection cannot be used any more.
     pub(crate) broken: bool,
-    /// The client has said that it goes.
+    /// The client has sent a disconnect.
     pub(crate) leaving: bool,
-    /// The server ends: what has not begun is refused.
+    /// The server ends: requests that have not begun are refused.
     stopping: bool,
 }
 
-/// Most extents in one reply.
+/// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
-/// As many as there is always memory for.
+/// As many extents as there is always memory for.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
-/// What became of a header.
+/// The result of handling a header.
 enum HeaderOutcome {
     Yes,
     /// The client has too much in flight.
@@ -143,47 +143,47 @@ impl<F> Transmission<F> {
         self.requests.len() - self.free.len()
     }
 
-    /// Tells whether data are arriving: the client owes us something.
+    /// Returns `true` if data is arriving, which the client must complete.
     pub(crate) fn is_arriving(&self) -> bool {
         !matches!(self.receive, Receive::Header)
     }
 
-    /// Begins nothing more. What has begun is done, also a write whose data still arrive.
+    /// Begins no further requests. Those in flight continue, also a write whose data still arrives.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Tells whether nothing more is begun.
+    /// Returns `true` if no further requests begin.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Tells whether it owes no replies: nothing is in flight, and `unread`, which has arrived
-    /// after that, is no whole request.
+    /// Returns `true` if no reply is outstanding: nothing is in flight, and `unread`, which has
+    /// arrived since, is no whole request.
     pub(crate) fn is_done(&self, unread: &[u8]) -> bool {
         let whole = unread.len() >= Header::size(self.agreed.extended);
         self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
-    /// Tells whether the client may have `len` bytes more.
+    /// Returns `true` if the client may have `len` bytes more.
     fn fits(&self, len: usize, pool: &mut Pool) -> bool {
         let holds = self.held_bytes > 0;
         let room = pool.has_room(self.image.number(), len) || (!holds && len <= SMALL_BYTES);
         room && (!holds || self.held_bytes + len <= self.limits.bytes)
     }
 
-    /// Tells whether data arrive that there is no memory for.
+    /// Returns `true` if data arrives for which there is no memory.
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.receive, Receive::Data { chunk: None, .. })
     }
 
-    /// Tells whether the data that arrive are long.
+    /// Returns `true` if the arriving data is long.
     pub(crate) fn receives_much(&self) -> bool {
         matches!(&self.receive, Receive::Data { left, chunk, .. }
             if *left + chunk.as_ref().map_or(0, |(chunk, _)| chunk.data().len()) >= 32 << 10)
     }
 
-    /// Returns the memory for which the next bytes are, if they are the data of a write.
+    /// Returns the memory for the next bytes, if they are the data of a write.
     pub(crate) fn hole(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {
@@ -193,7 +193,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Notes that `bytes` were put into the hole.
+    /// Notes that `bytes` are in the receive buffer.
     pub(crate) fn filled<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         if let Receive::Data { chunk: Some((_, filled)), .. } = &mut self.receive {
             *filled += bytes;
@@ -201,11 +201,11 @@ impl<F> Transmission<F> {
         self.pass_on(medium);
     }
 
-    /// Takes in what it can of `input`; returns how many bytes that was. Fewer than all: a header
-    /// is not complete, or the client has too much in flight.
+    /// Handles as much of `input` as it can; returns how many bytes that was. Fewer than all: a
+    /// header is not complete, or the client has too much in flight.
     ///
     /// # Errors
-    /// This is no request: the connection is of no use any more.
+    /// The input is not a request: the connection cannot be used any more.
     pub(crate) fn take<M: Medium<File = F>>(
         &mut self,
         input: &[u8],
@@ -256,7 +256,7 @@ impl<F> Transmission<F> {
         Ok(at)
     }
 
-    /// Takes memory for the next data of a write; false: there is none now.
+    /// Takes memory for the next data of a write; returns `false` if there is none now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
         let Receive::Data { left, offset, .. } = self.receive else { return true };
         let mut len = left.min(PIECE_BYTES);
@@ -275,7 +275,7 @@ impl<F> Transmission<F> {
         true
     }
 
-    /// Gives a full chunk to the medium, and takes the next one.
+    /// Passes a full chunk to the medium, and takes the next one.
     fn pass_on<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Receive::Data { slot, part, offset, left, chunk: held } = &mut self.receive else {
             return;
@@ -343,7 +343,7 @@ impl<F> Transmission<F> {
         HeaderOutcome::Yes
     }
 
-    /// Finds out whether a request is possible.
+    /// Checks that a request is possible.
     fn check(&self, header: &Header) -> Result<(), Errno> {
         if self.stopping {
             return Err(Errno::SHUTDOWN);
@@ -366,7 +366,7 @@ impl<F> Transmission<F> {
         if header.len == 0 || (moves && header.len > u64::from(wire::PAYLOAD_MAX)) {
             return Err(Errno::INVAL);
         }
-        // Without a cache it is not offered, and a client must not ask for it.
+        // The server offers this only with a cache, so a client must not send it otherwise.
         if header.command == command::CACHE && !self.image.properties().caches {
             return Err(Errno::INVAL);
         }
@@ -379,7 +379,7 @@ impl<F> Transmission<F> {
         Ok(())
     }
 
-    /// Passes over the data of a request that is not begun, and answers it.
+    /// Skips the data of a refused request, and answers it.
     fn refuse(&mut self, header: &Header, errno: Errno, out: &mut Outbox) {
         let has_data = match self.agreed.extended {
             true => header.command == command::WRITE || header.flags & flag::PAYLOAD_LEN != 0,
@@ -450,7 +450,7 @@ impl<F> Transmission<F> {
         medium.run(&self.image, chore, tag);
     }
 
-    /// Asks for extents, for a few only where there is no memory for more.
+    /// Asks for extents; for only a few if there is no memory for more.
     fn ask_for_extents<M: Medium<File = F>>(
         &mut self,
         slot: u32,
@@ -488,7 +488,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Takes the end of something that was asked of the medium.
+    /// Takes the end of a request at the medium.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
@@ -569,7 +569,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Ends it: the client has gone. What is at the medium comes back to the pool by itself.
+    /// Ends the transmission, because the client has gone. Memory at the medium returns to the pool
+    /// by itself.
     pub(crate) fn abandon<M: Medium<File = F>>(&mut self, medium: &mut M) {
         if let Receive::Data { chunk: Some((chunk, _)), .. } =
             core::mem::replace(&mut self.receive, Receive::Header)
@@ -586,8 +587,8 @@ impl<F> Transmission<F> {
     }
 }
 
-/// Returns how many of `left` bytes at `offset` a small chunk takes: up to a block's end, so that
-/// what follows is of whole blocks.
+/// Returns how many of `left` bytes at `offset` a small chunk takes: up to the end of a block, so
+/// that the following chunks consist of whole blocks.
 fn small(offset: u64, left: usize) -> usize {
     left.min(SMALL_BYTES - (offset % SMALL_BYTES as u64) as usize)
 }
@@ -611,6 +612,6 @@ fn allowed_flags(number: u16, agreed: Agreement) -> u16 {
         command::WRITE if agreed.extended => flag::PAYLOAD_LEN,
         _ => 0,
     };
-    // Valid everywhere once the server has it, and of no meaning where nothing is written.
+    // Valid in all requests once the server offers it, without effect in those that write nothing.
     own | flag::FUA
 }

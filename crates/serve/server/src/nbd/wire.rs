@@ -6,10 +6,10 @@ use nowait::Errno;
 
 pub(crate) use nowait_device::nbd::*;
 
-/// The number that stands for the metadata context [`ALLOCATION`].
+/// The server's number for the metadata context [`ALLOCATION`].
 pub(crate) const ALLOCATION_ID: u32 = 1;
 
-/// Takes numbers and strings off the front of a message; `None`: it is too short.
+/// Takes numbers and strings from the front of a message; `None`: it is too short.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -35,35 +35,35 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Takes a string with its length in 32 bits before it.
+    /// Takes a string behind its length of 32 bits.
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.bytes(len as usize)
     }
 }
 
-/// A request as it arrives.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) flags: u16,
     pub(crate) command: u16,
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    /// In bytes.
+    /// The length in bytes.
     pub(crate) len: u64,
 }
 
-/// A fault in a stream: nothing after it can be understood.
+/// An error in the stream: nothing after it can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadMagic;
 
 impl Header {
-    /// Returns how long a header is, in bytes.
+    /// Returns the length of a header in bytes.
     pub(crate) const fn size(extended: bool) -> usize {
         if extended { 32 } else { 28 }
     }
 
-    /// Reads a header; `None`: it is not complete.
+    /// Parses a header; `None`: it is not complete.
     pub(crate) fn read(bytes: &[u8], extended: bool) -> Result<Option<Header>, BadMagic> {
         let mut reader = Reader(bytes);
         let magic = if extended { EXTENDED_REQUEST } else { REQUEST };
@@ -85,7 +85,7 @@ impl Header {
     }
 }
 
-/// Returns the number that the protocol has for an error.
+/// Returns the protocol's number for an errno.
 pub(crate) fn error_number(errno: Errno) -> u32 {
     match errno {
         Errno::PERM | Errno::ACCES | Errno::ROFS => 1,

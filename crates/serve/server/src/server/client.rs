@@ -19,14 +19,14 @@ use std::{
     sync::Arc,
 };
 
-/// What became of a client.
+/// The fate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stays,
     Goes,
 }
 
-/// What decides which exports a client learns of, when it has shown its certificate.
+/// The data that decides which exports a client may see, once it has shown its certificate.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) access: Arc<Access>,
@@ -42,20 +42,20 @@ pub(crate) struct Client {
     pub(crate) session: Session<AnySource>,
     guest: Guest,
     key: u64,
-    /// What the set waits for on its behalf; 0: it is not in the set.
+    /// The events that the epoll set reports for it; 0: it is not in the set.
     interest: u32,
     pub(crate) came_ns: u64,
-    /// When bytes last came or went, or a request ended.
+    /// The time when bytes last came or went, or a request ended.
     pub(crate) moved_ns: u64,
     /// The socket took less than it was given.
     stuck: bool,
-    /// Reading ended before all was read, and the set does not tell of what is left.
+    /// Reading stopped before all was read, and the epoll set will not report the rest.
     unread: bool,
 }
 
-/// How often a socket that has more is read before others get their turn.
+/// How often to read from a socket that has more, before others get their turn.
 const READS_MAX: usize = 4;
-/// Parts sent by one system call.
+/// The most parts sent by one system call.
 const PARTS_MAX: usize = 64;
 
 impl Client {
@@ -80,13 +80,14 @@ impl Client {
         }
     }
 
-    /// Reads what has arrived, or some of it: then [`Client::is_unread`], or the set tells.
+    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] or the epoll set
+    /// tells.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         #[cfg(test)]
         self.inject(At::Read);
         let mut reads = 0;
-        // What TLS has decrypted must all be taken: the set does not know of it. Nor does it tell
-        // of a socket that has just become empty, which ends a session that was stopped.
+        // All bytes that TLS has decrypted must be read, because the epoll set does not know them.
+        // Nor does it report that a socket has become empty, which ends a stopped session.
         let to_the_end = self.tls.is_some() || self.session.is_stopping();
         self.unread = false;
         loop {
@@ -121,12 +122,13 @@ impl Client {
         Fate::Stays
     }
 
-    /// Reads into the hole, if there is one, and then into `scratch`; by TLS only into that.
+    /// Reads into the receive buffer, if there is one, and then into `scratch`; with TLS only into
+    /// `scratch`.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             let read = tls.read(&mut self.socket, scratch);
             let Guest { access, exports, peer } = &mut self.guest;
-            // What it says comes after its certificate.
+            // The client's data comes after its certificate.
             if read.is_ok() && !access.is_open() && peer.certificate.is_none() {
                 peer.certificate = tls.certificate();
                 self.session.admit(access.of(exports, peer));
@@ -142,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Sends what there is to send, and asks for what is needed to go on.
+    /// Sends the output, and registers for the events that the session needs.
     pub(crate) fn settle(
         &mut self,
         disk: &mut Disk,
@@ -211,7 +213,7 @@ impl Client {
             return Fate::Stays;
         }
         let fd = self.socket.raw();
-        // Not in the set while nothing is wanted: a hang-up cannot be ignored there.
+        // Not in the set while no event is wanted: the set cannot ignore a hang-up.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
             (_, 0) => epoll.remove(fd),
@@ -221,14 +223,15 @@ impl Client {
         if done.is_ok() { Fate::Stays } else { Fate::Goes }
     }
 
-    /// Tells whether it is to be read from although the set does not say so: TLS may hold bytes
-    /// that the session had no appetite for, and one that was stopped ends when there are no more.
+    /// Returns `true` if the socket must be read although the epoll set does not report it: TLS may
+    /// hold bytes beyond the session's read budget, and a stopped session ends when there are no
+    /// more.
     pub(crate) fn has_more(&self) -> bool {
         let unseen = self.tls.is_some() || self.session.is_stopping();
         unseen && !self.unread && self.session.appetite() > 0
     }
 
-    /// Tells whether it is to be read from in the next round, which must not wait for that.
+    /// Returns `true` if the client must be read in the next round, which must not wait first.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
     }
@@ -238,14 +241,13 @@ impl Client {
         failure::inject(at, self.guest.exports[0].name());
     }
 
-    /// Tells whether the client owes us something: to go on with what it began, or to take what
-    /// it asked for.
+    /// Returns `true` if the client must act: complete its message, or take its replies.
     pub(crate) fn owes(&self) -> bool {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 
-    /// Tells whether it cannot go on before we do, and is still there. What waits for memory is
-    /// not in the set, which would tell that it has hung up.
+    /// Returns `true` if the client cannot continue before the server does, and is still there. A
+    /// client that waits for memory is not in the epoll set, which would report a hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory() && !self.stuck && !poll::has_hung_up(self.socket.raw())
     }
@@ -294,7 +296,7 @@ mod tests {
 
     const SCRATCH_BYTES: usize = 4096;
 
-    /// What waits for memory is not in the set that would tell that it has gone.
+    /// A client that waits for memory is not in the set that would report its hang-up.
     #[test]
     fn one_that_has_hung_up_does_not_wait_for_us() {
         let mut rig = Rig::new();
@@ -306,7 +308,7 @@ mod tests {
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         write.extend(4096u32.to_be_bytes());
         write.extend(vec![0; 4096]);
-        // The first holds what each may have beyond the bound.
+        // The first write holds the memory that each client may have beyond the bound.
         rig.far.write_all(&write.repeat(2)).unwrap();
         (0..4).for_each(|_| rig.read());
         assert!(rig.client.owes() && rig.client.waits_for_us());
@@ -321,7 +323,7 @@ mod tests {
         rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
         rig.read();
         assert!(!rig.client.session.is_handshake());
-        // It is read until its socket is empty.
+        // The client is read until its socket is empty.
         rig.client.session.stop(&mut rig.disk, 0);
         let mut write = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);

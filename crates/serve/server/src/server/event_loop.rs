@@ -1,4 +1,4 @@
-//! The event loop of a serving thread: it waits for orders, its queue, and all else it serves.
+//! The event loop of a serving thread: it waits for orders, its queue, and its clients.
 
 use super::worker::Shared;
 use crate::ServeError;
@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 pub(crate) struct EventLoop {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
-    /// What the last sleep ended with.
+    /// The events of the last sleep.
     pub(crate) ready: Vec<Ready>,
     memory_bytes: usize,
 }
@@ -31,13 +31,14 @@ fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<D
     Ok(disk)
 }
 
-/// Marks of what every thread waits for; those of what it serves have bit 63 clear, or more set.
+/// The tokens that every thread uses. Tokens of its clients and queues have bit 63 clear, or
+/// further bits set.
 pub(crate) const INBOX: u64 = 1 << 63;
 pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
-    /// Makes one that the descriptor `bell` wakes. The transfers of its queue use about
+    /// Makes an event loop that the descriptor `bell` wakes. The transfers of its queue use about
     /// `memory_bytes`.
     ///
     /// # Errors
@@ -53,8 +54,8 @@ impl EventLoop {
         Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
-    /// Begins anew with another disk: the requests of the one before have no end here. Waits until
-    /// those that it has begun are over, and so nothing uses the memory that was lent.
+    /// Replaces the disk: requests to the old one are not reported. Waits until those in flight are
+    /// over, so that nothing uses lent memory any more.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -66,7 +67,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Waits until something happens, or the deadline.
+    /// Waits until an event, or the deadline.
     ///
     /// # Errors
     /// This is a forked child.
@@ -78,7 +79,7 @@ impl EventLoop {
             epoll.wait(ready, deadline);
             slept = true;
         })?;
-        // A request has ended already: only what else there is.
+        // A request has ended already: collect only the other events.
         if !slept {
             epoll.wait(ready, Deadline::NOW);
         }

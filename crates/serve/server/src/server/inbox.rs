@@ -18,19 +18,19 @@ use std::sync::Arc;
 pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
-    /// Do what the kernel asks of this file.
+    /// Carry out the kernel's request to this file.
     Ask(Arc<Face<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Take no more requests, and end when those in flight are answered; at this time, by our
-    /// clock, also if they are not.
+    /// Take no more requests, and end when those in flight are answered, or at this time by the
+    /// clock of `now_ns`.
     Stop(u64),
 }
 
-/// Orders to a thread that it has not seen yet.
+/// Orders that a thread has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Inbox<O> {
-    /// `None`: no thread carries out orders any more.
+    /// `None`: the thread has ended and carries out no orders.
     orders: Mutex<Option<Vec<O>>>,
     bell: EventFd,
 }
@@ -48,13 +48,13 @@ impl<O> Inbox<O> {
     pub(crate) fn put(&self, order: O) {
         let first = {
             let mut orders = self.orders.lock();
-            // An order that is not carried out is dropped, which wakes the thread that waits for
-            // its answer.
+            // An order to an ended thread is dropped, which wakes the thread that waits for its
+            // answer.
             let Some(orders) = &mut *orders else { return };
             orders.push(order);
             orders.len() == 1
         };
-        // The thread that put an earlier one has signalled.
+        // The thread that put an earlier order has signalled.
         if first {
             self.bell.signal();
         }
@@ -66,7 +66,7 @@ impl<O> Inbox<O> {
     }
 }
 
-/// Closes the inbox of a thread that ends, however it does.
+/// Closes the inbox of a thread when it ends, also by a panic.
 pub(crate) struct Closes<O>(pub(crate) Arc<Inbox<O>>);
 
 impl<O> Drop for Closes<O> {
@@ -75,7 +75,7 @@ impl<O> Drop for Closes<O> {
     }
 }
 
-/// What is counted of all clients.
+/// The counters of all clients.
 #[derive(Debug, Default)]
 pub struct Clients {
     now: AtomicUsize,
@@ -85,7 +85,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Counts a client that comes, unless there are `max` already.
+    /// Counts a client that connects, unless there are `max` already.
     pub(crate) fn enter(&self, max: usize) -> bool {
         let enter = |now: usize| (now < max).then_some(now + 1);
         let entered = self.now.fetch_update(Relaxed, Relaxed, enter).is_ok();
@@ -102,22 +102,22 @@ impl Clients {
         self.timed_out.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many there are.
+    /// Returns how many clients there are.
     pub fn now(&self) -> usize {
         self.now.load(Relaxed)
     }
 
-    /// Returns how many have come.
+    /// Returns how many clients have connected.
     pub fn total(&self) -> u64 {
         self.total.load(Relaxed)
     }
 
-    /// Returns how many were sent away because there were too many.
+    /// Returns how many clients were refused because there were too many.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Returns how many were sent away because they did not go on.
+    /// Returns how many clients were disconnected because they made no progress.
     pub fn timed_out(&self) -> u64 {
         self.timed_out.load(Relaxed)
     }

@@ -4,7 +4,7 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each thread has its own queue and its own clients; nothing on the way of a request is shared but
+//! Each thread has its own queue and its own clients. On the path of a request, threads share only
 //! the files and their counters.
 
 mod client;
@@ -46,25 +46,25 @@ pub(crate) use event_loop::{DISK, EventLoop, INBOX};
 pub(crate) use inbox::{Closes, Inbox};
 pub(crate) use worker::Shared;
 
-/// What a server may use.
+/// The limits and settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Serving threads.
+    /// The number of serving threads.
     pub threads: usize,
-    /// Most clients at once.
+    /// The most clients at once.
     pub clients_max: usize,
-    /// For the transfers of all clients together, in bytes; each client may have 4 KiB beyond, and
+    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond, and
     /// writes to files have as much again.
     pub memory_bytes: usize,
-    /// Of one client.
+    /// The limits of one client.
     pub limits: Limits,
     /// How long a client may take to choose an export, in milliseconds.
     pub handshake_ms: u64,
-    /// How long a client may make no progress in what it began, in milliseconds.
+    /// How long a client may make no progress in a message or reply, in milliseconds.
     pub stall_ms: u64,
-    /// For clients that ask for TLS, or must.
+    /// The TLS settings, for clients that ask for it, or must use it.
     pub tls: Option<Tls>,
-    /// Access to the images.
+    /// The access rules.
     pub access: Access,
 }
 
@@ -83,17 +83,17 @@ impl Default for Config {
     }
 }
 
-/// What can be seen of a server by any thread. Cheap to clone.
+/// A handle to a server's state for any thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct View(Arc<Shared>);
 
 impl View {
-    /// Returns the name of what carries the requests.
+    /// Returns the name of the backend.
     pub fn backend(&self) -> &'static str {
         choice::name(self.0.nowait.backend())
     }
 
-    /// Returns what it looks at.
+    /// Returns the shared state.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
     }
@@ -108,28 +108,28 @@ impl View {
         &self.0.access
     }
 
-    /// Returns what nowait's own page cache has done; `None`: it is not in use.
+    /// Returns the counters of nowait's own page cache; `None`: it is not in use.
     pub fn cache(&self) -> Option<CacheCounts> {
         self.0.nowait.cache_counts()
     }
 
-    /// Returns the files that `image` is shown as.
+    /// Returns the files that show `image`.
     pub fn files_of(&self, image: &Arc<Image>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
         its.map(|(_, path)| path.clone()).collect()
     }
 
-    /// Returns what is counted of all clients.
+    /// Returns the counters of all clients.
     pub fn clients(&self) -> &Clients {
         &self.0.clients
     }
 
-    /// Makes what was written to the images durable: all at once, so that none waits for the disk
-    /// of another. Blocks.
+    /// Makes all writes to the images durable, in parallel, so that no image waits for the disk of
+    /// another. Blocks.
     ///
     /// # Errors
-    /// It could not be, of one of them at least; of the others it was.
+    /// At least one image could not be made durable; the others were.
     pub fn sync(&self) -> Result<(), ServeError> {
         let sync = |image: &Image| image.file().sync_all().map_err(ServeError::new);
         thread::scope(|scope| {
@@ -151,27 +151,27 @@ impl View {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Images being served. Stop it, or its threads go on.
+/// Images being served. It must be stopped, or its threads continue.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<(Arc<Inbox<Order>>, ThreadHandle)>,
     next: usize,
     clients_max: usize,
-    /// Of writes to files.
+    /// The memory for writes to files.
     buffers: Arc<Buffers>,
 }
 
 /// How long requests in flight may take when the server ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// Threads for what only blocking calls can do, beside one for each image.
+/// Threads for blocking tasks, in addition to one for each image.
 const CHORES_MAX: usize = 8;
 
-/// How long to accept no client after accept failed for want of descriptors or memory.
+/// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Starts serving `images`; the first is also the one without a name.
+    /// Starts serving `images`; the empty name selects the first.
     ///
     /// # Errors
     /// No descriptors, memory or threads left.
@@ -207,7 +207,7 @@ impl Server {
         let inbox = Inbox::new().map_err(ServeError::descriptors)?;
         let (shared, orders) = (self.shared.clone(), inbox.clone());
         let named = thread::Builder::new().name("nowait-serve".to_owned());
-        // The queue is made on the thread that uses it.
+        // The thread that uses the queue must make it.
         let thread = named.spawn(move || {
             let _closes = Closes(orders.clone());
             Worker::new(shared, orders)?.run()
@@ -217,13 +217,13 @@ impl Server {
         Ok(())
     }
 
-    /// Returns what others may see of it.
+    /// Returns a handle to the state.
     pub fn view(&self) -> View {
         View(self.shared.clone())
     }
 
-    /// Takes all clients that wait at `listener`. Waits, for a moment, only if there are no
-    /// descriptors for them: or it would be asked to again at once.
+    /// Accepts all clients that wait at `listener`. If there are no descriptors for them, waits a
+    /// moment, because the event loop would call again at once.
     pub fn accept(&mut self, listener: &Listener, security: Security) {
         loop {
             match listener.accept() {
@@ -231,7 +231,7 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The client has gone again.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return,
-                // Descriptors come back when clients go.
+                // Descriptors become free when clients go.
                 Err(_) => return thread::sleep(PAUSE),
             }
         }
@@ -246,12 +246,12 @@ impl Server {
         self.threads[self.next].0.put(Order::Serve(socket, security));
     }
 
-    /// Serves clients that start TLS from now on with `tls`; present ones go on as they began.
+    /// Uses `tls` for clients that start TLS from now on; present ones keep theirs.
     pub fn set_tls(&self, tls: Tls) {
         *self.shared.tls.write() = Some(tls);
     }
 
-    /// Returns what answers for a file: it has the requests done by all threads.
+    /// Returns the front of a file, which passes its requests to all threads.
     pub fn front(&self, face: Face<AnySource>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         Front::new(face, inboxes, self.buffers.clone(), self.shared.clone())
@@ -262,15 +262,15 @@ impl Server {
         self.threads.len()
     }
 
-    /// Notes that `image` is shown as the file at `path`.
+    /// Notes that the file at `path` shows `image`.
     pub fn mounted(&self, image: &Arc<Image>, path: &Path) {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 
-    /// Serves the queues of a block device: each thread one, as far as there are enough.
+    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough.
     ///
     /// # Errors
-    /// A queue does not take requests.
+    /// A queue takes no requests.
     pub(crate) fn attach(&self, drive: &ublk::Drive) -> Result<(), ServeError> {
         self.shared.files.lock().push((drive.image().clone(), drive.path().to_owned()));
         let (setups, answers): (Vec<_>, Vec<_>) = drive.setups().into_iter().unzip();
@@ -281,7 +281,7 @@ impl Server {
             let path = drive.path().display();
             ServeError::new(format!("{path}: a queue could not be served: {errno}"))
         };
-        // A thread that has failed answers nothing.
+        // A thread that has failed sends no answer.
         let answered =
             |answer: Receiver<Result<(), Errno>>| answer.recv().unwrap_or(Err(Errno::IO));
         answers.into_iter().try_for_each(|answer| answered(answer).map_err(failed))
@@ -292,7 +292,7 @@ impl Server {
         self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
 
-    /// Answers what is in flight, closes all connections, and makes what was written durable.
+    /// Completes the requests in flight, closes all connections, and makes all writes durable.
     ///
     /// # Errors
     /// A thread has failed; an image could not be made durable.
@@ -302,7 +302,7 @@ impl Server {
         drained.and(view.sync())
     }
 
-    /// Answers what is in flight, up to a time by the clock of [`now_ns`], and closes all
+    /// Completes the requests in flight, up to a time by the clock of [`now_ns`], and closes all
     /// connections.
     ///
     /// # Errors

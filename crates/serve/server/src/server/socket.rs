@@ -17,7 +17,7 @@ use std::{
     path::PathBuf,
 };
 
-/// Where to listen, as it is written: `unix:PATH` or `tcp:HOST:PORT`.
+/// An address to listen at: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -35,10 +35,10 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Reads it from the command line, where a path need not be UTF-8.
+    /// Parses an argument of the command line, in which a path need not be UTF-8.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not an address.
     pub(crate) fn read(text: &OsStr) -> Result<Address, String> {
         match os_text::strip_prefix(text, "unix:") {
             Some(path) if !path.is_empty() => return Ok(Address::Unix(path.into())),
@@ -68,17 +68,17 @@ impl fmt::Display for Address {
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
-    /// A Unix socket, and its name if it was made here.
+    /// A Unix socket, and its name if this server has made it.
     Unix(UnixListener, Option<OwnName>),
     /// TCP.
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Begins to listen. A Unix socket without a listener is replaced.
+    /// Begins to listen. Replaces a Unix socket without a listener.
     ///
     /// # Errors
-    /// Those of bind(2): the address is in use, not ours, or not possible.
+    /// The errors of bind(2): the address is in use, not permitted, or not possible.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Unix(path) => {
@@ -94,20 +94,20 @@ impl Listener {
         }
     }
 
-    /// Removes the name of a Unix socket that was made here, unless another socket has it by now:
-    /// no new client comes.
+    /// Removes the name of a Unix socket that this server has made, unless it belongs to another
+    /// socket by now. No new client can connect.
     pub fn unlink(&self) {
         if let Listener::Unix(_, Some(name)) = self {
             name.remove();
         }
     }
 
-    /// Tells whether it is TCP: every client may come.
+    /// Returns `true` for TCP, by which every client may come.
     pub fn is_tcp(&self) -> bool {
         matches!(self, Listener::Tcp(_))
     }
 
-    /// Tells whether clients on other machines may come, by the address alone.
+    /// Returns `true` if the address alone lets clients on other machines connect.
     pub fn is_open_to_other_machines(&self) -> bool {
         match self {
             Listener::Unix(..) => false,
@@ -117,7 +117,7 @@ impl Listener {
         }
     }
 
-    /// Returns the descriptor, readable while a client waits.
+    /// Returns the descriptor, which is readable while a client waits.
     pub fn raw(&self) -> i32 {
         match self {
             Listener::Unix(listener, _) => listener.as_raw_fd(),
@@ -125,10 +125,10 @@ impl Listener {
         }
     }
 
-    /// Takes a client; never waits.
+    /// Accepts a client; never waits.
     ///
     /// # Errors
-    /// `WouldBlock`: no client waits. Those of accept(2).
+    /// `WouldBlock`: no client waits. The errors of accept(2).
     pub fn accept(&self) -> io::Result<Socket> {
         let socket = match self {
             Listener::Unix(listener, _) => Socket::Unix(listener.accept()?.0),
@@ -167,9 +167,8 @@ impl Drop for Listener {
     }
 }
 
-/// Returns when a client that sends nothing is asked whether it is there, and how often: one whose
-/// machine or network is gone is noticed after two minutes. Its kernel answers, so a client that is
-/// stopped stays.
+/// Returns the keepalive settings: a client whose machine or network has failed is noticed after
+/// two minutes. A client that is stopped stays, because its kernel answers.
 fn keepalive() -> TcpKeepalive {
     const IDLE: Duration = Duration::from_mins(1);
     const BETWEEN: Duration = Duration::from_secs(10);
@@ -193,7 +192,7 @@ impl Socket {
         }
     }
 
-    /// Returns what is known of the peer.
+    /// Returns the properties of the peer.
     pub fn peer(&self) -> Peer {
         let (user, address) = match self {
             Socket::Unix(stream) => (socket::peer_user(stream.as_raw_fd()).ok(), None),

@@ -1,4 +1,5 @@
-//! The path of a Unix socket: one server at a time takes it, in the place of one that was left.
+//! The path of a Unix socket. One server at a time takes it, in place of a socket without a
+//! listener.
 
 use crate::identity::OwnName;
 use nowait_sys::{Errno, socket};
@@ -11,25 +12,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the path of a Unix socket may be: unix(7), `sun_path` and its last zero.
+/// The longest path of a Unix socket, in bytes: `sun_path` without its last zero, unix(7).
 pub(super) const PATH_BYTES_MAX: usize = 107;
-/// How long to wait for another server that takes a path in the same folder. It needs much less:
-/// a lock that stays longer is not a server's.
+/// How long to wait for another server that locks the folder to take a path. Servers need much
+/// less: a lock that stays longer belongs to another program.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Listens at `path`. A socket without a listener is replaced.
+/// Listens at `path`. Replaces a socket without a listener.
 ///
 /// # Errors
-/// `InvalidInput`: the path is too long. `AddrInUse`: another server listens there, or a file is
-/// there that is no socket. Those of bind(2).
+/// `InvalidInput`: the path is too long. `AddrInUse`: another server listens there, or the file is
+/// not a socket. The errors of bind(2).
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, OwnName)> {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    // Of two servers that find the same one left, the second would remove the first one's socket:
-    // until that listens, it looks like one that was left.
+    // Of two servers that find the same old socket, the second one would remove the first one's new
+    // socket, which looks old until the first one listens.
     let _lock = lock(folder_of(path), PATIENCE);
     if is_left(path) {
         fs::remove_file(path)?;
@@ -44,7 +45,7 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Locks the folder against other servers; `None`: it cannot be locked, or stays locked.
 fn lock(folder: &Path, patience: Duration) -> Option<File> {
-    // Another file might wait, or do something, when it is opened: a pipe, a device.
+    // Opening another kind of file might wait or have an effect: a pipe, a device.
     if !folder.is_dir() {
         return None;
     }
@@ -61,7 +62,7 @@ fn lock(folder: &Path, patience: Duration) -> Option<File> {
 /// Returns `true` if `path` is a socket without a listener.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    // A listener without room for one more client must not be waited for.
+    // The check must not wait for a listener whose queue is full.
     let refused = |error: Errno| {
         io::Error::from_raw_os_error(error.raw()).kind() == io::ErrorKind::ConnectionRefused
     };
@@ -88,8 +89,8 @@ mod tests {
         };
         for round in 0..ROUNDS {
             drop(UnixListener::bind(&path).unwrap());
-            // A thread of an engine of another test may have it open for a moment: it begins with a
-            // copy of all descriptors.
+            // A thread that another test starts begins with a copy of all descriptors, so it may
+            // have the socket open for a moment.
             while !is_left(&path) {
                 thread::yield_now();
             }

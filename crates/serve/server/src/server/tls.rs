@@ -18,19 +18,19 @@ use std::{
     sync::Arc,
 };
 
-/// What TLS is made of, in PEM files.
+/// The PEM files of the TLS settings.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, and those between it and the root.
+    /// The server's certificate, and the certificates between it and the root.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of the certificate.
     pub key: PathBuf,
-    /// The certificate authority of clients: those without a certificate from it are sent away.
+    /// The certificate authority of clients: clients without a certificate from it are refused.
     /// `None`: every client may come.
     pub client_authority: Option<PathBuf>,
 }
 
-/// TLS as clients are served with it.
+/// The TLS settings for clients.
 #[derive(Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
@@ -41,10 +41,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. Says it if the certificate is not valid now.
+    /// Reads the files. Reports a certificate that is not valid now.
     ///
     /// # Errors
-    /// One cannot be read, or does not hold what it should; the key is not the certificate's.
+    /// A file cannot be read, or is not valid; the key does not fit the certificate.
     pub fn load(files: &TlsFiles) -> Result<Tls, ServeError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -78,7 +78,7 @@ impl Tls {
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
     }
 
-    /// Begins with a client.
+    /// Begins TLS with a client.
     pub(crate) fn begin(&self) -> Option<Stream> {
         let mut connection = ServerConnection::new(self.0.clone()).ok()?;
         connection.set_buffer_limit(Some(BUFFER_BYTES));
@@ -100,13 +100,13 @@ fn about(path: &Path, error: &dyn fmt::Display) -> ServeError {
     ServeError::new(format!("{}: {error}", path.display()))
 }
 
-/// How much is encrypted ahead of the socket.
+/// The most bytes encrypted ahead of the socket.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The TLS of one client.
+/// The TLS state of one client.
 pub(crate) struct Stream {
     connection: ServerConnection,
-    /// The client has said that nothing more comes.
+    /// The client has sent its closing notice.
     ended: bool,
 }
 
@@ -117,11 +117,11 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Reads what the client has said; `Ok(0)`: it has gone.
+    /// Reads data from the client; `Ok(0)`: the client has gone.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has arrived. `InvalidData`: this is no TLS, or not a client that may
-    /// come.
+    /// `WouldBlock`: nothing has arrived. `InvalidData`: the client does not speak TLS, or is not
+    /// admitted.
     pub(crate) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(buffer) {
@@ -131,23 +131,23 @@ impl Stream {
             }
             self.ended = self.connection.read_tls(socket)? == 0;
             if let Err(error) = self.connection.process_new_packets() {
-                // The alert that says why.
+                // The alert that tells the reason.
                 let _ = self.connection.write_tls(socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
     }
 
-    /// Returns the client's certificate, once it has shown one that is good.
+    /// Returns the client's certificate, once a valid one has arrived.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         let chain = self.connection.peer_certificates()?;
         chain.first().map(|certificate| certificate.clone().into_owned())
     }
 
-    /// Takes what is to be sent, as much as it has room for.
+    /// Takes output, as much as the buffer has room for.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket takes nothing at the moment.
+    /// `WouldBlock`: the socket takes nothing at present.
     pub(crate) fn write(
         &mut self,
         socket: &mut Socket,
@@ -158,10 +158,10 @@ impl Stream {
         if taken > 0 { Ok(taken) } else { flushed.and(Err(io::ErrorKind::WouldBlock.into())) }
     }
 
-    /// Sends what is encrypted.
+    /// Sends the encrypted output.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket takes no more at the moment.
+    /// `WouldBlock`: the socket takes no more at present.
     pub(crate) fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(socket)?;
@@ -169,7 +169,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Says that nothing more comes.
+    /// Sends the closing notice.
     pub(crate) fn close(&mut self, socket: &mut Socket) {
         self.connection.send_close_notify();
         let _ = self.flush(socket);

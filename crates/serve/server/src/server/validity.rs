@@ -1,5 +1,5 @@
-//! The time in which a certificate is valid: clients refuse one outside of it, and the server that
-//! shows it does not notice by itself.
+//! The validity period of a certificate. Clients refuse a certificate outside of it, and the server
+//! would not notice by itself.
 
 use core::{fmt, time::Duration};
 use rustls::{
@@ -12,11 +12,11 @@ use rustls::{
 /// A certificate that is not valid now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
-    /// Since so long.
+    /// It expired this long ago.
     Expired(Duration),
-    /// For so long.
+    /// It becomes valid after this time.
     NotYet(Duration),
-    /// It ends before it begins.
+    /// Its end is before its beginning.
     Never,
 }
 
@@ -31,14 +31,14 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Returns what is wrong with the time of the first certificate of `chain` that is not valid.
+/// Returns the problem of the first certificate of `chain` that is not valid now.
 pub(super) fn invalid(chain: &[CertificateDer<'_>], now: UnixTime) -> Option<Invalid> {
     chain.iter().find_map(|certificate| invalid_one(certificate, now))
 }
 
 fn invalid_one(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<Invalid> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    // Of all that a verifier checks the time comes first; nothing is trusted, so that it always
+    // A verifier checks the time first. No authority is trusted, so that the verification always
     // fails.
     let nothing = RootCertStore::empty();
     let verified = verify_server_cert_signed_by_trust_anchor(&parsed, &nothing, &[], now, &[]);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use rustls::pki_types::pem::PemObject;
 
-    /// Of `localhost`, valid for ten days.
+    /// A certificate for `localhost`, valid for ten days.
     const CERTIFICATE: &str = "\
 -----BEGIN CERTIFICATE-----\n\
 MIIBezCCASCgAwIBAgIUJ2tHKnf1Siw42GO5RIggxel5Z3cwCgYIKoZIzj0EAwIw\n\
@@ -76,7 +76,7 @@ EwEB/wQCMAAwCgYIKoZIzj0EAwIDSQAwRgIhAKY5pqjKtBiOW6pP1M3JHQJPPI3b\n\
 SLxXoFfCCjBNoF7DAiEA0go6gReVkZpSh3uIsa1LgXM2r4G1wUEbvi5ghW5sgWY=\n\
 -----END CERTIFICATE-----\n\
 ";
-    /// The second in which that begins.
+    /// The second in which it becomes valid.
     const BEGIN: u64 = 1_795_803_238;
     const DAY: u64 = 86_400;
 

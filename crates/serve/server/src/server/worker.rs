@@ -28,31 +28,31 @@ use nowait_sys::{
 };
 use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 
-/// What all serving threads share.
+/// The state that all serving threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,
     pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) chores: Arc<Chores>,
     pub(crate) clients: Clients,
-    /// Where images are shown as files.
+    /// The files that show images.
     pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
     pub(crate) limits: Limits,
-    /// What new clients that start TLS are served with.
+    /// The TLS settings for new clients.
     pub(crate) tls: RwLock<Option<Tls>>,
     pub(crate) access: Arc<Access>,
-    /// For transfers, of one thread.
+    /// The bytes for the transfers of one thread.
     pub(crate) memory_bytes: usize,
     pub(crate) handshake_ns: u64,
     pub(crate) stall_ns: u64,
 }
 
-/// How long what takes long may go on when the server ends.
+/// How long blocking tasks may continue when the server ends.
 const CHORES_NS: u64 = 5_000_000_000;
 
 impl Shared {
-    /// Runs `work` on a thread that must not end, `doing` what the message says if it panics, once.
-    /// `None`: it did.
+    /// Runs `work` on a thread that must not end. Returns `None` if it panicked, and reports that
+    /// once; `doing` describes the work.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         let done = self.nowait.caught(doing, work);
         if let (None, Some(line)) = (&done, self.nowait.untold_failure()) {
@@ -75,30 +75,30 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     event_loop: EventLoop,
     inbox: Arc<Inbox<Order>>,
-    /// Taken out of it, not obeyed.
+    /// Orders taken from the inbox and not carried out yet.
     orders: VecDeque<Order>,
     clients: Slab<Client>,
     files: RequestTable,
     queues: ublk::Queues,
-    /// Clients to whom something happened in this round.
+    /// Clients with events in this round.
     touched: Vec<u64>,
-    /// Clients that have more to be read than others should wait for.
+    /// Clients with more to read, which others should not have to wait for.
     unread: Vec<u64>,
     scratch: Vec<u8>,
     /// A client waits for memory.
     hunger: bool,
     stopping: Option<u64>,
-    /// When it ends all that is in flight.
+    /// The time to end everything in flight.
     ends_ns: u64,
     swept_ns: u64,
 }
 
-/// What it does for one client: another one is not concerned if it fails.
+/// The description of work for one client: a panic there concerns no other client.
 const SERVING: &str = "as it served a client";
 const SCRATCH_BYTES: usize = 64 << 10;
-/// How often clients are looked at that do not go on.
+/// The interval between checks for clients without progress.
 const SWEEP_NS: u64 = 500_000_000;
-/// How long a client may then make no progress in what it began.
+/// How long a client may make no progress while the server ends.
 const DRAIN_STALL_NS: u64 = 5_000_000_000;
 
 impl Worker {
@@ -122,7 +122,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is ordered to stop.
+    /// Serves until an order to stop.
     pub(crate) fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !self.is_over() {
@@ -140,7 +140,7 @@ impl Worker {
         self.hear(now_ns);
         #[cfg(test)]
         self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
-        // The device goes on while the ends of others are dealt with.
+        // The device works while this thread handles the ends of other requests.
         self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
@@ -149,8 +149,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends all that is in flight, after a panic: it is unknown what that has lost. Clients are
-    /// sent away, and what the kernel has asked is answered with `EIO`.
+    /// Ends everything in flight after a panic, whose damage is unknown: disconnects the clients,
+    /// and answers the kernel's requests with `EIO`.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
         for key in self.keys() {
             self.close(key);
@@ -167,7 +167,7 @@ impl Worker {
         self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
-    /// Waits until something happens.
+    /// Waits until an event.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {
@@ -178,7 +178,7 @@ impl Worker {
         self.event_loop.sleep(deadline)
     }
 
-    /// Reads from the sockets that have something.
+    /// Reads from the sockets that have data.
     fn hear(&mut self, now_ns: u64) {
         self.queues.read(&mut self.event_loop.disk, now_ns);
         for key in core::mem::take(&mut self.unread) {
@@ -221,7 +221,7 @@ impl Worker {
                     shared.clients.leave();
                 }
             }
-            // The server ends: dropped, it is answered with an error.
+            // The server ends: dropping the request answers it with an error.
             Order::Ask(..) if self.stopping.is_some() => {}
             Order::Ask(face, asked) => {
                 #[cfg(test)]
@@ -247,7 +247,7 @@ impl Worker {
         if self.stopping.is_some() {
             return self.shared.clients.leave();
         }
-        // The session must know its key, which is known when it has its place.
+        // The session needs its key, which is known when it has its place.
         let Shared { exports, limits, access, .. } = &*self.shared;
         let peer = if access.is_open() { Peer::default() } else { socket.peer() };
         let admitted = access.of(exports, &peer);
@@ -264,7 +264,7 @@ impl Worker {
         }
     }
 
-    /// Gives the ends of requests to their clients.
+    /// Passes the ends of requests to their clients.
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
@@ -302,7 +302,7 @@ impl Worker {
         }
     }
 
-    /// Lets those to whom something happened go on, and sends what they are to be sent.
+    /// Lets the clients with events continue, and sends their output.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.hunger) {
             self.touched = self.keys();
@@ -374,7 +374,7 @@ impl Worker {
     }
 }
 
-/// Lets a client go on to whom something happened, and sends what it is to be sent.
+/// Lets a client with events continue, and sends its output.
 fn settle(
     client: &mut Client,
     tls: &RwLock<Option<Tls>>,
@@ -384,13 +384,13 @@ fn settle(
 ) -> Fate {
     let EventLoop { disk, epoll, .. } = event_loop;
     let mut fate = client.settle(disk, epoll, tls, now_ns);
-    // What was sent made room.
+    // The sent bytes have made room.
     while fate == Fate::Stays && client.session.retry(disk, now_ns) {
         fate = client.settle(disk, epoll, tls, now_ns);
     }
     if fate == Fate::Stays && client.has_more() {
         fate = client.read(scratch, disk, now_ns);
-        // TLS may have something to say to what has arrived just now.
+        // TLS may have output for the bytes that have just arrived.
         if fate == Fate::Stays {
             fate = client.settle(disk, epoll, tls, now_ns);
         }

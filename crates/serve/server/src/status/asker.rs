@@ -5,14 +5,14 @@ use crate::server::Socket;
 use nowait_status::Status;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// What a client is waited for with.
+/// The event that a client is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// More of its question.
     Question,
     /// Room for the answer.
     Room,
-    /// Nothing more: it has its answer.
+    /// Nothing: the client has its answer.
     Over,
 }
 
@@ -20,10 +20,10 @@ pub(super) enum Wait {
 #[derive(Debug)]
 pub(super) struct Asker {
     socket: Socket,
-    /// When it is sent away, by the clock of `now_ns`.
+    /// The time to disconnect it, by the clock of `now_ns`.
     pub(super) until_ns: u64,
     question: Vec<u8>,
-    /// Empty until the question is whole.
+    /// The answer, empty until the question is complete.
     answer: Vec<u8>,
     sent: usize,
 }
@@ -38,7 +38,7 @@ impl Asker {
         self.socket.raw()
     }
 
-    /// Goes on as far as the socket lets it.
+    /// Continues as far as the socket allows.
     ///
     /// # Errors
     /// The client has gone.
@@ -55,7 +55,7 @@ impl Asker {
         }
     }
 
-    /// Reads the question, and makes the answer when that is whole.
+    /// Reads the question, and makes the answer when the question is complete.
     fn ask(&mut self, status: impl Fn() -> Status) -> io::Result<Wait> {
         let mut bytes = [0; 1024];
         while self.answer.is_empty() {

@@ -1,10 +1,10 @@
-//! The counters of the other end of an image that does not lie on this machine.
+//! The counters of the store or NBD server behind an image.
 
 use nowait_device::{Remote, Source};
 use nowait_image_store::Object;
 use nowait_status::{ConnectionStatus, StoreStatus};
 
-/// Copies the counters of an image that is on an object store.
+/// Copies the counters of an image on an object store.
 pub(super) fn store(source: &dyn Source) -> Option<StoreStatus> {
     let image = source.downcast::<Object>()?.image();
     let figures = image.figures();
@@ -26,7 +26,7 @@ pub(super) fn store(source: &dyn Source) -> Option<StoreStatus> {
     })
 }
 
-/// Copies the counters of an image that is on an NBD server.
+/// Copies the counters of an image on an NBD server.
 pub(super) fn connection(source: &dyn Source) -> Option<ConnectionStatus> {
     let counts = source.downcast::<Remote>()?.counts();
     Some(ConnectionStatus {

@@ -15,17 +15,17 @@ use nowait_sys::{
 };
 use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
-/// Clients at a time. For one more, the one that has been there longest goes.
+/// The most clients at a time. One more client replaces the oldest.
 const ASKERS_MAX: usize = 64;
-/// How long to accept no client after accept failed for want of descriptors or memory.
+/// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A thread that answers. It ends with the process.
+/// A thread that answers status requests. It ends with the process.
 #[derive(Debug)]
 pub struct Endpoint;
 
 impl Endpoint {
-    /// Begins to answer on `listener` with what `status` returns.
+    /// Begins to answer on `listener` with the result of `status`.
     ///
     /// # Errors
     /// The thread cannot be started; no descriptors are left.
@@ -42,10 +42,10 @@ impl Endpoint {
     }
 }
 
-/// The token of the listener; clients have those above, in the order in which they came.
+/// The token of the listener; clients have higher ones, in the order of their arrival.
 const LISTENER: u64 = 0;
 
-/// The clients, and what they are answered with.
+/// The clients, and the source of the answers.
 struct Desk<S> {
     listener: Arc<Listener>,
     shared: Arc<Shared>,
@@ -70,7 +70,7 @@ impl<S: Fn() -> Status> Desk<S> {
         }
     }
 
-    /// Waits, and serves all that are ready.
+    /// Waits, and serves all clients that are ready.
     fn round(&mut self, ready: &mut Vec<epoll::Ready>) {
         let first = self.askers.first_key_value();
         let next = first.map_or(Deadline::NEVER, |(_, asker)| Deadline::at_ns(asker.until_ns));
@@ -82,13 +82,13 @@ impl<S: Fn() -> Status> Desk<S> {
             }
         }
         let now = now_ns();
-        // In the order of their ends.
+        // In the order of their time limits.
         while self.askers.first_key_value().is_some_and(|(_, asker)| asker.until_ns <= now) {
             self.askers.pop_first();
         }
     }
 
-    /// Takes one client: others are served before the next.
+    /// Accepts one client; present ones get their turn before the next.
     fn accept(&mut self) {
         match self.listener.accept() {
             Ok(socket) => {
@@ -101,17 +101,17 @@ impl<S: Fn() -> Status> Desk<S> {
                     self.askers.insert(self.last, asker);
                 }
             }
-            // It has gone again.
+            // The client has gone again.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Descriptors come back when clients go.
+            // Descriptors become free when clients go.
             Err(_) => thread::sleep(PAUSE),
         }
     }
 
     fn go_on(&mut self, token: u64) {
-        // One that went for a newer one.
+        // The client was replaced by a newer one.
         let Some(asker) = self.askers.get_mut(&token) else { return };
         let go_on = || {
             #[cfg(test)]

@@ -1,17 +1,17 @@
-//! The least of HTTP/1.1 that curl and Prometheus need.
+//! The subset of HTTP/1.1 that curl and Prometheus need.
 
 use super::metrics;
 use nowait_status::Status;
 
-/// Longest question.
+/// The longest question, in bytes.
 const QUESTION_BYTES_MAX: usize = 8192;
 
-/// Returns `true` if nothing more of a question is needed, or wanted.
+/// Returns `true` if a question is complete, or too long.
 pub(super) fn is_whole(question: &[u8]) -> bool {
     question.windows(4).any(|end| end == b"\r\n\r\n") || question.len() > QUESTION_BYTES_MAX
 }
 
-/// Answers a question with what `status` returns.
+/// Answers a question with the result of `status`.
 pub(super) fn answer(question: &[u8], status: impl Fn() -> Status) -> Vec<u8> {
     let text = String::from_utf8_lossy(question);
     let mut words = text.split_whitespace();

@@ -8,7 +8,7 @@ use nowait_status::{
     quantile_ns,
 };
 
-/// Makes the line from one look at the counters to the next.
+/// Makes the line from the difference between two copies of the counters.
 #[derive(Debug, Default)]
 pub struct StatusLine {
     before: Status,

@@ -4,7 +4,7 @@
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status
 //!                                 ├─ prometheus    GET /metrics
 //!                                 └─ line          on the terminal, once a second
-//!  endpoint   answers on a socket        own_socket   the one that `nowait top` finds
+//!  endpoint   answers on a socket        own_socket   the socket that `nowait top` finds
 //!  asker      a client of it, by http
 //!  backing    stores and NBD servers behind images: a part of Status
 //! ```

@@ -1,4 +1,4 @@
-//! The socket of this server where `nowait top` looks.
+//! The socket of this server that `nowait top` finds.
 
 use crate::{
     say::say,
@@ -7,8 +7,8 @@ use crate::{
 use nowait_status::place::own_folder;
 use std::{io, path::PathBuf, process};
 
-/// Listens where `nowait top` looks; `None`: it will not see this server, which is said unless
-/// there is no folder for it.
+/// Listens on the socket that `nowait top` finds; `None`: `nowait top` will not see this server.
+/// Reports the reason, unless the folder for it is missing.
 pub(crate) fn listen() -> Option<Listener> {
     listen_at(own_socket()).map_err(|reason| reason.iter().for_each(say)).ok()
 }
@@ -28,7 +28,7 @@ fn listen_at(path: io::Result<PathBuf>) -> Result<Listener, Option<String>> {
     })
 }
 
-/// Returns the path of this process's socket, in a folder that is this user's alone.
+/// Returns the path of this process's socket, in a folder that belongs to this user alone.
 ///
 /// # Errors
 /// The errors of [`own_folder`].

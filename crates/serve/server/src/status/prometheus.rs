@@ -3,7 +3,7 @@
 use core::fmt::Write;
 use nowait_status::{ConnectionStatus, ExportStatus, KindStatus, Status, StoreStatus};
 
-/// Bounds of the buckets, in nanoseconds: powers of two from 4 µs to 8 s.
+/// The bounds of the buckets, in nanoseconds: powers of two from 4 µs to 8 s.
 const BOUNDS: core::ops::RangeInclusive<u32> = 12..=33;
 
 /// Returns `status` as text of version 0.0.4.
@@ -70,7 +70,7 @@ pub fn metrics(status: &Status) -> String {
     text
 }
 
-/// A name, its type, what it means, and where it is.
+/// A counter's name, its type, its description, and its value.
 type Row<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 fn stores(text: &mut String, status: &Status) {
@@ -111,7 +111,7 @@ fn connections(text: &mut String, status: &Status) {
     each_export(text, status, &rows, |export| export.connection.as_ref());
 }
 
-/// Writes rows of the exports that have such figures; none if no export has.
+/// Writes rows for the exports that have such figures.
 fn each_export<T>(
     text: &mut String,
     status: &Status,
@@ -142,7 +142,8 @@ fn latencies(text: &mut String, status: &Status) {
             let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"{le}\"}} {count}");
         }
         let count = below(u64::MAX);
-        // The middle of a bucket is not known: its upper end, which is an eighth too large at most.
+        // The values inside a bucket are unknown, so its upper end counts: an eighth too large at
+        // most.
         let sum_ns: u64 = kind.latency_ns.iter().map(|(upper, count)| upper * count).sum();
         let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"+Inf\"}} {count}");
         let _ = writeln!(text, "nowait_serve_{NAME}_sum{{{label}}} {}", sum_ns as f64 / 1e9);

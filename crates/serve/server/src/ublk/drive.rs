@@ -1,4 +1,4 @@
-//! Makes and removes the device, and removes what a killed server has left behind.
+//! Makes and removes the device, and removes devices of killed servers.
 
 use super::Setup;
 use crate::{ServeError, say::say};
@@ -26,62 +26,63 @@ use std::{
     },
 };
 
-/// What each device may use.
+/// The limits of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Queues, one for each serving thread.
+    /// The number of queues, one for each serving thread.
     pub queues: u16,
-    /// For the data of all its requests, in bytes.
+    /// The bytes for the data of all its requests.
     pub memory_bytes: usize,
 }
 
-/// An image that is a block device. Dropping it removes that.
+/// A block device of an image. Dropping it removes the device.
 #[derive(Debug)]
 pub struct Drive {
     control: Control,
     image: Arc<Image>,
     info: DeviceInfo,
-    /// The end where it is answered, until all queues have it.
+    /// The device on which requests are answered, until all queues have it.
     device: Option<Arc<OwnedFd>>,
     path: PathBuf,
-    /// Its size, in units of 512 bytes.
+    /// The size in sectors of 512 bytes.
     sectors: u64,
     lost: Arc<EventFd>,
     up: bool,
-    /// It waits for a server, as the one before was killed.
+    /// The device waits for a server, because the previous one was killed.
     recovers: bool,
 }
 
-/// How a device ended.
+/// The result of removing a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// It is not in use.
+    /// The device was not in use.
     Clean,
-    /// It was mounted, or otherwise claimed; requests fail from now on.
+    /// The device was mounted, or otherwise claimed; its requests fail from now on.
     InUse,
 }
 
 const SECTOR_BYTES: u64 = 512;
-/// Most bytes of a request.
+/// The most bytes of a request.
 const BUFFER_BYTES: u32 = 512 << 10;
-/// Requests of a queue: what the memory allows, within these.
+/// The requests of a queue: as many as the memory allows, within these limits.
 const DEPTHS: core::ops::RangeInclusive<usize> = 8..=128;
-/// Most of a discard, or of zeroing: 2 GiB.
+/// The longest discard or zeroing: 2 GiB.
 const RANGE_SECTORS_MAX: u32 = 1 << 22;
-/// A block device cannot have larger ones.
+/// The largest sector of a block device, in bytes.
 const SECTOR_BYTES_MAX: u32 = 4096;
-/// How long the kernel may take for what others must do first.
+/// How long the kernel may take for steps that depend on other programs.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// How long a server that was killed may take to go.
+/// How long a killed server may take to end.
 const LEAVING_NS: u64 = 10_000_000_000;
 const ANY: u32 = u32::MAX;
 
 impl Drive {
-    /// Makes a device of `image`, with the number `id` or any. A number that was asked for is kept
-    /// when the server is killed: its requests wait for the next server.
+    /// Makes a device of `image`, with the number `id` or any. A device with a requested number
+    /// stays when the server is killed: its requests wait for the next server.
     ///
     /// # Errors
-    /// No ublk here, or not for this user; the number is taken; a sector above 4096 bytes.
+    /// This machine or user has no ublk; the number is taken; the sectors are larger than 4096
+    /// bytes.
     pub fn new(id: Option<u32>, image: &Arc<Image>, limits: Limits) -> Result<Drive, ServeError> {
         let lost = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
         let mut control = Control::open().map_err(unavailable)?;
@@ -103,7 +104,7 @@ impl Drive {
         };
         let path = PathBuf::from(format!("/dev/ublkb{}", info.id));
         let (image, device, sectors) = (image.clone(), None, parameters.basic.sectors);
-        // From here on it is removed again if something fails, unless others wait for it.
+        // From here on, a failure removes the device, unless it waits for a server.
         let mut drive =
             Drive { control, image, info, device, path, sectors, lost, up: false, recovers };
         let opened = ublk::open_device(info.id);
@@ -113,7 +114,8 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Returns the orders to the serving threads, one for each queue, and where each answers.
+    /// Returns the orders to the serving threads, one for each queue, and a receiver for each
+    /// answer.
     pub(crate) fn setups(&self) -> Vec<(Setup, Receiver<Result<(), Errno>>)> {
         let setup = |device: &Arc<OwnedFd>, queue| {
             let (answer, answered) = sync_channel(1);
@@ -124,12 +126,12 @@ impl Drive {
         self.device.iter().flat_map(|device| queues.clone().map(|q| setup(device, q))).collect()
     }
 
-    /// Makes the disk appear, when all queues are served.
+    /// Makes the disk appear, once all queues are served.
     ///
     /// # Errors
-    /// The kernel could not make it a disk.
+    /// The kernel could not make the disk.
     pub fn start(&mut self) -> Result<(), ServeError> {
-        // The queues have it: it is closed when they are.
+        // The queues have the device: it is closed when they are.
         self.device = None;
         let (id, process) = (self.info.id, thread::process_id() as u32);
         let deadline = Deadline::after_ns(PATIENCE_NS);
@@ -151,35 +153,36 @@ impl Drive {
         Ok(())
     }
 
-    /// Returns what is a device.
+    /// Returns the image.
     pub fn image(&self) -> &Arc<Image> {
         &self.image
     }
 
-    /// Returns where the block device is.
+    /// Returns the path of the block device.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the descriptor that is readable when others have stopped it.
+    /// Returns the descriptor that is readable when another program has stopped the device.
     pub fn raw(&self) -> i32 {
         self.lost.raw()
     }
 
-    /// Tells whether it has not been stopped, as far as is known.
+    /// Returns `true` while no stop is known.
     pub fn is_up(&self) -> bool {
         self.up
     }
 
-    /// Notes that others have stopped it.
+    /// Notes that another program has stopped the device.
     pub fn forget(&mut self) {
         self.remove();
     }
 
-    /// Gives it the size of its image, where the kernel can; tells whether that is another one.
+    /// Gives the device the size of its image, if the kernel can; returns `true` if the size has
+    /// changed.
     ///
     /// # Errors
-    /// It keeps its size.
+    /// The device keeps its size.
     pub fn resized(&mut self) -> Result<bool, ServeError> {
         let sectors = self.sectors_of_image();
         if sectors == self.sectors {
@@ -197,14 +200,14 @@ impl Drive {
         Ok(true)
     }
 
-    /// Returns how many sectors of 512 bytes the image has, in whole sectors of the disk.
+    /// Returns the number of 512-byte sectors of the image, in whole sectors of the disk.
     fn sectors_of_image(&self) -> u64 {
         let sector = u64::from(sector_of(self.image.properties()));
         self.image.size() / sector * (sector / SECTOR_BYTES)
     }
 
-    /// Writes back what the kernel's cache holds of it, and removes it. The serving threads must be
-    /// there still.
+    /// Writes the kernel's cache of the device back, and removes the device. The serving threads
+    /// must still run.
     pub fn remove(&mut self) -> RemoveOutcome {
         self.device = None;
         let was_up = core::mem::take(&mut self.up);
@@ -218,7 +221,7 @@ impl Drive {
         let removed =
             stopped.and_then(|()| self.control.delete(id, Deadline::after_ns(PATIENCE_NS)));
         match removed {
-            // Others have been faster.
+            // Another program was faster.
             Ok(()) | Err(Errno::NODEV) => {}
             Err(errno) => {
                 say(format_args!("{} could not be removed: {errno}", self.path.display()));
@@ -229,7 +232,7 @@ impl Drive {
         outcome
     }
 
-    /// A disk that outlives its server is stopped without this.
+    /// Writes the kernel's cache back. Stopping a disk that outlives its server does not do that.
     fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
             && let Err(errno) = ublk::write_back(disk.as_fd())
@@ -264,12 +267,12 @@ fn unavailable(errno: Errno) -> ServeError {
     })
 }
 
-/// Returns the size of a sector of the disk: an image in a page cache has none.
+/// Returns the sector size of the disk; an image in a page cache has none.
 fn sector_of(properties: Properties) -> u32 {
     properties.sector_bytes.max(SECTOR_BYTES as u32)
 }
 
-/// Says what the disk is like.
+/// Describes the disk to the kernel.
 fn describe(properties: Properties, size_bytes: u64) -> Result<Parameters, ServeError> {
     let sector = sector_of(properties);
     if sector > SECTOR_BYTES_MAX {
@@ -338,11 +341,11 @@ fn add(
     Ok(info)
 }
 
-/// Devices of ours have this in the upper bits of their mark.
+/// The upper bits of the mark identify devices of nowait.
 const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
-/// Returns what tells a device of this image from others: a device belongs to one image for ever.
+/// Returns the mark of an image, which identifies its devices: a device never changes its image.
 fn mark_of(image: &Image) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
@@ -351,7 +354,7 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
             let numbers = [about.dev(), about.ino(), about.rdev()].map(u64::to_ne_bytes);
             bytes.splice(0..0, numbers.concat());
         }
-        // What it is called is all that is known of an image on a server or a store.
+        // Only the name identifies an image on a server or a store.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             bytes.extend(path.as_os_str().as_encoded_bytes());
         }
@@ -364,16 +367,15 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
     Ok(OURS | (hash & !OURS_MASK))
 }
 
-/// Tells whether a process is there, and is more than a zombie.
-/// Source: proc_pid_stat(5).
+/// Returns `true` if a process exists and is not a zombie. Source: proc_pid_stat(5).
 fn is_alive(process: i32) -> bool {
     let about = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name before it may contain anything.
+    // The name in front may contain anything.
     let state = about.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Removes devices of servers that were killed, which cannot be used any more.
+/// Removes unusable devices of killed servers.
 fn clear_away(control: &mut Control) {
     let Ok(folder) = fs::read_dir("/dev") else { return };
     let number = |entry: fs::DirEntry| {
@@ -383,13 +385,13 @@ fn clear_away(control: &mut Control) {
         let Ok(info) = control.info(id) else { continue };
         let ours = info.mark & OURS_MASK == OURS && info.state == state::DEAD;
         if ours && !is_alive(info.process) {
-            // A program that has it open delays us no longer than this.
+            // The time limit bounds the delay by a program that has the device open.
             let _ = control.delete(id, Deadline::after_ns(LEAVING_NS));
         }
     }
 }
 
-/// Looks for a device with the number `id` that waits for us; `None`: the number is free.
+/// Looks for a device with the number `id` that waits for a server; `None`: the number is free.
 fn left_behind(
     control: &mut Control,
     id: u32,
@@ -416,7 +418,7 @@ fn left_behind(
     Ok(Some(info))
 }
 
-/// Begins to answer for a device whose server was killed.
+/// Takes over a device whose server was killed.
 fn take_over(
     control: &mut Control,
     info: DeviceInfo,
@@ -434,7 +436,7 @@ fn take_over(
     loop {
         match control.start_recovery(id) {
             Ok(()) => break,
-            // Its server is ending. Nothing tells when it has.
+            // Its server is ending, and nothing reports when it has.
             Err(Errno::BUSY) if !deadline.has_passed() => {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
@@ -486,7 +488,7 @@ mod tests {
         assert!(is_alive(thread::process_id()) && !is_alive(-1) && !is_alive(0));
         let mut command = std::process::Command::new("true");
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        // The end of its output is the end of the process, nearly.
+        // The process ends soon after its output.
         std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         let id = child.id() as i32;
         while is_alive(id) {

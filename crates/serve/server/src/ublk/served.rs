@@ -1,4 +1,4 @@
-//! The queues that one serving thread answers for.
+//! The queues that one serving thread answers.
 
 use super::session::{Kernel, Session};
 use nowait::Errno;
@@ -13,17 +13,17 @@ use std::{
     sync::{Arc, mpsc::SyncSender},
 };
 
-/// A queue that a thread is to serve. It is made there: the kernel wants it so.
+/// A queue for a thread to serve. The kernel requires that this thread makes it.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) image: Arc<Image>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
-    /// Which of the device's.
+    /// The number of the queue.
     pub(crate) queue: u16,
-    /// Signalled when the disk was stopped: nothing comes any more.
+    /// Signalled when the disk was stopped, so that no more requests come.
     pub(crate) lost: Arc<EventFd>,
-    /// Receives whether the queue takes requests.
+    /// Receives the result: does the queue take requests?
     pub(crate) answer: SyncSender<Result<(), Errno>>,
 }
 
@@ -41,8 +41,8 @@ impl Kernel for Queue {
         if len > most {
             return None;
         }
-        // SAFETY: the bytes stay mapped as long as the buffers live; they are used by address only,
-        // by the kernel and by the holder of the loan.
+        // SAFETY: the bytes stay mapped as long as the buffers live; the kernel and the holder of
+        // the loan use them by address only.
         Some(unsafe { LentMemory::new(start, len, self.buffers().clone()) })
     }
 
@@ -51,16 +51,16 @@ impl Kernel for Queue {
     }
 }
 
-/// Both the mark of a queue in the set of the thread, and the owner of its requests.
+/// The bits of a queue's token in the epoll set, which is also the owner of its requests.
 const MARK: u64 = 0b101 << 61;
 const MASK: u64 = 0b111 << 61;
 
-/// Tells whether `token` is one of ours.
+/// Returns `true` if `token` belongs to a queue.
 pub(crate) fn is_queue(token: u64) -> bool {
     token & MASK == MARK
 }
 
-/// The queues, by the order in which they came; one that is gone leaves its place empty.
+/// The queues in the order of their arrival; a queue that has gone leaves its place empty.
 #[derive(Debug, Default)]
 pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
 
@@ -79,8 +79,8 @@ impl Queues {
         let _ = answer.send(made);
     }
 
-    /// Takes the requests that have come. They are looked for without a system call, and whatever
-    /// the set says: work of the ring interrupts its wait.
+    /// Takes the requests that have come. Checks for them without a system call, and even if the
+    /// epoll set reports nothing, because work of the ring interrupts its wait.
     pub(crate) fn read(&mut self, disk: &mut Disk, now_ns: u64) {
         for served in self.0.iter_mut().flatten() {
             while let Some(next) = served.queue.next() {
@@ -102,11 +102,11 @@ impl Queues {
         }
     }
 
-    /// Hands the results over, takes what has come by that, and forgets what is over.
+    /// Hands the results over, takes requests that come by that, and forgets queues that are over.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for place in &mut self.0 {
             if let Some(served) = place {
-                // What the kernel has no memory for is handed over in the next round.
+                // Results that the kernel has no memory for follow in the next round.
                 let _ = served.queue.submit();
             }
             place.take_if(|served| !served.queue.is_open() && served.session.in_flight() == 0);
@@ -114,19 +114,19 @@ impl Queues {
         self.read(disk, now_ns);
     }
 
-    /// Answers what is in flight with `EIO`: the disk that had it is gone.
+    /// Answers all requests in flight with `EIO`, because their disk is gone.
     pub(crate) fn give_up(&mut self, now_ns: u64) {
         for ActiveQueue { queue, session, .. } in self.0.iter_mut().flatten() {
             session.give_up(queue, now_ns);
         }
     }
 
-    /// Tells whether results wait that the kernel had no memory for.
+    /// Returns `true` if results wait for which the kernel had no memory.
     pub(crate) fn has_unsent(&self) -> bool {
         self.0.iter().flatten().any(|served| served.queue.has_unsent())
     }
 
-    /// Tells whether no answer is pending.
+    /// Returns `true` if no queue is served.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }

@@ -1,4 +1,4 @@
-//! Requests of one queue, and their results. Knows no device: requests come in, results go out.
+//! Requests of one queue, and their results. Uses no device: requests come in, results go out.
 
 use nowait::Errno;
 use nowait_device::{Chore, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
@@ -8,13 +8,13 @@ use std::{
     sync::Arc,
 };
 
-/// The owner in the tags of its requests.
+/// The kernel's side of a queue.
 pub trait Kernel {
-    /// Lends the memory of the data of a request: of a write they are in it, of a read they are to
-    /// be. `None`: there is not so much.
+    /// Lends the memory for the data of a request: that of a write is in it, that of a read goes
+    /// there. `None`: the memory is shorter.
     fn lend(&self, tag: u16, len: usize) -> Option<LentMemory>;
 
-    /// Takes the result of a request: bytes of data, or a negative error number. Does not wait.
+    /// Takes the result of a request: bytes of data, or a negative errno. Does not wait.
     fn commit(&mut self, tag: u16, result: i32);
 }
 
@@ -23,7 +23,7 @@ pub trait Kernel {
 struct Active {
     kind: Kind,
     bytes: u64,
-    /// What its result is if it does not fail.
+    /// The result on success.
     result: i32,
     began_ns: u64,
 }
@@ -38,7 +38,7 @@ pub struct Session<F> {
 }
 
 impl<F> Session<F> {
-    /// Begins with a queue of `depth` requests. `owner` is what their ends come back with.
+    /// Makes the session of a queue of `depth` requests. The ends of its requests carry `owner`.
     pub fn new(owner: u64, image: Arc<Image<F>>, depth: u16) -> Session<F> {
         Session { owner, image, requests: vec![None; usize::from(depth)], in_flight: 0 }
     }
@@ -48,7 +48,7 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Takes a request. If that panics it is answered with `EIO`, unless it is in flight.
+    /// Takes a request. After a panic it answers with `EIO`, unless the request is in flight.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,
@@ -69,8 +69,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Answers what is in flight with `EIO`: the medium does nothing of it any more, and tells of
-    /// no end.
+    /// Answers all requests in flight with `EIO`: the medium has dropped them, and reports no end.
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {
             let tag = Tag { owner: self.owner, slot, part: 0 };
@@ -95,7 +94,7 @@ impl<F> Session<F> {
             medium.flush(&self.image, tag);
             return Ok(());
         }
-        // The image may have become smaller than the disk is.
+        // The image may have become smaller than the disk.
         if len == 0 || !self.image.contains(offset, len) {
             return Err(Errno::IO);
         }
@@ -134,7 +133,8 @@ impl<F> Session<F> {
         let kind = if writes { Kind::Write } else { Kind::Read };
         let asked = self.insert(tag, kind, len, now_ns);
         let loan = Loan { segments, writes, durable: writes && durable };
-        // The memory is of whole pages and the disk has the image's sectors: it is possible.
+        // The memory consists of whole pages, and the disk has the image's sectors, so borrowing is
+        // possible.
         medium.borrow(&self.image, loan, offset, asked).map_err(|_| {
             self.remove(tag);
             self.image.stats().forget();
@@ -158,7 +158,7 @@ impl<F> Session<F> {
         Some(active)
     }
 
-    /// Takes the end of something that was asked of the medium.
+    /// Takes the end of a request at the medium.
     pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
         let tag = ended.tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };

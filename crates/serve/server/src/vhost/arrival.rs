@@ -1,28 +1,28 @@
-//! How far the next message of a VMM has arrived: one that is there as a whole is read without
-//! waiting, and so nothing waits for a VMM that stops in the middle.
+//! Finds how much of a VMM's next message has arrived. A whole message can be read without waiting,
+//! so the thread never waits for a VMM that stops in the middle.
 //!
 //! Source: vhost-user protocol (QEMU, docs/interop/vhost-user.rst), "Message Specification".
 
 use nowait_sys::{poll, socket};
 
-/// How much of the next message is there.
+/// The part of the next message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Nothing,
-    /// Some of it.
+    /// A part of it.
     Begun,
-    /// All of it, or all that comes: the VMM has gone.
+    /// The whole message, or all that comes, because the VMM has gone.
     Whole,
 }
 
-/// Request, flags, and the size of the rest, each of four bytes.
+/// Request, flags, and the size of the rest, four bytes each.
 const HEAD_BYTES: usize = 12;
-/// Longer ones are refused, by their head.
+/// The longest rest; a longer one is refused by its head.
 const REST_BYTES_MAX: usize = 4096;
 
-/// Looks at what has arrived at the socket `raw`, and leaves it there.
+/// Examines the bytes at the socket `raw`, and leaves them there.
 pub(super) fn look(raw: i32) -> Arrival {
-    // First: nothing comes after it.
+    // Checked first, because nothing arrives after a hang-up.
     let has_gone = poll::has_hung_up(raw);
     let Ok(unread) = socket::unread_bytes(raw) else { return Arrival::Whole };
     let mut head = [0; HEAD_BYTES];

@@ -1,11 +1,11 @@
-//! A request of the driver, as it lies in the guest's memory.
+//! A request of the driver in the guest's memory.
 //!
 //! ```text
 //!  read by the device           written by the device
 //!  header (16) · data out       data in · status (1)
 //! ```
-//! Where one descriptor ends and the next begins says nothing. Everything here was written by the
-//! guest, and may change while it is read: each byte is looked at once.
+//! The boundaries between descriptors have no meaning. The guest wrote everything here, and may
+//! change it meanwhile, so each byte is read only once.
 
 use smallvec::SmallVec;
 use virtio_bindings::virtio_blk;
@@ -17,50 +17,50 @@ use vm_memory::{
 /// Contiguous bytes of the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first.
+    /// The address of the first byte.
     pub start: GuestAddress,
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
 }
 
-/// Bytes of the guest's memory, in order; none of them is empty.
+/// Ranges of the guest's memory, in order; none is empty.
 pub type Spans = SmallVec<[Span; 4]>;
 
-/// Where the descriptors of a ring are.
+/// The descriptors of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The first descriptor.
+    /// The address of the first descriptor.
     pub start: GuestAddress,
-    /// How many there are.
+    /// The number of descriptors.
     pub len: u16,
 }
 
 /// A well-formed request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for: `VIRTIO_BLK_T_…`.
+    /// The type: `VIRTIO_BLK_T_…`.
     pub kind: u32,
-    /// Where, in units of 512 bytes.
+    /// The offset, in units of 512 bytes.
     pub sector: u64,
     /// The data, in one direction.
     pub data: Spans,
     /// The length of the data.
     pub data_bytes: usize,
-    /// The data are written by the device.
+    /// The device writes the data.
     pub into_guest: bool,
-    /// Where the status goes.
+    /// The address of the status.
     pub status: GuestAddress,
 }
 
-/// No request; the driver is at fault.
+/// An invalid request, by a fault of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRequest {
-    /// Where a status can be put, if at all.
+    /// An address for a status, if there is one.
     pub status: Option<GuestAddress>,
 }
 
-/// Most descriptors of a request: those of the longest request that the device announces, and room
-/// for drivers that split it otherwise.
+/// The most descriptors of a request: as many as the longest request that the device announces has,
+/// and more for drivers that split it otherwise.
 const DESCRIPTORS_MAX: usize = 1024;
 const HEADER_BYTES: usize = 16;
 
@@ -183,14 +183,16 @@ fn indirect_table(descriptor: &Descriptor) -> Option<Table> {
     whole.then_some(Table { start: descriptor.addr(), len })
 }
 
-/// Copies `bytes` into the guest, from `skip` bytes of `spans` on; false: that is outside.
+/// Copies `bytes` into the guest, from `skip` bytes of `spans` on; returns `false` if that is
+/// outside the memory.
 pub(super) fn scatter(memory: &GuestMemoryMmap, spans: &Spans, skip: usize, bytes: &[u8]) -> bool {
     each_part(spans, skip, bytes.len(), |start, range| {
         memory.write_slice(&bytes[range], start).is_ok()
     })
 }
 
-/// Copies from the guest into `bytes`, from `skip` bytes of `spans` on; false: that is outside.
+/// Copies from the guest into `bytes`, from `skip` bytes of `spans` on; returns `false` if that is
+/// outside the memory.
 pub(super) fn gather(
     memory: &GuestMemoryMmap,
     spans: &Spans,
@@ -202,8 +204,8 @@ pub(super) fn gather(
     })
 }
 
-/// Gives each contiguous part of `len` bytes, and where it is among them, to `each`, up to the
-/// first that it fails on.
+/// Passes each contiguous part of `len` bytes, and its range among them, to `each`, until that
+/// fails.
 fn each_part(
     spans: &Spans,
     mut skip: usize,
@@ -223,8 +225,8 @@ fn each_part(
     done == len
 }
 
-/// Splits spans where regions of the memory meet: each part is contiguous in ours. `None`: there
-/// would be too many.
+/// Splits spans at the borders of memory regions, so that each part is contiguous in this process.
+/// `None`: there would be too many parts.
 pub(super) fn contiguous(memory: &GuestMemoryMmap, spans: &Spans) -> Option<Spans> {
     let mut parts = Spans::new();
     for span in spans {

@@ -1,4 +1,4 @@
-//! Event counters that another process has made.
+//! Eventfds of another process.
 
 use nowait::Errno;
 use nowait_sys::{eventfd, file};
@@ -7,15 +7,15 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-/// The event counter behind a descriptor that came by a socket.
+/// An eventfd that came by a socket.
 #[derive(Debug)]
 pub struct Counter(OwnedFd);
 
 impl Counter {
-    /// Takes it over, and makes sure that nothing waits on it.
+    /// Takes it over, and makes it nonblocking.
     ///
     /// # Errors
-    /// `EINVAL`: something else than an event counter; it might block us.
+    /// `EINVAL`: the descriptor is not an eventfd, so it might block the server.
     pub fn new(file: File) -> Result<Counter, Errno> {
         if !eventfd::is_eventfd(file.as_raw_fd())? {
             return Err(Errno::INVAL);

@@ -14,24 +14,24 @@ use virtio_bindings::{
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
 
-/// The unit of `virtio_blk`, whatever the sector of the image.
+/// The unit of `virtio_blk`, whatever the sector size of the image.
 pub const SECTOR_BYTES: u64 = 512;
-/// Most bytes of a segment. With [`SEGMENTS_MAX`] that bounds the memory that a request needs.
+/// The most bytes of a segment. With [`SEGMENTS_MAX`] it bounds the memory of a request.
 pub const SEGMENT_BYTES_MAX: u32 = 64 << 10;
-/// Most segments of a request: what fits a queue of 128 without indirect descriptors.
+/// The most segments of a request: as many as fit a queue of 128 without indirect descriptors.
 pub const SEGMENTS_MAX: u32 = 126;
-/// Most bytes of a read or write.
+/// The most bytes of a read or write.
 pub const REQUEST_BYTES_MAX: usize = (SEGMENT_BYTES_MAX * SEGMENTS_MAX) as usize;
-/// Most ranges of a discard or of zeroing.
+/// The most ranges of a discard or of zeroing.
 pub const RANGES_MAX: u32 = 32;
-/// Most sectors of such a range: 2 GiB.
+/// The most sectors of such a range: 2 GiB.
 pub const RANGE_SECTORS_MAX: u32 = 1 << 22;
-/// Largest queue.
+/// The largest queue.
 pub const QUEUE_SIZE_MAX: u16 = 1024;
-/// Most queues.
+/// The most queues.
 pub const QUEUES_MAX: u16 = 64;
 
-/// The size of the configuration space that may be asked for.
+/// The size of the configuration space, in bytes.
 const CONFIG_BYTES: usize = 256;
 
 /// Returns the features offered for an image, as bits.
@@ -55,12 +55,12 @@ pub fn features(properties: Properties) -> u64 {
     bits | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
-/// Tells whether `features` has a bit.
+/// Returns `true` if `features` has a bit.
 pub fn has(features: u64, bit: u32) -> bool {
     features & 1 << bit != 0
 }
 
-/// Returns what is possible beside the virtio device.
+/// Returns the features of the protocol, beside the virtio device.
 pub fn protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK

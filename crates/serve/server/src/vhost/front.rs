@@ -1,7 +1,7 @@
-//! The sockets for VMMs, each with a listener thread that accepts one and talks with it.
+//! The sockets for VMMs, each with a listener thread that accepts one VMM and handles its messages.
 //!
-//! A device has one driver: the next VMM is taken when the one before has gone and its requests
-//! have ended.
+//! A device has one driver: the thread accepts the next VMM when the previous one has gone and its
+//! requests have ended.
 
 use super::{
     arrival::{self, Arrival},
@@ -40,12 +40,12 @@ use std::{
 };
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// A socket on the command line: `[NAME=]PATH`, with `unix:` before the path if wanted.
+/// A socket on the command line: `[NAME=]PATH`, optionally with `unix:` before the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// The image that is served there; `None`: the first.
+    /// The name of the image that it serves; `None`: the first.
     pub export: Option<String>,
-    /// Where it is.
+    /// The path of the socket.
     pub path: PathBuf,
 }
 
@@ -58,14 +58,14 @@ impl FromStr for Socket {
 }
 
 impl Socket {
-    /// Reads it from the command line, where a path need not be UTF-8.
+    /// Parses an argument of the command line, in which a path need not be UTF-8.
     ///
     /// # Errors
     /// There is no path.
     pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
         let (export, path) = os_text::named_path(text)?;
         let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
-        // A name alone is no path.
+        // A name alone is not a path.
         let is_name = os_text::split_once(path, b'=').is_some_and(|(name, rest)| {
             rest.is_empty() && !name.as_encoded_bytes().contains(&b'/')
         });
@@ -76,7 +76,7 @@ impl Socket {
     }
 }
 
-/// Images served as vhost-user-blk devices. Dropped, it is stopped.
+/// Images served as vhost-user-blk devices. Dropping it stops them.
 #[derive(Debug)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -98,24 +98,24 @@ struct Control {
     resized: AtomicBool,
 }
 
-/// How long a VMM may take for a message that it has begun, and to make room for our answer.
+/// How long a VMM may take to complete a message, and to make room for an answer.
 const STALL: Duration = Duration::from_secs(10);
-/// How long what is read may take to come, if it is not there against all expectation.
+/// How long a read may wait for bytes that have arrived, in case they are missing.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How long to accept no VMM after accept failed for want of descriptors or memory.
+/// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a VMM is served no more.
+/// The reason why a VMM is no longer served.
 enum Parting {
-    /// It has gone, or said something that is not in the protocol.
+    /// The VMM has gone, or violated the protocol.
     Protocol(Error),
-    /// It began a message and did not finish it, or takes no answer.
+    /// The VMM did not complete a message, or takes no answer.
     Stalled,
 }
 
 impl Parting {
-    /// Tells whether the VMM itself has ended the connection.
+    /// Returns `true` if the VMM itself has closed the connection.
     fn has_gone(&self) -> bool {
         matches!(self, Parting::Protocol(Error::Disconnected | Error::SocketBroken(_)))
     }
@@ -140,7 +140,7 @@ impl Front {
     /// Listens at `sockets`, and serves them as [`Front::serve`] does.
     ///
     /// # Errors
-    /// As there; an address is in use.
+    /// As for [`Front::serve`]; an address is in use.
     pub fn start(
         view: &View,
         sockets: &[Socket],
@@ -157,8 +157,8 @@ impl Front {
         Front::serve(view, listeners, queues, threads, memory_bytes)
     }
 
-    /// Serves sockets that are listened at: each device has `queues` queues, and all are served by
-    /// `threads` threads with `memory_bytes` for transfers together.
+    /// Serves listening sockets: each device has `queues` queues, and `threads` threads serve all
+    /// of them, with `memory_bytes` for transfers together.
     ///
     /// # Errors
     /// An image is unknown; no descriptors, memory or threads left.
@@ -215,7 +215,7 @@ impl Front {
         Ok(())
     }
 
-    /// Tells VMMs that images have other sizes.
+    /// Tells VMMs that images have new sizes.
     pub fn resized(&self) {
         for listener in &self.listeners {
             listener.control.resized.store(true, Relaxed);
@@ -223,8 +223,8 @@ impl Front {
         }
     }
 
-    /// Lets what is in flight end, and closes all connections. What takes long and is noted in the
-    /// memory of the VMM is left to the next server.
+    /// Lets requests in flight end, and closes all connections. Blocking tasks that the memory of a
+    /// VMM records are left to the next server.
     ///
     /// # Errors
     /// A thread has failed.
@@ -253,7 +253,7 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        // Of a start that has failed: its sockets go.
+        // After a failed start, this removes the sockets.
         let _ = self.end();
     }
 }
@@ -279,13 +279,13 @@ impl Acceptor {
                 return;
             }
             self.wait(Deadline::NEVER);
-            // Not watched while a VMM is served: those behind it wait.
+            // Not watched while a VMM is served: the next VMMs wait.
             let _ = self.epoll.remove(listener.raw());
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        // Descriptors come back when clients go.
+                        // Descriptors become free when clients go.
                         self.wait(Deadline::after_ns(PAUSE.as_nanos() as u64));
                     }
                     continue;
@@ -297,7 +297,7 @@ impl Acceptor {
                 Stream::Unix(stream) if self.shared.access.admits(name, &peer) => {
                     self.serve(stream);
                 }
-                // `--allow` names others.
+                // `--allow` names other users.
                 _ => say(format_args!("{name}: a VMM may not have it: {}", user(&peer))),
             }
         }
@@ -333,11 +333,11 @@ impl Acceptor {
         stream.set_write_timeout(Some(GLANCE)).map_err(broken)?;
         let raw = stream.as_raw_fd();
         let (image, workers) = (self.image.clone(), self.workers.clone());
-        // Dropped at the end, whichever it is: what is in flight ends first.
+        // Dropped at the end in any case, after the requests in flight.
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
-        // By its changes: it is ready all the time while part of a message is there.
+        // Edge-triggered, because the socket stays readable while part of a message is there.
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
         watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
@@ -352,7 +352,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Waits until a message can be read and answered without waiting. `false`: the server stops.
+    /// Waits until a message can be read and answered without waiting. Returns `false` if the
+    /// server stops.
     fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, Parting> {
         let mut deadline = Deadline::NEVER;
         loop {
@@ -382,7 +383,7 @@ fn user(peer: &Peer) -> String {
     peer.user.map_or_else(|| "its user is unknown".to_owned(), |user| format!("its user is {user}"))
 }
 
-/// Tells the VMM that the configuration has changed; it has no answer.
+/// Tells the VMM that the configuration has changed; the message has no answer.
 fn announce(channel: &UnixStream) {
     use std::io::Write;
     const CONFIG_CHANGE: u32 = 2;
@@ -394,12 +395,12 @@ fn announce(channel: &UnixStream) {
     let _ = channel.write_all(&message);
 }
 
-/// Looks whether the next message brings the channel for what we have to say.
+/// Returns the channel for messages to the VMM, if the next message brings it.
 fn channel(raw: i32) -> Option<UnixStream> {
     const SET_BACKEND_REQ_FD: u32 = 21;
     let (head, fd) = fdtable::peek(raw).ok()?;
     let fd = fd.filter(|_| head.to_ne_bytes()[..4] == SET_BACKEND_REQ_FD.to_ne_bytes())?;
-    // SAFETY: it was just received, and is given up here.
+    // SAFETY: the descriptor was just received, and ownership moves to the stream.
     let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd.into_raw()) });
     stream.set_nonblocking(true).ok()?;
     Some(stream)

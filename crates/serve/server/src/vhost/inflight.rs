@@ -1,12 +1,13 @@
-//! The in-flight region, in memory that the VMM keeps: the next server repeats its requests.
+//! The in-flight region, in memory that the VMM keeps: the next server repeats the recorded
+//! requests.
 //!
 //! ```text
 //!  region of a queue   features u64 · version u16 · size u16 · last u16 · used u16 · entries
 //!  entry of a head     in flight u8 · 5 unused · next u16 · counter u64
 //! ```
-//! An entry is marked before its request begins, and cleared after the driver can see the answer. A
-//! crash in between leaves `used` behind the index in the guest's ring; the answer of `last` is out
-//! then. Source: vhost-user protocol, "Inflight I/O tracking".
+//! The device marks an entry before its request begins, and clears it after the driver can see the
+//! answer. After a crash in between, `used` is behind the index in the guest's ring: then the driver
+//! has seen the answer of `last`. Source: vhost-user protocol, "Inflight I/O tracking".
 
 use core::sync::atomic::{Ordering, fence};
 use nowait::Errno;
@@ -40,36 +41,36 @@ pub struct Inflight {
     last: u16,
 }
 
-/// What was in flight.
+/// The requests that were in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnfinishedRequests {
-    /// First descriptors, the oldest request first.
+    /// Their first descriptors, the oldest request first.
     pub heads: Vec<u16>,
 }
 
-/// Returns how many bytes the region of a queue has.
+/// Returns the bytes of a queue's region.
 fn region_bytes(queue_size: u16) -> usize {
     (HEADER_BYTES + ENTRY_BYTES * usize::from(queue_size)).next_multiple_of(ALIGN_BYTES)
 }
 
 impl Area {
-    /// Makes an empty one, and the file that it is in.
+    /// Makes an empty area, and its file.
     ///
     /// # Errors
     /// No memory or descriptors left.
     pub fn new(queues: u16, queue_size: u16) -> Result<(Area, File, usize), Errno> {
         let bytes = region_bytes(queue_size) * usize::from(queues);
         let file = inspect::memory_file(&vec![0; bytes])?;
-        // SAFETY: the descriptor was just made, and is given up here.
+        // SAFETY: the descriptor was just made, and ownership moves to the file.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(file.into_raw()) });
         let shared = file.try_clone().map_err(|_| Errno::MFILE)?;
         Ok((Area::map(shared, 0, bytes as u64, queues, queue_size)?, file, bytes))
     }
 
-    /// Takes over what another process, or this one, has left.
+    /// Maps an area that another process, or this one, has left.
     ///
     /// # Errors
-    /// `EINVAL`: too small for so many queues. `ENOMEM`.
+    /// `EINVAL`: the file is too small for so many queues. `ENOMEM`.
     pub fn map(
         file: File,
         offset: u64,
@@ -88,10 +89,11 @@ impl Area {
         Ok(Area { region, queue_size, queues })
     }
 
-    /// Opens the region of a queue whose ring is at `used`, and returns what was in flight.
+    /// Opens the region of a queue whose ring is at `used`, and returns the requests in flight.
     ///
     /// # Errors
-    /// `EINVAL`: there is none for a queue of this number and size, or its contents make no sense.
+    /// `EINVAL`: there is no region for a queue of this number and size, or its contents are not
+    /// valid.
     pub fn queue(
         &self,
         index: u16,
@@ -165,7 +167,7 @@ impl Inflight {
         fence(Ordering::SeqCst);
     }
 
-    /// Notes that the driver sees it, and the ring is at `used`.
+    /// Notes that the driver sees the answer, and the ring is at `used`.
     pub(super) fn after_answer(&mut self, head: u16, used: u16) {
         fence(Ordering::SeqCst);
         let entry = HEADER_BYTES + ENTRY_BYTES * usize::from(head);
@@ -176,7 +178,7 @@ impl Inflight {
         });
     }
 
-    /// All entries are inside: heads are below the size of the queue.
+    /// Writes to the region. All entries are inside, because heads are below the size of the queue.
     fn write(&self, write: impl FnOnce(VolatileSlice<'_>) -> Option<()>) {
         let written = self.slice().and_then(write);
         debug_assert!(written.is_some());
@@ -218,7 +220,7 @@ mod tests {
         queue.before_answer(4);
         // The ring says 1: the answer was given, and then the process ended.
         assert_eq!(reopened(&file, bytes).queue(0, 8, 1).unwrap().1.heads, [2]);
-        // It says 0: the process ended before.
+        // The ring says 0: the process ended before.
         let (mut queue, left) = area.queue(0, 8, 1).unwrap();
         assert_eq!(left.heads, [2]);
         queue.before_answer(2);

@@ -1,4 +1,4 @@
-//! The guest's memory in ours.
+//! The guest's memory, mapped into this process.
 
 use nowait::Errno;
 use std::{fs::File, sync::Arc};
@@ -8,41 +8,41 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, Mmap
 /// A part of the guest's memory, mapped.
 #[derive(Clone, Debug)]
 struct Part {
-    /// Where it is in the memory of the VMM.
+    /// Its address in the VMM.
     user: u64,
-    /// Where it is for the guest.
+    /// Its address in the guest.
     guest: u64,
     bytes: u64,
     region: Arc<GuestRegionMmap>,
 }
 
-/// All that the VMM has told of.
+/// All memory that the VMM has announced.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     parts: Vec<Part>,
     whole: Option<Arc<GuestMemoryMmap>>,
 }
 
-/// Most parts, as in the kernel's vhost.
+/// The most parts, as in the kernel's vhost.
 pub(super) const PARTS_MAX: usize = 509;
 
 impl Memory {
-    /// Returns the memory as the guest addresses it; `None`: there is none yet.
+    /// Returns the memory by the guest's addresses; `None`: there is none yet.
     pub(super) fn whole(&self) -> Option<Arc<GuestMemoryMmap>> {
         self.whole.clone()
     }
 
-    /// Returns where an address of the VMM is for the guest.
+    /// Translates an address of the VMM to one of the guest.
     pub(super) fn guest_address(&self, user: u64) -> Option<GuestAddress> {
         let inside = |part: &&Part| user.checked_sub(part.user).is_some_and(|at| at < part.bytes);
         let part = self.parts.iter().find(inside)?;
         Some(GuestAddress(part.guest + (user - part.user)))
     }
 
-    /// Takes other memory in place of all.
+    /// Replaces all memory.
     ///
     /// # Errors
-    /// `EINVAL`: parts overlap, or are not in their file. `ENOMEM`.
+    /// `EINVAL`: parts overlap, or are outside their file. `ENOMEM`.
     pub(super) fn replace(
         &mut self,
         parts: &[VhostUserMemoryRegion],
@@ -55,7 +55,7 @@ impl Memory {
     /// Adds a part.
     ///
     /// # Errors
-    /// As above, or there are too many.
+    /// As for [`Memory::replace`], or there are too many parts.
     pub(super) fn add(&mut self, part: &VhostUserMemoryRegion, file: File) -> Result<(), Errno> {
         if self.parts.len() >= PARTS_MAX {
             return Err(Errno::INVAL);
@@ -65,7 +65,7 @@ impl Memory {
         self.set(parts)
     }
 
-    /// Takes a part away.
+    /// Removes a part.
     ///
     /// # Errors
     /// `EINVAL`: there is no such part.
@@ -82,7 +82,7 @@ impl Memory {
         parts.sort_by_key(|part| part.guest);
         let regions: Vec<_> = parts.iter().map(|part| part.region.clone()).collect();
         let whole = |regions| GuestMemoryMmap::from_arc_regions(regions).map_err(|_| Errno::INVAL);
-        // The crate knows no memory without parts.
+        // The crate has no memory without parts.
         self.whole = if regions.is_empty() { None } else { Some(Arc::new(whole(regions)?)) };
         self.parts = parts;
         Ok(())
@@ -90,7 +90,7 @@ impl Memory {
 }
 
 fn map(part: &VhostUserMemoryRegion, file: File) -> Result<Part, Errno> {
-    // All are read by value: the message is packed.
+    // All fields are read by value, because the message is packed.
     let (offset, bytes) = (part.mmap_offset, part.memory_size);
     let (guest, user) = (part.guest_phys_addr, part.user_addr);
     let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;

@@ -7,21 +7,21 @@
 //!        ◀─ call ────────────── used ring ◀──┘
 //! ```
 //!
-//! * [`chain`]: a request of the driver, as it lies in the guest's memory
-//! * [`device`]: what the device tells about itself
-//! * [`ring`]: one virtqueue: requests in, answers out; knows no sockets and no threads
-//! * [`inflight`]: what is in flight, in memory that outlives the process
-//! * `memory`: the guest's memory in ours
+//! * [`chain`]: a request of the driver, in the guest's memory
+//! * [`device`]: the description of the device
+//! * [`ring`]: one virtqueue: requests in, answers out; uses no sockets and no threads
+//! * [`inflight`]: the requests in flight, in memory that outlives the process
+//! * `memory`: the guest's memory, mapped into this process
 //! * `session`: one VMM, from its first message to its last
-//! * `queue_count`: the number of queues, which a VMM may want more of
+//! * `queue_count`: the number of queues, of which a VMM may want more
 //! * `worker`: threads that serve rings; `front`: sockets
 //!
-//! The messages are those of the crate `vhost`. The loop is not that of `vhost-user-backend`: ours
-//! has to sleep in nowait's queue, and requests must survive the end of the process.
+//! The crate `vhost` has the messages. The loop is not that of `vhost-user-backend`, because it has
+//! to sleep in nowait's queue, and requests must survive the end of the process.
 //!
-//! **A ring is changed only while it stands still**: the session stops it, which lasts until its
-//! requests have ended, changes it, and starts it again. So memory is never unmapped under a
-//! request; besides, each transfer into it keeps it mapped.
+//! **A ring changes only while it is stopped**: the session stops it, waits until its requests have
+//! ended, changes it, and starts it again. So memory is never unmapped under a request; in
+//! addition, each transfer keeps its memory mapped.
 
 mod arrival;
 pub mod chain;

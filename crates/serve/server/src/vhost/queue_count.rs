@@ -1,5 +1,5 @@
-//! The number of queues of a device, which a VMM may want more of: a server that is started again
-//! with fewer must say so, because the VMM only goes away.
+//! The number of queues of a device. A VMM may want more: a server that restarts with fewer must
+//! report that, because the VMM only disconnects.
 
 use crate::say::say;
 use std::{
@@ -8,14 +8,14 @@ use std::{
 };
 use vhost::vhost_user::Error;
 
-/// Whether it was said: a VMM that is sent away comes again every second.
+/// Whether it was reported: a refused VMM connects again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// What one VMM was told of the number.
+/// The questions of one VMM for the number.
 #[derive(Debug)]
 pub(super) struct QueueCount {
     count: usize,
-    /// It has asked for the number, and nothing since.
+    /// The VMM has asked for the number, and nothing since.
     is_last: bool,
 }
 
@@ -24,21 +24,21 @@ impl QueueCount {
         QueueCount { count, is_last: false }
     }
 
-    /// Returns the number for a VMM that asks for it.
+    /// Returns the number to a VMM that asks for it.
     pub(super) fn asked(&mut self) -> u64 {
         self.is_last = true;
         self.count as u64
     }
 
-    /// Notes that the VMM goes on: the number is enough for it.
+    /// Notes that the VMM continues, so the number is enough for it.
     pub(super) fn is_enough(&mut self) {
         self.is_last = false;
     }
 
-    /// Checks a queue that the VMM uses.
+    /// Checks the number of a queue that the VMM uses.
     ///
     /// # Errors
-    /// The device has fewer.
+    /// The device has fewer queues.
     pub(super) fn check(&self, index: usize) -> Result<(), Error> {
         if index < self.count {
             return Ok(());
@@ -52,7 +52,7 @@ impl QueueCount {
         Err(Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, line)))
     }
 
-    /// Says why a VMM may have gone, once in the life of the server.
+    /// Reports why a VMM may have gone, once in the life of the server.
     pub(super) fn tell(&self, image: &str) {
         if let Some(line) = self.farewell(image)
             && !SAID.swap(true, Relaxed)

@@ -1,4 +1,4 @@
-//! One virtqueue: requests in, answers out. Knows no sockets and no threads.
+//! One virtqueue: requests in, answers out. Uses no sockets and no threads.
 //!
 //! ```text
 //!  available ─▶ chain ─┬─ refused ─────────────────────────────────────┐
@@ -7,9 +7,9 @@
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
 //! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
-//! writes; chunks are taken only while the pool has room, and what describes a request's segments
-//! and ranges counts there, too. A ring whose indices make no sense is broken: it is not read any
-//! more until the session starts it again.
+//! writes. It takes chunks only while the pool has room, and the descriptions of a request's
+//! segments and ranges count in the pool, too. A ring with invalid indices is broken: the device
+//! does not read it until the session starts it again.
 
 use super::{
     Counter,
@@ -36,30 +36,30 @@ use virtio_bindings::{
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// A ring as the VMM describes it.
+/// The description of a ring by the VMM.
 #[derive(Debug)]
 pub struct Setup<F> {
-    /// What it is a queue of.
+    /// The image of the queue.
     pub image: Arc<Image<F>>,
     /// The guest's memory.
     pub memory: Arc<GuestMemoryMmap>,
     /// The features that the driver has accepted.
     pub features: u64,
-    /// In descriptors, a power of two up to [`device::QUEUE_SIZE_MAX`].
+    /// The number of descriptors, a power of two up to [`device::QUEUE_SIZE_MAX`].
     pub size: u16,
-    /// Where the descriptors are.
+    /// The address of the descriptors.
     pub descriptors: GuestAddress,
-    /// Where the driver tells what is available.
+    /// The address of the ring in which the driver makes requests available.
     pub available: GuestAddress,
-    /// Where the device tells what is used.
+    /// The address of the ring in which the device returns used descriptors.
     pub used: GuestAddress,
-    /// Where in the available ring it goes on.
+    /// The next index in the available ring.
     pub next_available: u16,
-    /// Called when something was used.
+    /// Signalled when the device has used descriptors.
     pub call: Option<Counter>,
-    /// Called when the ring is broken.
+    /// Signalled when the ring is broken.
     pub error: Option<Counter>,
-    /// The notes of what is in flight, and of what was before.
+    /// The record of requests in flight, and the requests of an earlier record.
     pub inflight: Option<(Inflight, Vec<u16>)>,
 }
 
@@ -70,18 +70,18 @@ pub struct Ring<F> {
     image: Arc<Image<F>>,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
-    /// Writes are durable when they end: the driver knows no flush.
+    /// Writes are durable when they end, because the driver has no flush.
     writes_through: bool,
     call: Option<Counter>,
     error: Option<Counter>,
     inflight: Option<Inflight>,
-    /// To be done again, the next one last.
+    /// Requests to repeat, the next one last.
     again: Vec<u16>,
     requests: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// Bytes of chunks at the medium.
+    /// The bytes of chunks at the medium.
     held_bytes: usize,
-    /// Something was used that the driver does not know of.
+    /// The device has used descriptors that the driver was not told of.
     unsaid: bool,
     stopped: bool,
     broken: bool,
@@ -96,38 +96,38 @@ struct Active {
     began_ns: u64,
     parts_left: u32,
     failed: bool,
-    /// It was given up because the server ends.
+    /// The request was given up because the server ends.
     given_up: bool,
-    /// Counted in the pool for what describes it.
+    /// The bytes that the pool counts for its description.
     reserved: usize,
-    /// Of a read by chunks.
+    /// The guest's memory for a read by chunks.
     target: Spans,
     status: GuestAddress,
     into_guest: bool,
 }
 
-/// Whether all that is available has been taken.
+/// How far the available requests were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// Yes; the driver kicks when there is more.
+    /// All of them; the driver kicks when there are more.
     All,
-    /// No: it goes on when requests end.
+    /// Not all: the ring continues when requests end.
     Waits,
-    /// No: others are to have their turn first.
+    /// Not all: other rings have their turn first.
     More,
 }
 
-/// What a segment of a request takes on its way: as the guest's, as ours, as the queue's, as the
-/// kernel's.
+/// The bytes for a segment in flight: its descriptions for the guest, the device, the queue and the
+/// kernel.
 const SEGMENT_COST_BYTES: usize = 128;
-/// What a range to discard or zero takes, in turn for a thread.
+/// The bytes for a range to discard or zero that waits for a thread.
 const RANGE_COST_BYTES: usize = 256;
 
-/// What becomes of a request.
+/// The fate of a request.
 enum Fate {
-    /// It is at the medium.
+    /// The request is at the medium.
     Begun,
-    /// It has its answer.
+    /// The request has its answer: a status, and the bytes written.
     Answered(u32, u32),
     /// There is no memory for it now.
     Later,
@@ -137,7 +137,7 @@ impl<F> Ring<F> {
     /// Begins to serve a ring; `owner` is in the tags of its requests.
     ///
     /// # Errors
-    /// `EINVAL`: a size that is none, or addresses outside the memory or not aligned.
+    /// `EINVAL`: the size is not valid, or addresses are outside the memory or not aligned.
     pub fn new(owner: u64, setup: Setup<F>) -> Result<Ring<F>, Errno> {
         let Setup { image, memory, features, inflight, .. } = setup;
         let mut queue = Queue::new(device::QUEUE_SIZE_MAX).map_err(|_| Errno::INVAL)?;
@@ -154,7 +154,7 @@ impl<F> Ring<F> {
         queue.set_next_used(used);
         let (inflight, mut again) = inflight.unzip();
         queue.set_next_avail(match &again {
-            // What was in flight is taken from the notes, not from the ring.
+            // The record lists the requests in flight, not the ring.
             Some(again) => used.wrapping_add(again.len() as u16),
             None => setup.next_available,
         });
@@ -183,28 +183,28 @@ impl<F> Ring<F> {
         self.requests.len() - self.free.len()
     }
 
-    /// Tells whether the driver has made nonsense of it.
+    /// Returns `true` if the driver has written invalid indices.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Returns where in the available ring it goes on.
+    /// Returns the next index in the available ring.
     pub fn next_available(&self) -> u16 {
-        // What was to be done again has not been done.
+        // Requests to repeat were not carried out yet.
         self.queue.next_avail().wrapping_sub(self.again.len() as u16)
     }
 
-    /// Takes nothing more.
+    /// Takes no more requests.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Gives its counters back, to start it again with them.
+    /// Returns its eventfds, with which it can start again.
     pub fn into_counters(self) -> (Option<Counter>, Option<Counter>) {
         (self.call, self.error)
     }
 
-    /// Takes what is available, as far as there is room. Does not wait.
+    /// Takes available requests, as far as there is room. Does not wait.
     pub fn take<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> TakeOutcome {
         if self.stopped || self.broken {
             return TakeOutcome::Waits;
@@ -225,7 +225,8 @@ impl<F> Ring<F> {
                     }
                 }
                 Ok(None) => match self.queue.enable_notification(&*self.memory) {
-                    // More came; a driver that only says so must not keep us.
+                    // More came. The count bounds the loop, because a driver may claim this without
+                    // end.
                     Ok(true) => left -= 1,
                     Ok(false) => return TakeOutcome::All,
                     Err(_) => return self.break_off(),
@@ -240,7 +241,7 @@ impl<F> Ring<F> {
         if let Some(head) = self.again.pop() {
             return Ok(Some(head));
         }
-        // The driver need not kick while we look.
+        // The driver need not kick while this loop looks.
         self.queue.disable_notification(&*self.memory).map_err(drop)?;
         let next = self.queue.next_avail();
         let head = self.queue.iter(&*self.memory).map_err(drop)?.next();
@@ -257,7 +258,8 @@ impl<F> Ring<F> {
         TakeOutcome::Waits
     }
 
-    /// Begins a request, or answers it at once; false: it has to wait, and so have those behind it.
+    /// Begins a request, or answers it at once. Returns `false` if it and those behind it must
+    /// wait.
     fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
         let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
         if let Some(inflight) = &mut self.inflight {
@@ -275,7 +277,7 @@ impl<F> Ring<F> {
             }
         };
         let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
-            // One that is in flight is given up with all others.
+            // A request in flight is given up with all others.
             if !self.requests.iter().flatten().any(|active| active.head == head) {
                 self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
             }
@@ -285,7 +287,7 @@ impl<F> Ring<F> {
             Fate::Begun => {}
             Fate::Answered(code, written) => self.answer(head, status, code, written),
             Fate::Later => {
-                // Stays noted as in flight, which is what it is for the driver.
+                // Its record stays: for the driver it is in flight.
                 self.again.push(head);
                 return false;
             }
@@ -360,7 +362,7 @@ impl<F> Ring<F> {
         Fate::Begun
     }
 
-    /// Transfers by chunks of our own.
+    /// Transfers by chunks of the pool.
     fn copy<M: Medium<File = F>>(
         &mut self,
         mut tag: Tag,
@@ -382,7 +384,7 @@ impl<F> Ring<F> {
             let at = offset + from as u64;
             tag.part = part;
             if writes {
-                // Inside the memory: the chain was checked.
+                // Inside the memory, because the chain was checked.
                 chain::gather(&self.memory, &data, from, chunk.data_mut());
                 medium.write(&self.image, chunk, at, self.writes_through, tag);
             } else {
@@ -394,15 +396,15 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
+    /// Returns `true` if there is memory for chunks of `len` bytes, and `cost` bytes more.
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
         let (pool, image) = (medium.pool(), self.image.number());
         let room = pool.has_room_beside(image, cost, len);
-        // A ring that holds nothing makes progress in the end: others give their chunks back.
+        // A ring that holds nothing makes progress in the end, because others return their chunks.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
     }
 
-    /// Counts memory that a request takes besides chunks.
+    /// Counts memory that a request takes in addition to chunks.
     fn reserve<M: Medium<File = F>>(&mut self, tag: Tag, bytes: usize, medium: &mut M) {
         if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
             active.reserved = bytes;
@@ -416,13 +418,13 @@ impl<F> Ring<F> {
         medium.pool().release(self.image.number(), bytes);
     }
 
-    /// Returns the guest's memory as ours.
+    /// Lends the guest's memory to the medium.
     fn lend(&self, parts: &Spans) -> Option<Vec<LentMemory>> {
         let lend = |part: &chain::Span| {
             let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;
             let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
             // SAFETY: the bytes are in a mapping of the memory, readable and writable, which lives
-            // as long as the memory does; it is used by volatile access only.
+            // as long as the memory does; all access is volatile.
             Some(unsafe { LentMemory::new(start, part.len, self.memory.clone()) })
         };
         parts.iter().map(lend).collect()
@@ -440,7 +442,7 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Discards or zeroes.
+    /// Discards or zeroes ranges.
     fn change_ranges<M: Medium<File = F>>(
         &mut self,
         head: u16,
@@ -476,7 +478,8 @@ impl<F> Ring<F> {
         Fate::Begun
     }
 
-    /// Reads the ranges of a request, and whether each may be unmapped; else its status.
+    /// Reads the ranges of a request, each with `true` if it may be unmapped; on failure its
+    /// status.
     fn ranges(&self, request: &Request, zeroes: bool) -> Result<Vec<(Range<u64>, bool)>, u32> {
         const RANGE_BYTES: usize = 16;
         let count = request.data_bytes / RANGE_BYTES;
@@ -547,7 +550,7 @@ impl<F> Ring<F> {
         self.image.stats().forget();
     }
 
-    /// Takes the end of something that was asked of the medium.
+    /// Takes the end of a request at the medium.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
@@ -572,7 +575,7 @@ impl<F> Ring<F> {
         let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
         if active.given_up && self.inflight.is_some() {
-            // It stays noted as in flight: the next server does it.
+            // Its record stays, so the next server carries it out.
             return;
         }
         let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
@@ -580,8 +583,7 @@ impl<F> Ring<F> {
         self.answer(head, Some(status), code, written);
     }
 
-    /// Answers what is in flight as failed: the medium does nothing of it any more, and tells of no
-    /// end.
+    /// Answers all requests in flight as failed: the medium has dropped them, and reports no end.
     pub fn give_up(&mut self, now_ns: u64) {
         for slot in 0..self.requests.len() {
             let Some(active) = self.requests[slot].take() else { continue };
@@ -590,11 +592,11 @@ impl<F> Ring<F> {
             self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
             self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
         }
-        // Its memory was the medium's.
+        // The medium had its memory.
         self.held_bytes = 0;
     }
 
-    /// Gives the driver its descriptors back, `written` bytes of data and the status in them.
+    /// Returns descriptors to the driver, with `written` bytes including the status.
     fn answer(&mut self, head: u16, status: Option<GuestAddress>, code: u32, written: u32) {
         let memory = &*self.memory;
         let status = status.filter(|status| memory.write_obj(code as u8, *status).is_ok());
@@ -612,19 +614,19 @@ impl<F> Ring<F> {
         self.unsaid = true;
     }
 
-    /// Calls the driver if something was used and it wants to know.
+    /// Signals the driver if the device has used descriptors and the driver wants to know.
     pub fn notify(&mut self) {
         if !core::mem::take(&mut self.unsaid) {
             return;
         }
-        // What cannot be read is no reason to keep silent.
+        // If the driver's wish cannot be read, signal it.
         let wanted = self.queue.needs_notification(&*self.memory).unwrap_or(true);
         if wanted && !self.is_quiet() {
             self.call.iter().for_each(Counter::signal);
         }
     }
 
-    /// Tells whether the driver asks not to be called, in the way without event indices.
+    /// Returns `true` if the driver suppresses signals by the flag, without event indices.
     fn is_quiet(&self) -> bool {
         let flags = GuestAddress(self.queue.avail_ring());
         let quiet = |flags: u16| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0;

@@ -25,12 +25,12 @@ use vhost::{
     },
 };
 
-/// What a VMM has said, and what is served because of it.
+/// The state of a VMM's session, and its served queues.
 #[derive(Debug)]
 pub(super) struct Session {
     image: Arc<Image>,
     workers: Arc<Workers>,
-    /// The driver's; those of the transport among them.
+    /// The features of the driver, including those of the transport.
     features: u64,
     memory: Memory,
     inflight: Option<Area>,
@@ -38,11 +38,11 @@ pub(super) struct Session {
     count: QueueCount,
 }
 
-/// What is known of a queue.
+/// The state of a queue.
 #[derive(Debug, Default)]
 struct QueueState {
     size: u16,
-    /// Addresses of the VMM: descriptors, available, used.
+    /// Addresses in the VMM: descriptors, available ring, used ring.
     places: Option<[u64; 3]>,
     next_available: u16,
     kick: Option<Counter>,
@@ -61,7 +61,7 @@ fn unsupported<T>() -> Result<T> {
 }
 
 impl Session {
-    /// Begins one with a device of `queues` queues.
+    /// Makes a session with a device of `queues` queues.
     pub(super) fn new(image: Arc<Image>, workers: Arc<Workers>, queues: u16) -> Session {
         image.stats().connect();
         Session {
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Changes a queue while it stands still.
+    /// Changes a queue while it is stopped.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
         self.count.is_enough();
         self.count.check(index)?;
@@ -84,7 +84,7 @@ impl Session {
         self.resume(index)
     }
 
-    /// Changes what all queues depend on while they stand still.
+    /// Changes a property of all queues while they are stopped.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
@@ -104,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts a queue if all is known that it needs.
+    /// Starts a queue, if all its parameters are known.
     fn resume(&mut self, index: usize) -> Result<()> {
         let Some(memory) = self.memory.whole() else { return Ok(()) };
         let queue = &mut self.queues[index];
@@ -141,10 +141,10 @@ impl Session {
         Ok(())
     }
 
-    /// Lets everything end that is in flight.
+    /// Lets all requests in flight end.
     fn end(&mut self) {
         for index in 0..self.queues.len() {
-            // Of a thread that has failed nothing is in flight any more.
+            // A thread that has failed has nothing in flight any more.
             let _ = self.pause(index);
         }
     }
@@ -190,7 +190,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = features;
-            // Without the protocol's features they cannot be enabled.
+            // Without the protocol's features the VMM cannot enable queues.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session.queues.iter_mut().for_each(|queue| queue.enabled = true);
             }
@@ -234,7 +234,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let place = index as usize;
         self.count.check(place)?;
-        // It stands still until it is given a kick again.
+        // The queue stays stopped until it gets a kick again.
         self.pause(place)?;
         let queue = &mut self.queues[place];
         (queue.kick, queue.call) = (None, None);
@@ -287,7 +287,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // Nothing in it can be changed: CONFIG_WCE is not offered.
+        // No field can be changed: CONFIG_WCE is not offered.
         unsupported()
     }
 
@@ -364,7 +364,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_log_base(&mut self, _: &VhostUserLog, _: fs::File) -> Result<()> {
-        // Migration while it runs is not offered.
+        // Live migration is not offered.
         unsupported()
     }
 }

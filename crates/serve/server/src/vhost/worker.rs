@@ -26,7 +26,7 @@ use std::{
     thread,
 };
 
-/// Serving threads for rings.
+/// The serving threads for rings.
 #[derive(Debug)]
 pub(crate) struct Workers {
     threads: Mutex<Vec<ThreadHandle>>,
@@ -36,14 +36,14 @@ pub(crate) struct Workers {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// A ring that is served.
+/// A ring being served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingHandle {
     thread: usize,
     key: u64,
 }
 
-/// A ring that stands still: what is needed to start it again.
+/// A stopped ring: the values to start it again.
 #[derive(Debug)]
 pub(crate) struct StoppedRing {
     pub(super) next_available: u16,
@@ -60,7 +60,7 @@ enum Order {
 }
 
 impl Workers {
-    /// Starts `count` threads, each with so much memory for transfers.
+    /// Starts `count` threads, each with `memory_bytes` for transfers.
     ///
     /// # Errors
     /// No descriptors, memory or threads left.
@@ -75,7 +75,7 @@ impl Workers {
             let inbox = Inbox::new().map_err(ServeError::descriptors)?;
             let (shared, orders) = (shared.clone(), inbox.clone());
             let named = thread::Builder::new().name("nowait-vhost".to_owned());
-            // The queue is made on the thread that uses it.
+            // The thread that uses the queue must make it.
             let thread = named.spawn(move || {
                 let _closes = Closes(orders.clone());
                 Worker::new(&shared, orders, memory_bytes)?.run()
@@ -87,11 +87,11 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has a ring served by one of them.
+    /// Lets one of the threads serve a ring.
     ///
     /// # Errors
-    /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
-    /// has failed.
+    /// `EINVAL`: the ring is not valid. `EPERM`: its kick cannot be watched. `EIO`: the thread has
+    /// failed.
     pub(crate) fn serve(
         &self,
         setup: Setup<AnySource>,
@@ -127,7 +127,7 @@ impl Workers {
     }
 }
 
-/// A ring, and what wakes it.
+/// A ring, and the eventfd that wakes it.
 #[derive(Debug)]
 struct ActiveRing {
     ring: Ring<AnySource>,
@@ -140,12 +140,12 @@ struct Worker {
     shared: Arc<Shared>,
     event_loop: EventLoop,
     inbox: Arc<Inbox<Order>>,
-    /// Taken out of it, not obeyed.
+    /// Orders taken from the inbox and not carried out yet.
     orders: VecDeque<Order>,
     rings: Slab<ActiveRing>,
-    /// Rings to which something happened in this round.
+    /// Rings with events in this round.
     touched: Vec<u64>,
-    /// Rings that had to give others their turn.
+    /// Rings that gave others their turn.
     waiting: Vec<u64>,
     /// A ring waits for memory.
     hunger: bool,
@@ -174,7 +174,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is ordered to quit.
+    /// Serves until an order to quit.
     fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !(self.quits && self.rings.is_empty()) {
@@ -190,7 +190,7 @@ impl Worker {
         self.sleep()?;
         let now_ns = now_ns();
         self.hear();
-        // What was held back goes before the ends of others are dealt with.
+        // Requests that were held back start before this thread handles the ends of others.
         self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
@@ -198,20 +198,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers all that is in flight as failed, after a panic: it is unknown what that has lost.
+    /// Answers all requests in flight as failed after a panic, whose damage is unknown.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
         self.event_loop.renew(&self.shared)?;
         self.touched.clear();
         for key in self.rings.keys().collect::<Vec<_>>() {
             let Some(served) = self.rings.get_mut(key) else { continue };
             served.ring.give_up(now_ns());
-            // What has come meanwhile is taken in the next round, without a kick.
+            // Requests that have come meanwhile are taken in the next round, without a kick.
             self.waiting.push(key);
         }
         Ok(())
     }
 
-    /// Waits until something happens.
+    /// Waits until an event.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
         self.event_loop.sleep(deadline)
@@ -270,7 +270,7 @@ impl Worker {
         Ok(key)
     }
 
-    /// Gives the ends of requests to their rings.
+    /// Passes the ends of requests to their rings.
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
@@ -286,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// Lets rings to which something happened go on, and tells their drivers.
+    /// Lets the rings with events continue, and signals their drivers.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.hunger) {
             self.touched = self.rings.keys().collect();
@@ -311,7 +311,7 @@ impl Worker {
         self.hunger |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Releases a ring, and tells the thread that wants it.
+    /// Releases a ring, and answers the thread that wants it.
     fn release(&mut self, key: u64) {
         let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());

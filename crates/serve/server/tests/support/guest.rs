@@ -1,4 +1,4 @@
-//! A guest with one virtqueue, whose driver is in the hands of the test.
+//! A guest with one virtqueue, whose driver the test plays.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -20,9 +20,9 @@ pub(crate) const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x8000;
 const USED: u64 = 0xc000;
-/// Where the first of two regions ends and the second begins.
+/// The border between the two regions of memory.
 pub(crate) const BORDER: u64 = 1 << 20;
-/// Free for buffers, up to the end of the memory.
+/// The beginning of the free memory for buffers.
 pub(crate) const BUFFERS: u64 = 0x1_0000;
 pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
 
@@ -36,9 +36,9 @@ pub(crate) type Part = (u64, u32, u16);
 pub(crate) struct Guest {
     pub(crate) memory: Arc<GuestMemoryMmap>,
     pub(crate) size: u16,
-    /// What the driver made available.
+    /// The number of requests that the driver made available.
     pub(crate) available: u16,
-    /// What it has seen used.
+    /// The number of used entries that it has seen.
     pub(crate) seen: u16,
     next_descriptor: u16,
     next_buffer: u64,
@@ -62,13 +62,13 @@ impl Guest {
         Guest::over(Arc::new(memory), size)
     }
 
-    /// A guest on memory that is there already.
+    /// Makes a guest on existing memory.
     pub(crate) fn over(memory: Arc<GuestMemoryMmap>, size: u16) -> Guest {
         let next_buffer = BUFFERS;
         Guest { memory, size, available: 0, seen: 0, next_descriptor: 0, next_buffer }
     }
 
-    /// Describes the queue, of the image number `image`.
+    /// Describes the queue of `image`.
     pub(crate) fn setup(&self, image: &Arc<Image<()>>, features: u64) -> Setup<()> {
         Setup {
             image: image.clone(),
@@ -85,7 +85,7 @@ impl Guest {
         }
     }
 
-    /// Writes a chain into the next places of the table, and returns its first.
+    /// Writes a chain into the next places of the table, and returns its first descriptor.
     pub(crate) fn chain(&mut self, descriptors: &[Part]) -> u16 {
         let head = self.next_descriptor % self.size;
         for (index, (address, len, flags)) in descriptors.iter().enumerate() {
@@ -118,13 +118,13 @@ impl Guest {
         self.memory.store(index.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Release).unwrap();
     }
 
-    /// Asks to be called when `index` is passed.
+    /// Asks for a signal when the device passes `index`.
     pub(crate) fn call_after(&self, index: u16) {
         let place = AVAILABLE + 4 + 2 * u64::from(self.size);
         self.memory.write_obj(index.to_le(), GuestAddress(place)).unwrap();
     }
 
-    /// Returns where `len` bytes are free.
+    /// Returns the address of `len` free bytes.
     pub(crate) fn buffer(&mut self, len: u64) -> u64 {
         if self.next_buffer + len > MEMORY_BYTES {
             self.next_buffer = BUFFERS;
@@ -143,14 +143,14 @@ impl Guest {
         at
     }
 
-    /// Asks for something with `data` to be read by the device.
+    /// Makes a request available whose `data` the device reads.
     pub(crate) fn give(&mut self, kind: u32, sector: u64, data: &[u8]) -> GuestRequest {
         let at = self.buffer(data.len() as u64);
         self.memory.write_slice(data, GuestAddress(at)).unwrap();
         self.ask(kind, sector, (at, data.len() as u32, 0))
     }
 
-    /// Asks for `len` bytes.
+    /// Makes a request available to which the device writes `len` bytes.
     pub(crate) fn want(&mut self, kind: u32, sector: u64, len: u32) -> GuestRequest {
         let at = self.buffer(u64::from(len));
         self.ask(kind, sector, (at, len, WRITE))
@@ -169,7 +169,7 @@ impl Guest {
         GuestRequest { head, data: GuestAddress(data.0), status: GuestAddress(status) }
     }
 
-    /// Returns what was used since the last time: first descriptors and lengths.
+    /// Returns the entries used since the last time: first descriptors and lengths.
     pub(crate) fn used(&mut self) -> Vec<(u32, u32)> {
         let index: u16 = self.memory.load(GuestAddress(USED + 2), Ordering::Acquire).unwrap();
         let mut used = Vec::new();
@@ -207,14 +207,14 @@ impl Device {
         Device::of(size, features, exports()[0].clone(), medium)
     }
 
-    /// A device of this image, which is all in `medium`.
+    /// Makes a device of this image, whose data is in `medium`.
     fn of(size: u16, features: u64, image: Arc<Image<()>>, medium: Memory) -> Device {
         let guest = Guest::new(size);
         let ring = Ring::new(0, guest.setup(&image, features)).unwrap();
         Device { guest, ring, medium, image }
     }
 
-    /// Serves what is available, and gives it its ends unless they are held back.
+    /// Serves the available requests, and delivers their ends unless they are held back.
     pub(crate) fn run(&mut self) {
         let mut rounds = 0;
         loop {
@@ -234,7 +234,7 @@ impl Device {
         }
     }
 
-    /// Lets all end; nothing may be left.
+    /// Lets all requests end; checks that nothing is left.
     pub(crate) fn end_checked(mut self) {
         self.ring.stop();
         self.medium.holds = false;
@@ -244,7 +244,7 @@ impl Device {
     }
 }
 
-/// An event counter for a ring, and one of the test's that counts the same.
+/// Returns an eventfd for a ring, and a duplicate for the test.
 pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     let ours = nowait_sys::eventfd::EventFd::new().unwrap();
     let borrowed = std::os::fd::AsFd::as_fd(&ours);
@@ -252,9 +252,10 @@ pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     (Counter::new(theirs.into()).unwrap(), ours)
 }
 
-/// Has a driver do what `input` says, which may be anything, on a device.
+/// Plays a driver as `input` says, which may be anything, on a device.
 ///
-/// The first bytes choose the queue and the medium; then come steps of one byte and what they need.
+/// The first bytes choose the queue and the medium. Then come steps of one byte, each with
+/// parameters.
 pub(crate) fn drive(input: &[u8]) {
     let mut input = Input(input);
     let (size, choices) = (1 << (input.byte() % 9), input.byte());
@@ -282,12 +283,12 @@ impl Input<'_> {
         (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// Of the image, or a little beyond its end.
+    /// Returns a sector of the image, or one a little beyond its end.
     fn sector(&mut self) -> u64 {
         self.number(2) % (SMALL_SIZE as u64 / 512 + 16)
     }
 
-    /// An address that is inside more often than not.
+    /// Returns an address, more often inside the memory than not.
     fn address(&mut self) -> u64 {
         match self.byte() {
             0 => self.number(8),
@@ -328,7 +329,7 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
             guest.give(kind.into(), sector, &vec![fill; usize::from(len) * 64]);
         }
         7 => {
-            // An indirect table, wherever it lies.
+            // An indirect table at any address.
             let (address, len) = (input.address(), input.number(2));
             let head = guest.chain(&[(address, len as u32, 4)]);
             guest.publish(head);
@@ -345,7 +346,7 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
     }
 }
 
-/// The features that the device offers for an image that may be written.
+/// The features that the device offers for a writable image.
 pub(crate) fn offered() -> u64 {
     device::features(PLAIN)
 }

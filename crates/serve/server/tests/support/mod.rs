@@ -9,27 +9,27 @@ use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
 pub(crate) const SIZE: usize = 8 << 20;
 
-/// The bytes of the image that fuzzers have: a little more than one piece of a transfer. An input
-/// of some hundred bytes has room for dozens of reads of the whole image, and to clear and copy
-/// megabytes is all that a fuzzer would do with a larger one.
+/// The size of a fuzzer's image, in bytes: a little more than one piece of a transfer. It allows
+/// dozens of reads of the whole image by an input of some hundred bytes; with a larger image a
+/// fuzzer would only clear and copy megabytes.
 pub(crate) const SMALL_SIZE: usize = 272 << 10;
 
-/// Bytes in memory; what is asked of it ends when the test says so.
+/// Bytes in memory; requests end when the test wants.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pool: Pool,
     pub(crate) ended: VecDeque<RequestEnd>,
-    /// Fail everything with this.
+    /// Fail every request with this error.
     pub(crate) failure: Option<Errno>,
     /// Panic at the next request.
     pub(crate) panics: bool,
     pub(crate) flushes: usize,
     pub(crate) durable_writes: usize,
-    /// Ends are kept back.
+    /// Hold ends back.
     pub(crate) holds: bool,
-    /// Memory of others is used without a copy.
+    /// Use lent memory without a copy.
     pub(crate) borrows: bool,
-    /// Every other sector is a hole.
+    /// Make every other sector a hole.
     pub(crate) fragmented: bool,
 }
 
@@ -38,7 +38,7 @@ impl Memory {
         Memory::sized(bound, SIZE)
     }
 
-    /// Of so many bytes.
+    /// Makes a medium of `size` bytes.
     pub(crate) fn sized(bound: usize, size: usize) -> Memory {
         let (pool, ended) = (Pool::new(bound), VecDeque::new());
         let bytes = vec![0; size];
@@ -98,8 +98,8 @@ impl Medium for Memory {
         for segment in &loan.segments {
             let (len, bytes) = (segment.len(), &mut self.bytes[at..]);
             let ours = bytes[..len].as_mut_ptr();
-            // SAFETY: the memory is lent as long as the loan lives, and its end is checked to be
-            // inside ours.
+            // SAFETY: the memory is lent as long as the loan lives, and the range was checked to be
+            // inside `bytes`.
             unsafe {
                 match loan.writes {
                     true => segment.as_ptr().copy_to(ours, len),
@@ -148,7 +148,7 @@ impl Medium for Memory {
 pub(crate) const PLAIN: Properties =
     Properties { read_only: false, sector_bytes: 512, preferred_bytes: 4096, caches: true };
 
-/// Two images: one of memory, one that may only be read.
+/// Returns two images, a writable and a read-only one.
 pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     let read_only = Properties { read_only: true, ..PLAIN };
     let one = Image::new("disk", PLAIN, 0, SIZE as u64, ());
@@ -156,7 +156,7 @@ pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     vec![Arc::new(one), Arc::new(two)].into()
 }
 
-/// A session with both its ends in the hands of the test.
+/// A session whose both ends the test controls.
 pub(crate) struct Client {
     pub(crate) session: Session<()>,
     pub(crate) memory: Memory,
@@ -168,7 +168,7 @@ impl Client {
         Client::of(&exports(), Memory::new(64 << 20), security, limits)
     }
 
-    /// A client of these images, which are all in `memory`.
+    /// Makes a client of these images, whose data is in `memory`.
     pub(crate) fn of(
         images: &Arc<[Arc<Image<()>>]>,
         memory: Memory,
@@ -181,7 +181,7 @@ impl Client {
         client
     }
 
-    /// A client that has chosen the export `name`.
+    /// Makes a client that has chosen the export `name`.
     pub(crate) fn on(name: &str, structured: bool, limits: Limits) -> Client {
         let mut client = Client::new(Security::Plain, limits);
         client.choose(name, structured);
@@ -200,12 +200,13 @@ impl Client {
         self.heard.clear();
     }
 
-    /// Sends bytes as a socket would deliver them: into the hole first.
+    /// Sends bytes as a socket would deliver them: into the receive buffer first.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.offer(bytes);
     }
 
-    /// As [`Client::say`]; returns how much was taken, as from a socket that keeps the rest.
+    /// Like [`Client::say`]; returns how many bytes were taken, as from a socket that keeps the
+    /// rest.
     pub(crate) fn offer(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -227,7 +228,7 @@ impl Client {
         bytes.len() - rest.len()
     }
 
-    /// Delivers ends, and takes what is sent.
+    /// Delivers ends, and takes the output.
     pub(crate) fn run(&mut self) {
         loop {
             while let Some(ended) = self.memory.pop() {
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Takes what is sent.
+    /// Takes the output.
     pub(crate) fn take(&mut self) {
         while !self.session.is_sent() {
             let mut slices = [IoSlice::new(&[]); 8];
@@ -261,7 +262,7 @@ impl Client {
         self.take();
     }
 
-    /// Ends the conversation; all memory must come back.
+    /// Ends the conversation; checks that all memory is returned.
     pub(crate) fn end_checked(mut self) {
         self.memory.holds = false;
         self.run();
@@ -273,7 +274,7 @@ impl Client {
         assert_eq!(memory.pool().used_bytes(), 0);
     }
 
-    /// Takes the next bytes from what was heard.
+    /// Takes the next received bytes.
     pub(crate) fn next<const N: usize>(&mut self) -> [u8; N] {
         let front: Vec<u8> = self.heard.drain(..N).collect();
         front.try_into().unwrap()
@@ -305,7 +306,7 @@ impl Client {
     }
 }
 
-/// Has `drive` do all that the fuzz target `target` has kept.
+/// Runs `drive` on the corpus of the fuzz target `target`.
 pub(crate) fn replay(target: &str, drive: fn(&[u8])) {
     let kept = format!("{}/../../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(kept).unwrap();

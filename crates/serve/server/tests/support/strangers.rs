@@ -1,4 +1,4 @@
-//! NBD as strangers may speak it: what the bytes of a fuzzer's input mean.
+//! NBD conversations from the bytes of a fuzzer's input.
 
 use super::support::{Client, Memory, PLAIN, SMALL_SIZE};
 use nowait_device::{Image, Pool, Properties};
@@ -6,7 +6,7 @@ use nowait_server::nbd::{Limits, Security};
 use std::sync::Arc;
 
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
-/// Each costs a round of the loop, however few bytes it has.
+/// The most pieces: each costs a round of the loop, however short it is.
 const PIECES_MAX: usize = 128;
 
 fn client(security: Security) -> Client {
@@ -16,8 +16,7 @@ fn client(security: Security) -> Client {
     Client::of(&images, Memory::sized(64 << 20, SMALL_SIZE), security, LIMITS)
 }
 
-/// Says `input` from the first byte of a connection on; its own first byte chooses how that is
-/// protected.
+/// Sends `input` from the first byte of a connection on; its first byte chooses the security.
 pub(crate) fn handshake(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let security = match first % 3 {
@@ -30,13 +29,13 @@ pub(crate) fn handshake(input: &[u8]) {
     client.end_checked();
 }
 
-/// Says `input` after an export has been chosen; its first byte chooses the kind of replies, the
-/// size of the pieces and whether ends are kept back.
+/// Sends `input` after an export was chosen; its first byte chooses the kind of replies, the size
+/// of the pieces, and whether ends are held back.
 pub(crate) fn requests(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let mut client = client(Security::Plain);
     client.choose("disk", first & 1 != 0);
-    // Others use all memory: what a client may have then is little.
+    // Other clients use all memory, so this one may have little.
     let short = said.len() % 2 != 0;
     if short {
         client.memory.pool = Pool::new(0);

@@ -1,4 +1,4 @@
-//! Chunked reads: for a read that finds no memory, one small chunk at a time.
+//! Chunked reads: a read that finds no memory uses one small chunk at a time.
 
 use super::{Active, Transmission, small};
 use crate::nbd::{
@@ -9,16 +9,16 @@ use crate::nbd::{
 use nowait::Errno;
 use nowait_device::{Medium, PIECE_BYTES, RequestEnd, Tag};
 
-/// A read for which there is no memory: its data go one chunk after the other, each when the one
-/// before was sent. Nothing else of its client is in flight.
+/// A read without memory for all of its data: it reads one chunk after the other, each when the
+/// previous one was sent. Its client has no other request in flight.
 #[derive(Debug)]
 pub(super) struct ChunkedRead {
     slot: u32,
-    /// Where the next chunk begins, in bytes of the image.
+    /// The offset of the next chunk in the image, in bytes.
     offset: u64,
-    /// In bytes, the chunk in flight among them.
+    /// The bytes left, including the chunk in flight.
     left: usize,
-    /// The reply has begun: it cannot become an error any more.
+    /// The reply has begun, so it can no longer become an error.
     begun: bool,
 }
 
@@ -29,7 +29,7 @@ impl ChunkedRead {
 }
 
 impl<F> Transmission<F> {
-    /// Goes on with a read that has no memory for all.
+    /// Continues with a read that has no memory for all of its data.
     pub(super) fn read_more<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Some(ChunkedRead { slot, offset, left, .. }) = self.chunked else { return };
         let mut len = left.min(PIECE_BYTES);
