@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_net_is_told_by_its_first_bits() {
+    fn a_network_is_matched_by_its_first_bits() {
         let access = access(&["net:192.168.2.0/23", "net:fd00::/8", "net:127.0.0.1"]);
         let from = |address: &str| {
             let address = Some(address.parse().unwrap());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn text_that_is_no_rule_is_refused() {
         for wrong in ["", "uid:", "uid:-1", "net:", "net:1.2.3.4/33", "net:host", "tls:", "vm"] {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
         }

@@ -6,7 +6,7 @@ mod guest_support;
 mod support;
 
 use crate::{
-    fuse::{Face, Mount, MountPoint, Rights},
+    fuse::{ImageFile, Mount, MountPoint, Rights},
     nbd::Security,
     server::{Address, Config, Listener, Server, Socket},
     status::{Endpoint, metrics, snapshot},
@@ -131,7 +131,7 @@ impl Client {
 }
 
 #[test]
-fn a_panic_for_a_client_sends_that_away_and_no_other() {
+fn a_panic_for_a_client_disconnects_that_client_only() {
     const NAME: &str = "client";
     let mut rig = Rig::new(NAME);
     let mut other = rig.client();
@@ -150,7 +150,7 @@ fn a_panic_for_a_client_sends_that_away_and_no_other() {
 }
 
 #[test]
-fn a_panic_of_a_serving_thread_ends_what_is_in_flight_and_new_clients_are_served() {
+fn a_panic_of_a_serving_thread_ends_its_requests_and_new_clients_are_served() {
     const NAME: &str = "round";
     let mut rig = Rig::new(NAME);
     let (mut one, mut two) = (rig.client(), rig.client());
@@ -167,9 +167,9 @@ fn a_panic_for_a_file_is_an_error_of_its_user_and_the_next_request_works() {
     const NAME: &str = "file";
     let rig = Rig::new(NAME);
     let path = rig.folder.path().join("shown");
-    let face = Face::new(rig.image.clone(), Rights::default(), SystemTime::now());
+    let file = ImageFile::new(rig.image.clone(), Rights::default(), SystemTime::now());
     let point = MountPoint::clear(&path).unwrap();
-    let mut mount = Mount::new(point, rig.server.front(face), false, 1).unwrap();
+    let mut mount = Mount::new(point, rig.server.front(file), false, 1).unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     for (count, at) in [At::Front, At::Ask, At::Round].into_iter().enumerate() {
         let io = |result: std::io::Result<()>| {
@@ -189,7 +189,7 @@ fn a_panic_for_a_file_is_an_error_of_its_user_and_the_next_request_works() {
 }
 
 #[test]
-fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
+fn a_panic_for_a_ring_fails_its_requests_and_the_next_one_works() {
     const NAME: &str = "ring";
     let rig = Rig::new(NAME);
     let view = rig.server.view();
@@ -239,7 +239,7 @@ fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
 }
 
 #[test]
-fn a_panic_in_a_talk_with_a_vmm_sends_that_away_and_the_next_one_is_served() {
+fn a_panic_for_a_vmm_disconnects_it_and_the_next_one_is_served() {
     const NAME: &str = "vmm";
     let rig = Rig::new(NAME);
     let path = rig.folder.path().join("socket");
@@ -256,7 +256,7 @@ fn a_panic_in_a_talk_with_a_vmm_sends_that_away_and_the_next_one_is_served() {
 }
 
 #[test]
-fn a_panic_as_the_status_is_told_is_no_answer_and_the_next_question_has_one() {
+fn a_panic_during_a_status_request_sends_no_answer_and_the_next_request_works() {
     const NAME: &str = "status";
     let rig = Rig::new(NAME);
     let path = rig.folder.path().join("socket");

@@ -69,7 +69,7 @@ fn take(session: &mut Session<()>, memory: &mut Memory) {
 
 /// Clients send requests without end, and take no reply.
 #[test]
-fn what_clients_do_not_take_stays_within_the_memory_for_all() {
+fn untaken_replies_stay_within_the_memory_for_all() {
     let _turn = TURN.lock();
     let ask = |say: fn(u64) -> Vec<u8>, after: &[Vec<u8>]| {
         let images = exports();
@@ -86,7 +86,7 @@ fn what_clients_do_not_take_stays_within_the_memory_for_all() {
                 }
                 for cookie in 0..10_000 {
                     let one = say(cookie);
-                    if session.appetite() < one.len() {
+                    if session.read_budget() < one.len() {
                         break;
                     }
                     session.receive(0, &one, &mut memory, 0);
@@ -117,7 +117,7 @@ fn what_clients_do_not_take_stays_within_the_memory_for_all() {
 /// Requests of as many segments or ranges as possible, by descriptors outside the ring; the device
 /// completes none of them.
 #[test]
-fn segments_and_ranges_count_in_the_memory_for_all() {
+fn segments_and_ranges_count_toward_the_memory_for_all() {
     const SEGMENTS: u64 = 1000;
     const INDIRECT: u16 = 4;
     const REQUESTS: u16 = 256;

@@ -7,7 +7,7 @@ use fuser::{Config as SessionConfig, Session, SessionACL};
 use nowait::{Errno, Nowait};
 use nowait_device::{Cache, Image, ImageOptions};
 use nowait_server::{
-    fuse::{Face, Rights},
+    fuse::{ImageFile, Rights},
     server::{Config, Server},
 };
 use nowait_sys::fuse::{allocation, whence};
@@ -81,7 +81,7 @@ impl Kernel {
         let config = Config { threads: 2, ..Config::default() };
         let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
         let rights = Rights { user: 1, group: 2, users };
-        let front = server.front(Face::new(image.clone(), rights, UNIX_EPOCH));
+        let front = server.front(ImageFile::new(image.clone(), rights, UNIX_EPOCH));
         let (device, far) = UnixDatagram::pair().unwrap();
         let mut kernel = Kernel {
             device,
@@ -154,7 +154,7 @@ impl Kernel {
 }
 
 #[test]
-fn the_greeting_agrees_on_what_is_needed() {
+fn the_greeting_negotiates_the_needed_features() {
     let kernel = Kernel::new(false, vec![]);
     let flags = number(&kernel.agreed, 12);
     // ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES.
@@ -169,7 +169,7 @@ fn the_greeting_agrees_on_what_is_needed() {
 }
 
 #[test]
-fn data_of_any_length_come_back() {
+fn data_of_any_length_is_read_back() {
     let mut kernel = Kernel::new(false, vec![]);
     for len in [1, 4095, 4096, 40_000, DATA_BYTES_MAX - 100] {
         let data: Vec<u8> = (0..len).map(|i| (i * 13 + len) as u8).collect();
@@ -220,7 +220,7 @@ fn holes_are_made_and_found() {
 }
 
 #[test]
-fn who_is_not_named_and_what_would_change_the_image_is_refused() {
+fn other_users_and_changes_of_a_read_only_image_are_refused() {
     let mut kernel = Kernel::new(true, vec![USER]);
     assert!(kernel.ask(opcode::OPEN, &words(&[0])).is_ok(), "open for reading");
     assert_eq!(kernel.image.stats().connections(), 1);
@@ -238,7 +238,7 @@ fn who_is_not_named_and_what_would_change_the_image_is_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_said_so_that_the_kernel_does_not_ask_again() {
+fn unsupported_requests_are_refused_so_that_the_kernel_stops_asking() {
     let mut kernel = Kernel::new(false, vec![]);
     let name = [&words(&[0])[..], b"security.capability\0"].concat();
     assert_eq!(kernel.ask(opcode::GETXATTR, &name), Err(Errno::NOSYS.raw()));
@@ -247,7 +247,7 @@ fn what_is_not_there_is_said_so_that_the_kernel_does_not_ask_again() {
 }
 
 #[test]
-fn who_has_it_open_when_the_mount_ends_is_gone() {
+fn open_files_are_uncounted_when_the_mount_ends() {
     let mut kernel = Kernel::new(false, vec![]);
     assert!(kernel.ask(opcode::OPEN, &words(&[0])).is_ok());
     assert_eq!(kernel.image.stats().connections(), 1);

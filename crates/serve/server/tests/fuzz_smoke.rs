@@ -123,7 +123,7 @@ fn requests_with_errors_do_no_harm() {
 }
 
 #[test]
-fn what_the_fuzzer_has_kept_does_no_harm() {
+fn the_corpus_of_the_fuzzer_does_no_harm() {
     support::replay("nbd_handshake", strangers::handshake);
     support::replay("nbd_requests", strangers::requests);
 }

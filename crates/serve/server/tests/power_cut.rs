@@ -294,17 +294,17 @@ fn nothing_acknowledged_is_lost_in_a_power_cut() {
 }
 
 #[test]
-fn nor_on_devices_with_other_faults() {
+fn nothing_acknowledged_is_lost_on_devices_with_other_faults() {
     nothing_is_lost(0..60, Cache::None, swarm);
 }
 
 #[test]
-fn nor_of_what_only_the_page_cache_had() {
+fn nothing_acknowledged_is_lost_from_the_page_cache() {
     nothing_is_lost(0..60, Cache::User, |_| Faults::volatile_cache());
 }
 
 #[test]
-fn nor_of_that_on_devices_with_other_faults() {
+fn nothing_acknowledged_is_lost_from_the_page_cache_on_devices_with_other_faults() {
     nothing_is_lost(0..60, Cache::User, swarm);
 }
 

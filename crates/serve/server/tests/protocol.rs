@@ -66,7 +66,7 @@ fn options_are_answered_also_byte_by_byte() {
 /// The empty name selects the first export, which this client may not use, and not the first of
 /// those that it may.
 #[test]
-fn the_default_export_is_refused_to_whom_it_is_denied() {
+fn a_client_without_access_is_refused_the_default_export() {
     let denied = || {
         let mut client = client();
         let exports = Exports::all(&exports()).filter(|image| image.name() != "disk");
@@ -93,7 +93,7 @@ fn the_default_export_is_refused_to_whom_it_is_denied() {
 }
 
 #[test]
-fn broken_options_are_refused_and_the_next_is_heard() {
+fn broken_options_are_refused_and_the_next_one_works() {
     let mut client = client();
     client.next::<18>();
     client.say(&3u32.to_be_bytes());
@@ -128,7 +128,7 @@ fn an_option_without_end_and_too_many_options_end_the_connection() {
 }
 
 #[test]
-fn without_tls_nothing_is_told_where_it_is_required() {
+fn without_required_tls_the_server_discloses_nothing() {
     let mut client = Client::new(Security::TlsRequired, Limits::default());
     client.next::<18>();
     client.say(&3u32.to_be_bytes());
@@ -150,7 +150,7 @@ fn without_tls_nothing_is_told_where_it_is_required() {
 }
 
 #[test]
-fn the_old_way_to_choose_an_export_is_padded_unless_agreed_otherwise() {
+fn the_answer_to_the_old_option_is_padded_unless_agreed_otherwise() {
     for (flags, padding) in [(1u32, 124), (3, 0)] {
         let mut client = client();
         client.next::<18>();
@@ -166,7 +166,7 @@ fn the_old_way_to_choose_an_export_is_padded_unless_agreed_otherwise() {
 }
 
 #[test]
-fn what_is_written_is_read_in_both_styles_of_replies() {
+fn written_data_is_read_in_both_styles_of_replies() {
     for structured in [false, true] {
         let mut client = Client::on("disk", structured, Limits::default());
         for (cookie, len) in [(1, 1u32), (2, 4096), (3, 300_000), (4, 2 << 20)] {
@@ -210,7 +210,7 @@ fn bytes_may_come_in_pieces_of_any_size() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_the_next_request_is_heard() {
+fn invalid_requests_are_refused_and_the_next_one_works() {
     let mut client = connected();
     let end = SIZE as u64;
     for (bytes, error) in [
@@ -242,7 +242,7 @@ fn what_is_wrong_is_refused_and_the_next_request_is_heard() {
 }
 
 #[test]
-fn an_image_that_may_only_be_read_is() {
+fn a_read_only_image_is_only_read() {
     let mut client = Client::on("fixed", false, Limits::default());
     for command in [TRIM, ZEROES] {
         client.say(&request(command, 0, 1, 0, 512));
@@ -282,7 +282,7 @@ fn reads_are_announced_only_where_there_is_a_cache() {
 }
 
 #[test]
-fn errors_of_the_medium_are_told_and_memory_comes_back() {
+fn errors_of_the_medium_are_reported_and_memory_is_returned() {
     let mut client = connected();
     for (errno, number) in [(Errno::IO, 5), (Errno::NOSPC, 28), (Errno::OPNOTSUPP, 95)] {
         client.memory.failure = Some(errno);
@@ -303,7 +303,7 @@ fn a_client_is_bounded_in_requests() {
     let flood: Vec<u8> = (0..5000).flat_map(|n| request(READ, 0, n, 0, 512)).collect();
     client.say(&flood);
     assert_eq!((client.session.in_flight(), client.memory.ended.len()), (4, 4));
-    assert_eq!(client.session.appetite(), 0, "what it sent is enough for now");
+    assert_eq!(client.session.read_budget(), 0, "what it sent is enough for now");
     client.memory.holds = false;
     client.run();
     // Some requests were never read from the socket; all that were read are answered.
@@ -312,7 +312,7 @@ fn a_client_is_bounded_in_requests() {
 }
 
 #[test]
-fn a_client_is_bounded_in_bytes_but_a_request_that_is_large_alone_is_served() {
+fn a_client_is_bounded_in_bytes_but_a_single_large_request_is_served() {
     let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 1 << 20 });
     client.memory.holds = true;
     let flood: Vec<u8> = (0..64).flat_map(|n| request(READ, 0, n, 0, 256 << 10)).collect();
@@ -327,7 +327,7 @@ fn a_client_is_bounded_in_bytes_but_a_request_that_is_large_alone_is_served() {
 }
 
 #[test]
-fn who_does_not_take_replies_is_not_heard() {
+fn a_client_that_takes_no_replies_is_not_read() {
     let mut client = Client::on("disk", false, Limits { requests: 8, bytes: 64 << 10 });
     let flood: Vec<u8> = (0..100).flat_map(|n| request(READ, 0, n, 0, 16 << 10)).collect();
     client.session.receive(0, &flood, &mut client.memory, 0);
@@ -355,7 +355,7 @@ fn shared<R>(client: &mut Client, all: &mut Memory, act: impl FnOnce(&mut Client
 }
 
 #[test]
-fn a_thousand_writes_half_sent_hold_little_and_others_are_served() {
+fn a_thousand_half_sent_writes_hold_little_memory_and_others_are_served() {
     const CLIENTS: usize = 1000;
     const BOUND: usize = 1 << 20;
     let mut all = Memory::new(BOUND);
@@ -437,7 +437,7 @@ fn a_write_that_stops_half_way_holds_one_piece() {
 
 /// Such a client need not act, so it must not be disconnected for lack of progress.
 #[test]
-fn a_client_whose_data_find_no_memory_waits_for_us() {
+fn a_client_whose_data_finds_no_memory_waits_for_the_server() {
     let memory = Memory::new(300 << 10);
     let mut client = Client::of(&exports(), memory, Security::Plain, Limits::default());
     client.choose("disk", false);
@@ -459,7 +459,7 @@ fn a_client_whose_data_find_no_memory_waits_for_us() {
 
 /// Replies that it does not take hold the memory.
 #[test]
-fn a_client_that_takes_no_replies_does_not_wait_for_us() {
+fn a_client_that_takes_no_replies_does_not_wait_for_the_server() {
     let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 256 << 10 });
     let asked = [request(READ, 0, 1, 0, 256 << 10), request(WRITE, 0, 2, 0, 4096), vec![1; 100]];
     client.session.receive(0, &asked.concat(), &mut client.memory, 0);
@@ -471,7 +471,7 @@ fn a_client_that_takes_no_replies_does_not_wait_for_us() {
 }
 
 #[test]
-fn a_client_goes_on_in_the_share_of_its_image() {
+fn a_client_continues_within_the_share_of_its_image() {
     let mut memory = Memory::new(0);
     memory.pool = Pool::new(2 << 20).shared_by(3);
     memory.pool.reserve(1, 2 << 20);
@@ -489,11 +489,11 @@ fn a_client_goes_on_in_the_share_of_its_image() {
 }
 
 #[test]
-fn a_farewell_waits_for_what_is_in_flight() {
+fn a_disconnect_waits_for_requests_in_flight() {
     let mut client = connected();
     client.memory.holds = true;
     client.say(&[request(FLUSH, 0, 1, 0, 0), request(DISC, 0, 2, 0, 0), vec![1; 99]].concat());
-    assert_eq!((client.session.demand(), client.session.appetite() > 0), (Demand::Serve, true));
+    assert_eq!((client.session.demand(), client.session.read_budget() > 0), (Demand::Serve, true));
     client.memory.holds = false;
     client.run();
     assert_eq!((client.simple(), client.session.demand()), ((0, 1), Demand::Close));
@@ -521,7 +521,7 @@ fn a_session_that_is_stopped_ends_when_nothing_more_arrives() {
 }
 
 #[test]
-fn a_write_whose_data_arrive_while_the_server_ends_is_done() {
+fn a_write_whose_data_arrives_while_the_server_ends_is_done() {
     let mut client = connected();
     let data: Vec<u8> = (0..600_000u32).map(|at| at as u8).collect();
     client.say(&[request(WRITE, 0, 5, 0, 600_000), data[..300_000].to_vec()].concat());
@@ -538,7 +538,7 @@ fn a_write_whose_data_arrive_while_the_server_ends_is_done() {
 }
 
 #[test]
-fn a_write_whose_data_never_come_gets_no_reply() {
+fn a_write_whose_data_never_comes_gets_no_reply() {
     let mut client = connected();
     client.say(&[request(WRITE, 0, 5, 0, 600_000), vec![1; 300_000]].concat());
     client.stop();
@@ -549,7 +549,7 @@ fn a_write_whose_data_never_come_gets_no_reply() {
 }
 
 #[test]
-fn what_has_arrived_when_the_server_ends_is_answered_once_begun_or_not() {
+fn requests_that_arrive_before_the_end_are_answered_once() {
     for structured in [false, true] {
         let limits = Limits { requests: 4, bytes: 1 << 20 };
         let mut client = Client::on("disk", structured, limits);
@@ -586,7 +586,7 @@ fn a_refused_write_is_answered_behind_its_data() {
 }
 
 #[test]
-fn what_is_no_request_ends_the_connection() {
+fn a_wrong_magic_number_ends_the_connection() {
     let mut client = connected();
     client.say(&[request(READ, 0, 1, 0, 512), b"GET / HTTP/1.1\r\n\r\n".to_vec()].concat());
     assert_eq!(client.session.demand(), Demand::Close);

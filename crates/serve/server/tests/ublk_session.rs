@@ -89,7 +89,7 @@ const READ: (u8, u32) = (operation::READ, 0);
 const WRITE: (u8, u32) = (operation::WRITE, 0);
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read() {
     let mut bench = Bench::new(PLAIN);
     bench.queue.bytes(3)[..4096].fill(0xa5);
     bench.ask(3, WRITE, 8192, 4096);
@@ -122,7 +122,7 @@ fn durable_writes_flushes_discards_and_zeroes_reach_the_medium() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_counted_nowhere() {
+fn invalid_requests_are_refused_and_not_counted() {
     let mut bench = Bench::new(PLAIN);
     let outside = -Errno::IO.raw();
     bench.ask(0, READ, SIZE as u64, 512);
@@ -141,7 +141,7 @@ fn what_makes_no_sense_is_refused_and_counted_nowhere() {
 }
 
 #[test]
-fn a_disk_that_may_not_be_written_is_only_read() {
+fn a_read_only_disk_is_only_read() {
     let mut bench = Bench::new(Properties { read_only: true, ..PLAIN });
     let refused = -Errno::ROFS.raw();
     bench.ask(0, WRITE, 0, 512);
@@ -152,7 +152,7 @@ fn a_disk_that_may_not_be_written_is_only_read() {
 }
 
 #[test]
-fn a_failure_is_the_result_and_its_tag_is_used_again() {
+fn a_failure_is_the_result_and_its_tag_is_reused() {
     let mut bench = Bench::new(PLAIN);
     bench.memory.failure = Some(Errno::NOSPC);
     bench.memory.holds = true;
@@ -172,7 +172,7 @@ fn a_failure_is_the_result_and_its_tag_is_used_again() {
 }
 
 #[test]
-fn a_panic_and_what_it_lost_end_with_eio_and_the_next_request_works() {
+fn a_panic_ends_requests_with_eio_and_the_next_one_works() {
     let mut bench = Bench::new(PLAIN);
     let failed = |tag| (tag, -Errno::IO.raw());
     let panics = |bench: &mut Bench, request: (u8, u32), offset| {

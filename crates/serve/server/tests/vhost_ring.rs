@@ -29,7 +29,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read_with_and_without_a_copy() {
+fn written_data_is_read_with_and_without_a_copy() {
     for borrows in [true, false] {
         let mut device = Device::new(64, FEATURES, borrows);
         // Longer than one chunk, and short.
@@ -52,7 +52,7 @@ fn what_was_written_is_read_with_and_without_a_copy() {
 }
 
 #[test]
-fn where_descriptors_begin_and_end_says_nothing() {
+fn boundaries_between_descriptors_have_no_meaning() {
     for borrows in [true, false] {
         let mut device = Device::new(64, FEATURES, borrows);
         let guest = &mut device.guest;
@@ -155,7 +155,7 @@ fn every_kind_of_request_is_done_or_refused() {
 }
 
 #[test]
-fn what_may_only_be_read_is_not_changed() {
+fn a_read_only_image_is_not_changed() {
     let mut device = Device::new(16, FEATURES, true);
     let image = exports()[1].clone();
     device.ring = Ring::new(0, device.guest.setup(&image, FEATURES)).unwrap();
@@ -227,7 +227,7 @@ fn loops_and_oversized_requests_are_answered() {
 }
 
 #[test]
-fn a_ring_whose_indices_make_no_sense_is_given_up() {
+fn a_ring_with_invalid_indices_is_given_up() {
     for nonsense in [17u16, 0x8000, u16::MAX] {
         let mut device = Device::new(16, FEATURES, true);
         let (error, errors) = counter();
@@ -247,7 +247,7 @@ fn a_ring_whose_indices_make_no_sense_is_given_up() {
 }
 
 #[test]
-fn rings_outside_the_memory_or_of_no_size_are_refused() {
+fn rings_outside_the_memory_or_of_invalid_size_are_refused() {
     let guest = Guest::new(16);
     let image = exports()[0].clone();
     let made = |change: fn(&mut nowait_server::vhost::Setup<()>)| {
@@ -265,7 +265,7 @@ fn rings_outside_the_memory_or_of_no_size_are_refused() {
 }
 
 #[test]
-fn the_driver_is_called_when_it_asked_to_be() {
+fn the_driver_is_signalled_when_it_asks_for_it() {
     let mut device = Device::new(16, FEATURES, true);
     let (call, calls) = counter();
     let mut setup = device.guest.setup(&device.image, FEATURES);
@@ -290,7 +290,7 @@ fn the_driver_is_called_when_it_asked_to_be() {
 }
 
 #[test]
-fn no_more_is_in_flight_than_the_queue_has_places() {
+fn requests_in_flight_do_not_exceed_the_queue() {
     let mut device = Device::new(4, FEATURES, true);
     device.medium.holds = true;
     let asked = device.guest.want(IN, 0, 512);
@@ -348,7 +348,7 @@ fn without_flush_every_write_is_durable_when_it_ends() {
 }
 
 #[test]
-fn what_was_in_flight_in_a_crash_is_done_by_the_next_server() {
+fn the_next_server_completes_requests_in_flight_at_a_crash() {
     let (area, _file, _) = Area::new(1, 16).unwrap();
     let mut device = Device::new(16, FEATURES, false);
     let noted = |guest: &Guest, used| {
@@ -390,12 +390,12 @@ fn anything_a_driver_does_is_survived() {
 }
 
 #[test]
-fn what_the_fuzzer_has_kept_is_survived() {
+fn the_corpus_of_the_fuzzer_is_survived() {
     support::replay("vhost_queue", drive);
 }
 
 #[test]
-fn a_panic_and_what_it_lost_are_answered_as_failed_and_the_next_request_works() {
+fn a_panic_fails_requests_and_the_next_one_works() {
     for borrows in [true, false] {
         let mut device = Device::new(16, FEATURES, borrows);
         device.medium.holds = true;

@@ -201,7 +201,7 @@ impl Vmm {
 }
 
 #[test]
-fn the_next_vmm_sees_all_that_the_one_before_was_told_is_done() {
+fn the_next_vmm_sees_all_acknowledged_writes_of_the_previous_one() {
     let host = Host::new();
     for round in 1..=8u8 {
         let mut vmm = Vmm::new(&host);
@@ -227,7 +227,7 @@ fn the_next_vmm_sees_all_that_the_one_before_was_told_is_done() {
 }
 
 #[test]
-fn a_queue_that_was_stopped_goes_on_where_it_was() {
+fn a_stopped_queue_continues_where_it_was() {
     let host = Host::new();
     let mut vmm = Vmm::new(&host);
     vmm.read(0, 512);
@@ -252,7 +252,7 @@ fn a_queue_that_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_is_in_flight_is_noted_for_the_next_server() {
+fn requests_in_flight_are_recorded_for_the_next_server() {
     let first = Host::new();
     let mut frontend = connect(&first);
     let wanted = VhostUserInflight::new(0, 0, QUEUES, 64);
@@ -273,7 +273,7 @@ fn what_is_in_flight_is_noted_for_the_next_server() {
 }
 
 #[test]
-fn a_new_size_is_told_to_the_guest() {
+fn the_guest_learns_a_new_size() {
     let host = Host::new();
     let mut vmm = Vmm::new(&host);
     let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -292,7 +292,7 @@ fn a_new_size_is_told_to_the_guest() {
 }
 
 #[test]
-fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
+fn vmms_that_violate_the_protocol_are_disconnected_and_the_next_is_served() {
     let host = Host::new();
     let nonsense: [&[u8]; 4] = [b"", b"GET / HTTP/1.1\r\n\r\n", &[0; 12], &[0xff; 300]];
     for bytes in nonsense {
@@ -332,7 +332,7 @@ fn ask_without_end(host: &Host) -> UnixStream {
 
 /// The VMM stalls in a header, in the rest of a message, and in its answers.
 #[test]
-fn a_vmm_that_stands_still_keeps_neither_the_next_nor_the_end() {
+fn a_stalled_vmm_delays_neither_the_next_one_nor_the_end() {
     let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
     let body = [&head[..], &[0; 39]].concat();
     let stands_still: [&(dyn Fn(&Host) -> UnixStream + Sync); 4] = [
@@ -405,7 +405,7 @@ fn a_vmm_is_counted_as_other_clients_are() {
 }
 
 #[test]
-fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
+fn a_vmm_of_another_user_is_disconnected() {
     let me = tempfile::tempfile().unwrap().metadata().unwrap().uid();
     let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
     let host = Host::for_users(&rule(me + 1));
@@ -426,7 +426,7 @@ fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
 /// A guest zeroes its whole disk, 512 times over, on a file system that must write the zeroes: this
 /// takes minutes after the server was ordered to end.
 #[test]
-fn zeroes_without_end_do_not_keep_the_server_and_are_left_to_the_next() {
+fn endless_zeroing_does_not_delay_the_end_and_is_left_to_the_next_server() {
     const BYTES: u64 = 256 << 20;
     let host = Host::on("/dev/shm", BYTES);
     let mut frontend = connect(&host);

@@ -88,7 +88,7 @@ fn a_folder_answers_as_it_must() {
 }
 
 #[test]
-fn one_of_many_writers_replaces_an_object_in_a_folder() {
+fn of_many_writers_one_replaces_an_object_in_a_folder() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let open = || Folder::open(folder.path().to_str().unwrap()).unwrap();
     let tag = tag_of(ask(client(Arc::new(open())).run(put(b"hello"))));
@@ -132,7 +132,7 @@ fn an_object_that_is_there_already_says_nothing_of_the_store() {
 }
 
 #[test]
-fn a_body_that_is_not_as_it_was_said_is_no_answer() {
+fn a_body_of_another_length_is_no_answer() {
     for wrong in [Wrong::Cut, Wrong::Endless, Wrong::OtherRange] {
         let store = Arc::new(WrongStore::new(Wrong::Nothing));
         let client = client(store.clone());
@@ -167,7 +167,7 @@ fn a_store_that_never_answers_has_failed_after_its_time() {
 }
 
 #[test]
-fn an_error_is_one_line() {
+fn an_error_is_shown_in_one_line() {
     let client = client(Arc::new(WrongStore::new(Wrong::Denies)));
     assert_eq!(ask(client.run(put(b"x"))), Answer::Failed);
     assert!(client.is_hopeless() && !client.last_error().unwrap().contains('\n'));

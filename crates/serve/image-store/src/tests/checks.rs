@@ -106,7 +106,7 @@ fn a_segment_that_is_cut_or_deleted_is_found() {
 }
 
 #[test]
-fn without_a_head_there_is_no_image_and_a_damaged_one_is_said() {
+fn a_missing_head_means_no_image_and_a_damaged_head_is_reported() {
     let said = checked(&url("none")).unwrap_err().to_string();
     assert_eq!(said, "memory://none/vm: there is no image");
     let url = image("headless");

@@ -124,7 +124,7 @@ fn requests_that_are_not_of_whole_blocks_or_behind_the_end_are_invalid() {
 }
 
 #[test]
-fn an_image_is_made_only_where_none_is_and_opened_only_where_one_is() {
+fn an_image_is_made_only_once_and_opened_only_if_it_exists() {
     let error = |result: std::io::Result<StoredImage>| result.unwrap_err().to_string();
     let said = error(StoredImage::open(&url("none"), &StoreOptions::default()));
     assert_eq!(said, "memory://none/vm: there is no image");

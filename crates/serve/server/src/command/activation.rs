@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_by_tcp_is_not_served_and_its_listener_is() {
+    fn a_tcp_connection_is_refused_and_a_tcp_listener_is_served() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
         assert_eq!(unfit(tcp.accept().unwrap().0), Unfit::Connection);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_that_was_handed_over_keeps_its_name() {
+    fn a_passed_unix_socket_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let served = listener(UnixListener::bind(&path).unwrap().into()).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_says_what_to_write_in_the_unit() {
+    fn each_reason_names_the_setting_of_the_unit() {
         for (why, advice) in [
             (Unfit::Datagram, "ListenStream="),
             (Unfit::SequentialPacket, "ListenStream="),

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_its_own_name_or_another() {
+    fn an_image_has_the_given_name_or_that_of_its_file() {
         let named = |name: &str, path: &str| {
             let own = OwnOptions::default();
             Ok(NamedImage { name: name.into(), path: path.into(), own })
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_behind_an_image() {
+    fn options_follow_an_image() {
         let all = "vm=/a/b,c.img,read-only,offset=1M,length=2K,key-file=/k,force-share";
         let all = image(all).unwrap();
         let own = OwnOptions {
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_are_only_read_have_no_part_of_the_memory_for_writes() {
+    fn read_only_images_get_no_write_buffer() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_shows_the_first_image_or_the_one_that_is_named() {
+    fn a_file_shows_the_first_or_the_named_image() {
         let shown = |export: Option<&str>, path: &str| {
             Ok(ShownFile { export: export.map(str::to_owned), path: path.into() })
         };
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_device_has_a_number_or_any() {
+    fn a_block_device_has_the_given_number_or_any() {
         let wanted =
             |export: Option<&str>, id| Ok(WantedDrive { export: export.map(str::to_owned), id });
         assert_eq!("0".parse(), wanted(None, Some(0)));

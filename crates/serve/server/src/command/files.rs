@@ -3,7 +3,7 @@
 use super::ServeArgs;
 use crate::{
     ServeError,
-    fuse::{Face, Mount, MountPoint, Rights, UnmountOutcome},
+    fuse::{ImageFile, Mount, MountPoint, Rights, UnmountOutcome},
     say::say,
     server::Server,
 };
@@ -50,8 +50,8 @@ fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mo
     let users = server.view().access().users_of(image.name());
     let rights = Rights { user: owner.0, group: owner.1, users };
     let others = !rights.users.is_empty();
-    let face = Face::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
-    let mount = Mount::new(point, server.front(face), others, server.threads())?;
+    let file = ImageFile::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
+    let mount = Mount::new(point, server.front(file), others, server.threads())?;
     server.mounted(image, mount.path());
     let (name, size, shown) = (image.name(), image.size(), mount.path().display());
     say(format_args!("serving {name} ({size} bytes) as {shown}"));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_of_a_process_that_is_no_more_may_go() {
+    fn only_the_file_of_a_dead_process_may_be_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         assert_eq!(looked(&path), Found::Nothing);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_replaced_stays_and_what_is_made_here_goes() {
+    fn a_strange_file_stays_and_an_own_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         let made = PidFile::new(&path).unwrap();

@@ -62,7 +62,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let served = main.run();
     say::leave();
     // The thread of the endpoint keeps the listener, and ends with the process.
-    main.told.unlink();
+    main.status_listeners.unlink();
     served?;
     main.end()
 }
@@ -358,7 +358,7 @@ struct Main {
     /// The status line, if standard error is a terminal.
     line: Option<StatusLine>,
     /// The listeners for status requests.
-    told: StatusListeners,
+    status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
     /// Removed at the end.
     pid_file: Option<PidFile>,
@@ -429,11 +429,11 @@ impl Main {
             hang_ups,
             started: Instant::now(),
             line: io::stderr().is_terminal().then(StatusLine::default),
-            told: StatusListeners::default(),
+            status_listeners: StatusListeners::default(),
             cache,
             pid_file: None,
         };
-        main.told = main.tell(status.into_iter().chain(own))?;
+        main.status_listeners = main.answer_status(status.into_iter().chain(own))?;
         main.pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
         unserved.0 = None;
         Ok(main)
@@ -449,18 +449,18 @@ impl Main {
     }
 
     /// Begins to answer status requests; returns the listeners.
-    fn tell(
+    fn answer_status(
         &self,
         listeners: impl Iterator<Item = Listener>,
     ) -> Result<StatusListeners, ServeError> {
-        let told = StatusListeners(listeners.map(Arc::new).collect());
-        for listener in &told.0 {
+        let listening = StatusListeners(listeners.map(Arc::new).collect());
+        for listener in &listening.0 {
             let (view, started) = (self.server.view(), self.started);
             Endpoint::start(listener.clone(), &self.server.view(), move || {
                 snapshot(&view, started)
             })?;
         }
-        Ok(told)
+        Ok(listening)
     }
 
     /// Completes requests in flight within a time limit, and makes all images durable.
@@ -599,7 +599,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_end_in_time_or_at_all_is_given_up_in_words() {
+    fn a_task_that_does_not_end_in_time_is_given_up_with_a_reason() {
         let (_holds, held) = mpsc::channel::<()>();
         let never = Task::begin(move || {
             let _ = held.recv();

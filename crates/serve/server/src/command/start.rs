@@ -123,7 +123,7 @@ mod tests {
     use nowait_sys::signalfd;
 
     #[test]
-    fn a_step_has_its_outcome_and_one_that_panics_is_an_error() {
+    fn a_step_returns_its_result_and_a_panic_is_an_error() {
         let ends = Signals::take(&[signalfd::TERM]).unwrap();
         let start = Start::new(&ends);
         assert_eq!(start.step(|| Ok(7)).unwrap(), 7);

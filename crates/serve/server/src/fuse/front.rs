@@ -1,7 +1,7 @@
 //! The file system as the kernel sees it: its requests become orders to the serving threads.
 
 use super::{
-    face::Face,
+    image_file::ImageFile,
     request::{Buffers, FuseRequest},
 };
 use crate::server::{Inbox, Order, Shared};
@@ -23,7 +23,7 @@ use std::{io, sync::Arc, time::SystemTime};
 /// memory and not for the image. Requests beyond the memory stay in the kernel.
 #[derive(Debug)]
 pub struct Front {
-    face: Arc<Face<AnySource>>,
+    file: Arc<ImageFile<AnySource>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     buffers: Arc<Buffers>,
     shared: Arc<Shared>,
@@ -40,12 +40,12 @@ const REMEMBERED: Duration = Duration::ZERO;
 
 impl Front {
     pub(crate) fn new(
-        face: Face<AnySource>,
+        file: ImageFile<AnySource>,
         inboxes: Vec<Arc<Inbox<Order>>>,
         buffers: Arc<Buffers>,
         shared: Arc<Shared>,
     ) -> Front {
-        Front { face: Arc::new(face), inboxes, buffers, shared }
+        Front { file: Arc::new(file), inboxes, buffers, shared }
     }
 
     /// Takes a request. After a panic its reply is dropped, which answers with `EIO`, and the
@@ -53,7 +53,7 @@ impl Front {
     fn take(&self, take: impl FnOnce()) {
         self.shared.caught("as it took a request of a file", || {
             #[cfg(test)]
-            crate::failure::inject(crate::failure::At::Front, self.face.image().name());
+            crate::failure::inject(crate::failure::At::Front, self.file.image().name());
             take();
         });
     }
@@ -65,11 +65,11 @@ impl Front {
             static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed));
         }
         let home = HOME.get() % self.inboxes.len();
-        self.inboxes[home].put(Order::Ask(self.face.clone(), request));
+        self.inboxes[home].put(Order::Ask(self.file.clone(), request));
     }
 
     pub(super) fn is_read_only(&self) -> bool {
-        self.face.image().properties().read_only
+        self.file.image().properties().read_only
     }
 }
 
@@ -88,7 +88,7 @@ impl Filesystem for Front {
 
     fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.take(|| {
-            reply.attr(&REMEMBERED, &self.face.attributes());
+            reply.attr(&REMEMBERED, &self.file.attributes());
         });
     }
 
@@ -112,11 +112,11 @@ impl Filesystem for Front {
     ) {
         self.take(|| {
             // Users can only change times, and those are the times of the contents.
-            let resized = size.is_some_and(|size| size != self.face.image().size());
+            let resized = size.is_some_and(|size| size != self.file.image().size());
             if mode.or(user).or(group).is_some() || resized {
                 return reply.error(Errno::EPERM);
             }
-            reply.attr(&REMEMBERED, &self.face.attributes());
+            reply.attr(&REMEMBERED, &self.file.attributes());
         });
     }
 
@@ -125,7 +125,7 @@ impl Filesystem for Front {
             if flags.acc_mode() != OpenAccMode::O_RDONLY && self.is_read_only() {
                 return reply.error(Errno::EROFS);
             }
-            if !self.face.open(request.uid()) {
+            if !self.file.open(request.uid()) {
                 return reply.error(Errno::EACCES);
             }
             // The kernel caches no data of the file, and runs writes in parallel.
@@ -145,7 +145,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         self.take(|| {
-            self.face.close();
+            self.file.close();
             reply.ok();
         });
     }
@@ -162,7 +162,7 @@ impl Filesystem for Front {
         reply: ReplyData,
     ) {
         self.take(|| {
-            let there = self.face.image().size().saturating_sub(offset);
+            let there = self.file.image().size().saturating_sub(offset);
             let len = u64::from(len).min(there).min(DATA_BYTES_MAX.into()) as usize;
             if len == 0 {
                 return reply.data(&[]);
@@ -188,12 +188,12 @@ impl Filesystem for Front {
                 return reply.error(Errno::EROFS);
             }
             // As at the end of a disk, the part that fits is written.
-            let there = self.face.image().size().saturating_sub(offset);
+            let there = self.file.image().size().saturating_sub(offset);
             let len = there.min(data.len() as u64) as usize;
             if len == 0 {
                 return reply.error(Errno::ENOSPC);
             }
-            let (chunk, space) = self.buffers.filled(self.face.image().number(), &data[..len]);
+            let (chunk, space) = self.buffers.filled(self.file.image().number(), &data[..len]);
             let durable = flags.0 as u32 & open::DSYNC != 0;
             self.ask(FuseRequest::Write { reply, offset, chunk, durable, space });
         });
@@ -226,7 +226,7 @@ impl Filesystem for Front {
                 _ => return reply.error(Errno::EOPNOTSUPP),
             };
             let end = offset.saturating_add(len);
-            let size = self.face.image().size();
+            let size = self.file.image().size();
             if mode & allocation::KEEP_SIZE == 0 && end > size {
                 return reply.error(Errno::ENOSPC);
             }
@@ -254,7 +254,7 @@ impl Filesystem for Front {
                 whence::HOLE => true,
                 _ => return reply.error(Errno::EINVAL),
             };
-            let size = self.face.image().size();
+            let size = self.file.image().size();
             match u64::try_from(from) {
                 Ok(from) if from < size => {
                     self.ask(FuseRequest::Seek { reply, from, for_hole, size });
@@ -266,7 +266,7 @@ impl Filesystem for Front {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.take(|| {
-            let blocks = self.face.image().size().div_ceil(PAGE_BYTES.into());
+            let blocks = self.file.image().size().div_ceil(PAGE_BYTES.into());
             reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES, 255, PAGE_BYTES);
         });
     }

@@ -7,21 +7,21 @@
 //!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_device
 //!    ▲                                                  │
 //!    └─────────────────── fuser's reply ◀───────────────┘
-//!  face     the state of the file that they share
+//!  image_file  the state of the file that they share
 //! ```
 //! The crate fuser mounts, negotiates, and encodes the messages. Its thread passes a request to a
 //! serving thread, which answers when the device has completed it; a request in flight occupies no
 //! thread.
 
-mod face;
 mod front;
+mod image_file;
 mod mount;
 mod mount_point;
 mod pending;
 mod request;
 
-pub use face::{Face, Rights};
 pub use front::Front;
+pub use image_file::{ImageFile, Rights};
 pub use mount::{Mount, UnmountOutcome};
 pub(crate) use mount_point::MountPoint;
 pub(crate) use pending::{RequestTable, is_file};

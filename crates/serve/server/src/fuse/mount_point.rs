@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_mounts_tells_what_is_on_a_path() {
+    fn the_table_of_mounts_lists_the_mounts_on_a_path() {
         let line = br"36 35 0:9 / /mnt/with\040space rw master:1 shared:2 - fuse.nowait nowait rw";
         let mounted = |path: &str| kind_and_source(line, Path::new(path));
         let expected = ("fuse.nowait".to_owned(), NAME.to_owned());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_and_free_names_are_mounted_on() {
+    fn only_regular_files_and_free_names_are_mount_points() {
         let folder = tempfile::tempdir().unwrap();
         assert!(prepare(folder.path()).is_err());
         let free = folder.path().join("free");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_made_is_known_by_the_source_of_its_mount_and_goes() {
+    fn a_file_made_for_a_mount_is_found_by_the_source_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shown");
         let mut point = MountPoint::clear(&path).unwrap();

@@ -1,7 +1,7 @@
 //! The kernel's requests that one serving thread has in flight.
 
 use super::{
-    Face,
+    ImageFile,
     request::{FuseRequest, PendingReply},
 };
 use nowait_device::{AnySource, Chore, Disk, Kind, Medium, RequestEnd, Tag};
@@ -17,7 +17,7 @@ pub(crate) fn is_file(token: u64) -> bool {
 
 #[derive(Debug)]
 struct Active {
-    face: Arc<Face<AnySource>>,
+    file: Arc<ImageFile<AnySource>>,
     reply: PendingReply,
     kind: Kind,
     bytes: u64,
@@ -30,7 +30,7 @@ pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
     /// Requests that wait for memory.
-    waiting: VecDeque<(Arc<Face<AnySource>>, FuseRequest)>,
+    waiting: VecDeque<(Arc<ImageFile<AnySource>>, FuseRequest)>,
 }
 
 impl RequestTable {
@@ -45,16 +45,21 @@ impl RequestTable {
     /// Answers all requests with `EIO`, because their disk is gone. Dropping a reply does that.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {
-            active.face.image().stats().forget();
+            active.file.image().stats().forget();
         }
     }
 
     /// Returns `true` if there is memory for a request. An image with nothing in flight always has
     /// some.
-    fn has_room(&self, face: &Face<AnySource>, request: &FuseRequest, disk: &mut Disk) -> bool {
+    fn has_room(
+        &self,
+        file: &ImageFile<AnySource>,
+        request: &FuseRequest,
+        disk: &mut Disk,
+    ) -> bool {
         match request {
             FuseRequest::Read { len, .. } => {
-                let (pool, image) = (disk.pool(), face.image().number());
+                let (pool, image) = (disk.pool(), file.image().number());
                 self.in_flight() == 0 || pool.used_by(image) == 0 || pool.has_room(image, *len)
             }
             _ => true,
@@ -63,61 +68,61 @@ impl RequestTable {
 
     /// Continues with requests that wait for memory, if there is some now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
-        for (face, request) in core::mem::take(&mut self.waiting) {
-            self.ask(face, request, disk, now_ns);
+        for (file, request) in core::mem::take(&mut self.waiting) {
+            self.ask(file, request, disk, now_ns);
         }
     }
 
     /// Begins a request.
     pub(crate) fn ask(
         &mut self,
-        face: Arc<Face<AnySource>>,
+        file: Arc<ImageFile<AnySource>>,
         request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
     ) {
         // Requests of an image keep their order, but no image waits for the memory of another.
-        let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), face.image()));
-        if !waits && self.has_room(&face, &request, disk) {
-            self.begin(face, request, disk, now_ns);
+        let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), file.image()));
+        if !waits && self.has_room(&file, &request, disk) {
+            self.begin(file, request, disk, now_ns);
         } else {
-            self.waiting.push_back((face, request));
+            self.waiting.push_back((file, request));
         }
     }
 
     fn begin(
         &mut self,
-        face: Arc<Face<AnySource>>,
+        file: Arc<ImageFile<AnySource>>,
         request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
     ) {
-        let image = face.image().clone();
+        let image = file.image().clone();
         match request {
             FuseRequest::Read { reply, offset, len } => {
-                let tag = self.insert(face, PendingReply::Data(reply), len as u64, false, now_ns);
+                let tag = self.insert(file, PendingReply::Data(reply), len as u64, false, now_ns);
                 let chunk = disk.pool().take_for(image.number(), len);
                 disk.read(&image, chunk, offset, tag);
             }
             FuseRequest::Write { reply, offset, chunk, durable, space } => {
                 let bytes = chunk.data().len() as u64;
                 let tag =
-                    self.insert(face, PendingReply::Written(reply, space), bytes, false, now_ns);
+                    self.insert(file, PendingReply::Written(reply, space), bytes, false, now_ns);
                 disk.write(&image, chunk, offset, durable, tag);
             }
             FuseRequest::Flush { reply } => {
-                let tag = self.insert(face, PendingReply::Plain(reply), 0, false, now_ns);
+                let tag = self.insert(file, PendingReply::Plain(reply), 0, false, now_ns);
                 disk.flush(&image, tag);
             }
             FuseRequest::Zero { reply, range, allocated } => {
                 let bytes = range.end - range.start;
-                let tag = self.insert(face, PendingReply::Plain(reply), bytes, true, now_ns);
+                let tag = self.insert(file, PendingReply::Plain(reply), bytes, true, now_ns);
                 let chore = Chore::Zero { range, allocated, fast: true, durable: false };
                 disk.run(&image, chore, tag);
             }
             FuseRequest::Seek { reply, from, for_hole, size } => {
                 let reply = PendingReply::Place { reply, from, for_hole, size };
-                let tag = self.insert(face, reply, 0, false, now_ns);
+                let tag = self.insert(file, reply, 0, false, now_ns);
                 disk.run(&image, Chore::Extents { range: from..size, max: 1 }, tag);
             }
         }
@@ -125,15 +130,15 @@ impl RequestTable {
 
     fn insert(
         &mut self,
-        face: Arc<Face<AnySource>>,
+        file: Arc<ImageFile<AnySource>>,
         reply: PendingReply,
         bytes: u64,
         zeroes: bool,
         began_ns: u64,
     ) -> Tag {
-        face.image().stats().begin();
+        file.image().stats().begin();
         let kind = reply.kind(zeroes);
-        let active = Active { face, reply, kind, bytes, began_ns };
+        let active = Active { file, reply, kind, bytes, began_ns };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
             self.active.len() as u32 - 1
@@ -149,11 +154,11 @@ impl RequestTable {
             return;
         };
         self.free.push(tag.slot);
-        let Active { face, reply, kind, bytes, began_ns } = active;
+        let Active { file, reply, kind, bytes, began_ns } = active;
         let elapsed_ns = now_ns.saturating_sub(began_ns);
-        face.image().stats().end(kind, bytes, elapsed_ns, result.is_err());
+        file.image().stats().end(kind, bytes, elapsed_ns, result.is_err());
         if matches!(kind, Kind::Write | Kind::Discard | Kind::Zero) {
-            face.change();
+            file.change();
         }
         let left = reply.answer(result.err(), bytes, chunk, &extents);
         left.into_iter().for_each(|chunk| disk.pool().give_back(chunk));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_memory_waits_for_that_of_another() {
+    fn a_write_without_memory_waits_for_another_to_end() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));
             // Larger than the whole memory: a caller that finds nothing in use gets it.

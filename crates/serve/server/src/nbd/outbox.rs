@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_in_part_goes_on_where_it_stopped() {
+    fn output_sent_in_part_continues_where_it_stopped() {
         let (mut outbox, mut pool) = (Outbox::default(), Pool::new(1 << 20));
         outbox.head(b"head");
         let mut chunk = pool.take(6);

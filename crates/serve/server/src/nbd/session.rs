@@ -113,7 +113,7 @@ impl<F> Session<F> {
     }
 
     /// Returns how many bytes the session can take now, beyond the receive buffer; 0: do not read.
-    pub fn appetite(&self) -> usize {
+    pub fn read_budget(&self) -> usize {
         let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
         match &self.phase {
             _ if full || self.demand != Demand::Serve => 0,
@@ -125,9 +125,9 @@ impl<F> Session<F> {
     }
 
     /// Returns the memory that should receive the next bytes: the data of a write.
-    pub fn hole(&mut self) -> Option<&mut [u8]> {
+    pub fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.phase {
-            Phase::Requests(transmission) if self.carry.is_empty() => transmission.hole(),
+            Phase::Requests(transmission) if self.carry.is_empty() => transmission.receive_buffer(),
             _ => None,
         }
     }

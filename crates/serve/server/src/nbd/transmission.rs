@@ -184,7 +184,7 @@ impl<F> Transmission<F> {
     }
 
     /// Returns the memory for the next bytes, if they are the data of a write.
-    pub(crate) fn hole(&mut self) -> Option<&mut [u8]> {
+    pub(crate) fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {
                 Some(&mut chunk.data_mut()[*filled..])
@@ -229,12 +229,12 @@ impl<F> Transmission<F> {
                     self.answer_error(&header, errno, out);
                 }
                 Receive::Data { chunk: Some((chunk, filled)), .. } => {
-                    let hole = &mut chunk.data_mut()[*filled..];
-                    let count = hole.len().min(rest.len());
+                    let receive_buffer = &mut chunk.data_mut()[*filled..];
+                    let count = receive_buffer.len().min(rest.len());
                     if count == 0 {
                         break;
                     }
-                    hole[..count].copy_from_slice(&rest[..count]);
+                    receive_buffer[..count].copy_from_slice(&rest[..count]);
                     *filled += count;
                     at += count;
                     self.pass_on(medium);

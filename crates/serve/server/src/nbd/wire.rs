@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_when_it_is_complete() {
+    fn a_header_is_parsed_when_it_is_complete() {
         let mut bytes = REQUEST.to_be_bytes().to_vec();
         bytes.extend([0, 1, 0, 1]);
         bytes.extend(7u64.to_be_bytes());

@@ -28,7 +28,7 @@ pub(crate) enum Fate {
 
 /// The data that decides which exports a client may see, once it has shown its certificate.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct ExportChoice {
     pub(crate) access: Arc<Access>,
     pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) peer: Peer,
@@ -40,7 +40,7 @@ pub(crate) struct Client {
     socket: Socket,
     tls: Option<Box<Stream>>,
     pub(crate) session: Session<AnySource>,
-    guest: Guest,
+    choice: ExportChoice,
     key: u64,
     /// The events that the epoll set reports for it; 0: it is not in the set.
     interest: u32,
@@ -62,7 +62,7 @@ impl Client {
     pub(crate) fn new(
         socket: Socket,
         session: Session<AnySource>,
-        guest: Guest,
+        choice: ExportChoice,
         key: u64,
         now_ns: u64,
     ) -> Client {
@@ -70,7 +70,7 @@ impl Client {
             socket,
             tls: None,
             session,
-            guest,
+            choice,
             key,
             interest: 0,
             came_ns: now_ns,
@@ -96,12 +96,12 @@ impl Client {
                 break;
             }
             reads += 1;
-            let appetite = self.session.appetite().min(scratch.len());
-            if appetite == 0 {
+            let read_budget = self.session.read_budget().min(scratch.len());
+            if read_budget == 0 {
                 break;
             }
-            let hole = self.session.hole().map_or(0, |hole| hole.len());
-            let count = match self.receive(&mut scratch[..appetite]) {
+            let buffer_len = self.session.receive_buffer().map_or(0, |buffer| buffer.len());
+            let count = match self.receive(&mut scratch[..read_budget]) {
                 Ok(0) => return Fate::Goes,
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -112,10 +112,10 @@ impl Client {
                 Err(_) => return Fate::Goes,
             };
             self.moved_ns = now_ns;
-            let in_hole = if self.tls.is_some() { 0 } else { hole };
-            let (filled, rest) = (count.min(in_hole), count.saturating_sub(in_hole));
+            let in_buffer = if self.tls.is_some() { 0 } else { buffer_len };
+            let (filled, rest) = (count.min(in_buffer), count.saturating_sub(in_buffer));
             self.session.receive(filled, &scratch[..rest], disk, now_ns);
-            if !to_the_end && count < in_hole + appetite {
+            if !to_the_end && count < in_buffer + read_budget {
                 break;
             }
         }
@@ -127,7 +127,7 @@ impl Client {
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             let read = tls.read(&mut self.socket, scratch);
-            let Guest { access, exports, peer } = &mut self.guest;
+            let ExportChoice { access, exports, peer } = &mut self.choice;
             // The client's data comes after its certificate.
             if read.is_ok() && !access.is_open() && peer.certificate.is_none() {
                 peer.certificate = tls.certificate();
@@ -135,9 +135,9 @@ impl Client {
             }
             return read;
         }
-        match self.session.hole() {
-            Some(hole) => {
-                let mut slices = [IoSliceMut::new(hole), IoSliceMut::new(scratch)];
+        match self.session.receive_buffer() {
+            Some(buffer) => {
+                let mut slices = [IoSliceMut::new(buffer), IoSliceMut::new(scratch)];
                 self.socket.read_vectored(&mut slices)
             }
             None => self.socket.read(scratch),
@@ -207,7 +207,7 @@ impl Client {
     }
 
     fn register(&mut self, epoll: &Epoll) -> Fate {
-        let mut wanted = if self.session.appetite() > 0 { epoll::IN } else { 0 };
+        let mut wanted = if self.session.read_budget() > 0 { epoll::IN } else { 0 };
         wanted |= if self.stuck { epoll::OUT } else { 0 };
         if wanted == self.interest {
             return Fate::Stays;
@@ -228,7 +228,7 @@ impl Client {
     /// more.
     pub(crate) fn has_more(&self) -> bool {
         let unseen = self.tls.is_some() || self.session.is_stopping();
-        unseen && !self.unread && self.session.appetite() > 0
+        unseen && !self.unread && self.session.read_budget() > 0
     }
 
     /// Returns `true` if the client must be read in the next round, which must not wait first.
@@ -238,7 +238,7 @@ impl Client {
 
     #[cfg(test)]
     pub(super) fn inject(&self, at: At) {
-        failure::inject(at, self.guest.exports[0].name());
+        failure::inject(at, self.choice.exports[0].name());
     }
 
     /// Returns `true` if the client must act: complete its message, or take its replies.
@@ -281,8 +281,8 @@ mod tests {
             near.set_nonblocking(true).unwrap();
             let session = Session::new(0, &exports, Security::Plain, Limits::default());
             let access = Arc::new(Access::default());
-            let guest = Guest { access, exports, peer: Peer::default() };
-            let client = Client::new(Socket::Unix(near), session, guest, 0, 0);
+            let choice = ExportChoice { access, exports, peer: Peer::default() };
+            let client = Client::new(Socket::Unix(near), session, choice, 0, 0);
             let mailbox = Mailbox::new().unwrap();
             let disk = Disk::new(&nowait, &Chores::new(1), mailbox, 1 << 20).unwrap();
             Rig { client, disk, far, _folder: folder }
@@ -298,7 +298,7 @@ mod tests {
 
     /// A client that waits for memory is not in the set that would report its hang-up.
     #[test]
-    fn one_that_has_hung_up_does_not_wait_for_us() {
+    fn a_client_that_has_hung_up_does_not_wait_for_the_server() {
         let mut rig = Rig::new();
         rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
         rig.read();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_read_to_the_end_takes_turns_with_others() {
+    fn a_stopped_client_takes_turns_with_others() {
         let mut rig = Rig::new();
         rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
         rig.read();

@@ -2,7 +2,7 @@
 
 use super::socket::Socket;
 use crate::{
-    fuse::{Face, FuseRequest},
+    fuse::{FuseRequest, ImageFile},
     nbd::Security,
     ublk,
 };
@@ -19,7 +19,7 @@ pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
     /// Carry out the kernel's request to this file.
-    Ask(Arc<Face<AnySource>>, FuseRequest),
+    Ask(Arc<ImageFile<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
     /// Take no more requests, and end when those in flight are answered, or at this time by the

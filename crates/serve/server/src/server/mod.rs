@@ -23,7 +23,7 @@ pub use tls::{Tls, TlsFiles};
 use crate::{
     ServeError,
     access::Access,
-    fuse::{Buffers, Face, Front},
+    fuse::{Buffers, Front, ImageFile},
     nbd::{Limits, Security},
     ublk,
 };
@@ -252,9 +252,9 @@ impl Server {
     }
 
     /// Returns the front of a file, which passes its requests to all threads.
-    pub fn front(&self, face: Face<AnySource>) -> Front {
+    pub fn front(&self, file: ImageFile<AnySource>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
-        Front::new(face, inboxes, self.buffers.clone(), self.shared.clone())
+        Front::new(file, inboxes, self.buffers.clone(), self.shared.clone())
     }
 
     /// Returns how many serving threads there are.

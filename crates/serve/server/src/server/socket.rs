@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_for_this_machine_alone() {
+    fn a_loopback_listener_is_for_this_machine_alone() {
         for (host, open) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
             let listener = Listener::bind(&Address::Tcp(host.to_owned())).unwrap();
             assert_eq!(listener.is_open_to_other_machines(), open, "{host}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_by_tcp_is_asked_whether_it_is_there() {
+    fn a_tcp_client_has_keepalive() {
         let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let Listener::Tcp(tcp) = &listener else { unreachable!() };
         let _client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_too_long_is_refused_with_the_length_that_is_not() {
+    fn a_path_that_is_too_long_is_refused_with_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let rest = PATH_BYTES_MAX - folder.path().as_os_str().len() - 1;
         let bind = |bytes| Listener::bind(&Address::Unix(folder.path().join("s".repeat(bytes))));

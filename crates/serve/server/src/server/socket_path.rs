@@ -78,7 +78,7 @@ mod tests {
     };
 
     #[test]
-    fn of_two_servers_that_find_a_socket_left_one_takes_its_place() {
+    fn of_two_servers_that_find_an_old_socket_one_replaces_it() {
         const ROUNDS: usize = 1000;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_without_room_is_not_one_that_was_left() {
+    fn a_listener_with_a_full_queue_is_not_an_old_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_is_not_opened() {
+    fn only_a_folder_is_opened_for_its_lock() {
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
         assert!(lock(Path::new(&pipe), PATIENCE).is_none());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_another_program_keeps_locked_is_not_waited_for_long() {
+    fn a_folder_that_stays_locked_is_waited_for_briefly() {
         let folder = tempfile::tempdir().unwrap();
         let _lock = lock(folder.path(), PATIENCE).unwrap();
         assert!(lock(folder.path(), BETWEEN).is_none());

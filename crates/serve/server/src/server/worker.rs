@@ -1,7 +1,7 @@
 //! A thread that serves clients: one loop over their sockets and the requests of their images.
 
 use super::{
-    client::{Client, Fate, Guest},
+    client::{Client, ExportChoice, Fate},
     event_loop::{DISK, EventLoop, INBOX},
     inbox::{Clients, Inbox, Order},
     socket::Socket,
@@ -86,7 +86,7 @@ pub(crate) struct Worker {
     unread: Vec<u64>,
     scratch: Vec<u8>,
     /// A client waits for memory.
-    hunger: bool,
+    lacks_memory: bool,
     stopping: Option<u64>,
     /// The time to end everything in flight.
     ends_ns: u64,
@@ -115,7 +115,7 @@ impl Worker {
             touched: Vec::new(),
             unread: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
-            hunger: false,
+            lacks_memory: false,
             stopping: None,
             ends_ns: u64::MAX,
             swept_ns: 0,
@@ -137,7 +137,7 @@ impl Worker {
     fn round(&mut self) -> Result<(), ServeError> {
         self.sleep()?;
         let now_ns = now_ns();
-        self.hear(now_ns);
+        self.read_ready(now_ns);
         #[cfg(test)]
         self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
         // The device works while this thread handles the ends of other requests.
@@ -179,7 +179,7 @@ impl Worker {
     }
 
     /// Reads from the sockets that have data.
-    fn hear(&mut self, now_ns: u64) {
+    fn read_ready(&mut self, now_ns: u64) {
         self.queues.read(&mut self.event_loop.disk, now_ns);
         for key in core::mem::take(&mut self.unread) {
             self.read(key, now_ns);
@@ -196,7 +196,7 @@ impl Worker {
             }
         }
         while let Some(order) = self.orders.pop_front() {
-            self.obey(order, now_ns);
+            self.carry_out(order, now_ns);
         }
     }
 
@@ -212,21 +212,21 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, order: Order, now_ns: u64) {
+    fn carry_out(&mut self, order: Order, now_ns: u64) {
         match order {
             Order::Serve(socket, security) => {
                 let shared = self.shared.clone();
-                let welcome = || self.welcome(socket, security, now_ns);
-                if shared.caught("as it took a client", welcome).is_none() {
+                let add = || self.add_client(socket, security, now_ns);
+                if shared.caught("as it took a client", add).is_none() {
                     shared.clients.leave();
                 }
             }
             // The server ends: dropping the request answers it with an error.
             Order::Ask(..) if self.stopping.is_some() => {}
-            Order::Ask(face, asked) => {
+            Order::Ask(file, asked) => {
                 #[cfg(test)]
                 self.inject(At::Ask, || true);
-                self.files.ask(face, asked, &mut self.event_loop.disk, now_ns);
+                self.files.ask(file, asked, &mut self.event_loop.disk, now_ns);
             }
             Order::Attach(setup) => self.queues.add(*setup, &self.event_loop.epoll),
             Order::Stop(ends_ns) => {
@@ -243,7 +243,7 @@ impl Worker {
         }
     }
 
-    fn welcome(&mut self, socket: Socket, security: Security, now_ns: u64) {
+    fn add_client(&mut self, socket: Socket, security: Security, now_ns: u64) {
         if self.stopping.is_some() {
             return self.shared.clients.leave();
         }
@@ -252,11 +252,11 @@ impl Worker {
         let peer = if access.is_open() { Peer::default() } else { socket.peer() };
         let admitted = access.of(exports, &peer);
         let exports = exports.clone();
-        let guest = Guest { access: access.clone(), exports, peer };
+        let choice = ExportChoice { access: access.clone(), exports, peer };
         let make = |key| {
-            let mut session = Session::new(key, &guest.exports, security, *limits);
+            let mut session = Session::new(key, &choice.exports, security, *limits);
             session.admit(admitted);
-            Client::new(socket, session, guest, key, now_ns)
+            Client::new(socket, session, choice, key, now_ns)
         };
         match self.clients.insert_with(make) {
             Some(key) => self.touched.push(key),
@@ -304,7 +304,7 @@ impl Worker {
 
     /// Lets the clients with events continue, and sends their output.
     fn settle(&mut self, now_ns: u64) {
-        if core::mem::take(&mut self.hunger) {
+        if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.keys();
         }
         self.touched.sort_unstable();
@@ -327,7 +327,7 @@ impl Worker {
         self.touched.clear();
         self.files.settle(&mut self.event_loop.disk, now_ns);
         self.queues.settle(&mut self.event_loop.disk, now_ns);
-        self.hunger |= self.event_loop.disk.pool().take_refused();
+        self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
     fn close(&mut self, key: u64) {

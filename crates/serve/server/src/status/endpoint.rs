@@ -1,6 +1,6 @@
 //! The status endpoint on a socket: one thread, and several clients at a time.
 
-use super::asker::{Asker, Wait};
+use super::client::{Client, Wait};
 #[cfg(test)]
 use crate::failure;
 use crate::{
@@ -16,7 +16,7 @@ use nowait_sys::{
 use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
 /// The most clients at a time. One more client replaces the oldest.
-const ASKERS_MAX: usize = 64;
+const CLIENTS_MAX: usize = 64;
 /// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -34,9 +34,10 @@ impl Endpoint {
         view: &View,
         status: impl Fn() -> Status + Send + 'static,
     ) -> Result<Endpoint, ServeError> {
-        let desk = Desk::new(listener, view, status).map_err(ServeError::descriptors)?;
+        let client_loop =
+            ClientLoop::new(listener, view, status).map_err(ServeError::descriptors)?;
         let named = thread::Builder::new().name("nowait-status".to_owned());
-        let spawned = named.spawn(move || desk.run());
+        let spawned = named.spawn(move || client_loop.run());
         spawned.map_err(|error| ServeError::io("start of a thread", &error))?;
         Ok(Endpoint)
     }
@@ -46,25 +47,25 @@ impl Endpoint {
 const LISTENER: u64 = 0;
 
 /// The clients, and the source of the answers.
-struct Desk<S> {
+struct ClientLoop<S> {
     listener: Arc<Listener>,
     shared: Arc<Shared>,
     status: S,
     epoll: Epoll,
-    askers: BTreeMap<u64, Asker>,
+    clients: BTreeMap<u64, Client>,
     last: u64,
 }
 
-impl<S: Fn() -> Status> Desk<S> {
-    fn new(listener: Arc<Listener>, view: &View, status: S) -> Result<Desk<S>, Errno> {
+impl<S: Fn() -> Status> ClientLoop<S> {
+    fn new(listener: Arc<Listener>, view: &View, status: S) -> Result<ClientLoop<S>, Errno> {
         let epoll = Epoll::new()?;
         epoll.add(listener.raw(), epoll::IN, LISTENER)?;
-        let (shared, askers) = (view.shared().clone(), BTreeMap::new());
-        Ok(Desk { listener, shared, status, epoll, askers, last: LISTENER })
+        let (shared, clients) = (view.shared().clone(), BTreeMap::new());
+        Ok(ClientLoop { listener, shared, status, epoll, clients, last: LISTENER })
     }
 
     fn run(mut self) {
-        let mut ready = Vec::with_capacity(ASKERS_MAX);
+        let mut ready = Vec::with_capacity(CLIENTS_MAX);
         loop {
             self.round(&mut ready);
         }
@@ -72,8 +73,8 @@ impl<S: Fn() -> Status> Desk<S> {
 
     /// Waits, and serves all clients that are ready.
     fn round(&mut self, ready: &mut Vec<epoll::Ready>) {
-        let first = self.askers.first_key_value();
-        let next = first.map_or(Deadline::NEVER, |(_, asker)| Deadline::at_ns(asker.until_ns));
+        let first = self.clients.first_key_value();
+        let next = first.map_or(Deadline::NEVER, |(_, client)| Deadline::at_ns(client.until_ns));
         self.epoll.wait(ready, next);
         for event in ready.iter() {
             match event.token {
@@ -83,8 +84,8 @@ impl<S: Fn() -> Status> Desk<S> {
         }
         let now = now_ns();
         // In the order of their time limits.
-        while self.askers.first_key_value().is_some_and(|(_, asker)| asker.until_ns <= now) {
-            self.askers.pop_first();
+        while self.clients.first_key_value().is_some_and(|(_, client)| client.until_ns <= now) {
+            self.clients.pop_first();
         }
     }
 
@@ -92,13 +93,13 @@ impl<S: Fn() -> Status> Desk<S> {
     fn accept(&mut self) {
         match self.listener.accept() {
             Ok(socket) => {
-                if self.askers.len() >= ASKERS_MAX {
-                    self.askers.pop_first();
+                if self.clients.len() >= CLIENTS_MAX {
+                    self.clients.pop_first();
                 }
                 self.last += 1;
-                let asker = Asker::new(socket, now_ns() + PATIENCE.as_nanos() as u64);
-                if self.epoll.add(asker.raw(), epoll::IN, self.last).is_ok() {
-                    self.askers.insert(self.last, asker);
+                let client = Client::new(socket, now_ns() + PATIENCE.as_nanos() as u64);
+                if self.epoll.add(client.raw(), epoll::IN, self.last).is_ok() {
+                    self.clients.insert(self.last, client);
                 }
             }
             // The client has gone again.
@@ -112,11 +113,11 @@ impl<S: Fn() -> Status> Desk<S> {
 
     fn go_on(&mut self, token: u64) {
         // The client was replaced by a newer one.
-        let Some(asker) = self.askers.get_mut(&token) else { return };
+        let Some(client) = self.clients.get_mut(&token) else { return };
         let go_on = || {
             #[cfg(test)]
             failure::inject(failure::At::Status, self.shared.exports[0].name());
-            asker.go_on(&self.status)
+            client.go_on(&self.status)
         };
         let wait = match self.shared.caught("as it told the status", go_on) {
             Some(Ok(wait)) => wait,
@@ -126,13 +127,13 @@ impl<S: Fn() -> Status> Desk<S> {
         let goes = match wait {
             Wait::Question => false,
             Wait::Room => {
-                let fd = self.askers[&token].raw();
+                let fd = self.clients[&token].raw();
                 self.epoll.change(fd, epoll::OUT, token).is_err()
             }
             Wait::Over => true,
         };
         if goes {
-            self.askers.remove(&token);
+            self.clients.remove(&token);
         }
     }
 }
@@ -172,13 +173,13 @@ mod tests {
             Rig { _folder: folder, path, listener, server }
         }
 
-        fn desk(&self) -> Desk<impl Fn() -> Status + use<>> {
-            Desk::new(self.listener.clone(), &self.server.view(), Status::default).unwrap()
+        fn client_loop(&self) -> ClientLoop<impl Fn() -> Status + use<>> {
+            ClientLoop::new(self.listener.clone(), &self.server.view(), Status::default).unwrap()
         }
     }
 
     #[test]
-    fn clients_that_say_nothing_keep_no_other_waiting() {
+    fn silent_clients_keep_no_other_waiting() {
         let rig = Rig::new();
         let view = rig.server.view();
         Endpoint::start(rig.listener.clone(), &view, Status::default).unwrap();
@@ -189,35 +190,35 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_clients_the_first_goes_and_the_last_is_answered() {
+    fn one_client_too_many_replaces_the_oldest_and_is_answered() {
         let rig = Rig::new();
-        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let (mut client_loop, mut ready) = (rig.client_loop(), Vec::with_capacity(8));
         let mut clients = Vec::new();
-        for _ in 0..=ASKERS_MAX {
+        for _ in 0..=CLIENTS_MAX {
             clients.push(UnixStream::connect(&rig.path).unwrap());
-            desk.round(&mut ready);
+            client_loop.round(&mut ready);
         }
         assert_eq!(clients[0].read(&mut [0; 1]).unwrap(), 0, "sent away");
         let last = clients.last_mut().unwrap();
         last.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
-        desk.round(&mut ready);
+        client_loop.round(&mut ready);
         let mut text = String::new();
         last.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
-        drop(desk);
+        drop(client_loop);
         rig.server.stop().unwrap();
     }
 
     #[test]
-    fn a_client_whose_time_is_over_is_sent_away() {
+    fn a_client_whose_time_is_over_is_disconnected() {
         let rig = Rig::new();
-        let (mut desk, mut ready) = (rig.desk(), Vec::with_capacity(8));
+        let (mut client_loop, mut ready) = (rig.client_loop(), Vec::with_capacity(8));
         let mut client = UnixStream::connect(&rig.path).unwrap();
-        desk.round(&mut ready);
+        client_loop.round(&mut ready);
         client.write_all(b"GET /status").unwrap();
-        desk.askers.values_mut().for_each(|asker| asker.until_ns = 0);
-        desk.round(&mut ready);
-        assert!(desk.askers.is_empty());
+        client_loop.clients.values_mut().for_each(|client| client.until_ns = 0);
+        client_loop.round(&mut ready);
+        assert!(client_loop.clients.is_empty());
         rig.server.stop().unwrap();
     }
 }

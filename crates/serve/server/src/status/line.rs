@@ -68,7 +68,7 @@ mod tests {
     use nowait_status::{CacheStatus, ConnectionStatus, ExportStatus, KindStatus, StoreStatus};
 
     #[test]
-    fn the_line_is_about_the_time_since_the_last_one() {
+    fn the_line_covers_the_time_since_the_previous_one() {
         let status = |uptime_ms, requests| {
             let latency_ns = vec![(50_000, requests)];
             let bytes = requests * 4096;

@@ -5,12 +5,12 @@
 //!                                 ├─ prometheus    GET /metrics
 //!                                 └─ line          on the terminal, once a second
 //!  endpoint   answers on a socket        own_socket   the socket that `nowait top` finds
-//!  asker      a client of it, by http
+//!  client     a client of it, by http
 //!  backing    stores and NBD servers behind images: a part of Status
 //! ```
 
-mod asker;
 mod backing;
+mod client;
 mod endpoint;
 mod http;
 mod line;

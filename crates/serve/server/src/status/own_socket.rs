@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_with_too_long_a_name_is_said_and_one_that_is_missing_is_not() {
+    fn a_folder_with_too_long_a_name_is_reported_and_a_missing_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s".repeat(200));
         let said = listen_at(Ok(path)).unwrap_err().unwrap();

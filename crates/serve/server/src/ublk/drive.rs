@@ -454,7 +454,7 @@ mod tests {
         Properties { read_only: false, sector_bytes: 4096, preferred_bytes: 4096, caches: false };
 
     #[test]
-    fn the_disk_is_of_whole_sectors_and_flushed() {
+    fn the_disk_has_whole_sectors_and_a_write_cache() {
         let parameters = describe(PROPERTIES, (1 << 20) + 512).unwrap();
         let basic = parameters.basic;
         assert_eq!((basic.sectors, basic.logical_shift, basic.physical_shift), (2048, 12, 12));
@@ -467,14 +467,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_is_not_discarded() {
+    fn a_read_only_disk_offers_no_discard() {
         let read_only = describe(Properties { read_only: true, ..PROPERTIES }, 4096).unwrap();
         assert_eq!(read_only.basic.attributes, attribute::READ_ONLY);
         assert_eq!((read_only.types, read_only.discard), (types::BASIC, Discard::default()));
     }
 
     #[test]
-    fn requests_are_as_many_as_the_memory_allows() {
+    fn the_queue_depth_follows_from_the_memory() {
         let depth = |queues, memory_bytes| {
             let info = wanted(Some(3), Limits { queues, memory_bytes }, 0, OURS);
             assert_eq!((info.id, info.queues), (3, queues));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_only_waits_to_be_waited_for_is_not_alive() {
+    fn a_zombie_is_not_alive() {
         assert!(is_alive(thread::process_id()) && !is_alive(-1) && !is_alive(0));
         let mut command = std::process::Command::new("true");
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();

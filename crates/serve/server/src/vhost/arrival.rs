@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_is_not_waited_for() {
+    fn a_message_that_is_too_long_counts_as_whole() {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(&[7u32, 1, 5000].map(u32::to_ne_bytes).concat()).unwrap();
         assert_eq!(look(far.as_raw_fd()), Arrival::Whole);

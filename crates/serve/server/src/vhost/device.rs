@@ -111,7 +111,7 @@ mod tests {
         Properties { read_only: false, sector_bytes: 512, preferred_bytes: 4096, caches: false };
 
     #[test]
-    fn the_configuration_is_where_the_standard_has_it() {
+    fn the_configuration_has_the_layout_of_the_standard() {
         let config = config(PROPERTIES, 1 << 30, 4, 0, 60).unwrap();
         assert_eq!(config[..8], (1u64 << 21).to_le_bytes());
         assert_eq!(config[20..24], 512u32.to_le_bytes());
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_the_configuration_is_refused() {
+    fn a_read_outside_the_configuration_is_refused() {
         assert_eq!(config(PROPERTIES, 512, 1, 250, 6).unwrap(), [0; 6]);
         assert_eq!(config(PROPERTIES, 512, 1, 250, 7), None);
         assert_eq!(config(PROPERTIES, 512, 1, usize::MAX, 2), None);
     }
 
     #[test]
-    fn what_may_not_be_written_cannot_be_discarded() {
+    fn a_read_only_image_offers_no_discard() {
         let read_only = features(Properties { read_only: true, ..PROPERTIES });
         assert!(has(read_only, VIRTIO_BLK_F_RO) && !has(read_only, VIRTIO_BLK_F_DISCARD));
         assert!(has(features(PROPERTIES), VIRTIO_BLK_F_DISCARD));

@@ -107,32 +107,32 @@ const GLANCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The reason why a VMM is no longer served.
-enum Parting {
+enum ServingEnd {
     /// The VMM has gone, or violated the protocol.
     Protocol(Error),
     /// The VMM did not complete a message, or takes no answer.
     Stalled,
 }
 
-impl Parting {
+impl ServingEnd {
     /// Returns `true` if the VMM itself has closed the connection.
     fn has_gone(&self) -> bool {
-        matches!(self, Parting::Protocol(Error::Disconnected | Error::SocketBroken(_)))
+        matches!(self, ServingEnd::Protocol(Error::Disconnected | Error::SocketBroken(_)))
     }
 }
 
-impl fmt::Display for Parting {
+impl fmt::Display for ServingEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Parting::Protocol(error) => error.fmt(f),
-            Parting::Stalled => write!(f, "it stood still for {} s", STALL.as_secs()),
+            ServingEnd::Protocol(error) => error.fmt(f),
+            ServingEnd::Stalled => write!(f, "it stood still for {} s", STALL.as_secs()),
         }
     }
 }
 
-impl From<Error> for Parting {
-    fn from(error: Error) -> Parting {
-        Parting::Protocol(error)
+impl From<Error> for ServingEnd {
+    fn from(error: Error) -> ServingEnd {
+        ServingEnd::Protocol(error)
     }
 }
 
@@ -326,7 +326,7 @@ impl Acceptor {
         clients.leave();
     }
 
-    fn talk(&self, stream: UnixStream) -> Result<(), Parting> {
+    fn talk(&self, stream: UnixStream) -> Result<(), ServingEnd> {
         let broken = Error::SocketError;
         stream.set_nonblocking(false).map_err(broken)?;
         stream.set_read_timeout(Some(GLANCE)).map_err(broken)?;
@@ -354,7 +354,7 @@ impl Acceptor {
 
     /// Waits until a message can be read and answered without waiting. Returns `false` if the
     /// server stops.
-    fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, Parting> {
+    fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, ServingEnd> {
         let mut deadline = Deadline::NEVER;
         loop {
             if self.control.stops.load(Relaxed) {
@@ -368,7 +368,7 @@ impl Acceptor {
             match arrival::look(raw) {
                 Arrival::Nothing => deadline = Deadline::NEVER,
                 Arrival::Whole if poll::has_room(raw) => return Ok(true),
-                _ if deadline.has_passed() => return Err(Parting::Stalled),
+                _ if deadline.has_passed() => return Err(ServingEnd::Stalled),
                 _ if deadline == Deadline::NEVER => {
                     deadline = Deadline::after_ns(STALL.as_nanos() as u64);
                 }
@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_has_an_image_or_the_first() {
+    fn a_socket_serves_the_named_or_the_first_image() {
         let socket = |export: Option<&str>, path: &str| {
             Ok(Socket { export: export.map(str::to_owned), path: path.into() })
         };

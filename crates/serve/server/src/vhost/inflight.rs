@@ -6,8 +6,8 @@
 //!  entry of a head     in flight u8 · 5 unused · next u16 · counter u64
 //! ```
 //! The device marks an entry before its request begins, and clears it after the driver can see the
-//! answer. After a crash in between, `used` is behind the index in the guest's ring: then the driver
-//! has seen the answer of `last`. Source: vhost-user protocol, "Inflight I/O tracking".
+//! answer. After a crash in between, `used` is behind the index in the guest's ring: then the
+//! driver has seen the answer of `last`. Source: vhost-user protocol, "Inflight I/O tracking".
 
 use core::sync::atomic::{Ordering, fence};
 use nowait::Errno;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_flight_is_found_again_in_its_order() {
+    fn requests_in_flight_are_recovered_in_order() {
         let (area, file, bytes) = Area::new(2, 8).unwrap();
         let (mut queue, left) = area.queue(1, 8, 5).unwrap();
         assert!(left.heads.is_empty());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_out_is_not_given_twice() {
+    fn an_answer_that_the_driver_saw_is_not_repeated() {
         let (area, file, bytes) = Area::new(2, 8).unwrap();
         let (mut queue, _) = area.queue(0, 8, 0).unwrap();
         queue.begin(2);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_vmm_are_those_of_the_guest() {
+    fn addresses_of_the_vmm_are_translated_to_the_guest() {
         let mut memory = Memory::default();
         let parts = [part(0x10000, 0x2000, 0x7000_0000), part(0, 0x1000, 0x6000_0000)];
         memory.replace(&parts, vec![file(0x2000), file(0x1000)]).unwrap();

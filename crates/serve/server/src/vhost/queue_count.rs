@@ -54,14 +54,14 @@ impl QueueCount {
 
     /// Reports why a VMM may have gone, once in the life of the server.
     pub(super) fn tell(&self, image: &str) {
-        if let Some(line) = self.farewell(image)
+        if let Some(line) = self.reason(image)
             && !SAID.swap(true, Relaxed)
         {
             say(line);
         }
     }
 
-    fn farewell(&self, image: &str) -> Option<String> {
+    fn reason(&self, image: &str) -> Option<String> {
         let count = self.count;
         self.is_last.then(|| {
             format!(
@@ -77,18 +77,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vmm_that_goes_when_it_knows_the_number_is_told_of() {
+    fn a_vmm_that_leaves_after_asking_the_number_is_reported() {
         let mut count = QueueCount::new(2);
-        assert_eq!(count.farewell("vm"), None);
+        assert_eq!(count.reason("vm"), None);
         assert_eq!(count.asked(), 2);
-        let line = count.farewell("vm").unwrap();
+        let line = count.reason("vm").unwrap();
         assert!(line.starts_with("vm: ") && line.contains("has 2 queues"), "{line}");
         count.is_enough();
-        assert_eq!(count.farewell("vm"), None);
+        assert_eq!(count.reason("vm"), None);
     }
 
     #[test]
-    fn a_queue_that_the_device_has_not_is_named() {
+    fn a_queue_that_the_device_lacks_is_named() {
         let count = QueueCount::new(2);
         count.check(1).unwrap();
         let error = count.check(3).unwrap_err().to_string();

@@ -82,7 +82,7 @@ pub struct Ring<F> {
     /// The bytes of chunks at the medium.
     held_bytes: usize,
     /// The device has used descriptors that the driver was not told of.
-    unsaid: bool,
+    unsignalled: bool,
     stopped: bool,
     broken: bool,
 }
@@ -172,7 +172,7 @@ impl<F> Ring<F> {
             requests: Vec::new(),
             free: Vec::new(),
             held_bytes: 0,
-            unsaid: false,
+            unsignalled: false,
             stopped: false,
             broken: false,
         })
@@ -611,12 +611,12 @@ impl<F> Ring<F> {
         if let Some(inflight) = &mut self.inflight {
             inflight.after_answer(head, self.queue.next_used());
         }
-        self.unsaid = true;
+        self.unsignalled = true;
     }
 
     /// Signals the driver if the device has used descriptors and the driver wants to know.
     pub fn notify(&mut self) {
-        if !core::mem::take(&mut self.unsaid) {
+        if !core::mem::take(&mut self.unsignalled) {
             return;
         }
         // If the driver's wish cannot be read, signal it.

@@ -148,7 +148,7 @@ struct Worker {
     /// Rings that gave others their turn.
     waiting: Vec<u64>,
     /// A ring waits for memory.
-    hunger: bool,
+    lacks_memory: bool,
     quits: bool,
 }
 
@@ -169,7 +169,7 @@ impl Worker {
             rings: Slab::new(RINGS_MAX),
             touched: Vec::new(),
             waiting: Vec::new(),
-            hunger: false,
+            lacks_memory: false,
             quits: false,
         })
     }
@@ -189,7 +189,7 @@ impl Worker {
     fn round(&mut self) -> Result<(), ServeError> {
         self.sleep()?;
         let now_ns = now_ns();
-        self.hear();
+        self.read_ready();
         // Requests that were held back start before this thread handles the ends of others.
         self.event_loop.disk.start();
         self.collect(now_ns);
@@ -217,7 +217,7 @@ impl Worker {
         self.event_loop.sleep(deadline)
     }
 
-    fn hear(&mut self) {
+    fn read_ready(&mut self) {
         self.touched.append(&mut self.waiting);
         for index in 0..self.event_loop.ready.len() {
             let Some(event) = self.event_loop.ready.get(index) else { break };
@@ -232,14 +232,14 @@ impl Worker {
             }
         }
         while let Some(order) = self.orders.pop_front() {
-            self.obey(order);
+            self.carry_out(order);
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn carry_out(&mut self, order: Order) {
         match order {
             Order::Start(setup, kick, answer) => {
-                let started = self.welcome(*setup, kick);
+                let started = self.add_ring(*setup, kick);
                 self.touched.extend(started.ok());
                 // The asking thread waits for it.
                 let _ = answer.send(started);
@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    fn welcome(&mut self, setup: Setup<AnySource>, kick: Counter) -> Result<u64, Errno> {
+    fn add_ring(&mut self, setup: Setup<AnySource>, kick: Counter) -> Result<u64, Errno> {
         let raw = kick.raw();
         let mut ring = Ring::new(0, setup)?;
         let place = |key| {
@@ -288,7 +288,7 @@ impl Worker {
 
     /// Lets the rings with events continue, and signals their drivers.
     fn settle(&mut self, now_ns: u64) {
-        if core::mem::take(&mut self.hunger) {
+        if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.rings.keys().collect();
         }
         self.touched.sort_unstable();
@@ -308,7 +308,7 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.hunger |= self.event_loop.disk.pool().take_refused();
+        self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
     /// Releases a ring, and answers the thread that wants it.

@@ -210,17 +210,17 @@ impl Client {
     pub(crate) fn offer(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let appetite = self.session.appetite();
-            if appetite == 0 {
+            let read_budget = self.session.read_budget();
+            if read_budget == 0 {
                 break;
             }
             let mut filled = 0;
-            if let Some(hole) = self.session.hole() {
-                filled = hole.len().min(rest.len());
-                hole[..filled].copy_from_slice(&rest[..filled]);
+            if let Some(buffer) = self.session.receive_buffer() {
+                filled = buffer.len().min(rest.len());
+                buffer[..filled].copy_from_slice(&rest[..filled]);
             }
             let after = &rest[filled..];
-            let count = appetite.min(after.len());
+            let count = read_budget.min(after.len());
             self.session.receive(filled, &after[..count], &mut self.memory, 0);
             rest = &after[count..];
             self.run();

@@ -21,7 +21,7 @@ pub struct Rights {
 
 /// An image shown as a file.
 #[derive(Debug)]
-pub struct Face<F> {
+pub struct ImageFile<F> {
     image: Arc<Image<F>>,
     rights: Rights,
     /// The time of the last change of the contents, in nanoseconds since 1970.
@@ -30,11 +30,11 @@ pub struct Face<F> {
     opened: AtomicU64,
 }
 
-impl<F> Face<F> {
+impl<F> ImageFile<F> {
     /// Shows `image`, whose contents were last changed at `changed`.
-    pub fn new(image: Arc<Image<F>>, rights: Rights, changed: SystemTime) -> Face<F> {
+    pub fn new(image: Arc<Image<F>>, rights: Rights, changed: SystemTime) -> ImageFile<F> {
         let changed_ns = AtomicU64::new(since_1970_ns(changed));
-        Face { image, rights, changed_ns, opened: AtomicU64::new(0) }
+        ImageFile { image, rights, changed_ns, opened: AtomicU64::new(0) }
     }
 
     /// Returns the image.
@@ -96,7 +96,7 @@ impl<F> Face<F> {
     }
 }
 
-impl<F> Drop for Face<F> {
+impl<F> Drop for ImageFile<F> {
     fn drop(&mut self) {
         // A program that had the file open when the mount ended cannot close it any more.
         for _ in 0..*self.opened.get_mut() {

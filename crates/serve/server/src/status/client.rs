@@ -18,7 +18,7 @@ pub(super) enum Wait {
 
 /// A client. Its socket never waits.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct Client {
     socket: Socket,
     /// The time to disconnect it, by the clock of `now_ns`.
     pub(super) until_ns: u64,
@@ -28,9 +28,9 @@ pub(super) struct Asker {
     sent: usize,
 }
 
-impl Asker {
-    pub(super) fn new(socket: Socket, until_ns: u64) -> Asker {
-        Asker { socket, until_ns, question: Vec::new(), answer: Vec::new(), sent: 0 }
+impl Client {
+    pub(super) fn new(socket: Socket, until_ns: u64) -> Client {
+        Client { socket, until_ns, question: Vec::new(), answer: Vec::new(), sent: 0 }
     }
 
     /// Returns the descriptor.
@@ -89,50 +89,50 @@ mod tests {
     use nowait_status::ExportStatus;
     use std::os::unix::net::UnixStream;
 
-    fn asker() -> (Asker, UnixStream) {
+    fn client() -> (Client, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        (Asker::new(Socket::Unix(near), 0), far)
+        (Client::new(Socket::Unix(near), 0), far)
     }
 
     #[test]
     fn a_question_may_come_in_parts() {
-        let (mut asker, mut far) = asker();
+        let (mut client, mut far) = client();
         for part in ["GET /status", " HTTP/1.1\r\n", "\r"] {
             far.write_all(part.as_bytes()).unwrap();
-            assert_eq!(asker.go_on(Status::default).unwrap(), Wait::Question);
+            assert_eq!(client.go_on(Status::default).unwrap(), Wait::Question);
         }
         far.write_all(b"\n").unwrap();
-        assert_eq!(asker.go_on(Status::default).unwrap(), Wait::Over);
-        drop(asker);
+        assert_eq!(client.go_on(Status::default).unwrap(), Wait::Over);
+        drop(client);
         let mut text = String::new();
         far.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with('}'), "{text}");
     }
 
     #[test]
-    fn an_answer_is_sent_as_it_is_read() {
-        let (mut asker, mut far) = asker();
+    fn an_answer_is_sent_as_fast_as_it_is_read() {
+        let (mut client, mut far) = client();
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let status = || {
             let export = ExportStatus { name: "x".repeat(4 << 20), ..Default::default() };
             Status { exports: vec![export], ..Status::default() }
         };
         let mut text = Vec::new();
-        while asker.go_on(status).unwrap() == Wait::Room {
+        while client.go_on(status).unwrap() == Wait::Room {
             let mut part = vec![0; 1 << 16];
             let count = far.read(&mut part).unwrap();
             text.extend(&part[..count]);
         }
-        drop(asker);
+        drop(client);
         far.read_to_end(&mut text).unwrap();
         assert!(text.len() > 4 << 20 && text.ends_with(b"}"));
     }
 
     #[test]
-    fn a_client_that_goes_without_a_question_is_told_so() {
-        let (mut asker, far) = asker();
+    fn a_client_that_leaves_without_a_question_is_done() {
+        let (mut client, far) = client();
         far.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(asker.go_on(Status::default).unwrap(), Wait::Over);
+        assert_eq!(client.go_on(Status::default).unwrap(), Wait::Over);
     }
 }
