@@ -27,6 +27,36 @@ const HOUSES: &[House] = &[
         circle: Some(3),
     },
     House {
+        folder: "crates/core/cache/src/",
+        floors: &[
+            &["buddy", "mistake", "policy", "primitives", "readahead"],
+            &["copy", "flush", "gate", "nodes", "pages", "room", "share"],
+            &["folio", "tree"],
+            &["frames"],
+            &["pin"],
+            &["page_wait"],
+            &["cache", "file", "io", "mapping"],
+            &["memory", "models", "reclaim", "writeback"],
+            &["change", "open_file"],
+            &["read"],
+            &["lend", "write"],
+            &["tests"],
+        ],
+        circle: Some(6),
+    },
+    House {
+        folder: "crates/serve/server/src/",
+        floors: &[
+            &["error", "failure", "identity", "nbd", "os_text", "say"],
+            &["access", "caught"],
+            &["fuse", "ublk"],
+            &["server"],
+            &["status", "vhost"],
+            &["command"],
+        ],
+        circle: None,
+    },
+    House {
         folder: "crates/api/process/src/",
         floors: &[
             &["environment", "guard", "looks", "memory"],

@@ -82,7 +82,7 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the item below the attribute at `start`, if that asks for `test`.
+    /// Returns the item or statement below the attribute at `start`, if that asks for `test`.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];
@@ -93,7 +93,7 @@ impl Source {
         let opening = start + rest.find(['{', ';'])?;
         match self.code.as_bytes()[opening] {
             b'{' => Some(start..closing_brace(&self.code, opening)?),
-            _ => None,
+            _ => Some(start..opening),
         }
     }
 }
@@ -189,6 +189,15 @@ mod tests {
         assert_eq!(ranges.len(), 1);
         assert!(source.code[ranges[0].clone()].contains("fn b"));
         assert_eq!(Source::new("tests/src/lib.rs", text).test_ranges()[0].start, 0);
+    }
+
+    #[test]
+    fn a_statement_for_tests_is_a_test_range_and_the_next_one_is_not() {
+        let text = "fn a() {\n#[cfg(test)]\ncrate::b::c();\ncrate::d::e();\n}\n";
+        let source = Source::new("crates/x/src/lib.rs", text);
+        let range = source.test_ranges()[0].clone();
+        assert!(source.code[range.clone()].ends_with("crate::b::c()"));
+        assert!(!source.code[range].contains("crate::d"));
     }
 
     #[test]

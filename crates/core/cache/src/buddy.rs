@@ -11,6 +11,11 @@
 //! enough, and in it the tightest one, so that large runs last. Blocks are the usual buddy
 //! allocator's, without its bookkeeping of splits and merges.
 
+use nowait_sys::memory::PAGE_SIZE;
+
+/// Bytes of a frame, which are those of a page.
+pub const FRAME_BYTES: usize = PAGE_SIZE;
+
 /// The largest order: 2^6 frames, 256 KiB.
 pub const ORDER_MAX: u32 = 6;
 

@@ -1,17 +1,14 @@
 //! The memory of a cache: frames of 4 KiB in huge pages, handed out in runs, and their headers.
 
-use crate::buddy::{Buddy, ORDER_MAX};
+use crate::buddy::{Buddy, FRAME_BYTES, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
 use crate::primitives::{AtomicU64, Mutex, Relaxed};
 use crate::room::Room;
 use nowait_retry::WaitEntry;
 use nowait_sys::{
     Errno,
-    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, huge_vec, prefetch},
+    memory::{HUGE_PAGE_SIZE, HugeMemory, huge_vec, prefetch},
 };
-
-/// Bytes of a frame, which are those of a page.
-pub const FRAME_BYTES: usize = PAGE_SIZE;
 
 /// The use of a page's bytes that are prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,6 +35,10 @@
 //! a shard of `page_wait`; the policy's and the shards' are taken alone too, and nothing under
 //! them. The lists of `room` and of the gate, the book of `flush`, and the registry, the files and
 //! the I/Os of `cache` are taken alone. Nothing is kicked under a lock.
+//!
+//! **Floors.** A module imports only modules of lower floors (`cargo x tidy`). `cache`, `file`,
+//! `io` and `mapping` are the one circle: the cache owns its files, each file has a mapping, a
+//! mapping takes frames from the cache, and I/O completes through all of them.
 
 mod buddy;
 pub mod cache;
@@ -70,13 +74,13 @@ pub mod tree;
 pub mod write;
 pub mod writeback;
 
-pub use buddy::ORDER_MAX;
+pub use buddy::{FRAME_BYTES, ORDER_MAX};
 pub use cache::Cache;
 pub use change::Change;
 pub use file::{Backing, CachedFile, Target, Writes};
 pub use flush::SyncLevel;
 pub use folio::{Folio, FolioId};
-pub use frames::{Ahead, FRAME_BYTES, Frames, NoFrames};
+pub use frames::{Ahead, Frames, NoFrames};
 pub use lend::PinnedRange;
 pub use mapping::{Busy, Mapping};
 pub use open_file::OpenFile;

@@ -15,14 +15,19 @@
 //! * [`status`]: counters of the server, for `nowait top` and Prometheus
 //! * [`access`]: access to exports
 //! * `identity`: identifies files that the server has made
+//! * `caught`: work on threads that must survive its panics
 //! * `os_text`: paths of the command line
 //! * [`command`]: the command: listeners, signals, ends
+//!
+//! A module imports only modules of lower floors; the highest floor is `command`, then `status` and
+//! [`vhost`], [`server`], [`fuse`] and [`ublk`] (`cargo x tidy`).
 
 // Tests of this crate use the support code of the integration tests.
 #[cfg(test)]
 extern crate self as nowait_server;
 
 pub mod access;
+mod caught;
 pub mod command;
 mod error;
 #[cfg(test)]

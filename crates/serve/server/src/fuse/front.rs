@@ -4,30 +4,29 @@ use super::{
     image_file::ImageFile,
     request::{Buffers, FuseRequest},
 };
-use crate::server::{Inbox, Order, Shared};
-use core::{
-    cell::Cell,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::Duration,
-};
+use crate::caught::caught;
+use core::{fmt, time::Duration};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use nowait::Nowait;
 use nowait_device::{AnySource, PIECE_BYTES};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
 /// One file, for a session of fuser. The threads of fuser call its methods, which wait only for
 /// memory and not for the image. Requests beyond the memory stay in the kernel.
-#[derive(Debug)]
 pub struct Front {
     file: Arc<ImageFile<AnySource>>,
-    inboxes: Vec<Arc<Inbox<Order>>>,
+    ask: Ask,
     buffers: Arc<Buffers>,
-    shared: Arc<Shared>,
+    nowait: Nowait,
 }
+
+/// Passes a request for a file to a serving thread.
+pub(crate) type Ask = Box<dyn Fn(Arc<ImageFile<AnySource>>, FuseRequest) + Send + Sync>;
 
 /// The longest data of a request, in bytes: one transfer of the image. The kernel divides longer
 /// ones.
@@ -38,34 +37,34 @@ const PAGE_BYTES: u32 = 4096;
 /// How long the kernel may cache attributes: not at all, because the size may change.
 const REMEMBERED: Duration = Duration::ZERO;
 
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Front({:?})", self.file)
+    }
+}
+
 impl Front {
     pub(crate) fn new(
         file: ImageFile<AnySource>,
-        inboxes: Vec<Arc<Inbox<Order>>>,
+        ask: Ask,
         buffers: Arc<Buffers>,
-        shared: Arc<Shared>,
+        nowait: Nowait,
     ) -> Front {
-        Front { file: Arc::new(file), inboxes, buffers, shared }
+        Front { file: Arc::new(file), ask, buffers, nowait }
     }
 
     /// Takes a request. After a panic its reply is dropped, which answers with `EIO`, and the
     /// library's thread reads the next request.
     fn take(&self, take: impl FnOnce()) {
-        self.shared.caught("as it took a request of a file", || {
+        caught(&self.nowait, "as it took a request of a file", || {
             #[cfg(test)]
             crate::failure::inject(crate::failure::At::Front, self.file.image().name());
             take();
         });
     }
 
-    /// Passes a request to the serving thread that belongs to this thread of the library.
     fn ask(&self, request: FuseRequest) {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed));
-        }
-        let home = HOME.get() % self.inboxes.len();
-        self.inboxes[home].put(Order::Ask(self.file.clone(), request));
+        (self.ask)(self.file.clone(), request);
     }
 
     pub(super) fn is_read_only(&self) -> bool {

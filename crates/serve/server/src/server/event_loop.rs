@@ -1,6 +1,6 @@
 //! The event loop of a serving thread: it waits for orders, its queue, and its clients.
 
-use super::worker::Shared;
+use super::shared::Shared;
 use crate::ServeError;
 use nowait_device::{Disk, Mailbox};
 use nowait_sys::{

@@ -10,6 +10,7 @@
 mod client;
 mod event_loop;
 mod inbox;
+mod shared;
 mod socket;
 mod socket_path;
 mod tls;
@@ -26,6 +27,10 @@ use crate::{
     fuse::{Buffers, Front, ImageFile},
     nbd::{Limits, Security},
     ublk,
+};
+use core::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 pub(crate) use inbox::Order;
 use nowait::{Errno, Nowait};
@@ -44,7 +49,7 @@ use worker::Worker;
 
 pub(crate) use event_loop::{DISK, EventLoop, INBOX};
 pub(crate) use inbox::{Closes, Inbox};
-pub(crate) use worker::Shared;
+pub(crate) use shared::Shared;
 
 /// The limits and settings of a server.
 #[derive(Clone, Debug)]
@@ -253,8 +258,11 @@ impl Server {
 
     /// Returns the front of a file, which passes its requests to all threads.
     pub fn front(&self, file: ImageFile<AnySource>) -> Front {
-        let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
-        Front::new(file, inboxes, self.buffers.clone(), self.shared.clone())
+        let inboxes: Vec<_> = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
+        let ask = move |file, request| {
+            inboxes[library_thread() % inboxes.len()].put(Order::Ask(file, request));
+        };
+        Front::new(file, Box::new(ask), self.buffers.clone(), self.shared.nowait.clone())
     }
 
     /// Returns how many serving threads there are.
@@ -321,4 +329,14 @@ impl Server {
         }
         outcome
     }
+}
+
+/// Returns the number of the calling thread of the FUSE library. Each of them passes all its
+/// requests to one serving thread.
+fn library_thread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed));
+    }
+    NUMBER.get()
 }

@@ -3,7 +3,8 @@
 use super::{
     client::{Client, ExportChoice, Fate},
     event_loop::{DISK, EventLoop, INBOX},
-    inbox::{Clients, Inbox, Order},
+    inbox::{Inbox, Order},
+    shared::Shared,
     socket::Socket,
     tls::Tls,
 };
@@ -11,63 +12,19 @@ use super::{
 use crate::failure::{self, At};
 use crate::{
     ServeError,
-    access::{Access, Peer},
+    access::Peer,
     fuse::{RequestTable, is_file},
-    nbd::{Limits, Security, Session},
-    say::say,
+    nbd::{Security, Session},
     ublk::{self, is_queue},
 };
-use nowait::Nowait;
 use nowait_block::Slab;
-use nowait_device::{Chores, Image, Medium};
-use nowait_sys::mutex::{Mutex, RwLock};
+use nowait_device::Medium;
+use nowait_sys::mutex::RwLock;
 use nowait_sys::{
     epoll::{self, Ready},
-    mistake::{self, Mistake},
     time::{Deadline, now_ns},
 };
-use std::{collections::VecDeque, path::PathBuf, sync::Arc};
-
-/// The state that all serving threads share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) nowait: Nowait,
-    pub(crate) exports: Arc<[Arc<Image>]>,
-    pub(crate) chores: Arc<Chores>,
-    pub(crate) clients: Clients,
-    /// The files that show images.
-    pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
-    pub(crate) limits: Limits,
-    /// The TLS settings for new clients.
-    pub(crate) tls: RwLock<Option<Tls>>,
-    pub(crate) access: Arc<Access>,
-    /// The bytes for the transfers of one thread.
-    pub(crate) memory_bytes: usize,
-    pub(crate) handshake_ns: u64,
-    pub(crate) stall_ns: u64,
-}
-
-/// How long blocking tasks may continue when the server ends.
-const CHORES_NS: u64 = 5_000_000_000;
-
-impl Shared {
-    /// Runs `work` on a thread that must not end. Returns `None` if it panicked, and reports that
-    /// once; `doing` describes the work.
-    pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
-        let done = self.nowait.caught(doing, work);
-        if let (None, Some(line)) = (&done, self.nowait.untold_failure()) {
-            say(line);
-        }
-        done
-    }
-
-    /// Notes that the server ends.
-    pub(crate) fn ends(&self) {
-        if !mistake::makes(Mistake::EndWithAll) {
-            self.chores.end_at(now_ns() + CHORES_NS);
-        }
-    }
-}
+use std::{collections::VecDeque, sync::Arc};
 
 /// One serving thread.
 #[derive(Debug)]

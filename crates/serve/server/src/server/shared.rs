@@ -1,0 +1,46 @@
+//! The state that all threads of a server share.
+
+use super::{inbox::Clients, tls::Tls};
+use crate::{access::Access, caught::caught, nbd::Limits};
+use nowait::Nowait;
+use nowait_device::{Chores, Image};
+use nowait_sys::mistake::{self, Mistake};
+use nowait_sys::mutex::{Mutex, RwLock};
+use nowait_sys::time::now_ns;
+use std::{path::PathBuf, sync::Arc};
+
+/// The state that all serving threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) nowait: Nowait,
+    pub(crate) exports: Arc<[Arc<Image>]>,
+    pub(crate) chores: Arc<Chores>,
+    pub(crate) clients: Clients,
+    /// The files that show images.
+    pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
+    pub(crate) limits: Limits,
+    /// The TLS settings for new clients.
+    pub(crate) tls: RwLock<Option<Tls>>,
+    pub(crate) access: Arc<Access>,
+    /// The bytes for the transfers of one thread.
+    pub(crate) memory_bytes: usize,
+    pub(crate) handshake_ns: u64,
+    pub(crate) stall_ns: u64,
+}
+
+/// How long blocking tasks may continue when the server ends.
+const CHORES_NS: u64 = 5_000_000_000;
+
+impl Shared {
+    /// Runs `work` as [`caught()`] does, on a thread of this server.
+    pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        caught(&self.nowait, doing, work)
+    }
+
+    /// Notes that the server ends.
+    pub(crate) fn ends(&self) {
+        if !mistake::makes(Mistake::EndWithAll) {
+            self.chores.end_at(now_ns() + CHORES_NS);
+        }
+    }
+}
