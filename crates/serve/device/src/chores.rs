@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn a_chore_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
         let mut rig = Rig::new();
-        // More than there are threads, and more than one client may occupy.
+        // More chores than there are threads, and than one client may occupy.
         rig.expected = Err(Errno::IO);
         (0..20).for_each(|_| rig.write_part(FAILS));
         assert_eq!(rig.ends(20), [FAILS; 20]);

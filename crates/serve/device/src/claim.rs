@@ -129,8 +129,8 @@ fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
 }
 
 impl Claim {
-    /// Claims a file. While another process uses it, retries for as long as `again` waits and
-    /// returns `true`.
+    /// Claims a file. While another process uses the file, calls `again`, which waits, and retries
+    /// while that returns `true`.
     fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
         loop {
             match Claim::try_new(file, wish) {

@@ -14,7 +14,7 @@ use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 /// The most requests in flight at once; further ones wait.
 const DEPTH: usize = 4096;
 
-/// The means by which one thread reads and writes images.
+/// The queue and the memory with which one thread reads and writes images.
 #[derive(Debug)]
 pub struct Disk {
     queue: Queue<QueueTag, Memory>,

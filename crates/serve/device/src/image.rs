@@ -80,7 +80,7 @@ pub struct Image<F = AnySource> {
     /// The claim on the file.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// Its position among the images that are served together.
+    /// The position of the image among those that are served together.
     number: usize,
     /// Locks for writes of parts of blocks, so that no write loses the rest of a block.
     pub(crate) stripes: Arc<Stripes>,

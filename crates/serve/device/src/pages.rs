@@ -15,9 +15,9 @@ const STEPS_MAX: usize = 1024;
 /// A page in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page<K, S = ()> {
-    /// Its key.
+    /// The key of the page.
     pub key: K,
-    /// Its length in bytes; the last page of an image is shorter.
+    /// The length in bytes; the last page of an image is shorter.
     pub len: u32,
     /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,

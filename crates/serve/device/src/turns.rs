@@ -21,7 +21,7 @@ pub(crate) struct Turns<J> {
     /// The jobs of each asker, in the order of their turns; no list is empty.
     waiting: VecDeque<(Asker, VecDeque<J>)>,
     running: Vec<Asker>,
-    /// The most running jobs beyond the first of each image.
+    /// The most running jobs, not counting the first job of each image.
     further_max: usize,
     of_client_max: usize,
     of_image_max: usize,

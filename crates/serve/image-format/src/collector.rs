@@ -40,7 +40,7 @@ const VICTIMS_MAX: usize = 16;
 /// twice as much.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// One in so many segments becomes a candidate.
+/// The share of the segments that become candidates: one in this many.
 const CANDIDATES_SHARE: usize = 64;
 
 /// A block that was read, and its index in the segment being collected.

@@ -76,9 +76,9 @@ impl Checkpoint {
 /// An image at an earlier moment: its map, and the segments from there to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
+    /// The name of the snapshot.
     pub name: String,
-    /// The map.
+    /// The checkpoint with the map.
     pub checkpoint: Checkpoint,
     /// The first segment that does not belong to the snapshot.
     pub end: u64,

@@ -43,8 +43,9 @@ struct Draft {
     head: Option<Head>,
     /// The smaller size that the image gets with this checkpoint.
     size_bytes: Option<u64>,
-    /// Segments without live blocks in this map, and since when. While this is the newest
-    /// checkpoint, later ones are still needed.
+    /// Segments without live blocks in this map, and the segment since which each has none. While
+    /// this is the newest checkpoint, segments that lose their last live block later are still
+    /// needed.
     dead: Vec<(u64, u64)>,
 }
 

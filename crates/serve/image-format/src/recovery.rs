@@ -544,7 +544,8 @@ pub(crate) fn judge(why: &'static str, out: &mut Outbox) {
     out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns the end of an image in which an object is not as this writer left it.
+/// Returns the reason to stop when an object differs from what this writer left: the image is
+/// damaged if the head is still this writer's, and otherwise another writer has taken it over.
 pub(crate) fn verdict(is_own: bool, head: Head, why: &'static str) -> Over {
     match is_own {
         true => Over::Failed(why),

@@ -31,7 +31,7 @@ pub enum Request {
         offset: u64,
         /// The bytes.
         data: Vec<u8>,
-        /// They must be durable when the request ends.
+        /// The bytes must be durable when the request ends.
         durable: bool,
     },
     /// Zeroes bytes, which then take no space.

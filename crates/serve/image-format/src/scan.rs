@@ -37,7 +37,7 @@ pub(crate) enum Next {
 /// The judgement of a list about the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// It is the end.
+    /// The log ends there.
     Nothing,
     /// The store has erred, or more segments were put since: the scan reads again.
     Again,

@@ -58,7 +58,8 @@ pub(crate) struct Serving {
     flushes: VecDeque<(u64, u64, RequestId)>,
     /// A flush has ended that covers all segments before this place.
     promised: u64,
-    /// How many flushes the last PUT ended and left waiting, and when it did.
+    /// The number of flushes that the last PUT ended plus those that still waited, and the time
+    /// when that PUT ended.
     crowd: usize,
     served_ns: u64,
     /// Changes that wait for memory, or for a smaller size, in their order.
@@ -235,7 +236,7 @@ impl Serving {
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));
         }
-        // This flush does not count among those that wait together.
+        // This flush ends at once, so it does not count among those that wait together.
         self.promised = self.promised.max(end);
         out.end(id, Ok(Vec::new()));
     }
@@ -389,7 +390,8 @@ impl Serving {
         }
     }
 
-    /// Does the same for a part of a checkpoint.
+    /// Continues with an answer to the PUT of a part of a checkpoint, or to a read of the object in
+    /// its way.
     fn part_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),

@@ -6,7 +6,7 @@ use crate::head::Writer;
 /// The settings of a writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its writer.
+    /// The writer.
     pub writer: Writer,
     /// The key of an encrypted image.
     pub key: Option<ImageKey>,

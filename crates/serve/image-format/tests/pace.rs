@@ -161,7 +161,7 @@ fn a_paused_writer_puts_nothing_into_the_log_of_the_next() {
     store.idle(&mut next);
     drop(next);
     store.now_ns += 1_000 * MS;
-    // Its clients write, and neither flush nor read.
+    // The clients of the paused writer write, and neither flush nor read.
     for block in 0..40 {
         first.submit(1000 + block, write(100 + block, 66, false), store.now_ns);
         store.serve(&mut first);

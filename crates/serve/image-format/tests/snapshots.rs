@@ -44,7 +44,7 @@ fn a_snapshot_keeps_overwritten_blocks_until_it_is_removed() {
     for round in 3..6 {
         write_all(&mut store, &mut image, round);
     }
-    // All blocks once more, however often they were overwritten since.
+    // The store holds all blocks once more, however often they were overwritten since.
     let with_one = store.bytes();
     assert!(with_one > alone + alone * 8 / 10 && with_one < alone + alone * 13 / 10);
     store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
@@ -70,8 +70,8 @@ fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
     let mut image = small(&mut store);
     write_all(&mut store, &mut image, 1);
     let costs = store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
-    // The head; the places of the log from the checkpoint on, in one round trip; and the first
-    // place behind its end again.
+    // GETs of the head; of the places of the log from the checkpoint on, in one round trip; and of
+    // the first place behind its end again.
     assert_eq!(
         (costs.puts, costs.gets <= 1 + 17 + 4 + 1, costs.deletes),
         (1, true, 0),

@@ -72,7 +72,7 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
 pub(crate) struct Segment {
     /// The log of the image whose writer put the segment.
     pub(crate) origin: Origin,
-    /// Its place in the log.
+    /// The place of the segment in the log.
     pub(crate) sequence: u64,
 }
 

@@ -73,7 +73,7 @@ pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
     check_on(url, &client(url, options)?, options.key.as_ref())
 }
 
-/// Does the same through a client.
+/// Like [`check`], through an existing client.
 pub(crate) fn check_on(
     url: &StoreUrl,
     client: &Client,

@@ -24,7 +24,7 @@ pub fn edit(url: &StoreUrl, options: &StoreOptions, edit: Edit) -> io::Result<He
     edit_on(url, &client(url, options)?, options.open_timeout, edit)
 }
 
-/// Does the same through a client.
+/// Like [`edit()`], through an existing client.
 pub(crate) fn edit_on(
     url: &StoreUrl,
     client: &Client,

@@ -56,8 +56,8 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
 fn key_of(bytes: &[u8]) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     if bytes.len() == KEY_BYTES {
-        // Text of 32 bytes is a password, or half of the digits. Random bytes look like text once
-        // in 10 million million times.
+        // Refuse text of 32 bytes: it is a password, or half of a hexadecimal key. Random bytes
+        // look like text once in ten million million times.
         let is_text =
             bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
         key.copy_from_slice(bytes);

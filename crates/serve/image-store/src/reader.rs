@@ -285,7 +285,7 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// Does the same for a range of an object, which a cache may have.
+    /// Like [`Reader::read`], for a range of an object, which a cache may have.
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),

@@ -61,7 +61,7 @@ pub enum Way {
 struct Log {
     map: Map,
     loss: Option<Loss>,
-    /// The last epoch of a writer.
+    /// The last epoch in the readable part.
     epoch: u64,
 }
 

@@ -46,7 +46,7 @@ fn refused(words: &[&str]) -> String {
     refused_with(words, &[])
 }
 
-/// Does the same with environment variables.
+/// Like [`refused`], with environment variables.
 fn refused_with(words: &[&str], variables: &[(&str, &str)]) -> String {
     let mut program = nowait_serve(words);
     let (code, out, err) = outcome(program.env("NO_COLOR", "1").envs(variables.iter().copied()));

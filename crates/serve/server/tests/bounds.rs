@@ -55,7 +55,7 @@ const POOL: usize = 1 << 20;
 const CLIENT: usize = 256 << 10;
 const CLIENTS: usize = 16;
 
-/// One test at a time, because the allocator counts for all.
+/// Held by each test, so that only one runs at a time: the allocator counts for all.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn take(session: &mut Session<()>, memory: &mut Memory) {

@@ -435,7 +435,7 @@ fn a_write_that_stops_half_way_holds_one_piece() {
     assert_eq!(memory.pool().used_bytes(), 0);
 }
 
-/// Such a client need not act, so it must not be disconnected for lack of progress.
+/// A client whose data waits for memory need not act, so it must not be disconnected.
 #[test]
 fn a_client_whose_data_finds_no_memory_waits_for_the_server() {
     let memory = Memory::new(300 << 10);

@@ -294,7 +294,7 @@ fn requests_in_flight_do_not_exceed_the_queue() {
     let mut device = Device::new(4, FEATURES, true);
     device.medium.holds = true;
     let asked = device.guest.want(IN, 0, 512);
-    // The same request again and again, while it is in flight.
+    // The driver repeats one request while it is in flight.
     for _ in 0..20 {
         device.run();
         device.guest.publish(asked.head);
@@ -324,7 +324,7 @@ fn requests_without_memory_wait_for_it() {
     device.end_checked();
 }
 
-/// This holds however much other images hold, and however small its share is.
+/// A request begins however much other images hold, and however small its share is.
 #[test]
 fn a_request_of_an_image_that_holds_nothing_begins() {
     let mut device = Device::new(16, FEATURES, false);

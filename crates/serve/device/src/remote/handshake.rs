@@ -201,7 +201,7 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    /// The longest transfer for one chunk.
+    /// The least that a server must accept in one transfer, in bytes: one chunk.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {
         return Err(against("it does not say what the export is like"));

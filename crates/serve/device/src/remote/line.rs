@@ -32,7 +32,7 @@ type Done = Result<(), Errno>;
 pub(super) struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// The journal keeps changes.
+    /// `true`: the journal keeps changes, because its size is not 0.
     keeps: bool,
 }
 
@@ -53,7 +53,8 @@ struct State {
     makes_room: bool,
     /// The time of the server's last answer, while it has requests.
     silent_since: Option<Instant>,
-    /// The time since which requests wait for another connection, until it has answered something.
+    /// The time when requests began to wait for another connection, until it has answered
+    /// something.
     waits_since: Option<Instant>,
     /// The current connection, or else the last one, has answered something.
     has_answered: bool,

@@ -135,7 +135,7 @@ impl Link {
 
     /// Prepares the stream, and returns a second handle to send by.
     fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
-        // The timeout lets the receiving thread check a silent server.
+        // The read timeout lets the receiving thread notice a silent server.
         let look = self.patience.silence.max(PAUSE) / 4;
         stream.limit((!self.patience.outage.is_zero()).then_some(look), None)?;
         self.line.hold(stream.try_clone()?);

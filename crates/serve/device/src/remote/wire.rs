@@ -120,7 +120,7 @@ pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
 }
 
 fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
-    // The fixed part of each kind is read at once.
+    // The fixed part of each kind is read in one call.
     match kind {
         chunk::NONE => match u32::from_be_bytes(bytes(stream)?) {
             0 => Ok(Part::Nothing),

@@ -163,7 +163,7 @@ impl Numbers {
 /// The bytes that a client sends until it has chosen the export `vm` of a server that refuses
 /// replies in chunks: its flags, and two options.
 pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
-/// The same for a server with block status, which takes a third option.
+/// The bytes that a client sends to a server with block status, which takes a third option.
 pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
 /// The number that such a server gives the context.
 pub(crate) const CONTEXT: u32 = 0x1234_5678;

@@ -98,7 +98,7 @@ pub(crate) fn scripted<T: Send + 'static>(
     scripted_with((greeting(), ASKED_BYTES), then)
 }
 
-/// The same with another greeting, to which a client sends `hello.1` bytes.
+/// Like [`scripted`], with another greeting, to which a client sends `hello.1` bytes.
 pub(crate) fn scripted_with<T: Send + 'static>(
     hello: (Vec<u8>, usize),
     then: impl FnOnce(UnixStream) -> T + Send + 'static,

@@ -47,7 +47,7 @@ pub(super) struct Folder {
     slots_max: u32,
     /// Each pending read of a page holds a reference.
     reads: Arc<()>,
-    /// The same file, locked against other processes.
+    /// A second descriptor of the file, which is locked against other processes.
     lock: File,
 }
 

@@ -361,7 +361,7 @@ fn copies_of_an_image_and_images_put_back_have_their_own_data() {
     drop(StoredImage::create(&url("vm"), &options, size, BLOCK as u32).unwrap());
     copy(&vm, &twin);
     copy(&vm, &backup);
-    // The same image, and the same numbers.
+    // Both copies have the same image number and the same segment numbers.
     let both = ["vm", "twin"].map(|name| StoredImage::open(&url(name), &options).unwrap());
     both[0].write_at(0, vec![1; BLOCK as usize]).unwrap();
     both[0].flush().unwrap();

@@ -17,7 +17,7 @@ use object_store::ObjectStoreExt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The time of machines that a test runs itself.
+/// The time passed to machines that a test runs without the thread of an image.
 const NOW_NS: u64 = 1_000_000;
 
 fn options() -> StoreOptions {

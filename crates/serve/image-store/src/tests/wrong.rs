@@ -17,9 +17,9 @@ use std::sync::Mutex;
 pub(super) enum Wrong {
     #[default]
     Nothing,
-    /// The store puts objects where some exist.
+    /// The store overwrites existing objects in spite of the condition (If-None-Match).
     IgnoresCreate,
-    /// The store replaces objects other than the expected ones.
+    /// The store replaces other objects than the condition names (If-Match).
     IgnoresUpdate,
     /// The store never answers.
     Silent,

@@ -403,8 +403,8 @@ impl Main {
         let points = start.step(move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = start.step(move || open(&engine, &named))?;
-        // These steps may wait, and a start that is given up makes nothing durable, so they come
-        // before the first client is served.
+        // The following steps may wait, and a start that is given up makes nothing durable, so they
+        // come before the first client is served.
         let machines = listen_for_machines(args, &start)?;
         let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;

@@ -16,8 +16,8 @@ use nowait_device::{AnySource, PIECE_BYTES};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
-/// One file, for a session of fuser. The threads of fuser call its methods, which wait only for
-/// memory and not for the image. Requests beyond the memory stay in the kernel.
+/// The file system of one file, for a session of fuser. The threads of fuser call its methods,
+/// which wait only for memory and not for the image. Requests beyond the memory stay in the kernel.
 pub struct Front {
     file: Arc<ImageFile<AnySource>>,
     ask: Ask,

@@ -226,7 +226,7 @@ impl Handshake {
     }
 
     fn export_name<F>(&mut self, name: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) -> Next<F> {
-        // This option has no answer that refuses it.
+        // The protocol has no answer that refuses this option.
         let Some(image) = exports.find(name) else { return Next::Close };
         out.extend(image.size().to_be_bytes());
         out.extend(self.flags_of(image).to_be_bytes());

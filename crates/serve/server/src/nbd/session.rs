@@ -280,7 +280,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Takes the end of a request.
+    /// Handles the end of a request.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         match &mut self.phase {
             Phase::Requests(transmission) => {

@@ -488,7 +488,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Takes the end of a request at the medium.
+    /// Handles the end of a request at the medium.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
@@ -612,6 +612,7 @@ fn allowed_flags(number: u16, agreed: Agreement) -> u16 {
         command::WRITE if agreed.extended => flag::PAYLOAD_LEN,
         _ => 0,
     };
-    // Valid in all requests once the server offers it, without effect in those that write nothing.
+    // FUA is valid in all requests once the server offers it, and has no effect in those that write
+    // nothing.
     own | flag::FUA
 }

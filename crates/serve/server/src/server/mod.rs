@@ -256,7 +256,7 @@ impl Server {
         *self.shared.tls.write() = Some(tls);
     }
 
-    /// Returns the front of a file, which passes its requests to all threads.
+    /// Returns a FUSE front for `file`, which passes the requests to the serving threads.
     pub fn front(&self, file: ImageFile<AnySource>) -> Front {
         let inboxes: Vec<_> = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         let ask = move |file, request| {

@@ -12,11 +12,11 @@ use rustls::{
 /// A certificate that is not valid now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
-    /// It expired this long ago.
+    /// The certificate expired this long ago.
     Expired(Duration),
-    /// It becomes valid after this time.
+    /// The certificate becomes valid after this time.
     NotYet(Duration),
-    /// Its end is before its beginning.
+    /// The certificate ends before it begins.
     Never,
 }
 

@@ -204,7 +204,7 @@ impl Worker {
         if self.stopping.is_some() {
             return self.shared.clients.leave();
         }
-        // The session needs its key, which is known when it has its place.
+        // A session is made with its key, which `insert_with` chooses.
         let Shared { exports, limits, access, .. } = &*self.shared;
         let peer = if access.is_open() { Peer::default() } else { socket.peer() };
         let admitted = access.of(exports, &peer);

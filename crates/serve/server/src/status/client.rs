@@ -16,7 +16,7 @@ pub(super) enum Wait {
     Over,
 }
 
-/// A client. Its socket never waits.
+/// A client of the status endpoint, with a nonblocking socket.
 #[derive(Debug)]
 pub(super) struct Client {
     socket: Socket,

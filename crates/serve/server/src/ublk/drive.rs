@@ -436,7 +436,7 @@ fn take_over(
     loop {
         match control.start_recovery(id) {
             Ok(()) => break,
-            // Its server is ending, and nothing reports when it has.
+            // The previous server is ending, and nothing reports when it has ended.
             Err(Errno::BUSY) if !deadline.has_passed() => {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }

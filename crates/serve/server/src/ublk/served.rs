@@ -94,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// Takes the end of a request.
+    /// Handles the end of a request.
     pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
         let place = (ended.tag.owner & !MASK) as usize;
         if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {

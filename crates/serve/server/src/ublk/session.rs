@@ -158,7 +158,7 @@ impl<F> Session<F> {
         Some(active)
     }
 
-    /// Takes the end of a request at the medium.
+    /// Handles the end of a request at the medium.
     pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
         let tag = ended.tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };

@@ -42,7 +42,7 @@ pub struct Request {
     pub kind: u32,
     /// The offset, in units of 512 bytes.
     pub sector: u64,
-    /// The data, in one direction.
+    /// The data, which the device either reads or writes.
     pub data: Spans,
     /// The length of the data.
     pub data_bytes: usize,

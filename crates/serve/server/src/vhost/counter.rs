@@ -12,7 +12,7 @@ use std::{
 pub struct Counter(OwnedFd);
 
 impl Counter {
-    /// Takes it over, and makes it nonblocking.
+    /// Takes the descriptor over, and makes it nonblocking.
     ///
     /// # Errors
     /// `EINVAL`: the descriptor is not an eventfd, so it might block the server.
@@ -24,12 +24,12 @@ impl Counter {
         Ok(Counter(file.into()))
     }
 
-    /// Adds one.
+    /// Adds one to the counter.
     pub fn signal(&self) {
         eventfd::signal(self.0.as_raw_fd());
     }
 
-    /// Resets it.
+    /// Resets the counter to zero.
     pub(crate) fn drain(&self) {
         eventfd::drain(self.0.as_raw_fd());
     }

@@ -60,7 +60,7 @@ pub fn has(features: u64, bit: u32) -> bool {
     features & 1 << bit != 0
 }
 
-/// Returns the features of the protocol, beside the virtio device.
+/// Returns the offered vhost-user protocol features, which are separate from the virtio features.
 pub fn protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK

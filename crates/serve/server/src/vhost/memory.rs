@@ -8,9 +8,9 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, Mmap
 /// A part of the guest's memory, mapped.
 #[derive(Clone, Debug)]
 struct Part {
-    /// Its address in the VMM.
+    /// The address of the part in the VMM.
     user: u64,
-    /// Its address in the guest.
+    /// The address of the part in the guest.
     guest: u64,
     bytes: u64,
     region: Arc<GuestRegionMmap>,

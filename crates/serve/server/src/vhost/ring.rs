@@ -120,7 +120,7 @@ pub enum TakeOutcome {
 /// The bytes for a segment in flight: its descriptions for the guest, the device, the queue and the
 /// kernel.
 const SEGMENT_COST_BYTES: usize = 128;
-/// The bytes for a range to discard or zero that waits for a thread.
+/// The bytes that a range to discard or zero occupies while it waits for a thread.
 const RANGE_COST_BYTES: usize = 256;
 
 /// The fate of a request.
@@ -287,7 +287,7 @@ impl<F> Ring<F> {
             Fate::Begun => {}
             Fate::Answered(code, written) => self.answer(head, status, code, written),
             Fate::Later => {
-                // Its record stays: for the driver it is in flight.
+                // The record of the request stays: for the driver it is in flight.
                 self.again.push(head);
                 return false;
             }
@@ -550,7 +550,7 @@ impl<F> Ring<F> {
         self.image.stats().forget();
     }
 
-    /// Takes the end of a request at the medium.
+    /// Handles the end of a request at the medium.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
@@ -575,7 +575,7 @@ impl<F> Ring<F> {
         let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
         if active.given_up && self.inflight.is_some() {
-            // Its record stays, so the next server carries it out.
+            // The record of the request stays, so the next server carries it out.
             return;
         }
         let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
