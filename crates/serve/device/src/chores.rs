@@ -109,8 +109,8 @@ impl Chores {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Other threads will run it. Without any, it fails: the calling thread must not wait
-            // for the requests that it has in flight itself.
+            // Other threads will run the chore. Without any, it fails: the calling thread must not
+            // run it, because it must not wait for the requests that it has in flight itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
                     job.refuse(Errno::AGAIN);
@@ -299,7 +299,7 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     while offset < range.end {
         limit.check()?;
         let align = image.alignment();
-        // Up to the end of a block, so that all further writes are of whole blocks.
+        // Write up to the end of a block, so that all further writes are of whole blocks.
         let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
         let len = (until.min(range.end) - offset).min(zeroes.len() as u64);
         write_parts(image, &zeroes[..len as usize], offset)?;

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The right to use a file, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The open file that owns the locks: the one of the file's first image.
+    /// The open file that owns the locks. All images of the file use this one for their claim.
     _file: File,
     /// A block device that is written, opened exclusively.
     _device: Option<Fd>,
@@ -135,7 +135,7 @@ impl Claim {
         loop {
             match Claim::try_new(file, wish) {
                 Err(errno @ (Errno::AGAIN | Errno::ACCES | Errno::BUSY)) => {
-                    // Unlocked while waiting, so as not to refuse others.
+                    // Release the locks while waiting, so as not to refuse others.
                     unlock_bytes(file.as_fd().as_raw_fd());
                     if !again() {
                         return Err(errno);

@@ -318,11 +318,12 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // While another request writes parts of its blocks, a write must wait, and only a chore
-        // can.
+        // A write must wait while another request writes parts of its blocks, and only a chore can
+        // wait.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
-            // The source needs a flush behind a durable write.
+            // A source that cannot write durably needs a flush after the write, which a chore
+            // sends.
             Transfers::Messages(other) => whole && (!durable || other.writes_durably()),
             Transfers::Queue(_) => whole,
         };

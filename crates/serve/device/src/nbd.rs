@@ -52,7 +52,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// The flags of an export: what it can do.
+/// The flags of an export, which state its abilities.
 pub mod transmission {
     pub const HAS_FLAGS: u16 = 1;
     pub const READ_ONLY: u16 = 1 << 1;

@@ -141,7 +141,7 @@ pub trait Messages: fmt::Debug {
         mailbox: &Arc<Mailbox>,
     );
 
-    /// Makes durable what was answered before; the end comes into `mailbox`.
+    /// Makes writes durable that were answered before; the end comes into `mailbox`.
     fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>);
 }
 

@@ -109,9 +109,9 @@ impl Stripes {
         }
     }
 
-    /// Wakes all waiting threads, after a change of what they wait for.
+    /// Wakes all waiting threads, after a change of a stripe's word.
     fn tell(&self) {
-        // A thread that has checked and found no change waits by now.
+        // Any thread that has checked and found no change waits by now.
         drop(self.gate.lock());
         self.freed.notify_all();
     }

@@ -305,7 +305,7 @@ fn a_question_for_extents_is_repeated_on_the_next_connection() {
             let (kind, cookie) = heard(&mut client);
             assert_eq!(kind, 1);
             client.write_all(&chunk(cookie, true, NONE, &[])).unwrap();
-            // A read and a question for block status, in either order.
+            // A read and a question for block status come in either order.
             for _ in 0..2 {
                 let (kind, cookie) = heard(&mut client);
                 let said = match kind {

@@ -54,7 +54,7 @@ fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
             5 => {
                 let discard = Chore::Discard { range: range.clone(), durable };
                 assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
-                // The contents are arbitrary now: the model takes what is read.
+                // The contents are arbitrary now: the model takes the bytes that are read.
                 model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
             }
             6 => assert_eq!(rig.flush(), Ok(())),
@@ -190,7 +190,8 @@ fn an_export_that_is_read_only_makes_the_image_read_only() {
     assert!(error.contains("its size stays"), "{error}");
 }
 
-/// Windows of one export are like those of one file: they may overlap only if all are read only.
+/// Windows of one export obey the rule for windows of one file: they may overlap only if all are
+/// read only.
 #[test]
 fn two_images_of_one_export_may_lie_side_by_side_only() {
     let Some(server) = qemu("writeback") else { return };
@@ -320,7 +321,8 @@ fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     write.data_mut().fill(2);
     rig.disk.write(&rig.image, write, 0, false, Tag { slot: 1, ..TAG });
     for _ in 0..2 {
-        // In either order: the server may answer the write while the client is still sending it.
+        // The ends come in either order: the server may answer the write while the client still
+        // sends it.
         let ended = next_end(&mut rig.disk, &rig.epoll);
         assert_eq!(ended.result, Ok(()));
         rig.disk.pool().give_back(ended.chunk.unwrap());
@@ -531,7 +533,7 @@ fn a_request_is_answered_once() {
         wait_until_left(&client);
     });
     let mut rig = Rig::new(&socket);
-    // More bytes than the socket holds.
+    // The write has more bytes than the socket holds.
     let chunk = rig.disk.pool().take(2 * PIECE_BYTES);
     rig.disk.write(&rig.image, chunk, 0, false, TAG);
     let ended = rig.end();

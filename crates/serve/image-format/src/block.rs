@@ -15,8 +15,8 @@ use crate::wire::{CHECKSUM_BYTES, Damage};
 /// Stores and reads the blocks of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCodec<'a> {
-    /// The cipher of an encrypted image. Without it a reader of such an image can only verify
-    /// checksums.
+    /// The cipher of an encrypted image. Without the cipher, a reader of an encrypted image can
+    /// only verify checksums.
     pub cipher: Option<&'a Cipher>,
     /// The image whose writer put the segment.
     pub image: ImageId,

@@ -127,7 +127,7 @@ fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
 /// Makes the map from all parts of a checkpoint, in their order.
 ///
 /// # Errors
-/// The parts are not a map of such an image.
+/// The parts do not form a map of an image with this geometry.
 pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map, Damage> {
     let mut map = Map::default();
     let mut next_segment = 1;

@@ -27,7 +27,7 @@ pub(crate) struct Errands<P> {
     tickets: u64,
     ready: VecDeque<(Ticket, Operation)>,
     in_flight: BTreeMap<Ticket, Errand<P>>,
-    /// Operations to repeat, by their time and a number.
+    /// Operations to repeat, by the time to repeat them and a sequence number.
     later: BTreeMap<(u64, u64), Errand<P>>,
     pub(crate) costs: Costs,
 }

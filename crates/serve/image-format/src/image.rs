@@ -181,7 +181,7 @@ impl Image {
     }
 
     fn serve(&mut self, serving: Serving) {
-        // Operations that the recovery has started and that are no longer needed.
+        // Forget operations that the recovery has started and that are no longer needed.
         self.out.errands.forget(|_| true);
         let mut serving = Box::new(serving);
         for (id, request) in self.early.drain(..) {

@@ -2,9 +2,9 @@
 //! parts of a checkpoint.
 //!
 //! Their names are known, so no list is needed. A writer numbers its checkpoints, so an unfinished
-//! one has the number after its newest. The leftovers read its parts to find which exist. At most
-//! `IN_FLIGHT_MAX` parts are put at the same time, so after as many missing parts there are no
-//! more.
+//! one has the number after its newest. The next writer reads the parts of that number to find
+//! which exist. At most `IN_FLIGHT_MAX` parts are put at the same time, so after as many missing
+//! parts there are no more.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};
@@ -60,7 +60,7 @@ impl Leftovers {
     /// Requests objects that may exist; returns those to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
-        // One checkpoint after the other: there is no hurry.
+        // Check one checkpoint after the other: there is no hurry.
         while let Some(begun) = self.begun.last_mut() {
             while begun.asked < begun.end {
                 let (epoch, nth, number) = (begun.epoch, begun.nth, begun.asked);
@@ -72,7 +72,7 @@ impl Leftovers {
             if begun.unanswered > 0 {
                 break;
             }
-            // The last part first: if this writer dies too, the next one finds the others.
+            // Delete the last part first: if this writer dies too, the next one finds the others.
             begun.found.sort_unstable_by(|a, b| b.cmp(a));
             let (epoch, nth) = (begun.epoch, begun.nth);
             keys.extend(begun.found.iter().map(|number| Key::Part { epoch, nth, number: *number }));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The purpose of an operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    // While the image is being opened.
+    // Purposes while the image is being opened.
     CreateHead,
     ReadHead,
     TakeHead,
@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
     ConfirmEnd,
     /// Puts the head back as it was, because the image cannot be opened.
     GiveBack(&'static str),
-    // While the image is served.
+    // Purposes while the image is served.
     PutSegment(u64),
     LookAtSegment(u64),
     PutPart(u32),

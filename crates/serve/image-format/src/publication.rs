@@ -124,7 +124,7 @@ impl Publication {
     /// Returns `true` if no checkpoint is in progress and the head has room for one more. Without
     /// deletions the log grows, but the head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
-        // The next head does not have these.
+        // The next head does not list these checkpoints.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();
         self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
     }

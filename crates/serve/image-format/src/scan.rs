@@ -142,7 +142,7 @@ impl Scan {
         }
     }
 
-    /// Takes the front of a segment; `None` if it does not belong to the image.
+    /// Parses the first bytes of a segment; returns `None` if it does not belong to the image.
     pub(crate) fn take(
         &mut self,
         sequence: u64,

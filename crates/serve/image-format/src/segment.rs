@@ -132,7 +132,7 @@ impl Header {
     /// length too: the data begins there.
     ///
     /// # Errors
-    /// The object is not a whole segment of such an image.
+    /// The object is not a whole segment of an image with this geometry.
     pub fn parse(
         front: &[u8],
         object_bytes: u64,

@@ -369,7 +369,8 @@ impl Serving {
         Ok(())
     }
 
-    /// Continues with an answer to the PUT of a segment, or to a read of the object in its way.
+    /// Continues with an answer to the PUT of a segment, or, if the store has refused the PUT, to a
+    /// read of the existing object.
     fn segment_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
@@ -390,8 +391,8 @@ impl Serving {
         }
     }
 
-    /// Continues with an answer to the PUT of a part of a checkpoint, or to a read of the object in
-    /// its way.
+    /// Continues with an answer to the PUT of a part of a checkpoint, or, if the store has refused
+    /// the PUT, to a read of the existing object.
     fn part_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
@@ -436,7 +437,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Continues with the front of the object in the way of a PUT.
+    /// Continues with the first bytes of the existing object, after the store has refused a PUT.
     fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
         let number = match errand.purpose {
             Purpose::LookAtSegment(sequence) => Some(sequence),

@@ -17,7 +17,7 @@ pub enum Key {
     Part {
         /// The epoch of the writer.
         epoch: u64,
-        /// The number of the checkpoint among those of the writer.
+        /// The number of the checkpoint among all of this writer.
         nth: u32,
         /// The number of the part.
         number: u32,
@@ -123,7 +123,7 @@ pub enum Operation {
 }
 
 /// Marks data of a segment. It never changes, so a cache may answer. The caller uses only the bytes
-/// of such an answer.
+/// of an answer to this operation, and not the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// The previous answer looked damaged: the store itself must answer.

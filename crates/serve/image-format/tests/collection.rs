@@ -36,7 +36,7 @@ fn full(settings: Settings) -> (Image, Memory) {
     (image, store)
 }
 
-/// Returns settings with which checkpoints cost as much as those of a large image.
+/// Returns settings that make checkpoints as expensive as in a large image.
 fn thrifty(garbage_percent: u32) -> Settings {
     Settings { checkpoint_bytes: 1 << 20, garbage_percent, ..settings() }
 }
@@ -86,7 +86,7 @@ fn moved_blocks_are_read_as_they_were_written() {
 #[test]
 fn collection_ends_when_there_is_no_more_garbage_than_is_allowed() {
     let (mut image, mut store) = full(thrifty(30));
-    // The first half of each segment.
+    // Discard the first half of each segment.
     for offset in (0..BLOCKS).step_by(64).map(|block| block * BLOCK_BYTES) {
         store.submit(&mut image, Request::Discard { offset, len: 32 * BLOCK_BYTES });
     }

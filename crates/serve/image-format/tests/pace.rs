@@ -73,8 +73,8 @@ fn writer(number: u8) -> Writer {
     Writer { nonce: [number; 16], name: format!("writer {number}") }
 }
 
-/// Returns how many milliseconds the other one takes beside a writer whose client pauses for
-/// `pause_ns` between two flushes.
+/// Returns how many milliseconds `other` takes beside a writer whose client pauses for `pause_ns`
+/// between two flushes; `None` if it does not finish.
 fn beside(mut other: Other, pause_ns: u64) -> Option<u64> {
     const LIMIT_NS: u64 = 60_000 * MS;
     let mut store = Memory::default();

@@ -152,7 +152,7 @@ fn an_earlier_snapshot_keeps_cut_blocks_and_a_later_one_does_not() {
     assert!(store.bytes() >= whole);
     let gone = store.head().snapshot("before").into_iter().cloned().collect();
     store.edit(Edit::Remove(gone)).expect("it goes");
-    // The next checkpoint deletes it.
+    // The next checkpoint deletes the segments of the cut blocks.
     asked(&mut store, &mut image, SMALLER).expect("it is made again");
     assert!(store.bytes() < whole * LEFT / BLOCKS * 3, "{} of {whole}", store.bytes());
     assert_eq!(image.deletions(), 0);

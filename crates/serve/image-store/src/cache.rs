@@ -328,7 +328,7 @@ impl Cache {
         if !self.wants(&key, anew) {
             return;
         }
-        // Before the lock, so that others need not wait.
+        // Compute this before taking the lock, so that others need not wait.
         let len = bytes.len() as u32;
         let sums = if self.folder.is_some() { sums(&key, bytes) } else { [0; PARTS] };
         let (page, bytes) = (Page { key, len, sums }, Bytes::copy_from_slice(bytes));

@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Returns the cache's identity of a segment, of this image or of the one at path `of`.
+    /// Returns the cache's key of a segment, of this image or of the image at path `of`.
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
         let path = of.unwrap_or(self.place.prefix.as_ref());
         Segment { origin: origin(image, &self.store, path), sequence }

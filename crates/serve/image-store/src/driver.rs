@@ -184,7 +184,7 @@ impl Driver {
             if matches!(self.image.status(), nowait_image_format::Status::Over(_)) {
                 self.waiting.clear();
             }
-            // Published before the callbacks, because the caller of a failed request asks for the
+            // Publish before the callbacks, because the caller of a failed request asks for the
             // reason.
             self.publish();
             self.tell_ends();

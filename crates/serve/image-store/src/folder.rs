@@ -117,7 +117,7 @@ async fn replace_locked(
     Ok(PutResult { e_tag, ..result })
 }
 
-/// Returns `true` if a file's name is that of an unfinished PUT.
+/// Returns `true` if a file has the name of an unfinished PUT.
 fn is_staged(name: &OsStr) -> bool {
     let number = name.to_str().and_then(|name| name.rsplit_once('#'));
     number.is_some_and(|(_, number)| {

@@ -85,7 +85,7 @@ impl StoredImage {
     }
 
     /// Like [`StoredImage::open`], with the caller's settings; [`writer`] makes the writer's name.
-    /// The key is that of `options`.
+    /// The key is taken from `options`.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -159,7 +159,7 @@ impl StoredImage {
         let named = thread::Builder::new().name("nowait-store".to_owned());
         let thread = named.spawn(move || {
             runtime.block_on(run(queue, told));
-            // A look-up of a name may hang; the process does not wait for it.
+            // A host name look-up may hang; the process does not wait for it.
             runtime.shutdown_background();
         })?;
         let thread = Some(thread);

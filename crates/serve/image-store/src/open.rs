@@ -24,7 +24,7 @@ pub fn open_all(
 ) -> Result<Vec<Image>, ImageError> {
     let urls = urls(all)?;
     let images = || all.iter().zip(objects).zip(&urls);
-    // All keys first, so that no image is taken over in vain.
+    // Read all keys first, so that no image is taken over in vain.
     let keys = images().map(|((options, object), url)| key_of(options, object, url.as_ref()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     if all.len() > 1 {

@@ -79,7 +79,7 @@ pub(crate) fn blocking<T>(
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // A look-up of a name may hang; the process does not wait for it.
+    // A host name look-up may hang; the process does not wait for it.
     runtime.shutdown_background();
     done.map_err(|why| io::Error::other(format!("{url}: {why}")))
 }

@@ -111,7 +111,7 @@ pub fn repair(
     Ok(Some(loss))
 }
 
-/// Takes the image over; returns its head before, its head now, and the tag of that one.
+/// Takes the image over; returns the old head, the new head, and the tag of the new one.
 async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;

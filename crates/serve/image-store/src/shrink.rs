@@ -61,7 +61,7 @@ pub(crate) fn cut(
 ) -> io::Result<()> {
     let Err(error) = image.shrink_within(size_bytes, limit) else { return Ok(()) };
     match (head(), image.status()) {
-        // The head was put, and the answer lost.
+        // The head was put, and the answer was lost.
         (Ok(head), _) if head.geometry.size_bytes == size_bytes => Ok(()),
         (Ok(_), Status::Fenced { .. }) => {
             Err(io::Error::new(error.kind(), format!("{error}: nothing was cut off")))

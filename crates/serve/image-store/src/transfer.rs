@@ -231,7 +231,7 @@ pub fn export(
     let all = view.stored_bytes_from(start);
     let (mut written_bytes, mut end, mut synced) = (0, start, start);
     let copied = view.read_from(start, |offset, data| {
-        // Before the file becomes longer: see `resumed_at`.
+        // Sync before the file becomes longer: see `resumed_at`.
         if offset - synced >= SYNC_BYTES {
             target.sync()?;
             synced = offset;
@@ -342,7 +342,7 @@ impl Target {
     fn sync(&self) -> io::Result<()> {
         match self {
             Target::File(file, path, _) => file.sync_all().map_err(named(path)),
-            // During the copy a server may take any time.
+            // During the copy, the sync may take any time.
             Target::Disk(disk) => {
                 let synced = disk.file().sync_data();
                 synced.map_err(|errno| io::Error::other(format!("flush: {errno}")))

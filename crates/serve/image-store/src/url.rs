@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// The kinds of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Amazon S3 and what is compatible with it.
+    /// Amazon S3 and compatible stores.
     S3,
     /// Google Cloud Storage.
     Gs,

@@ -135,8 +135,7 @@ impl Viewing {
             self.status = Status::Failed(why);
             Failure::Io
         });
-        // Published before the callback, because the caller of a failed request asks for the
-        // reason.
+        // Publish before the callback, because the caller of a failed request asks for the reason.
         self.publish();
         if let Some(callback) = self.callbacks.remove(&id) {
             callback(result);

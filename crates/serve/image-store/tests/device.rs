@@ -167,7 +167,7 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     let mut first = open(&all[0].0);
     assert!(try_open(&nowait, &all).is_err());
     first.write(0, &[9; 4096], true).unwrap();
-    // So is a wrong key.
+    // A wrong key is found before another image is taken over, too.
     let all = [with(None, "memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
     let said = try_open(&nowait, &all).unwrap_err().to_string();
     assert!(said.contains("with another key"), "{said}");

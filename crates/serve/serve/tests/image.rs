@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// Runs `nowait image`; returns what it prints.
+/// Runs `nowait image`; returns its output.
 fn image(words: &[&str]) -> String {
     let (code, out, err) = outcome(nowait_serve(&["image"]).args(words));
     assert_eq!((code, err.as_str()), (0, ""), "{words:?}");

@@ -147,7 +147,7 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns those of `images` that `peer` may use; the client does not learn of the others.
+    /// Returns the images that `peer` may use; the client does not learn of the others.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }

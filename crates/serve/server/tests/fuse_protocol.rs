@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 8 << 20;
 const USER: u32 = 7;
-/// The most bytes in a message of such a socket.
+/// The most bytes in a message of the datagram socket.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
 mod opcode {
@@ -157,7 +157,7 @@ impl Kernel {
 fn the_greeting_negotiates_the_needed_features() {
     let kernel = Kernel::new(false, vec![]);
     let flags = number(&kernel.agreed, 12);
-    // ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES.
+    // The flags are ASYNC_READ, BIG_WRITES, ASYNC_DIO and MAX_PAGES.
     for needed in [1, 1 << 5, 1 << 15, 1 << 22] {
         assert_ne!(flags & needed, 0, "{needed:#x} of {flags:#x}");
     }
@@ -188,7 +188,7 @@ fn the_end_of_the_file_is_where_the_image_ends() {
     assert_eq!(kernel.read(SIZE - 3, 10), Ok(vec![0; 3]));
     assert_eq!(kernel.write(SIZE, b"x"), Err(Errno::NOSPC.raw()));
     assert_eq!(kernel.write(SIZE - 2, b"xyz"), Ok(words(&[pair(2, 0)])));
-    // Not an offset of a file.
+    // The number is not an offset of a file.
     assert_eq!(kernel.read(u64::MAX, 10), Err(Errno::INVAL.raw()));
     let attributes = kernel.ask(opcode::GETATTR, &words(&[0, 0])).expect("attributes");
     assert_eq!(attributes[..16], [0; 16], "remembered");

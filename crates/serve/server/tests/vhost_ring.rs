@@ -32,7 +32,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 fn written_data_is_read_with_and_without_a_copy() {
     for borrows in [true, false] {
         let mut device = Device::new(64, FEATURES, borrows);
-        // Longer than one chunk, and short.
+        // One request is longer than a chunk, and the others are short.
         for (sector, len) in [(0, 600 << 10), (3, 512), (5000, 64 << 10)] {
             let data = pattern(len, sector as usize);
             let wrote = device.guest.give(OUT, sector, &data);
@@ -277,7 +277,7 @@ fn the_driver_is_signalled_when_it_asks_for_it() {
         device.run();
         assert_eq!(calls.drain(), expected);
     }
-    // Five answers together are one signal.
+    // The device signals five answers together once.
     device.guest.call_after(5);
     device.medium.holds = true;
     for _ in 0..5 {

@@ -364,7 +364,7 @@ fn a_vmm_is_counted_as_other_clients_are() {
     let host = Host::new();
     let view = host.server.view();
     let status = || snapshot(&view, Instant::now());
-    // The event that --exit-with-last-client waits for.
+    // `--exit-with-last-client` waits for this event.
     let last_gone = Arc::new(Bell::new().unwrap());
     host.image.stats().tell_when_last_gone(last_gone.clone());
     let mut vmm = Vmm::new(&host);
@@ -410,7 +410,7 @@ fn a_vmm_of_another_user_is_disconnected() {
     let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
     let host = Host::for_users(&rule(me + 1));
     let mut stream = UnixStream::connect(&host.socket).unwrap();
-    // A client that is admitted waits: this must fail then, not hang.
+    // A client that is admitted waits for a message: this read must fail then, not hang.
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // A read with a time limit is not restarted when work of a ring interrupts its thread
     // (signal(7)).

@@ -44,7 +44,7 @@ impl Changes {
         }
     }
 
-    /// Notes that such a change has ended.
+    /// Notes that a change of these pages has ended.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }

@@ -256,7 +256,7 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // No request that overlaps it is sent until it is removed.
+            // Without the lock; until the request is removed, no overlapping one is sent.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();
@@ -462,7 +462,7 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that a server reports for a request, once.
+    /// Stores the extents that a server reports for a request; a second report is an error.
     fn put_extents(
         &mut self,
         cookie: u64,

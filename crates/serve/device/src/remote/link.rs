@@ -56,7 +56,7 @@ impl Link {
         if let Some(Err(reason)) = ended {
             self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
         }
-        // Before the first request fails: later reads must fail, too.
+        // Clear the cache before the first request fails: later reads must fail, too.
         self.cached.iter().for_each(|cached| cached.end());
         self.line.give_up();
     }

@@ -150,7 +150,7 @@ impl Remote {
         }
     }
 
-    /// Returns `true` if the server can make durable what was written.
+    /// Returns `true` if the server can flush.
     pub(crate) fn flushes(&self) -> bool {
         self.can(flags::FLUSH)
     }

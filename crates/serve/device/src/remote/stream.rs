@@ -196,7 +196,7 @@ fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
     for (place, address) in addresses.iter().enumerate() {
-        // An equal part of the time left, so that addresses behind this one are tried.
+        // Each address gets an equal part of the time left, so that the ones behind it are tried.
         let left = left_until(until_ns)? / (addresses.len() - place) as u32;
         match TcpStream::connect_timeout(address, left) {
             Ok(stream) => {

@@ -146,7 +146,7 @@ impl Channel {
             if let Some(outcome) = self.state.lock().read(bytes) {
                 return outcome;
             }
-            // Without the lock, so that the other thread can write meanwhile.
+            // Read without the lock, so that the other thread can write meanwhile.
             let mut piece = [0; PIECE_BYTES];
             let len = (&self.socket).read(&mut piece)?;
             if len == 0 {

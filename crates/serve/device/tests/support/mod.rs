@@ -165,7 +165,7 @@ impl Numbers {
 pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
 /// The bytes that a client sends to a server with block status, which takes a third option.
 pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
-/// The number that such a server gives the context.
+/// The number that a server with block status gives the context.
 pub(crate) const CONTEXT: u32 = 0x1234_5678;
 
 /// Greets, and refuses replies in chunks.

@@ -64,7 +64,7 @@ impl Serving {
     /// While flushes wait, the segment gets only a few, so that its PUT takes no longer. No further
     /// segment gets any before this one is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
-        // The segment would lie behind the place that is left out of the log.
+        // The moved blocks would lie in a segment behind the place that is left out of the log.
         if self.shrink.is_some() || self.closing.is_some() {
             return;
         }

@@ -40,7 +40,7 @@ struct World<'a> {
     ended: u64,
 }
 
-/// Runs writers and edits on such a store.
+/// Runs writers and edits on a store that follows `tape`.
 pub(crate) fn run(tape: &[u8]) {
     let mut store = Memory::default();
     let writer = image(&mut store, small(1), BLOCKS * BLOCK_BYTES);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-/// The store, and the time.
+/// A store in memory, and the present time.
 #[derive(Default)]
 pub(crate) struct Memory {
     objects: BTreeMap<Key, (Arc<Vec<u8>>, u64)>,

@@ -150,7 +150,7 @@ impl Tasks {
         if is_full {
             state.pages.stop_growing();
         }
-        // The output of the report may have to wait.
+        // Release the lock, because the output of the report may have to wait.
         drop(state);
         let is_said = std::mem::replace(&mut self.is_said[usize::from(is_full)], true);
         if let (false, Some(say)) = (is_said, self.say) {

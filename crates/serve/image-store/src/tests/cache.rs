@@ -202,7 +202,7 @@ fn a_page_of_another_image_in_its_slot_counts_as_missing() {
     cache.insert(segment(1, 5), 0, &bytes, (len, false));
     assert_eq!(read(&cache, segment(1, 5), 0..len), Some(bytes));
     drop(cache);
-    // A server that is killed before it has written the row of the next page leaves this.
+    // A server that is killed before it has written the row of the next page leaves such a file.
     let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
     file.write_all_at(&other, PAGE_BYTES).unwrap();
     assert_eq!(read(&opened(&place), segment(1, 5), 0..len), None);

@@ -222,7 +222,7 @@ fn a_missing_object_of_a_base_is_noticed() {
     serving.flush().unwrap();
     drop(serving);
     change(&url, Key::Segment(1), |_| None);
-    // Neither readers nor writers take it for the end of the log.
+    // Neither readers nor writers take the missing object for the end of the log.
     let missing = checked(&child).unwrap().findings;
     let found: Vec<_> = missing.iter().map(|it| (it.key, it.of.as_deref(), it.what)).collect();
     assert_eq!(found, [(Key::Segment(1), Some("vm"), "missing")]);

@@ -61,7 +61,7 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Show what an image is and which server has it; that server continues.
+    /// Show the properties of an image and its server; the server continues.
     Info(ImageArgs),
     /// Keep the present state of an image under a name; its server continues.
     ///
@@ -171,7 +171,7 @@ pub(crate) enum ImageCommand {
     Rm {
         /// The address of the image or snapshot.
         url: StoreUrl,
-        /// Do it: without this option, only show what would be removed.
+        /// Remove it: without this option, only show what would be removed.
         #[arg(long)]
         yes: bool,
         /// Do not wait: the server that has not closed the image is certainly dead.

@@ -388,7 +388,7 @@ impl FromStr for WantedDrive {
             Some((export, number)) => (Some(export.to_owned()), number),
             None => (None, text),
         };
-        // The kernel has 20 bits for it.
+        // The kernel stores the number in 20 bits.
         const ID_MAX: u32 = (1 << 20) - 1;
         let digits = number.strip_prefix("/dev/ublkb").unwrap_or(number);
         let id = match number {

@@ -21,7 +21,7 @@ pub(super) fn make(
     config: &Config,
 ) -> Result<Vec<Drive>, ServeError> {
     let view = server.view();
-    // All names first, so that no device is made in vain.
+    // Find all names first, so that no device is made in vain.
     let chosen = args.ublk.iter().map(|wanted| {
         let image = choose(view.images(), wanted)?;
         if view.access().is_about(image.name()) {

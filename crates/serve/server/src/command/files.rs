@@ -30,7 +30,7 @@ pub(super) fn show(
     points: Vec<MountPoint>,
 ) -> Result<Vec<Mount>, ServeError> {
     let view = server.view();
-    // All names first, so that no file is mounted in vain.
+    // Find all names first, so that no file is mounted in vain.
     let chosen = args.fuse.iter().map(|file| match &file.export {
         None => Ok(&view.images()[0]),
         Some(name) => {
@@ -45,7 +45,7 @@ pub(super) fn show(
 
 fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mount, ServeError> {
     let owner = (inspect::user_ids().1, inspect::group_ids().1);
-    // Before the mount, which may hide the image itself.
+    // Read this before the mount, which may hide the image itself.
     let changed = image.file().metadata().and_then(|about| about.modified());
     let users = server.view().access().users_of(image.name());
     let rights = Rights { user: owner.0, group: owner.1, users };

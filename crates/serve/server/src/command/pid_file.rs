@@ -94,7 +94,8 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if the existing file may go; returns the kind of that one.
+/// Gives the file `new` the name `path`, if the existing file may go; returns the kind of the
+/// existing file.
 ///
 /// # Errors
 /// The errors of link(2) and rename(2).

@@ -44,9 +44,10 @@ use std::{
 /// # Errors
 /// An image or an address cannot be used; some writes could not be made durable.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
-    // Before this process opens a file, which could get the number of a missing socket.
+    // Take the listeners before this process opens a file, which could get the number of a missing
+    // socket.
     let given = activation::listeners()?;
-    // Before the first thread starts: it must inherit the blocked signals.
+    // Block the signals before the first thread starts, so that it inherits the mask.
     let taken = (Signals::take(ENDS), Signals::take(&[signalfd::HUP]));
     let (ends, hang_ups) =
         (taken.0.map_err(ServeError::descriptors)?, taken.1.map_err(ServeError::descriptors)?);
@@ -290,7 +291,7 @@ const CLOSE_NS: u64 = 500_000_000;
 impl Drop for Unserved {
     fn drop(&mut self) {
         let task = self.0.take().map(|view| Task::begin(move || view.sync()));
-        // Without a close, no data is lost either.
+        // Data is safe even if the close fails.
         let _ = task.map(|task| task.and_then(|task| task.wait(now_ns() + CLOSE_NS)));
     }
 }

@@ -76,10 +76,10 @@ impl<'a> Start<'a> {
         let signals_end = Notifier(notifier.clone());
         let done = move || {
             let _signals_end = signals_end;
-            // Dropped before the notifier: after a panic, the receiver is disconnected rather than
-            // empty.
+            // Drop this before the notifier: after a panic, the receiver is then disconnected
+            // rather than empty.
             let tell = tell;
-            // The start may have been given up.
+            // The start may have been given up, and then no thread receives the result.
             let _ = tell.send(work());
         };
         let named = thread::Builder::new().name("nowait-start".to_owned());

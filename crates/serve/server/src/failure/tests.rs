@@ -57,7 +57,7 @@ impl Rig {
         near.set_nonblocking(true).unwrap();
         self.server.serve(Socket::Unix(near), Security::Plain);
         far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
-        // The greeting, then size and flags.
+        // Skip the greeting, and size and flags of the export.
         far.read_exact(&mut [0; 18 + 10]).unwrap();
         Client(far)
     }

@@ -127,7 +127,7 @@ impl Filesystem for Front {
             if !self.file.open(request.uid()) {
                 return reply.error(Errno::EACCES);
             }
-            // The kernel caches no data of the file, and runs writes in parallel.
+            // With these flags the kernel caches no data of the file, and runs writes in parallel.
             let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
             reply.opened(FileHandle(0), flags);
         });

@@ -68,7 +68,7 @@ impl Mount {
         let lost = self.lost.clone();
         let named = thread::Builder::new().name("nowait-fuse".to_owned());
         let run = move || {
-            // Ends with the mount.
+            // The session ends with the mount.
             let _ = session.run();
             lost.signal();
         };
@@ -129,7 +129,7 @@ fn probe() -> Result<(), ServeError> {
         Err(Some(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO))) => {
             Err(ServeError::new(format!("the kernel has no FUSE here (/dev/fuse: {errno})")))
         }
-        // The helper may have the permission that this user lacks.
+        // The mount helper may have the permission that this user lacks.
         _ => Ok(()),
     }
 }

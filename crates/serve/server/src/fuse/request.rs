@@ -174,7 +174,8 @@ mod tests {
     fn a_write_without_memory_waits_for_another_to_end() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));
-            // Larger than the whole memory: a caller that finds nothing in use gets it.
+            // The chunk is larger than the whole memory: a caller that finds nothing in use gets
+            // it.
             let (chunk, space) = buffers.filled(0, &[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
                 let waiting = scope.spawn(|| buffers.filled(0, &[2; 4096]));

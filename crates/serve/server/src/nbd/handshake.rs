@@ -346,7 +346,7 @@ fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
     let count = reader.u32()?;
-    // Each takes at least four bytes, so the length bounds the count.
+    // Each query takes at least four bytes, so the length bounds the count.
     let queries: Option<Vec<&[u8]>> = (0..count).map(|_| reader.string()).collect();
     queries.filter(|_| reader.0.is_empty()).map(|queries| (name, queries))
 }

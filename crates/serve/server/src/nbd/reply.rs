@@ -56,7 +56,7 @@ pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, e
     if !agreed.structured {
         return plain(out, agreed, request, error);
     }
-    // The number, and the length of an empty text.
+    // The payload is the error number and the length of an empty text.
     let mut payload = [0; 6];
     payload[..4].copy_from_slice(&error.to_be_bytes());
     if agreed.extended {

@@ -43,7 +43,7 @@ pub struct Session<F> {
 
 /// The most bytes to read at once.
 const READ_BYTES: usize = 64 << 10;
-/// The most bytes to read behind the data of a long write, together with it.
+/// The most bytes to read beyond the data of a long write, by the same system call.
 const READ_AHEAD_BYTES: usize = 512;
 /// The memory for unhandled input that is kept while there is none.
 const CARRY_KEPT_BYTES: usize = 4 << 10;

@@ -213,7 +213,7 @@ impl Client {
             return Fate::Stays;
         }
         let fd = self.socket.raw();
-        // Not in the set while no event is wanted: the set cannot ignore a hang-up.
+        // Remove it from the set while no event is wanted: the set cannot ignore a hang-up.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
             (_, 0) => epoll.remove(fd),

@@ -131,7 +131,7 @@ impl Stream {
             }
             self.ended = self.connection.read_tls(socket)? == 0;
             if let Err(error) = self.connection.process_new_packets() {
-                // The alert that tells the reason.
+                // Send the alert that tells the reason.
                 let _ = self.connection.write_tls(socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }

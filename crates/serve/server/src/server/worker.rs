@@ -178,7 +178,7 @@ impl Worker {
                     shared.clients.leave();
                 }
             }
-            // The server ends: dropping the request answers it with an error.
+            // The server ends: the worker drops the request, which answers it with an error.
             Order::Ask(..) if self.stopping.is_some() => {}
             Order::Ask(file, asked) => {
                 #[cfg(test)]

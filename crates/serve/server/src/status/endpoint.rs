@@ -83,7 +83,7 @@ impl<S: Fn() -> Status> ClientLoop<S> {
             }
         }
         let now = now_ns();
-        // In the order of their time limits.
+        // The clients are in the order of their time limits.
         while self.clients.first_key_value().is_some_and(|(_, client)| client.until_ns <= now) {
             self.clients.pop_first();
         }

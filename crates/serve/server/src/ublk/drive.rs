@@ -104,7 +104,7 @@ impl Drive {
         };
         let path = PathBuf::from(format!("/dev/ublkb{}", info.id));
         let (image, device, sectors) = (image.clone(), None, parameters.basic.sectors);
-        // From here on, a failure removes the device, unless it waits for a server.
+        // From here on, dropping `drive` removes the device, unless it waits for a server.
         let mut drive =
             Drive { control, image, info, device, path, sectors, lost, up: false, recovers };
         let opened = ublk::open_device(info.id);
@@ -131,7 +131,7 @@ impl Drive {
     /// # Errors
     /// The kernel could not make the disk.
     pub fn start(&mut self) -> Result<(), ServeError> {
-        // The queues have the device: it is closed when they are.
+        // The queues have the device now, and close it.
         self.device = None;
         let (id, process) = (self.info.id, thread::process_id() as u32);
         let deadline = Deadline::after_ns(PATIENCE_NS);
@@ -292,7 +292,7 @@ fn describe(properties: Properties, size_bytes: u64) -> Result<Parameters, Serve
         optimal_shift: preferred,
         minimal_shift: preferred,
         sectors_max: BUFFER_BYTES / SECTOR_BYTES as u32,
-        // Whole sectors: the kernel does not check it.
+        // The kernel does not check that these are whole sectors.
         sectors: size_bytes / u64::from(sector) * (u64::from(sector) / SECTOR_BYTES),
         ..Basic::default()
     };

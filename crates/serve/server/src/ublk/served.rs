@@ -75,7 +75,7 @@ impl Queues {
             self.0.push(Some(ActiveQueue { queue, session, lost }));
             Ok(())
         });
-        // The asking thread waits for it.
+        // The asking thread waits for this answer.
         let _ = answer.send(made);
     }
 

@@ -10,8 +10,8 @@ use std::{
 
 /// The kernel's side of a queue.
 pub trait Kernel {
-    /// Lends the memory for the data of a request: that of a write is in it, that of a read goes
-    /// there. `None`: the memory is shorter.
+    /// Lends the memory for the data of a request: it holds the data of a write, and receives that
+    /// of a read. `None`: the memory is shorter than `len`.
     fn lend(&self, tag: u16, len: usize) -> Option<LentMemory>;
 
     /// Takes the result of a request: bytes of data, or a negative errno. Does not wait.

@@ -22,14 +22,14 @@ const REST_BYTES_MAX: usize = 4096;
 
 /// Examines the bytes at the socket `raw`, and leaves them there.
 pub(super) fn look(raw: i32) -> Arrival {
-    // Checked first, because nothing arrives after a hang-up.
+    // Check this first, because nothing arrives after a hang-up.
     let has_gone = poll::has_hung_up(raw);
     let Ok(unread) = socket::unread_bytes(raw) else { return Arrival::Whole };
     let mut head = [0; HEAD_BYTES];
     let seen = if unread < HEAD_BYTES { 0 } else { socket::peek(raw, &mut head).unwrap_or(0) };
     let [.., a, b, c, d] = head;
     let rest = match u32::from_ne_bytes([a, b, c, d]) as usize {
-        // A head in two parts, the first with files: the rest is known when it is read.
+        // The head has come in two parts, the first with files: the rest is known when it is read.
         _ if seen < HEAD_BYTES => 0,
         rest if rest > REST_BYTES_MAX => 0,
         rest => rest,

@@ -24,7 +24,7 @@ pub const SEGMENTS_MAX: u32 = 126;
 pub const REQUEST_BYTES_MAX: usize = (SEGMENT_BYTES_MAX * SEGMENTS_MAX) as usize;
 /// The most ranges of a discard or of zeroing.
 pub const RANGES_MAX: u32 = 32;
-/// The most sectors of such a range: 2 GiB.
+/// The most sectors of a range to discard or zero: 2 GiB.
 pub const RANGE_SECTORS_MAX: u32 = 1 << 22;
 /// The largest queue.
 pub const QUEUE_SIZE_MAX: u16 = 1024;

@@ -279,7 +279,7 @@ impl Acceptor {
                 return;
             }
             self.wait(Deadline::NEVER);
-            // Not watched while a VMM is served: the next VMMs wait.
+            // The listener is not watched while a VMM is served: the next VMMs wait.
             let _ = self.epoll.remove(listener.raw());
             let stream = match listener.accept() {
                 Ok(stream) => stream,
@@ -297,7 +297,7 @@ impl Acceptor {
                 Stream::Unix(stream) if self.shared.access.admits(name, &peer) => {
                     self.serve(stream);
                 }
-                // `--allow` names other users.
+                // The rules of `--allow` name other users.
                 _ => say(format_args!("{name}: a VMM may not have it: {}", user(&peer))),
             }
         }
@@ -333,15 +333,15 @@ impl Acceptor {
         stream.set_write_timeout(Some(GLANCE)).map_err(broken)?;
         let raw = stream.as_raw_fd();
         let (image, workers) = (self.image.clone(), self.workers.clone());
-        // Dropped at the end in any case, after the requests in flight.
+        // The session is dropped at the end in any case, which waits for the requests in flight.
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
-        // Edge-triggered, because the socket stays readable while part of a message is there.
+        // Watch edge-triggered, because the socket stays readable while part of a message is there.
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
         watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
-            // The crate has no such message of its own.
+            // The crate `vhost` has no such message of its own.
             if let Some(channel) = channel(raw) {
                 announcer = Some(channel);
             }
@@ -391,7 +391,7 @@ fn announce(channel: &UnixStream) {
     let message: Vec<u8> =
         [CONFIG_CHANGE, VERSION, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
     let mut channel = channel;
-    // A VMM that does not read it is ignored.
+    // A VMM that does not read the message is ignored.
     let _ = channel.write_all(&message);
 }
 

@@ -82,7 +82,7 @@ impl Memory {
         parts.sort_by_key(|part| part.guest);
         let regions: Vec<_> = parts.iter().map(|part| part.region.clone()).collect();
         let whole = |regions| GuestMemoryMmap::from_arc_regions(regions).map_err(|_| Errno::INVAL);
-        // The crate has no memory without parts.
+        // The crate `vm_memory` has no memory without parts.
         self.whole = if regions.is_empty() { None } else { Some(Arc::new(whole(regions)?)) };
         self.parts = parts;
         Ok(())

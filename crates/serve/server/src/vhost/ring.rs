@@ -154,7 +154,7 @@ impl<F> Ring<F> {
         queue.set_next_used(used);
         let (inflight, mut again) = inflight.unzip();
         queue.set_next_avail(match &again {
-            // The record lists the requests in flight, not the ring.
+            // The requests in flight come from the record, not from the ring.
             Some(again) => used.wrapping_add(again.len() as u16),
             None => setup.next_available,
         });
@@ -190,7 +190,7 @@ impl<F> Ring<F> {
 
     /// Returns the next index in the available ring.
     pub fn next_available(&self) -> u16 {
-        // Requests to repeat were not carried out yet.
+        // The requests to repeat were taken, and not carried out yet.
         self.queue.next_avail().wrapping_sub(self.again.len() as u16)
     }
 
@@ -384,7 +384,7 @@ impl<F> Ring<F> {
             let at = offset + from as u64;
             tag.part = part;
             if writes {
-                // Inside the memory, because the chain was checked.
+                // The range is inside the memory, because the chain was checked.
                 chain::gather(&self.memory, &data, from, chunk.data_mut());
                 medium.write(&self.image, chunk, at, self.writes_through, tag);
             } else {
@@ -592,7 +592,7 @@ impl<F> Ring<F> {
             self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
             self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
         }
-        // The medium had its memory.
+        // The medium had the memory of these chunks.
         self.held_bytes = 0;
     }
 
@@ -619,7 +619,7 @@ impl<F> Ring<F> {
         if !core::mem::take(&mut self.unsignalled) {
             return;
         }
-        // If the driver's wish cannot be read, signal it.
+        // If the driver's wish cannot be read, signal the driver.
         let wanted = self.queue.needs_notification(&*self.memory).unwrap_or(true);
         if wanted && !self.is_quiet() {
             self.call.iter().for_each(Counter::signal);

@@ -241,7 +241,7 @@ impl Worker {
             Order::Start(setup, kick, answer) => {
                 let started = self.add_ring(*setup, kick);
                 self.touched.extend(started.ok());
-                // The asking thread waits for it.
+                // The asking thread waits for this answer.
                 let _ = answer.send(started);
             }
             Order::Stop(key, answer) => {
