@@ -134,7 +134,8 @@ impl Cache {
     /// Opens or makes the cache of a folder, with `bytes` on the disk, used as needed. Pages from
     /// an earlier run stay if the size is the same. `mode` chooses the page cache between cache and
     /// disk. `say` reports a page that cannot be stored, and a disk that does not answer. Reads
-    /// that wait for the disk use request slots of `nowait`. Blocks.
+    /// that wait for the disk use request slots of `nowait`, which other requests then lack.
+    /// Blocks.
     ///
     /// # Errors
     /// One line: another process uses the folder, or it cannot be opened.

@@ -1,7 +1,8 @@
 //! The thread of an image that is only read: it has a view, and reads for its callers.
 //!
-//! It repeats requests to a store that does not answer without a limit, as a writer's thread does.
-//! If the writer has deleted objects that the view needs, reads of those fail and others succeed.
+//! While a store does not answer, it repeats its requests without a limit, as a writer's thread
+//! does. If the writer has deleted objects that the view needs, reads of those objects fail and
+//! others succeed.
 
 use crate::client::Client;
 use crate::driver::{Callback, Command, Commands, refuse};

@@ -57,8 +57,8 @@ impl Backends for OnDevice {
     }
 }
 
-/// Carries bios to the one file of a simulated device, whatever their descriptor: several threads
-/// at once, each by a queue of the device's.
+/// Carries bios to the one file of a simulated device, whatever their descriptor. Several threads
+/// do so at once, and each uses a queue of its own on the device.
 fn carry_to(device: &SimDevice) -> Carry {
     let (device, spare) = (device.clone(), Mutex::new(Vec::new()));
     Arc::new(move |bio: &Bio| {

@@ -10,7 +10,8 @@ pub struct Patience {
     /// The time after which the client reconnects to a server that has requests and answers
     /// nothing.
     pub silence: Duration,
-    /// The time limit for the flush at the end, also if `outage` has no limit.
+    /// The time that the flush at the end may take in addition to `outage`, also if `outage` has no
+    /// limit.
     pub end: Duration,
     /// Reports each event of a connection, in one line.
     pub say: Option<fn(&str)>,

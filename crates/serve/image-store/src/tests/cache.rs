@@ -93,7 +93,7 @@ proptest! {
         let place = TempDir::new().unwrap();
         let (first, second) = steps.split_at(steps.len() / 2);
         follow(&opened(&place), first);
-        // Another process continues with it.
+        // Another process continues with the same folder.
         follow(&opened(&place), second);
     }
 }
