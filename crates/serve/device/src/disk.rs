@@ -1,8 +1,8 @@
 //! Images on files, through a queue of nowait.
 
 use crate::{
-    AnySource, Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd,
-    Source, Tag, burst::Burst, source::Transfers, stripes::Shared,
+    AnySource, BlockingTask, BlockingTasks, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool,
+    RequestEnd, Source, Tag, burst::Burst, source::Transfers, stripes::Shared,
 };
 use core::ops::Range;
 use nowait::{
@@ -19,7 +19,7 @@ const DEPTH: usize = 4096;
 pub struct Disk {
     queue: Queue<QueueTag, Memory>,
     pool: Pool,
-    chores: Arc<Chores>,
+    tasks: Arc<BlockingTasks>,
     mailbox: Arc<Mailbox>,
     /// Requests that ended outside of the queue.
     ended: VecDeque<RequestEnd>,
@@ -148,21 +148,21 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes a disk for one image, whose transfers use at most about `memory_bytes`. Its chores end
-    /// by way of `mailbox`.
+    /// Makes a disk for one image, whose transfers use at most about `memory_bytes`. Its blocking
+    /// tasks end by way of `mailbox`.
     ///
     /// # Errors
     /// No descriptors or memory left.
     pub fn new(
         nowait: &Nowait,
-        chores: &Arc<Chores>,
+        tasks: &Arc<BlockingTasks>,
         mailbox: Arc<Mailbox>,
         memory_bytes: usize,
     ) -> Result<Disk, Error> {
         Ok(Disk {
             queue: nowait.queue(DEPTH)?,
             pool: Pool::new(memory_bytes),
-            chores: chores.clone(),
+            tasks: tasks.clone(),
             mailbox,
             ended: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -318,12 +318,12 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // A write must wait while another request writes parts of its blocks, and only a chore can
-        // wait.
+        // A write must wait while another request writes parts of its blocks, and only a blocking
+        // task can wait.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
-            // A source that cannot write durably needs a flush after the write, which a chore
-            // sends.
+            // A source that cannot write durably needs a flush after the write, which a blocking
+            // task sends.
             Transfers::Messages(other) => whole && (!durable || other.writes_durably()),
             Transfers::Queue(_) => whole,
         };
@@ -331,7 +331,7 @@ impl Medium for Disk {
             None if whole && mistake::makes(Mistake::ShareParts) => {
                 self.put(&**image.file(), chunk, (at, durable), tag, None);
             }
-            None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
+            None => self.run(image, BlockingTask::WriteParts { chunk, offset, durable }, tag),
             blocks => self.put(&**image.file(), chunk, (at, durable), tag, blocks),
         }
     }
@@ -377,12 +377,12 @@ impl Medium for Disk {
         }
     }
 
-    fn run(&mut self, image: &Arc<Image>, chore: Chore, tag: Tag) {
-        self.chores.push(image, chore, tag, &self.mailbox);
+    fn run(&mut self, image: &Arc<Image>, task: BlockingTask, tag: Tag) {
+        self.tasks.push(image, task, tag, &self.mailbox);
     }
 
     fn forget(&mut self, owner: u64) {
-        let dropped = self.chores.forget(owner, &self.mailbox);
+        let dropped = self.tasks.forget(owner, &self.mailbox);
         dropped.into_iter().for_each(|chunk| self.pool.give_back(chunk));
     }
 

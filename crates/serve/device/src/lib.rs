@@ -1,10 +1,10 @@
 //! An image file as a block device: the part that NBD, FUSE, vhost-user and ublk share.
 //!
 //! ```text
-//!  front ── read, write, flush, chore ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
+//!  front ── read, write, flush, task ───▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
 //!    ▲        chunks of a Pool                             │  flushes; direct by default
-//!    └──────────────── Ended ◀─────────────────────────────┴─ Chores: threads for calls that
-//!                                                             block: holes, extents, edges
+//!    └────────────── RequestEnd ◀──────────────────────────┴─ BlockingTasks: threads for calls
+//!                                                             that block: holes, extents, edges
 //! ```
 //!
 //! * [`image`]: an image: a window of a file, its size and its permissions; `claim`:
@@ -12,8 +12,8 @@
 //! * `request`: the requests of a front and their ends; `mailbox`: brings ends from other threads
 //! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
 //!   (`burst`)
-//! * [`chores`]: requests that only a blocking call can carry out, in `turns`; `stripes`: their
-//!   order with writes of whole blocks
+//! * [`blocking_tasks`]: requests that only a blocking call can carry out, in `turns`; `stripes`:
+//!   their order with writes of whole blocks
 //! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
 //!   an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
@@ -28,9 +28,9 @@
 //! durable; a write with `durable` is durable when it ends.
 
 pub mod backing;
+pub mod blocking_tasks;
 pub mod buffer;
 mod burst;
-pub mod chores;
 mod claim;
 pub mod disk;
 mod error;
@@ -48,15 +48,15 @@ mod stripes;
 mod turns;
 
 pub use backing::Backing;
+pub use blocking_tasks::BlockingTasks;
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
-pub use chores::Chores;
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use mailbox::Mailbox;
 pub use medium::{Loan, Medium};
 pub use remote::{Cache as ServerCache, CacheCounts, ConnectionCounts, Patience, Remote};
-pub use request::{Chore, Extent, RequestEnd, Tag};
+pub use request::{BlockingTask, Extent, RequestEnd, Tag};
 pub use source::{AnySource, Messages, Source, Transfers};
 pub use stats::{Kind, Stats};
 pub use stripes::Shared;

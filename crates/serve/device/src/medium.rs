@@ -1,6 +1,6 @@
 //! The storage that a protocol asks for reads and writes.
 
-use crate::{Chore, Chunk, Image, LentMemory, Pool, RequestEnd, Tag};
+use crate::{BlockingTask, Chunk, Image, LentMemory, Pool, RequestEnd, Tag};
 use std::sync::Arc;
 
 /// Memory lent for one request.
@@ -60,10 +60,10 @@ pub trait Medium {
     fn flush(&mut self, image: &Arc<Image<Self::File>>, tag: Tag);
 
     /// Queues a blocking task.
-    fn run(&mut self, image: &Arc<Image<Self::File>>, chore: Chore, tag: Tag);
+    fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);
 
-    /// Notes that no client waits for the requests of `owner` any more: the medium may drop chores
-    /// that have not begun, and reports no end of them.
+    /// Notes that no client waits for the requests of `owner` any more: the medium may drop
+    /// blocking tasks that have not begun, and reports no end of them.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

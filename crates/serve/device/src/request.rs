@@ -17,7 +17,7 @@ pub struct Tag {
 
 /// A blocking task: it takes longer than a request to the device.
 #[derive(Debug)]
-pub enum Chore {
+pub enum BlockingTask {
     /// Frees the space of a range whose contents no longer matter, if possible.
     Discard {
         /// The bytes of the image.
@@ -77,7 +77,7 @@ pub struct RequestEnd {
     pub result: Result<(), Errno>,
     /// The memory of a read or write.
     pub chunk: Option<Chunk>,
-    /// The extents that [`Chore::Extents`] found.
+    /// The extents that [`BlockingTask::Extents`] found.
     pub extents: Vec<Extent>,
 }
 

@@ -3,7 +3,7 @@
 //! A write of a part of a block reads the block, changes it and writes it. It would undo a write of
 //! the whole block that ends in between. Therefore writers of whole blocks hold a shared lock, and
 //! a writer of a part an exclusive one. Threads that write whole blocks must not wait: if the lock
-//! is taken, the write becomes a chore, which may wait.
+//! is taken, the write becomes a blocking task, which may wait.
 //!
 //! ```text
 //!  word of a stripe    31 ALONE: a request has it exclusively, or waits until none shares it

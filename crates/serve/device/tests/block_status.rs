@@ -7,7 +7,7 @@ use nowait::Errno;
 use nowait_device::nbd::chunk::{
     BLOCK_STATUS, ERROR, NONE, OFFSET_DATA as DATA, OFFSET_HOLE as HOLE,
 };
-use nowait_device::{Chore, Extent, Medium, Patience, Tag};
+use nowait_device::{BlockingTask, Extent, Medium, Patience, Tag};
 use proptest::prelude::*;
 use std::{
     io::{Read, Write},
@@ -276,7 +276,10 @@ proptest! {
                     let chunk = rig.disk.pool().take(4096);
                     rig.disk.write(&rig.image, chunk, 0, false, tag);
                 }
-                _ => rig.disk.run(&rig.image, Chore::Extents { range: 0..4096, max: 8 }, tag),
+                _ => {
+                    let task = BlockingTask::Extents { range: 0..4096, max: 8 };
+                    rig.disk.run(&rig.image, task, tag);
+                }
             }
         }
         for _ in 0..4 {
@@ -326,7 +329,7 @@ fn a_question_for_extents_is_repeated_on_the_next_connection() {
     assert_eq!(rig.write(8192, &[5; 4096], false), Ok(()));
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 0, Tag { slot: 0, ..TAG });
-    let asked = Chore::Extents { range: 0..4096, max: 8 };
+    let asked = BlockingTask::Extents { range: 0..4096, max: 8 };
     rig.disk.run(&rig.image, asked, Tag { slot: 1, ..TAG });
     for _ in 0..2 {
         let ended = next_end(&mut rig.disk, &rig.epoll);

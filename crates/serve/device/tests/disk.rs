@@ -2,8 +2,8 @@
 
 use nowait::{Errno, Nowait};
 use nowait_device::{
-    Cache, Chore, Chores, Disk, Extent, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
-    RequestEnd, Tag,
+    BlockingTask, BlockingTasks, Cache, Disk, Extent, Image, ImageOptions, Mailbox, Medium,
+    PIECE_BYTES, RequestEnd, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -45,7 +45,7 @@ impl Rig {
         let mailbox = Mailbox::new().unwrap();
         let epoll = Epoll::new().unwrap();
         epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
-        let disk = Disk::new(&nowait, &Chores::new(2), mailbox, 64 << 20).unwrap();
+        let disk = Disk::new(&nowait, &BlockingTasks::new(2), mailbox, 64 << 20).unwrap();
         for fd in disk.descriptors().unwrap() {
             epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
         }
@@ -94,8 +94,8 @@ impl Rig {
         }
     }
 
-    fn run(&mut self, chore: Chore) -> Result<Vec<Extent>, Errno> {
-        self.disk.run(&self.image, chore, TAG);
+    fn run(&mut self, task: BlockingTask) -> Result<Vec<Extent>, Errno> {
+        self.disk.run(&self.image, task, TAG);
         let ended = self.end();
         ended.result.map(|()| ended.extents)
     }
@@ -159,10 +159,10 @@ fn agree(rig: &mut Rig, model: &mut [u8], op: Op) {
         }
         Op::Zero(range, allocated, durable) => {
             model[index(&range)].fill(0);
-            rig.run(Chore::Zero { range, allocated, fast: false, durable }).unwrap();
+            rig.run(BlockingTask::Zero { range, allocated, fast: false, durable }).unwrap();
         }
         Op::Discard(range) => {
-            rig.run(Chore::Discard { range: range.clone(), durable: false }).unwrap();
+            rig.run(BlockingTask::Discard { range: range.clone(), durable: false }).unwrap();
             // Each byte is zero or unchanged; from now on it must stay as it is.
             let left = rig.read(range.clone());
             let was = &model[index(&range)];
@@ -232,9 +232,10 @@ fn every_request_of_a_burst_ends() {
 fn extents_are_holes_and_data() {
     for cache in CACHES {
         let mut rig = Rig::new(cache);
-        let zero = |range| Chore::Zero { range, allocated: false, fast: true, durable: true };
+        let zero =
+            |range| BlockingTask::Zero { range, allocated: false, fast: true, durable: true };
         rig.run(zero(65_536..131_072)).unwrap();
-        let extents = |range, max| Chore::Extents { range, max };
+        let extents = |range, max| BlockingTask::Extents { range, max };
         let found = rig.run(extents(0..SIZE, 100)).unwrap();
         let hole = |len| Extent { len, hole: true };
         let data = |len| Extent { len, hole: false };

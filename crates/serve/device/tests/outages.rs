@@ -4,7 +4,7 @@ mod support;
 
 use core::time::Duration;
 use nowait::Errno;
-use nowait_device::{Chore, Medium, PIECE_BYTES, Patience, Tag};
+use nowait_device::{BlockingTask, Medium, PIECE_BYTES, Patience, Tag};
 use nowait_sys::{
     epoll::{self, Epoll},
     mutex::Mutex,
@@ -284,12 +284,13 @@ fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
             0 => assert_eq!(rig.flush(), Ok(())),
             1 => {
                 model[place].fill(0);
-                let zero = Chore::Zero { range, allocated: false, fast: false, durable: false };
+                let zero =
+                    BlockingTask::Zero { range, allocated: false, fast: false, durable: false };
                 assert_eq!(rig.run(zero), Ok(()));
             }
             2 => {
                 model[place].fill(0);
-                assert_eq!(rig.run(Chore::Discard { range, durable: true }), Ok(()));
+                assert_eq!(rig.run(BlockingTask::Discard { range, durable: true }), Ok(()));
             }
             3 => {
                 model[place.clone()].fill(77);

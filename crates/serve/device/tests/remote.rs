@@ -5,7 +5,9 @@ mod support;
 
 use core::time::Duration;
 use nowait::{Errno, Nowait};
-use nowait_device::{Cache, Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
+use nowait_device::{
+    BlockingTask, Cache, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag,
+};
 use nowait_sys::epoll::Epoll;
 use proptest::prelude::*;
 use std::{
@@ -48,11 +50,11 @@ fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
             4 => {
                 model[place(&range)].fill(0);
                 let allocated = numbers.below(2) == 0;
-                let zero = Chore::Zero { range, allocated, fast: false, durable };
+                let zero = BlockingTask::Zero { range, allocated, fast: false, durable };
                 assert_eq!(rig.run(zero), Ok(()), "seed {seed}");
             }
             5 => {
-                let discard = Chore::Discard { range: range.clone(), durable };
+                let discard = BlockingTask::Discard { range: range.clone(), durable };
                 assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
                 // The contents are arbitrary now: the model takes the bytes that are read.
                 model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
@@ -148,13 +150,13 @@ fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     let mut rig = Rig::new(&server.socket());
     let marks = [100, 4 * GIB - 4096, 4 * GIB + 512, 9 * GIB - 512];
     let all = 0..9 * GIB;
-    let discard = Chore::Discard { range: all.clone(), durable: false };
-    let zero = Chore::Zero { range: all, allocated: false, fast: false, durable: true };
-    for chore in [zero, discard] {
+    let discard = BlockingTask::Discard { range: all.clone(), durable: false };
+    let zero = BlockingTask::Zero { range: all, allocated: false, fast: false, durable: true };
+    for task in [zero, discard] {
         for mark in marks {
             assert_eq!(rig.write(mark, &[9; 512], false), Ok(()));
         }
-        assert_eq!(rig.run(chore), Ok(()));
+        assert_eq!(rig.run(task), Ok(()));
         for mark in marks {
             assert_eq!(rig.read(mark..mark + 512), Ok(vec![0; 512]), "{mark}");
         }
@@ -255,7 +257,8 @@ fn each_request_in_flight_ends_once_when_the_server_goes() {
         let mut rig = Rig::new(&socket);
         let count = ask_for_much(&mut rig);
         all_end(&mut rig.disk, &rig.epoll, count);
-        // No request holds a lock on a stripe any more, so a chore can lock one exclusively.
+        // No request holds a lock on a stripe any more, so a blocking task can lock one
+        // exclusively.
         assert_eq!(rig.write(100, &[1; 10], false), Err(Errno::IO));
         thread.join().unwrap();
     }

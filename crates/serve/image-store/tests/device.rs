@@ -5,7 +5,7 @@ mod support;
 
 use nowait::{Errno, Nowait};
 use nowait_device::image::ImageError;
-use nowait_device::{Chore, Image, ImageOptions, Patience};
+use nowait_device::{BlockingTask, Image, ImageOptions, Patience};
 use nowait_image_store::{
     Durability, ImageKey, Object, ObjectOptions, StoreOptions, StoreUrl, StoredImage,
     open::open_all,
@@ -57,8 +57,9 @@ fn bytes_that_are_no_whole_blocks_are_written_and_read() {
     expected[8192..].fill(7);
     assert_eq!(rig.read(0..12_288).unwrap(), expected);
     assert_eq!(rig.read(990..1010).unwrap(), expected[990..1010]);
-    rig.run(Chore::Discard { range: 0..4096, durable: false }).unwrap();
-    let zero = Chore::Zero { range: 4096..4100, allocated: true, fast: false, durable: true };
+    rig.run(BlockingTask::Discard { range: 0..4096, durable: false }).unwrap();
+    let zero =
+        BlockingTask::Zero { range: 4096..4100, allocated: true, fast: false, durable: true };
     rig.run(zero).unwrap();
     expected[..4100].fill(0);
     rig.flush().unwrap();

@@ -14,7 +14,7 @@ use nowait_block::{
     Bio, BlockBackend,
     backends::threads::{Carry, Threads, ThreadsConfig},
 };
-use nowait_device::{AnySource, Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium};
+use nowait_device::{AnySource, BlockingTasks, Cache, Disk, Image, ImageOptions, Mailbox, Medium};
 use nowait_file::parts::{Backends, Counter, Parts, Workers};
 use nowait_server::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
@@ -144,9 +144,9 @@ impl Run {
         let unit = u64::from(image.properties().sector_bytes) / SECTOR;
         let images = Arc::from([image]);
         let mailbox = Mailbox::new().unwrap();
-        let (epoll, chores_end) = (Epoll::new().unwrap(), mailbox.raw());
-        let mut disk = Disk::new(&nowait, &Chores::new(1), mailbox, 64 << 20).unwrap();
-        epoll.add(chores_end, epoll::IN, 0).unwrap();
+        let (epoll, tasks_end) = (Epoll::new().unwrap(), mailbox.raw());
+        let mut disk = Disk::new(&nowait, &BlockingTasks::new(1), mailbox, 64 << 20).unwrap();
+        epoll.add(tasks_end, epoll::IN, 0).unwrap();
         for fd in disk.descriptors().unwrap() {
             epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
         }

@@ -253,7 +253,7 @@ fn a_read_only_image_is_only_read() {
 }
 
 #[test]
-fn extents_zeroes_trims_and_announcements_are_chores() {
+fn extents_zeroes_trims_and_announcements_are_blocking_tasks() {
     let mut client = connected();
     client.memory.bytes.fill(7);
     client.say(&request(STATUS, 0, 1, 0, 4096));

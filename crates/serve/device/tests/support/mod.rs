@@ -5,8 +5,8 @@ mod servers;
 
 use nowait::{Errno, Nowait};
 use nowait_device::{
-    Cache, Chore, Chores, ConnectionCounts, Disk, Extent, Image, ImageOptions, Mailbox, Medium,
-    PIECE_BYTES, Patience, Remote, RequestEnd, ServerCache, Tag,
+    BlockingTask, BlockingTasks, Cache, ConnectionCounts, Disk, Extent, Image, ImageOptions,
+    Mailbox, Medium, PIECE_BYTES, Patience, Remote, RequestEnd, ServerCache, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -88,7 +88,7 @@ impl Rig {
         let mailbox = Mailbox::new().unwrap();
         let epoll = Epoll::new().unwrap();
         epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
-        let disk = Disk::new(nowait, &Chores::new(2), mailbox, 64 << 20).unwrap();
+        let disk = Disk::new(nowait, &BlockingTasks::new(2), mailbox, 64 << 20).unwrap();
         for fd in disk.descriptors().unwrap() {
             epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
         }
@@ -131,13 +131,13 @@ impl Rig {
 
     /// Returns the extents of a range of the image.
     pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Errno> {
-        self.disk.run(&self.image, Chore::Extents { range, max: 100 }, TAG);
+        self.disk.run(&self.image, BlockingTask::Extents { range, max: 100 }, TAG);
         let ended = self.end();
         ended.result.map(|()| ended.extents)
     }
 
-    pub(crate) fn run(&mut self, chore: Chore) -> Result<(), Errno> {
-        self.disk.run(&self.image, chore, TAG);
+    pub(crate) fn run(&mut self, task: BlockingTask) -> Result<(), Errno> {
+        self.disk.run(&self.image, task, TAG);
         self.end().result
     }
 }

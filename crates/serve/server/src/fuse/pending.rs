@@ -4,7 +4,7 @@ use super::{
     ImageFile,
     request::{FuseRequest, PendingReply},
 };
-use nowait_device::{AnySource, Chore, Disk, Kind, Medium, RequestEnd, Tag};
+use nowait_device::{AnySource, BlockingTask, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The owner in the tags of all of them.
@@ -117,13 +117,13 @@ impl RequestTable {
             FuseRequest::Zero { reply, range, allocated } => {
                 let bytes = range.end - range.start;
                 let tag = self.insert(file, PendingReply::Plain(reply), bytes, true, now_ns);
-                let chore = Chore::Zero { range, allocated, fast: true, durable: false };
-                disk.run(&image, chore, tag);
+                let task = BlockingTask::Zero { range, allocated, fast: true, durable: false };
+                disk.run(&image, task, tag);
             }
             FuseRequest::Seek { reply, from, for_hole, size } => {
                 let reply = PendingReply::Place { reply, from, for_hole, size };
                 let tag = self.insert(file, reply, 0, false, now_ns);
-                disk.run(&image, Chore::Extents { range: from..size, max: 1 }, tag);
+                disk.run(&image, BlockingTask::Extents { range: from..size, max: 1 }, tag);
             }
         }
     }

@@ -23,7 +23,8 @@ use chunked_read::ChunkedRead;
 use core::ops::Range;
 use nowait::Errno;
 use nowait_device::{
-    Chore, Chunk, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, RequestEnd, SMALL_BYTES, Tag,
+    BlockingTask, Chunk, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, RequestEnd, SMALL_BYTES,
+    Tag,
 };
 use std::sync::Arc;
 
@@ -428,7 +429,7 @@ impl<F> Transmission<F> {
         let tag = Tag { owner: self.owner, slot, part: 0 };
         let range = header.offset..header.offset + header.len;
         let durable = header.flags & flag::FUA != 0;
-        let chore = match header.command {
+        let task = match header.command {
             command::READ => return self.read(slot, &range, medium),
             command::WRITE => {
                 active.parts_left = 0;
@@ -438,16 +439,16 @@ impl<F> Transmission<F> {
                 return;
             }
             command::FLUSH => return medium.flush(&self.image, tag),
-            command::TRIM => Chore::Discard { range, durable },
-            command::WRITE_ZEROES => Chore::Zero {
+            command::TRIM => BlockingTask::Discard { range, durable },
+            command::WRITE_ZEROES => BlockingTask::Zero {
                 range,
                 allocated: header.flags & flag::NO_HOLE != 0,
                 fast: header.flags & flag::FAST_ZERO != 0,
                 durable,
             },
-            _ => Chore::Prefetch { range },
+            _ => BlockingTask::Prefetch { range },
         };
-        medium.run(&self.image, chore, tag);
+        medium.run(&self.image, task, tag);
     }
 
     /// Asks for extents; for only a few if there is no memory for more.
@@ -470,7 +471,7 @@ impl<F> Transmission<F> {
         medium.pool().reserve(self.image.number(), active.reserved);
         let range = header.offset..header.offset + header.len;
         let tag = Tag { owner: self.owner, slot, part: 0 };
-        medium.run(&self.image, Chore::Extents { range, max }, tag);
+        medium.run(&self.image, BlockingTask::Extents { range, max }, tag);
     }
 
     fn read<M: Medium<File = F>>(&mut self, slot: u32, range: &Range<u64>, medium: &mut M) {

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::nbd::{Limits, Security};
     use nowait::Nowait;
-    use nowait_device::{Chores, ImageOptions, Mailbox, Medium};
+    use nowait_device::{BlockingTasks, ImageOptions, Mailbox, Medium};
     use std::os::unix::net::UnixStream;
 
     struct Rig {
@@ -284,7 +284,7 @@ mod tests {
             let choice = ExportChoice { access, exports, peer: Peer::default() };
             let client = Client::new(Socket::Unix(near), session, choice, 0, 0);
             let mailbox = Mailbox::new().unwrap();
-            let disk = Disk::new(&nowait, &Chores::new(1), mailbox, 1 << 20).unwrap();
+            let disk = Disk::new(&nowait, &BlockingTasks::new(1), mailbox, 1 << 20).unwrap();
             Rig { client, disk, far, _folder: folder }
         }
 

@@ -23,7 +23,7 @@ fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<D
     let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
     let watch = |fd| epoll.add(fd, epoll::IN, DISK).map_err(ServeError::descriptors);
     watch(mailbox.raw())?;
-    let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
+    let disk = Disk::new(&shared.nowait, &shared.tasks, mailbox, memory_bytes)?;
     let disk = disk.shared_by(shared.exports.len());
     for fd in disk.descriptors()? {
         watch(fd.as_raw_fd())?;

@@ -34,7 +34,7 @@ use core::{
 };
 pub(crate) use inbox::Order;
 use nowait::{Errno, Nowait};
-use nowait_device::{AnySource, Chores, Image};
+use nowait_device::{AnySource, BlockingTasks, Image};
 use nowait_engine::{CacheCounts, choice};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
@@ -170,7 +170,7 @@ pub struct Server {
 /// How long requests in flight may take when the server ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
 /// Threads for blocking tasks, in addition to one for each image.
-const CHORES_MAX: usize = 8;
+const TASKS_MAX: usize = 8;
 
 /// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -189,7 +189,7 @@ impl Server {
         let shared = Arc::new(Shared {
             nowait: nowait.clone(),
             exports: images.into(),
-            chores: Chores::of_images(CHORES_MAX, exports),
+            tasks: BlockingTasks::of_images(TASKS_MAX, exports),
             clients: Clients::default(),
             files: Mutex::default(),
             limits: config.limits,

@@ -3,7 +3,7 @@
 use super::{inbox::Clients, tls::Tls};
 use crate::{access::Access, caught::caught, nbd::Limits};
 use nowait::Nowait;
-use nowait_device::{Chores, Image};
+use nowait_device::{BlockingTasks, Image};
 use nowait_sys::mistake::{self, Mistake};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
@@ -14,7 +14,7 @@ use std::{path::PathBuf, sync::Arc};
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,
     pub(crate) exports: Arc<[Arc<Image>]>,
-    pub(crate) chores: Arc<Chores>,
+    pub(crate) tasks: Arc<BlockingTasks>,
     pub(crate) clients: Clients,
     /// The files that show images.
     pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 }
 
 /// How long blocking tasks may continue when the server ends.
-const CHORES_NS: u64 = 5_000_000_000;
+const TASKS_NS: u64 = 5_000_000_000;
 
 impl Shared {
     /// Runs `work` as [`caught()`] does, on a thread of this server.
@@ -40,7 +40,7 @@ impl Shared {
     /// Notes that the server ends.
     pub(crate) fn ends(&self) {
         if !mistake::makes(Mistake::EndWithAll) {
-            self.chores.end_at(now_ns() + CHORES_NS);
+            self.tasks.end_at(now_ns() + TASKS_NS);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Requests of one queue, and their results. Uses no device: requests come in, results go out.
 
 use nowait::Errno;
-use nowait_device::{Chore, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
+use nowait_device::{BlockingTask, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -105,13 +105,13 @@ impl<F> Session<F> {
             }
             operation::DISCARD => {
                 let tag = self.insert(tag, Kind::Discard, len, now_ns);
-                medium.run(&self.image, Chore::Discard { range, durable }, tag);
+                medium.run(&self.image, BlockingTask::Discard { range, durable }, tag);
             }
             operation::WRITE_ZEROES => {
                 let allocated = flags & request_flag::NO_UNMAP != 0;
                 let tag = self.insert(tag, Kind::Zero, len, now_ns);
-                let chore = Chore::Zero { range, allocated, fast: false, durable };
-                medium.run(&self.image, chore, tag);
+                let task = BlockingTask::Zero { range, allocated, fast: false, durable };
+                medium.run(&self.image, task, tag);
             }
             _ => return Err(Errno::OPNOTSUPP),
         }

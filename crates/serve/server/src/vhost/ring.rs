@@ -19,7 +19,9 @@ use super::{
 };
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
-use nowait_device::{Chore, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag};
+use nowait_device::{
+    BlockingTask, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
@@ -468,11 +470,11 @@ impl<F> Ring<F> {
         }
         let durable = self.writes_through;
         for (range, unmap) in ranges {
-            let chore = match zeroes {
-                true => Chore::Zero { range, allocated: !unmap, fast: false, durable },
-                false => Chore::Discard { range, durable },
+            let task = match zeroes {
+                true => BlockingTask::Zero { range, allocated: !unmap, fast: false, durable },
+                false => BlockingTask::Discard { range, durable },
             };
-            medium.run(&self.image, chore, tag);
+            medium.run(&self.image, task, tag);
             tag.part += 1;
         }
         Fate::Begun

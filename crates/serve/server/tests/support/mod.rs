@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use nowait::{Errno, IoBuffer};
-use nowait_device::{Chore, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag};
+use nowait_device::{
+    BlockingTask, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag,
+};
 use nowait_server::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
@@ -117,18 +119,18 @@ impl Medium for Memory {
         self.end(tag, None, Vec::new());
     }
 
-    fn run(&mut self, _: &Arc<Image<()>>, chore: Chore, tag: Tag) {
+    fn run(&mut self, _: &Arc<Image<()>>, task: BlockingTask, tag: Tag) {
         let mut extents = Vec::new();
-        match chore {
-            Chore::Zero { range, .. } | Chore::Discard { range, .. } => {
+        match task {
+            BlockingTask::Zero { range, .. } | BlockingTask::Discard { range, .. } => {
                 self.bytes[range.start as usize..range.end as usize].fill(0);
             }
-            Chore::Extents { range, max } if self.fragmented => {
+            BlockingTask::Extents { range, max } if self.fragmented => {
                 let sectors = (range.end - range.start) / 512;
                 let all = (0..sectors).map(|sector| Extent { len: 512, hole: sector % 2 == 0 });
                 extents = all.take(max).collect();
             }
-            Chore::Extents { range, max } => {
+            BlockingTask::Extents { range, max } => {
                 let half = (range.end - range.start).div_ceil(2);
                 extents.push(Extent { len: half, hole: false });
                 if max > 1 && half < range.end - range.start {

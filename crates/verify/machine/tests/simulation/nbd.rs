@@ -1,4 +1,4 @@
-//! A server of NBD, with everything below it: its threads, sessions, disks and chores.
+//! A server of NBD, with everything below it: its threads, sessions, disks and blocking tasks.
 //!
 //! Clients ask for all that the protocol has, several requests at a time, parts of blocks among
 //! them, and go in all ways; the server is stopped behind them or beside them, and the power fails
@@ -308,11 +308,11 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
 /// Ends a server: what takes long is given up in time, apart from the calls that have begun, of
 /// which a client has four at most, and the kernel does one after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
-    const CHORES: Duration = Duration::from_secs(5);
+    const TASKS: Duration = Duration::from_secs(5);
     const REST: Duration = Duration::from_secs(2);
     let begun = Instant::now();
     let stopped = stop();
-    let (took, most) = (begun.elapsed(), CHORES + 4 * clients * ZEROING + REST);
+    let (took, most) = (begun.elapsed(), TASKS + 4 * clients * ZEROING + REST);
     assert!(took < most, "the end took {took:?}, at most {most:?}");
     stopped
 }

@@ -1,7 +1,7 @@
 //! Requests that only blocking calls can carry out, on threads of their own.
 
 use crate::{
-    Chore, Chunk, Extent, Image, Mailbox, RequestEnd, Source, Tag,
+    BlockingTask, Chunk, Extent, Image, Mailbox, RequestEnd, Source, Tag,
     turns::{Asker, Turns},
 };
 use core::{
@@ -13,9 +13,9 @@ use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::time::now_ns;
 use std::{sync::Arc, thread};
 
-/// Threads that run chores, started as needed. Dropping it waits for them.
+/// Threads that run blocking tasks, started as needed. Dropping it waits for them.
 #[derive(Debug)]
-pub struct Chores {
+pub struct BlockingTasks {
     line: Arc<Line>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     threads_max: usize,
@@ -25,14 +25,14 @@ pub struct Chores {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// The time at which the threads give up every chore but writes, by the clock of [`now_ns`].
+    /// The time at which the threads give up every task but writes, by the clock of [`now_ns`].
     ends_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     jobs: Turns<Job>,
-    /// The running chores: their clients, and the flags that say that a client has gone.
+    /// The running tasks: their clients, and the flags that say that a client has gone.
     running: Vec<((usize, u64), Arc<AtomicBool>)>,
     idle: usize,
     closed: bool,
@@ -41,32 +41,32 @@ struct State {
 #[derive(Debug)]
 struct Job {
     image: Arc<Image>,
-    chore: Chore,
+    task: BlockingTask,
     tag: Tag,
     mailbox: Arc<Mailbox>,
 }
 
-impl Chores {
+impl BlockingTasks {
     /// Makes room for up to `threads` threads. Clients take turns, and none occupies more than half
     /// of the threads at once.
-    pub fn new(threads: usize) -> Arc<Chores> {
-        Chores::of_images(threads, 1)
+    pub fn new(threads: usize) -> Arc<BlockingTasks> {
+        BlockingTasks::of_images(threads, 1)
     }
 
-    /// Like [`Chores::new`], with one more thread for each image but the first: chores that wait
-    /// for a stalled store leave one thread for each other image.
-    pub fn of_images(threads: usize, images: usize) -> Arc<Chores> {
+    /// Like [`BlockingTasks::new`], with one more thread for each image but the first: tasks that
+    /// wait for a stalled store leave one thread for each other image.
+    pub fn of_images(threads: usize, images: usize) -> Arc<BlockingTasks> {
         let (jobs, threads_max) = (Turns::new(threads), threads + images.saturating_sub(1));
         let state = Mutex::new(State { jobs, running: Vec::new(), idle: 0, closed: false });
         let ends_ns = AtomicU64::new(u64::MAX);
         let line = Arc::new(Line { state, news: Condvar::new(), ends_ns });
-        Arc::new(Chores { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
+        Arc::new(BlockingTasks { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
-    /// Queues `chore`; its end comes into `mailbox`.
-    pub fn push(&self, image: &Arc<Image>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
+    /// Queues `task`; its end comes into `mailbox`.
+    pub fn push(&self, image: &Arc<Image>, task: BlockingTask, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
-        let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
+        let job = Job { image: image.clone(), task, tag, mailbox: mailbox.clone() };
         let mut state = self.line.state.lock();
         let may_run = state.jobs.push(asker, job);
         let short_of_hands = may_run && state.jobs.len() > state.idle;
@@ -77,7 +77,7 @@ impl Chores {
         }
     }
 
-    /// Drops the chores that `owner` has queued with `mailbox` and that have not begun; returns
+    /// Drops the tasks that `owner` has queued with `mailbox` and that have not begun; returns
     /// their memory. A running one still ends: with `ECANCELED`, and done in part, unless it is a
     /// write.
     pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
@@ -87,14 +87,14 @@ impl Chores {
         its.for_each(|(_, gone)| gone.store(true, Relaxed));
         let dropped = state.jobs.forget(client);
         drop(state);
-        let memory = dropped.into_iter().filter_map(|job| match job.chore {
-            Chore::WriteParts { chunk, .. } => Some(chunk),
+        let memory = dropped.into_iter().filter_map(|job| match job.task {
+            BlockingTask::WriteParts { chunk, .. } => Some(chunk),
             _ => None,
         });
         memory.collect()
     }
 
-    /// Gives up all chores but writes at `at_ns`, by the clock of [`now_ns`]: they end with
+    /// Gives up all tasks but writes at `at_ns`, by the clock of [`now_ns`]: they end with
     /// `ESHUTDOWN`, done in part or not at all. The earliest such time counts.
     pub fn end_at(&self, at_ns: u64) {
         self.line.ends_ns.fetch_min(at_ns, Relaxed);
@@ -109,7 +109,7 @@ impl Chores {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Other threads will run the chore. Without any, it fails: the calling thread must not
+            // Other threads will run the task. Without any, it fails: the calling thread must not
             // run it, because it must not wait for the requests that it has in flight itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
@@ -128,7 +128,7 @@ fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
     (Arc::as_ptr(mailbox).addr(), owner)
 }
 
-impl Drop for Chores {
+impl Drop for BlockingTasks {
     fn drop(&mut self) {
         self.line.state.lock().closed = true;
         self.line.news.notify_all();
@@ -167,7 +167,7 @@ impl Line {
 
 type Done = Result<(), Errno>;
 
-/// The reasons to give up a chore, checked before each of its pieces.
+/// The reasons to give up a task, checked before each of its pieces.
 struct Limit<'a> {
     gone: &'a AtomicBool,
     ends_ns: &'a AtomicU64,
@@ -183,13 +183,13 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Runs the chore and reports its result: `EIO` if the thread panicked.
+    /// Runs the task and reports its result: `EIO` if the thread panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let done = || self.run(limit, &mut ended.extents);
-        let done = self.image.file().nowait().caught("in a chore", done);
+        let done = self.image.file().nowait().caught("in a blocking task", done);
         ended.result = done.unwrap_or(Err(Errno::IO));
-        if let Chore::WriteParts { chunk, .. } = self.chore {
+        if let BlockingTask::WriteParts { chunk, .. } = self.task {
             ended.chunk = Some(chunk);
         }
         self.mailbox.put(ended);
@@ -199,18 +199,18 @@ impl Job {
         #[cfg(test)]
         tests::inject(self.tag);
         let image = &*self.image;
-        match &self.chore {
-            Chore::Discard { range, durable } => discard(image, range, *durable, limit),
-            Chore::Zero { range, allocated, fast, durable } => {
+        match &self.task {
+            BlockingTask::Discard { range, durable } => discard(image, range, *durable, limit),
+            BlockingTask::Zero { range, allocated, fast, durable } => {
                 zero(image, range, *allocated, *fast, limit)?;
                 settle(image, *durable)
             }
-            Chore::Extents { range, max } => {
+            BlockingTask::Extents { range, max } => {
                 *found = extents(image, range.clone(), *max, limit)?;
                 Ok(())
             }
-            Chore::Prefetch { range } => prefetch(image, range.clone(), limit).map(drop),
-            Chore::WriteParts { chunk, offset, durable } => {
+            BlockingTask::Prefetch { range } => prefetch(image, range.clone(), limit).map(drop),
+            BlockingTask::WriteParts { chunk, offset, durable } => {
                 write_parts(image, chunk.data(), *offset)?;
                 settle(image, *durable)
             }
@@ -219,7 +219,7 @@ impl Job {
 
     fn refuse(self, errno: Errno) {
         let mut ended = RequestEnd::plain(self.tag, Err(errno));
-        if let Chore::WriteParts { chunk, .. } = self.chore {
+        if let BlockingTask::WriteParts { chunk, .. } = self.task {
             ended.chunk = Some(chunk);
         }
         self.mailbox.put(ended);
@@ -365,7 +365,7 @@ fn extents(
     Ok(found)
 }
 
-/// The most that one request may read: it is only a hint, and other chores wait meanwhile.
+/// The most that one request may read: it is only a hint, and other tasks wait meanwhile.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Reads the beginning of a range into whichever page cache the image uses; returns the bytes read.
@@ -397,7 +397,7 @@ mod tests {
     use std::{collections::VecDeque, os::unix::fs::FileExt};
 
     struct Rig {
-        chores: Arc<Chores>,
+        tasks: Arc<BlockingTasks>,
         image: Arc<Image>,
         mailbox: Arc<Mailbox>,
         epoll: Epoll,
@@ -416,22 +416,22 @@ mod tests {
             let image = Image::open(&Nowait::new().unwrap(), &options).unwrap();
             let (mailbox, epoll) = (Mailbox::new().unwrap(), Epoll::new().unwrap());
             epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
-            let (chores, pool) = (Chores::new(4), Pool::new(1 << 20));
+            let (tasks, pool) = (BlockingTasks::new(4), Pool::new(1 << 20));
             let (image, expected) = (Arc::new(image), Ok(()));
-            Rig { chores, image, mailbox, epoll, pool, expected, _folder: folder }
+            Rig { tasks, image, mailbox, epoll, pool, expected, _folder: folder }
         }
 
         /// Queues a write of part of a sector on behalf of `owner`.
         fn write_part(&mut self, owner: u64) {
             let mut chunk = self.pool.take(100);
             chunk.data_mut().fill(owner as u8);
-            let chore = Chore::WriteParts { chunk, offset: 10, durable: false };
-            self.push(owner, chore);
+            let task = BlockingTask::WriteParts { chunk, offset: 10, durable: false };
+            self.push(owner, task);
         }
 
-        fn push(&self, owner: u64, chore: Chore) {
+        fn push(&self, owner: u64, task: BlockingTask) {
             let tag = Tag { owner, slot: 0, part: 0 };
-            self.chores.push(&self.image, chore, tag, &self.mailbox);
+            self.tasks.push(&self.image, task, tag, &self.mailbox);
         }
 
         /// Waits for `count` ends; returns their owners.
@@ -453,13 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn the_chores_of_one_client_do_not_hold_those_of_another() {
+    fn the_tasks_of_one_client_do_not_hold_those_of_another() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
         // No write of a part of a sector can end while this is held.
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        rig.push(2, Chore::Extents { range: 0..4096, max: 1 });
+        rig.push(2, BlockingTask::Extents { range: 0..4096, max: 1 });
         assert_eq!(rig.ends(1), [2]);
         drop(held);
         assert_eq!(rig.ends(50), [1; 50]);
@@ -467,14 +467,14 @@ mod tests {
     }
 
     #[test]
-    fn waiting_chores_of_a_client_that_has_gone_are_dropped() {
+    fn waiting_tasks_of_a_client_that_has_gone_are_dropped() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         // A request of another client comes behind them.
         rig.write_part(3);
-        let dropped = rig.chores.forget(1, &rig.mailbox);
+        let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
         let begun = 50 - dropped.len();
         dropped.into_iter().for_each(|chunk| rig.pool.give_back(chunk));
@@ -487,15 +487,15 @@ mod tests {
 
     const FAILS: u64 = u64::MAX;
 
-    /// Panics in the chores of one client.
+    /// Panics in the tasks of one client.
     pub(super) fn inject(tag: Tag) {
         assert!(tag.owner != FAILS, "injected");
     }
 
     #[test]
-    fn a_chore_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
+    fn a_task_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
         let mut rig = Rig::new();
-        // More chores than there are threads, and than one client may occupy.
+        // More tasks than there are threads, and than one client may occupy.
         rig.expected = Err(Errno::IO);
         (0..20).for_each(|_| rig.write_part(FAILS));
         assert_eq!(rig.ends(20), [FAILS; 20]);
@@ -531,9 +531,9 @@ mod tests {
         // The beginning of the first step lies in the same stripe.
         let held = image.stripes.alone(&SECOND);
         let range = 0..SECOND.end;
-        rig.push(1, Chore::Zero { range, allocated: false, fast: false, durable: false });
-        // An earlier chore may still be in the list of running ones.
-        while { rig.chores.line.state.lock().jobs.len() } > 0 {}
+        rig.push(1, BlockingTask::Zero { range, allocated: false, fast: false, durable: false });
+        // An earlier task may still be in the list of running ones.
+        while { rig.tasks.line.state.lock().jobs.len() } > 0 {}
         stop(rig);
         drop(held);
         assert_eq!(rig.ends(1), [1]);
@@ -543,16 +543,19 @@ mod tests {
     }
 
     #[test]
-    fn a_running_chore_is_given_up_when_its_client_goes_or_time_is_up() {
+    fn a_running_task_is_given_up_when_its_client_goes_or_time_is_up() {
         let mut rig = Rig::new();
         assert!(zero_stopped(&mut rig, |_| {}), "nothing stops it");
         rig.expected = Err(Errno::CANCELED);
-        let gone = |rig: &Rig| assert!(rig.chores.forget(1, &rig.mailbox).is_empty());
+        let gone = |rig: &Rig| assert!(rig.tasks.forget(1, &rig.mailbox).is_empty());
         assert!(!zero_stopped(&mut rig, gone));
         rig.expected = Err(Errno::SHUTDOWN);
-        assert!(!zero_stopped(&mut rig, |rig| rig.chores.end_at(0)));
+        assert!(!zero_stopped(&mut rig, |rig| rig.tasks.end_at(0)));
         // Later requests fail in the same way, but a write is done.
-        rig.push(1, Chore::Zero { range: 0..4096, allocated: true, fast: false, durable: false });
+        rig.push(
+            1,
+            BlockingTask::Zero { range: 0..4096, allocated: true, fast: false, durable: false },
+        );
         assert_eq!(rig.ends(1), [1]);
         rig.expected = Ok(());
         rig.write_part(1);
