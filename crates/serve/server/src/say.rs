@@ -5,7 +5,7 @@ use nowait_sys::mutex::Mutex;
 use nowait_terminal::printable;
 use std::io::{self, Write};
 
-/// Whether the status line is shown. Threads hold the lock while they write.
+/// `true` while the status line is shown. Threads hold the lock while they write.
 static SHOWN: Mutex<bool> = Mutex::new(false);
 
 /// Returns to the beginning of the line and clears it.

@@ -88,7 +88,7 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// Whether a page could not be stored, and whether the disk is full, was reported.
+    /// `true` once a page that could not be stored, and a full disk, were reported.
     is_said: [bool; 2],
     /// Blocks of the table that differ from the current pages.
     changed: BTreeSet<u32>,

@@ -29,7 +29,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, OwnName)> {
         let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    // Of two servers that find the same old socket, the second one would remove the first one's new
+    // If two servers found the same old socket, the second one would remove the first one's new
     // socket, which looks old until the first one listens.
     let _lock = lock(folder_of(path), PATIENCE);
     if is_left(path) {

@@ -8,7 +8,7 @@ use std::{
 };
 use vhost::vhost_user::Error;
 
-/// Whether it was reported: a refused VMM connects again every second.
+/// `true` once the number was reported: a refused VMM connects again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
 /// The questions of one VMM for the number.
