@@ -101,11 +101,10 @@ fn outcome_cell(outcome: Outcome) -> Cell {
 pub(crate) fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     let Some(ratio) = ratio else { return right("–") };
     let cell = right(change_text(ratio));
-    if !verdict::differs(ratio) {
-        return cell;
+    match verdict::is_better(metric, ratio) {
+        None => cell,
+        Some(better) => cell.fg(if better { Color::Green } else { Color::Red }),
     }
-    let better = metric.more_is_better() == (ratio.median > 1.0);
-    cell.fg(if better { Color::Green } else { Color::Red })
 }
 
 /// Prints a change for a reader: `69 × less`, `1.6 × more`, or why none is to be seen.

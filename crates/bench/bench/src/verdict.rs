@@ -1,6 +1,7 @@
 //! Target met or missed, and silence inside the noise.
 
 use crate::case::Comparison;
+use crate::metric::{Better, Metric};
 use crate::stats::Ratio;
 use crate::units;
 
@@ -94,7 +95,13 @@ fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcom
     }
 }
 
-/// Tells whether two subjects differ beyond the noise.
+/// Returns `true` if a change is one for the better; `None` inside the noise and of no judgement.
+pub(crate) fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
+    let is_judged = differs(ratio) && metric.better() != Better::Neither;
+    is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))
+}
+
+/// Returns `true` if two subjects differ beyond the noise.
 pub(crate) fn differs(ratio: &Ratio) -> bool {
     ratio.rounds.len() >= ROUNDS_MIN && !(ratio.low..=ratio.high).contains(&1.0)
 }

@@ -256,7 +256,7 @@ fn the_curves_of_growth_are_drawn() {
     }
     let page = std::fs::read_to_string(&page).expect("the page");
     assert!(page.contains("Against the number of threads"), "{stderr}");
-    assert!(page.contains("memory that the engine adds"));
+    assert!(page.contains("Memory that the engine adds"));
 }
 
 #[test]

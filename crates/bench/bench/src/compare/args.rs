@@ -1,15 +1,14 @@
 //! The command line of `bench compare`.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::judge::{Comparison, some_of};
-use super::show::{self, Shown};
+use super::show;
 use crate::args::unknown;
-use crate::error::{BenchError, Context, Result};
-use crate::report::{self, Document, ReportArgs, Row, distinct};
+use crate::error::{BenchError, Result};
+use crate::report::{self, Document, ReportArgs, Row, distinct, to_text};
 
 const EXAMPLES: &str = "\
 Exit code: 0, or 1 if a file cannot be read or --fail-above was exceeded, 2 for wrong usage.
@@ -61,6 +60,9 @@ pub struct CompareArgs {
     pub reports: ReportArgs,
 }
 
+/// An option, the names that it has, and the part of a row that these select.
+type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
+
 /// Compares, and prints a table for each case or the JSON.
 ///
 /// # Errors
@@ -69,35 +71,29 @@ pub struct CompareArgs {
 pub(crate) fn run_compare(args: &CompareArgs) -> Result<()> {
     let (a, b) = (Document::read(&args.a)?, Document::read(&args.b)?);
     args.check_names(&a, &b)?;
-    let comparison = Comparison::of(args.choose(a), args.choose(b))?;
+    let mut comparison = Comparison::of(args.choose(a), args.choose(b))?;
+    comparison.changed = args.changed;
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
-    let shown = Shown { comparison: &comparison, names: &names, changed: args.changed };
     args.reports.prepare()?;
-    match &args.reports.json {
-        Some(_) if args.reports.json_is_stdout() => report::print(&show::json(&shown)?)?,
-        Some(path) => {
-            fs::write(path, show::json(&shown)?).context(|| format!("write {}", path.display()))?;
-            report::print(&format!("{}\nFigures: {}", show::text(&shown), path.display()))?;
-        }
-        None => report::print(&show::text(&shown))?,
+    if !args.reports.json_is_stdout() {
+        report::print(&show::text(&comparison, &names))?;
     }
-    if let Some(path) = &args.reports.html {
-        report::write_comparison(&comparison, &names, path)?;
-        eprintln!("Report: {}", path.display());
-    }
+    args.reports.write(&to_text(&show::json(&comparison, &names))?)?;
     args.fail_if_worse(&comparison)
 }
 
 impl CompareArgs {
-    /// Fails unless each name asked for is in one of the files; the message has those that are.
-    fn check_names(&self, a: &Document, b: &Document) -> Result<()> {
-        type Name = fn(&Row) -> &str;
-        let asked: [(&str, &[String], Name); 3] = [
+    fn selectors(&self) -> [Selector<'_>; 3] {
+        [
             ("case", &self.cases, |row| &row.case),
             ("engine", &self.engines, |row| &row.engine),
             ("metric", &self.metrics, |row| &row.metric),
-        ];
-        for (what, asked, name) in asked {
+        ]
+    }
+
+    /// Fails unless each name asked for is in one of the files; the message has those that are.
+    fn check_names(&self, a: &Document, b: &Document) -> Result<()> {
+        for (what, asked, name) in self.selectors() {
             let known = distinct(a.rows.iter().chain(&b.rows).map(name));
             if let Some(asked) = asked.iter().find(|asked| !known.contains(&asked.as_str())) {
                 return Err(unknown(what, asked, &[some_of(&known).as_str()]));
@@ -108,14 +104,9 @@ impl CompareArgs {
 
     /// Leaves the rows that were asked for.
     fn choose(&self, mut saved: Document) -> Document {
-        let asked = |asked: &[String], name: &str| {
-            asked.is_empty() || asked.iter().any(|asked| asked == name)
-        };
-        saved.rows.retain(|row| {
-            asked(&self.cases, &row.case)
-                && asked(&self.engines, &row.engine)
-                && asked(&self.metrics, &row.metric)
-        });
+        for (_, asked, name) in self.selectors() {
+            saved.rows.retain(|row| asked.is_empty() || asked.iter().any(|it| it == name(row)));
+        }
         saved
     }
 
@@ -147,25 +138,36 @@ mod tests {
     use crate::args::tests::parse;
     use crate::compare::judge::tests::file;
     use serde_json::Value;
+    use std::fs;
 
     const FAST: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
     const SLOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
 
-    /// Runs the comparison of two files, with more arguments; returns its JSON too.
-    fn run(a: &[f64], b: &[f64], arguments: &[&str]) -> (Result<()>, Value) {
+    /// Runs a comparison; returns its JSON and its page too.
+    fn compare(a: &str, b: &str, arguments: &[&str]) -> (Result<()>, Value, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
-        for (name, runs) in [("a.json", a), ("b.json", b)] {
-            let rows = file(&[("nowait", "iops", "1/s", runs), ("peer", "iops", "1/s", &SLOW)]);
-            fs::write(path(name), rows.to_string()).expect("written");
-        }
         let (json, html) = (path("c.json"), path("c.html"));
-        let files = [&path("a.json"), &path("b.json"), "--json", &json, "--html", &html];
+        let files = [a, b, "--json", &json, "--html", &html];
         let outcome = run_compare(&parse(&[&files[..], arguments].concat()));
-        let page = fs::read_to_string(html).expect("the page");
-        assert!(page.contains("</html>"), "a whole page");
-        let json = fs::read_to_string(json).expect("the figures");
-        (outcome, serde_json::from_str(&json).expect("JSON"))
+        let read = |path| fs::read_to_string(path).expect("a report");
+        (outcome, serde_json::from_str(&read(json)).expect("JSON"), read(html))
+    }
+
+    /// Runs the comparison of two files of these figures.
+    fn run(a: &[f64], b: &[f64], arguments: &[&str]) -> (Result<()>, Value) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [a, b] = [("a.json", a), ("b.json", b)].map(|(name, runs)| {
+            let path = folder.path().join(name).display().to_string();
+            let rows = file(&[("nowait", "iops", "1/s", runs), ("peer", "iops", "1/s", &SLOW)]);
+            fs::write(&path, rows.to_string()).expect("written");
+            path
+        });
+        let (outcome, json, page) = compare(&a, &b, arguments);
+        report::check(&page);
+        let better = json["counts"]["better"].as_u64().expect("a number");
+        assert!(page.contains(&format!("{better} better</span>")), "the first line");
+        (outcome, json)
     }
 
     #[test]
@@ -191,19 +193,11 @@ mod tests {
     #[test]
     fn a_file_of_an_older_version_can_be_compared() {
         let older = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/older.json");
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let (json, html) = (path("c.json"), path("c.html"));
-        let args = parse(&[older, older, "--json", &json, "--html", &html]);
-        assert_eq!(run_compare(&args), Ok(()));
-        let json: Value = serde_json::from_str(&fs::read_to_string(json).expect("the figures"))
-            .expect("well-formed");
-        assert_eq!(
-            (&json["of"], &json["rows"][0]["case"]),
-            (&"vector".into(), &"segments-8".into())
-        );
+        let (outcome, json, page) = compare(older, older, &[]);
+        assert_eq!(outcome, Ok(()));
+        let first = (&json["of"], &json["rows"][0]["case"]);
+        assert_eq!(first, (&"vector".into(), &"segments-8".into()));
         assert_eq!(json["rows"].as_array().map(Vec::len), Some(40));
-        let page = fs::read_to_string(html).expect("the page");
         assert!(page.contains("random chunks of 16 adjoining blocks, direct"), "the title");
     }
 

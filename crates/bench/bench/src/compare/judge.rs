@@ -6,12 +6,12 @@ use super::settings::{self, Setting};
 use crate::error::{BenchError, Result};
 use crate::metric::Better;
 use crate::report::{Document, Row, distinct};
-use crate::stats::{self, Ratio, Summary};
+use crate::stats::{self, Ratio};
 use crate::verdict::ROUNDS_MIN;
 
-/// What two sets of runs say about each other.
+/// The verdict on two sets of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Difference {
+pub(super) enum Difference {
     /// The interval lies on the good side.
     Better,
     /// The interval lies on the bad side.
@@ -26,46 +26,59 @@ pub(crate) enum Difference {
     Same,
 }
 
-/// A figure of both measurements.
-#[derive(Debug, Clone)]
-pub(crate) struct Compared {
-    pub(crate) case: String,
-    pub(crate) engine: String,
-    pub(crate) metric: String,
-    pub(crate) label: String,
-    pub(crate) unit: String,
-    pub(crate) better: Better,
-    pub(crate) a: Summary,
-    pub(crate) b: Summary,
-    /// `b` divided by `a`; `None` when `a` has zeros.
-    pub(crate) ratio: Option<Ratio>,
-    pub(crate) difference: Difference,
+/// A figure of both measurements, as the JSON has it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Compared {
+    pub(super) case: String,
+    pub(super) engine: String,
+    metric: String,
+    pub(super) label: String,
+    pub(super) unit: String,
+    better: Better,
+    pub(super) a_median: f64,
+    pub(super) b_median: f64,
+    a_mad: f64,
+    b_mad: f64,
+    /// `b` divided by `a`, with its interval; `None` when `a` has zeros.
+    ratio: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    pub(super) verdict: Difference,
 }
 
 /// Two measurements side by side.
 #[derive(Debug)]
-pub(crate) struct Comparison {
-    pub(crate) a: Document,
-    pub(crate) b: Document,
-    pub(crate) params: Vec<Setting>,
-    pub(crate) host: Vec<Setting>,
-    pub(crate) compared: Vec<Compared>,
+pub(super) struct Comparison {
+    pub(super) a: Document,
+    pub(super) b: Document,
+    pub(super) params: Vec<Setting>,
+    pub(super) host: Vec<Setting>,
+    pub(super) compared: Vec<Compared>,
+    /// Shows only what differs beyond the noise.
+    pub(super) changed: bool,
     /// `case, engine` that only one of them has.
-    pub(crate) only_a: Vec<String>,
-    pub(crate) only_b: Vec<String>,
+    pub(super) only_a: Vec<String>,
+    pub(super) only_b: Vec<String>,
 }
 
 impl Difference {
-    /// Returns the words of tables and of the JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::Changed => "changed",
-            Self::InsideNoise => "inside the noise",
-            Self::TooFewRounds => "too few rounds",
-            Self::Same => "the same",
-        }
+    /// All, in the order of the type, with the words of tables and of the JSON.
+    pub(super) const ALL: [(Self, &'static str); 6] = [
+        (Self::Better, "better"),
+        (Self::Worse, "worse"),
+        (Self::Changed, "changed"),
+        (Self::InsideNoise, "inside the noise"),
+        (Self::TooFewRounds, "too few rounds"),
+        (Self::Same, "the same"),
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Returns `true` beyond the noise.
+    pub(super) fn is_change(self) -> bool {
+        matches!(self, Self::Better | Self::Worse | Self::Changed)
     }
 }
 
@@ -76,13 +89,56 @@ impl Serialize for Difference {
 }
 
 impl Compared {
+    /// Compares two rows; `None` if one of them has no figures.
+    ///
+    /// `exact`: they were computed, not measured, so that any difference is one.
+    fn of(a: &Row, b: &Row, exact: bool) -> Option<Self> {
+        let (runs_a, runs_b) = (a.runs(), b.runs());
+        let (summary_a, summary_b) = (stats::summarize(&runs_a)?, stats::summarize(&runs_b)?);
+        let unpaired = stats::unpaired(&runs_a, &runs_b)?;
+        let (low, high) = unpaired.difference;
+        let better = b.better();
+        let rounds = runs_a.len().min(runs_b.len());
+        let verdict = match () {
+            () if low == 0.0 && high == 0.0 => Difference::Same,
+            () if rounds < ROUNDS_MIN && !exact => Difference::TooFewRounds,
+            () if low <= 0.0 && high >= 0.0 => Difference::InsideNoise,
+            () if better == Better::Neither => Difference::Changed,
+            () if (low > 0.0) == (better == Better::More) => Difference::Better,
+            () => Difference::Worse,
+        };
+        let ratio = unpaired.ratio.as_ref();
+        Some(Self {
+            case: a.case.clone(),
+            engine: a.engine.clone(),
+            metric: a.metric.clone(),
+            label: b.label().to_owned(),
+            unit: b.unit.clone(),
+            better,
+            a_median: summary_a.median,
+            b_median: summary_b.median,
+            a_mad: summary_a.mad,
+            b_mad: summary_b.mad,
+            ratio: ratio.map(|ratio| ratio.median),
+            low: ratio.map(|ratio| ratio.low),
+            high: ratio.map(|ratio| ratio.high),
+            verdict,
+        })
+    }
+
+    /// Returns `b` divided by `a`, with its interval.
+    pub(super) fn ratio(&self) -> Option<Ratio> {
+        let (median, low, high) = (self.ratio?, self.low?, self.high?);
+        Some(Ratio { median, low, high, rounds: Vec::new() })
+    }
+
     /// Returns by how many percent of the figure before it got worse; negative: better.
     ///
     /// Infinite when there is no ratio and the figure has grown from zero.
-    pub(crate) fn worse_percent(&self) -> f64 {
-        let change = match &self.ratio {
-            Some(ratio) => ratio.median - 1.0,
-            None if self.b.median > self.a.median => f64::INFINITY,
+    fn worse_percent(&self) -> f64 {
+        let change = match self.ratio {
+            Some(ratio) => ratio - 1.0,
+            None if self.b_median > self.a_median => f64::INFINITY,
             None => 0.0,
         };
         match self.better {
@@ -98,7 +154,7 @@ impl Comparison {
     ///
     /// # Errors
     /// They are of different workloads, or have no figure in common.
-    pub(crate) fn of(a: Document, b: Document) -> Result<Self> {
+    pub(super) fn of(a: Document, b: Document) -> Result<Self> {
         if a.workload != b.workload {
             let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);
             return Err(BenchError::failed(message));
@@ -106,7 +162,7 @@ impl Comparison {
         let exact = a.is_simulated() && b.is_simulated();
         let pair = |row: &Row| {
             let other = b.row(&row.case, &row.engine, &row.metric)?;
-            compare(row, other, exact)
+            Compared::of(row, other, exact)
         };
         let compared: Vec<Compared> = a.rows.iter().filter_map(pair).collect();
         if compared.is_empty() {
@@ -121,26 +177,35 @@ impl Comparison {
             only_a: missing(&a, &b),
             only_b: missing(&b, &a),
             compared,
+            changed: false,
             a,
             b,
         })
     }
 
-    /// Returns those figures that are worse by more than `percent`, beyond the noise.
-    pub(crate) fn worse_than(&self, percent: f64) -> impl Iterator<Item = &Compared> {
-        let worse = move |one: &&Compared| {
-            one.difference == Difference::Worse && one.worse_percent() > percent
-        };
-        self.compared.iter().filter(worse)
+    /// Returns `true` if both were computed in virtual time.
+    pub(super) fn is_exact(&self) -> bool {
+        self.a.is_simulated() && self.b.is_simulated()
+    }
+
+    /// Returns the figures to be shown.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Compared> {
+        self.compared.iter().filter(|one| !self.changed || one.verdict.is_change())
+    }
+
+    /// Returns the figures that are worse by more than `percent`, beyond the noise.
+    pub(super) fn worse_than(&self, percent: f64) -> impl Iterator<Item = &Compared> {
+        let worse = self.compared.iter().filter(|one| one.verdict == Difference::Worse);
+        worse.filter(move |one| one.worse_percent() > percent)
     }
 
     /// Counts the figures with a verdict.
-    pub(crate) fn count(&self, difference: Difference) -> usize {
-        self.compared.iter().filter(|one| one.difference == difference).count()
+    pub(super) fn count(&self, verdict: Difference) -> usize {
+        self.compared.iter().filter(|one| one.verdict == verdict).count()
     }
 }
 
-/// Tells what a file has, or what is left of it.
+/// Names the contents of a file, or of what is left of it.
 fn contents(saved: &Document) -> String {
     if saved.rows.is_empty() {
         return "nothing of what was asked for".to_owned();
@@ -162,44 +227,12 @@ pub(super) fn some_of(names: &[&str]) -> String {
 
 /// Names cases and engines of `these` that `others` has not.
 fn missing(these: &Document, others: &Document) -> Vec<String> {
-    let has = |case: &str, engine: &str| others.engines(case).contains(&engine);
-    let pairs = these
-        .cases()
-        .into_iter()
-        .flat_map(|case| these.engines(case).into_iter().map(move |engine| (case, engine)));
-    let names = pairs.filter(|(case, engine)| !has(case, engine));
-    names.map(|(case, engine)| format!("{case}, {engine}")).collect()
-}
-
-/// Compares two rows; `None` if one of them has no figures.
-///
-/// `exact`: they were computed, not measured, so that any difference is one.
-fn compare(a: &Row, b: &Row, exact: bool) -> Option<Compared> {
-    let (runs_a, runs_b) = (a.runs(), b.runs());
-    let unpaired = stats::unpaired(&runs_a, &runs_b)?;
-    let (low, high) = unpaired.difference;
-    let better = b.better();
-    let rounds = runs_a.len().min(runs_b.len());
-    let difference = match () {
-        () if low == 0.0 && high == 0.0 => Difference::Same,
-        () if rounds < ROUNDS_MIN && !exact => Difference::TooFewRounds,
-        () if low <= 0.0 && high >= 0.0 => Difference::InsideNoise,
-        () if better == Better::Neither => Difference::Changed,
-        () if (low > 0.0) == (better == Better::More) => Difference::Better,
-        () => Difference::Worse,
+    let of = |case| {
+        let has = others.engines(case);
+        let only = these.engines(case).into_iter().filter(move |engine| !has.contains(engine));
+        only.map(move |engine| format!("{case}, {engine}"))
     };
-    Some(Compared {
-        case: a.case.clone(),
-        engine: a.engine.clone(),
-        metric: a.metric.clone(),
-        label: b.label().to_owned(),
-        unit: b.unit.clone(),
-        better,
-        a: stats::summarize(&runs_a)?,
-        b: stats::summarize(&runs_b)?,
-        ratio: unpaired.ratio,
-        difference,
-    })
+    these.cases().into_iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
@@ -236,36 +269,39 @@ pub(crate) mod tests {
     const HIGH: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
 
     #[test]
-    fn a_verdict_follows_the_direction_of_the_metric() {
-        assert_eq!(judge("iops", "1/s", &LOW, &HIGH).difference, Difference::Better);
-        assert_eq!(judge("iops", "1/s", &HIGH, &LOW).difference, Difference::Worse);
-        assert_eq!(judge("cpu_us_per_io", "us", &LOW, &HIGH).difference, Difference::Worse);
-        assert_eq!(judge("other_busy_cores", "cores", &LOW, &HIGH).difference, Difference::Changed);
-        assert_eq!(judge("random read", "MB/s", &LOW, &HIGH).difference, Difference::Better);
-    }
-
-    #[test]
-    fn no_winner_is_called_inside_the_noise() {
-        let near = judge("iops", "1/s", &LOW, &[99.0, 104.0, 102.5, 101.0, 105.0]);
-        assert_eq!(near.difference, Difference::InsideNoise);
-        assert_eq!(judge("iops", "1/s", &LOW, &LOW).difference, Difference::InsideNoise);
-        assert_eq!(judge("iops", "1/s", &[7.0; 5], &[7.0; 5]).difference, Difference::Same);
-        let few = judge("iops", "1/s", &LOW[..4], &HIGH);
-        assert_eq!(few.difference, Difference::TooFewRounds);
+    fn a_verdict_follows_the_direction_of_the_metric_beyond_the_noise() {
+        use Difference::{Better, Changed, InsideNoise, Same, TooFewRounds, Worse};
+        let near = [99.0, 104.0, 102.5, 101.0, 105.0];
+        type Claim<'a> = (&'a str, &'a str, &'a [f64], &'a [f64], Difference);
+        let table: [Claim<'_>; 9] = [
+            ("iops", "1/s", &LOW, &HIGH, Better),
+            ("iops", "1/s", &HIGH, &LOW, Worse),
+            ("cpu_us_per_io", "us", &LOW, &HIGH, Worse),
+            ("other_busy_cores", "cores", &LOW, &HIGH, Changed),
+            ("random read", "MB/s", &LOW, &HIGH, Better),
+            ("iops", "1/s", &LOW, &near, InsideNoise),
+            ("iops", "1/s", &LOW, &LOW, InsideNoise),
+            ("iops", "1/s", &[7.0; 5], &[7.0; 5], Same),
+            ("iops", "1/s", &LOW[..4], &HIGH, TooFewRounds),
+        ];
+        for (metric, unit, a, b, verdict) in table {
+            assert_eq!(judge(metric, unit, a, b).verdict, verdict, "{metric}: {a:?} {b:?}");
+        }
     }
 
     #[test]
     fn a_figure_that_was_zero_has_a_verdict_without_a_ratio() {
         let slept = judge("submit_sleeps", "1", &[0.0; 5], &[3.0, 4.0, 5.0, 4.0, 3.0]);
-        assert_eq!((slept.difference, &slept.ratio), (Difference::Worse, &None));
+        assert_eq!((slept.verdict, slept.ratio), (Difference::Worse, None));
         assert_eq!(slept.worse_percent(), f64::INFINITY);
     }
 
     #[test]
     fn percent_of_worse_is_of_the_figure_before() {
-        assert_eq!(judge("iops", "1/s", &[200.0; 5], &[100.0; 5]).worse_percent(), 50.0);
-        assert_eq!(judge("cpu_us_per_io", "us", &[2.0; 5], &[3.0; 5]).worse_percent(), 50.0);
-        assert_eq!(judge("cpu_us_per_io", "us", &[2.0; 5], &[1.0; 5]).worse_percent(), -50.0);
+        let worse = |metric, unit, a, b| judge(metric, unit, &[a; 5], &[b; 5]).worse_percent();
+        assert_eq!(worse("iops", "1/s", 200.0, 100.0), 50.0);
+        assert_eq!(worse("cpu_us_per_io", "us", 2.0, 3.0), 50.0);
+        assert_eq!(worse("cpu_us_per_io", "us", 2.0, 1.0), -50.0);
     }
 
     #[test]
@@ -275,8 +311,7 @@ pub(crate) mod tests {
             file["host"] = json!({"device": "sim:u2scsi"});
             saved(&file)
         };
-        let of =
-            |a, b| Comparison::of(file(a), file(b)).expect("comparable").compared[0].difference;
+        let of = |a, b| Comparison::of(file(a), file(b)).expect("comparable").compared[0].verdict;
         assert_eq!(of(10.0, 11.0), Difference::Better);
         assert_eq!(of(10.0, 10.0), Difference::Same);
     }

@@ -4,7 +4,7 @@
 //!  CompareArgs ─► report::Document, twice
 //!                   ├─ settings   what else differs: parameters, host
 //!                   ├─ judge      ratio, interval, verdict of each figure that both have
-//!                   └─ show       table, JSON; report::page has the page
+//!                   └─ show       table, JSON, of which report makes the page
 //! ```
 
 mod args;
@@ -13,5 +13,3 @@ mod settings;
 mod show;
 
 pub(crate) use args::{CompareArgs, run_compare};
-pub(crate) use judge::{Compared, Comparison, Difference};
-pub(crate) use settings::Setting;

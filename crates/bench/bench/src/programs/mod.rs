@@ -29,4 +29,3 @@ mod thin;
 mod timer;
 
 pub(crate) use args::{ProgramsArgs, run_programs};
-pub(crate) use cases::itself;

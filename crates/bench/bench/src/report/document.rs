@@ -20,7 +20,6 @@ pub(crate) struct Document {
     pub(crate) schema: u32,
     pub(crate) host: Map<String, Value>,
     pub(crate) workload: String,
-    /// How it was made.
     #[serde(default)]
     pub(crate) params: Value,
     pub(crate) rows: Vec<Row>,
@@ -30,7 +29,7 @@ pub(crate) struct Document {
     pub(crate) verdicts: Vec<VerdictRow>,
     #[serde(default)]
     pub(crate) notes: Vec<String>,
-    /// It was interrupted: what is here is valid, and something is missing.
+    /// The measurement was interrupted: all figures are valid, and some are missing.
     #[serde(default)]
     pub(crate) partial: bool,
 }
@@ -42,11 +41,11 @@ pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) unit: String,
-    /// Files of older versions do not say it.
+    /// `None` in files of older versions.
     better: Option<Better>,
-    /// One a round; what is no number is written as null.
+    /// One figure a round; JSON has null for infinity.
     runs: Vec<Option<f64>>,
-    /// Of the runs, for other programs.
+    /// Summary of the runs, for other programs.
     #[serde(flatten, skip_deserializing)]
     summary: Option<Summary>,
     /// Where the figure stands among those of other block sizes.
@@ -58,16 +57,14 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub(crate) block_bytes: u64,
-    /// Of what the plot is, such as `random read`.
-    pub(crate) plot: String,
-    /// Which of the lines, such as `batch`.
+    /// Mode of the requests, such as `batch`.
     pub(crate) series: String,
-    /// What is plotted, such as `throughput`.
+    /// Measured quantity, such as `throughput`.
     pub(crate) quantity: String,
 }
 
 /// How many times the figure of `a` that of `b` is, taken within the rounds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RatioRow {
     pub(crate) case: String,
     pub(crate) metric: String,
@@ -78,18 +75,18 @@ pub(crate) struct RatioRow {
     pub(crate) high: Option<f64>,
     #[serde(default)]
     runs: Vec<f64>,
-    /// The same of a source, which is simulated: as a figure, as a range, or in words.
-    #[serde(skip_serializing)]
-    pub(crate) source: Option<f64>,
-    #[serde(skip_serializing)]
+    /// The ratio of a source whose experiment is simulated, if the source gives a figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source_range: Option<(f64, f64)>,
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source_words: Option<String>,
-    #[serde(skip_serializing)]
-    pub(crate) met: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    met: Option<bool>,
 }
 
-/// A target and what became of it.
+/// A target and its verdict.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct VerdictRow {
     pub(crate) case: String,
@@ -127,7 +124,7 @@ impl Document {
         Ok(saved)
     }
 
-    /// Tells whether it was made in virtual time: the same seed gives the same figures.
+    /// Returns `true` if it was made in virtual time: the same seed gives the same figures.
     pub(crate) fn is_simulated(&self) -> bool {
         !self.host.contains_key("kernel")
     }
@@ -152,15 +149,25 @@ impl Document {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }
 
+    /// Returns the ratios of a case.
+    pub(crate) fn ratios_of(&self, case: &str) -> impl Iterator<Item = &RatioRow> {
+        self.ratios.iter().filter(move |ratio| ratio.case == case)
+    }
+
+    /// Returns the parameters of a case.
+    pub(crate) fn case_params(&self, case: &str) -> Option<&Value> {
+        let cases = self.params.get("cases")?.as_array()?;
+        cases.iter().find(|params| params["case"] == case)
+    }
+
     /// Returns a field of the parameters of a case.
     pub(crate) fn case_param(&self, case: &str, name: &str) -> Option<&Value> {
-        let cases = self.params.get("cases")?.as_array()?;
-        cases.iter().find(|params| params["case"] == case)?.get(name)
+        self.case_params(case)?.get(name)
     }
 }
 
 impl Row {
-    /// Sums up the runs; `None` of nothing.
+    /// Makes a row of a metric; `None` without runs.
     pub(crate) fn of(case: &str, engine: &str, metric: Metric, runs: &[f64]) -> Option<Self> {
         let summary = stats::summarize(runs)?;
         Some(Self {
@@ -180,23 +187,20 @@ impl Row {
         self.runs.iter().copied().flatten().collect()
     }
 
-    /// Sums them up; `None` of nothing.
+    /// Summarizes the runs; `None` if there are none.
     pub(crate) fn summary(&self) -> Option<Summary> {
         stats::summarize(&self.runs())
     }
 
-    /// Tells which figure is the better one; by the unit where nothing else is known.
+    /// Returns which figure is the better one; by the unit where nothing else is known.
     pub(crate) fn better(&self) -> Better {
         let by_name = || Metric::named(&self.metric).map(Metric::better);
         self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))
     }
 
-    /// Returns the words for what was measured.
+    /// Returns the words for the metric.
     pub(crate) fn label(&self) -> &str {
-        match Metric::named(&self.metric) {
-            Some(metric) => metric.label(),
-            None => &self.metric,
-        }
+        Metric::named(&self.metric).map_or(&self.metric, |metric| metric.label())
     }
 }
 
@@ -212,21 +216,19 @@ impl RatioRow {
             low: Some(ratio.low),
             high: Some(ratio.high),
             runs: ratio.rounds,
-            source: None,
-            source_range: None,
-            source_words: None,
-            met: None,
+            ..Self::default()
         }
     }
 
-    /// Returns how many rounds there were.
-    pub(crate) fn rounds(&self) -> usize {
-        self.runs.len()
+    /// Returns the ratio with its interval; `None` for a simulation, which has none.
+    pub(crate) fn ratio(&self) -> Option<Ratio> {
+        let rounds = self.runs.clone();
+        Some(Ratio { median: self.median, low: self.low?, high: self.high?, rounds })
     }
 }
 
 impl VerdictRow {
-    /// Says what became of a target of a case.
+    /// Makes a row of a judged target.
     pub(crate) fn of(case: &str, judged: Judged) -> Self {
         let ratio = judged.ratio.as_ref();
         Self {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::document::Document;
 use super::page;
 use crate::error::{Context, Result};
 
@@ -50,7 +49,7 @@ impl ReportArgs {
         }
     }
 
-    /// Tells whether the figures as JSON are all that is printed.
+    /// Returns `true` if the figures as JSON are all that is printed.
     pub(crate) fn json_is_stdout(&self) -> bool {
         self.json.as_deref() == Some(Path::new(STDOUT))
     }
@@ -59,18 +58,18 @@ impl ReportArgs {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(crate) fn write(&self, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, json: &str) -> Result<()> {
         self.prepare()?;
         match &self.json {
             None => {}
-            Some(_) if self.json_is_stdout() => print(text.trim_end())?,
+            Some(_) if self.json_is_stdout() => print(json.trim_end())?,
             Some(path) => {
-                fs::write(path, text).context(|| format!("write {}", path.display()))?;
+                fs::write(path, json).context(|| format!("write {}", path.display()))?;
                 self.say(&format!("Figures: {}", path.display()));
             }
         }
         if let Some(path) = &self.html {
-            page::write_page(&Document::parse(text)?, path)?;
+            page::write_page(json, path)?;
             self.say(&format!("Report:  {}", path.display()));
         }
         Ok(())

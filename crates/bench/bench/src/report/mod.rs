@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!  figures ─► document ─┬─► a file, one object as every benchmark of the tool writes it
-//!                       └─► page   one page with nothing beside it ◄── plot (SVG)
+//!                       └─► page   page.html, filled in ◄─┬─ view     tables, case by case
+//!                                                         └─ family   sizes and numbers ◄── curve
 //! ```
 
+mod curve;
 mod document;
+mod family;
 mod files;
 mod page;
-mod plot;
+mod view;
 
 pub(crate) use document::{Document, RatioRow, Row, SCHEMA, VerdictRow, distinct, to_text};
-pub(crate) use files::ReportArgs;
-pub(crate) use files::print;
-pub(crate) use page::write_comparison;
+pub(crate) use files::{ReportArgs, print};
+#[cfg(test)]
+pub(crate) use page::tests::check;
