@@ -59,4 +59,9 @@ fn an_output_that_takes_nothing_is_told() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("standard output") && !stderr.contains("panicked"), "{stderr}");
     assert!(std::fs::metadata(&path).is_ok_and(|found| found.len() > 0), "{path}");
+    let compared = folder.path().join("compared.json");
+    let output =
+        bench(&["compare", &path, &path, &format!("--json={}", compared.display())], full());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(std::fs::metadata(&compared).is_ok_and(|found| found.len() > 0), "{compared:?}");
 }

@@ -75,10 +75,13 @@ pub(crate) fn run_compare(args: &CompareArgs) -> Result<()> {
     comparison.changed = args.changed;
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
     args.reports.prepare()?;
-    if !args.reports.json_is_stdout() {
-        report::print(&show::text(&comparison, &names))?;
-    }
+    // An output that takes nothing keeps no file from being written.
+    let printed = match args.reports.json_is_stdout() {
+        true => Ok(()),
+        false => report::print(&show::text(&comparison, &names)),
+    };
     args.reports.write(&to_text(&show::json(&comparison, &names))?)?;
+    printed?;
     args.fail_if_worse(&comparison)
 }
 

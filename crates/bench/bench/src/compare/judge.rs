@@ -94,7 +94,7 @@ impl Compared {
     /// `exact`: they were computed, not measured, so that any difference is one.
     fn of(a: &Row, b: &Row, exact: bool) -> Option<Self> {
         let (runs_a, runs_b) = (a.runs(), b.runs());
-        let (summary_a, summary_b) = (stats::summarize(&runs_a)?, stats::summarize(&runs_b)?);
+        let (summary_a, summary_b) = (a.summary?, b.summary?);
         let unpaired = stats::unpaired(&runs_a, &runs_b)?;
         let (low, high) = unpaired.difference;
         let better = b.better();

@@ -45,9 +45,9 @@ pub(crate) struct Row {
     better: Option<Better>,
     /// One figure a round; JSON has null for infinity.
     runs: Vec<Option<f64>>,
-    /// Summary of the runs, for other programs.
+    /// `None` without runs.
     #[serde(flatten, skip_deserializing)]
-    summary: Option<Summary>,
+    pub(crate) summary: Option<Summary>,
     /// Where the figure stands among those of other block sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) point: Option<Point>,
@@ -114,12 +114,15 @@ impl Document {
     /// # Errors
     /// Those of [`Document::read`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let saved: Self =
+        let mut saved: Self =
             serde_json::from_str(text).map_err(|error| BenchError::failed(error.to_string()))?;
         if saved.schema > SCHEMA {
             let (theirs, ours) = (saved.schema, SCHEMA);
             let what = format!("it has schema {theirs}, and this program knows up to {ours}");
             return Err(BenchError::failed(what));
+        }
+        for row in &mut saved.rows {
+            row.summary = stats::summarize(&row.runs());
         }
         Ok(saved)
     }
@@ -185,11 +188,6 @@ impl Row {
     /// Returns the figures, one a round.
     pub(crate) fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
-    }
-
-    /// Summarizes the runs; `None` if there are none.
-    pub(crate) fn summary(&self) -> Option<Summary> {
-        stats::summarize(&self.runs())
     }
 
     /// Returns which figure is the better one; by the unit where nothing else is known.
@@ -280,7 +278,7 @@ mod tests {
         assert_eq!(saved.workload, "submit");
         assert_eq!(saved.engines(saved.cases()[0]), ["system", "nowait"]);
         let iops = saved.row("a", "nowait", "iops").expect("measured");
-        assert_eq!(iops.summary().map(|summary| summary.median), Some(204.0));
+        assert_eq!(iops.summary.map(|summary| summary.median), Some(204.0));
         assert_eq!(iops.better(), Better::More);
         assert!(!saved.is_simulated() && !saved.partial);
     }

@@ -80,7 +80,7 @@ pub(super) fn of_points<'a>(saved: &'a Document, case: &str) -> Result<Vec<Curve
             unit: "1",
             engine: &row.engine,
             at: point.block_bytes as f64,
-            figure: row.summary()?.median,
+            figure: row.summary?.median,
             range: source.and_then(|ratio| ratio.source_range),
         })
     };
@@ -125,7 +125,7 @@ fn of_family<'a>(saved: &'a Document, along: &str, cases: &[(&'a str, f64)]) -> 
             let words = if mode.is_empty() { String::new() } else { format!("{mode}: ") } + words;
             for engine in engines.iter().filter(own) {
                 let dot = |(case, at): &(&str, f64)| {
-                    let median = saved.row(case, engine, metric.name())?.summary()?.median;
+                    let median = saved.row(case, engine, metric.name())?.summary?.median;
                     let (title, at, figure) = (words.clone(), *at, figure(*at, median));
                     Some(Dot { title, unit, engine, at, figure, range: None })
                 };

@@ -56,6 +56,7 @@ fn render(context: Value) -> Result<String> {
     pages.add_filter("sentence", |words: String| sentence(&words));
     pages.add_filter("words", |field: String| words(&field));
     pages.add_filter("fact", |value: Serde<Json>, field: String| fact(&field, &value));
+    pages.add_test("ours", |engine: String| view::is_ours(&engine));
     pages.add_filter("place", |value: f64, scale: Serde<Scale>| scale.place(value));
     let page = pages.render_named_str("page.html", TEMPLATE, context);
     page.map(|page| page + "\n")

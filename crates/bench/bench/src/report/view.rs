@@ -10,7 +10,6 @@ use super::document::{Document, RatioRow, Row, distinct};
 use super::family;
 use crate::error::Result;
 use crate::metric::{Better, Metric};
-use crate::stats::Summary;
 use crate::{table, verdict};
 
 /// A case and its figures.
@@ -30,20 +29,8 @@ struct Figures<'a> {
     unit: &'a str,
     better: Better,
     scale: Scale,
-    rows: Vec<Figure<'a>>,
+    rows: Vec<&'a Row>,
     medians: BTreeMap<&'a str, f64>,
-}
-
-/// A metric of an engine.
-#[derive(Debug, Serialize)]
-struct Figure<'a> {
-    engine: &'a str,
-    ours: bool,
-    /// `false`: its marks would press those of the others together.
-    is_drawn: bool,
-    runs: Vec<f64>,
-    #[serde(flatten)]
-    summary: Summary,
 }
 
 /// The range of a strip: from zero, or logarithmic.
@@ -130,42 +117,34 @@ fn metrics<'a>(saved: &'a Document, case: &str) -> BTreeMap<&'a str, Figures<'a>
     // The time inside submit says nothing of a synchronous call, and of a server's client only
     // what the client needs.
     let is_told = |row: &&Row| {
-        !row.metric.starts_with("submit") || submits(&row.engine) && saved.workload != "serve"
+        let is_submit = row.metric.starts_with("submit");
+        row.summary.is_some() && (!is_submit || submits(&row.engine) && saved.workload != "serve")
     };
     for row in saved.rows_of(case).filter(is_told) {
         metrics.entry(&row.metric).or_default().push(row);
     }
-    metrics.into_iter().map(|(metric, rows)| (metric, figures(metric, &rows))).collect()
+    metrics.into_iter().map(|(metric, rows)| (metric, figures(metric, rows))).collect()
 }
 
-fn figures<'a>(metric: &str, of: &[&'a Row]) -> Figures<'a> {
+fn figures<'a>(metric: &str, of: Vec<&'a Row>) -> Figures<'a> {
     let log = of[0].unit == "us" && !metric.starts_with("cpu");
-    let figure = |row: &&'a Row| {
-        Some(Figure {
-            engine: &row.engine,
-            ours: is_ours(&row.engine),
-            // The harness alone is so much faster that all others would be one heap.
-            is_drawn: log || row.engine != "null",
-            runs: row.runs(),
-            summary: row.summary()?,
-        })
-    };
-    let rows: Vec<Figure<'_>> = of.iter().filter_map(figure).collect();
+    let median = |row: &&'a Row| Some((row.engine.as_str(), row.summary?.median));
     Figures {
         label: of[0].label(),
         unit: &of[0].unit,
         better: of[0].better(),
-        scale: Scale::over(log, &rows),
-        medians: rows.iter().map(|one| (one.engine, one.summary.median)).collect(),
-        rows,
+        scale: Scale::over(log, &of),
+        medians: of.iter().filter_map(median).collect(),
+        rows: of,
     }
 }
 
 impl Scale {
-    fn over(log: bool, figures: &[Figure<'_>]) -> Self {
-        let runs = figures.iter().filter(|figure| figure.is_drawn).flat_map(|figure| &figure.runs);
-        let runs: Vec<f64> = runs.copied().filter(|run| !log || *run > 0.0).collect();
-        let least = if log { runs.iter().copied().reduce(f64::min) } else { None };
+    fn over(log: bool, rows: &[&Row]) -> Self {
+        // The harness alone is so much faster that all others would be one heap.
+        let drawn = rows.iter().filter(|row| log || row.engine != "null");
+        let runs: Vec<f64> = drawn.flat_map(|row| row.runs()).collect();
+        let least = runs.iter().copied().filter(|run| log && *run > 0.0).reduce(f64::min);
         let most = runs.iter().copied().reduce(f64::max);
         Self { log, least: least.unwrap_or(0.0), most: most.unwrap_or(0.0) }
     }
