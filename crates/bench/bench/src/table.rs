@@ -44,7 +44,7 @@ pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Tells how to read the figures, and what one must know to trust them.
+/// Prints how to read the figures, and the notes on their trust.
 pub(crate) fn notes(notes: &[String]) -> String {
     let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
                     the rounds,\nwith a 95 % bootstrap interval.\n"

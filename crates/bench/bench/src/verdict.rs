@@ -11,7 +11,7 @@ use crate::units;
 /// same direction in all of five rounds once in 16 times; in all of three, once in four.
 pub(crate) const ROUNDS_MIN: usize = 5;
 
-/// What the figures say about a target.
+/// The verdict on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The whole interval lies on the good side.
@@ -78,7 +78,7 @@ pub(crate) fn ratio_text(ratio: &Ratio) -> String {
     format!("{median} × [{low} – {high}]")
 }
 
-/// Tells what a ratio says about the target to be at least, or at most, `target`.
+/// Judges a ratio that must be at least, or at most, `target`.
 fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
     let Some(ratio) = ratio else { return Outcome::NotMeasured };
     if ratio.rounds.len() < ROUNDS_MIN {

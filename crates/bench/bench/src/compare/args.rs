@@ -22,8 +22,8 @@ Examples:
 /// Compares two saved measurements of the same workload, figure by figure.
 ///
 /// Each ratio is the median of B divided by that of A, with a 95 % bootstrap interval; a figure is
-/// better or worse only if the whole interval is. What changed for the whole machine between the
-/// two measurements is not in the interval: for that, measure both in one run.
+/// better or worse only if the whole interval is. The interval does not cover changes of the whole
+/// machine between the two measurements: for that, measure both in one run.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompareArgs {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(json["counts"]["better"], 1);
     }
 
-    /// Of a version whose parameters were other types.
+    /// The parameters of that version had other types.
     #[test]
     fn a_file_of_an_older_version_can_be_compared() {
         let older = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/older.json");

@@ -112,7 +112,7 @@ impl Document {
     /// Understands the text of such a file.
     ///
     /// # Errors
-    /// Those of [`Document::read`].
+    /// The text is no measurement, or one of a later version.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut saved: Self =
             serde_json::from_str(text).map_err(|error| BenchError::failed(error.to_string()))?;

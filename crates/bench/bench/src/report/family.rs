@@ -19,7 +19,7 @@ pub(super) struct Family {
 /// Fewer sizes are no curve.
 const SIZES_MIN: usize = 3;
 
-/// What stands below the axis of block sizes.
+/// The words below an axis of block sizes.
 pub(super) const BLOCK_SIZE: &str = "block size";
 
 /// Numbers that grow: the name in the description of the work, and words.
@@ -30,7 +30,7 @@ const NUMBERS: [(&str, &str); 4] = [
     ("threads", "threads"),
 ];
 
-/// What is drawn: words, metric, unit, and the figure from the place and the median.
+/// A drawn quantity: words, metric, unit, and the figure from the place and the median.
 type Quantity = (&'static str, Metric, &'static str, fn(f64, f64) -> f64);
 
 const OF_BLOCKS: [Quantity; 2] = [

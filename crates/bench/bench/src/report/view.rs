@@ -207,8 +207,10 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Returns a peer and an engine of ours for each peer that is the obvious one: the same program by
-/// itself, as `posixaio` of `nowait-posixaio`, or else the first of [`PEERS`].
+/// Returns peers, each with the first engine of nowait that is compared with it.
+///
+/// The peer of an engine is the same program by itself, such as `posixaio` for `nowait-posixaio`,
+/// or else the first of [`PEERS`].
 fn pairs<'a>(ratios: &[&'a RatioRow]) -> Vec<(&'a str, &'a str)> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     let judged = ratios.iter().filter(|ratio| is_ours(&ratio.b) && !is_ours(&ratio.a));
