@@ -1,5 +1,5 @@
-/* Copies standard input to standard output until it ends, or is silent for so many milliseconds:
- * then the reads that wait are cancelled. What a read has got although it was cancelled is not
+/* Copies standard input to standard output until it ends or is silent for the given number of
+ * milliseconds; then cancels the reads that wait. Bytes that a cancelled read has received are not
  * lost.
  *
  *   cc cancel.c $(pkg-config --cflags --libs nowait) && some-program | ./a.out 500
@@ -22,7 +22,7 @@ struct copy {
 	int over, silent;
 };
 
-/* Each read is known by its number. */
+/* The number of a read is its user_data. */
 static int read_more(struct copy *copy)
 {
 	nowait_request request;
@@ -37,7 +37,7 @@ static int read_more(struct copy *copy)
 	return 0;
 }
 
-/* The memory is lent until each of them has come back, which is soon. */
+/* The queue borrows the memory until each read has come back, which is soon. */
 static void give_up(struct copy *copy)
 {
 	uint64_t number;
@@ -62,7 +62,7 @@ static int write_out(const char *bytes, int64_t count)
 	return 0;
 }
 
-/* Writes what the oldest read has brought. */
+/* Writes the bytes of the oldest read. */
 static int write_oldest(struct copy *copy)
 {
 	unsigned slot = (unsigned)(copy->written % READS);

@@ -1,5 +1,5 @@
-/* Copies a file with 32 requests in flight, each with a buffer that goes round: it is read into,
- * written from, and read into again.
+/* Copies a file with 32 requests in flight. Each buffer goes round: a read fills it, a write
+ * empties it, and the next read fills it again.
  *
  *   cc copy.c $(pkg-config --cflags --libs nowait) && ./a.out FROM TO
  */
@@ -11,7 +11,7 @@
 #define DEPTH 32
 #define CHUNK (256u << 10)
 
-/* A buffer and what it is for at the moment; user_data of its requests is its number. */
+/* A buffer and its current use; its number is the user_data of its requests. */
 struct slot {
 	char *buffer;
 	uint64_t offset;
@@ -23,7 +23,7 @@ struct copy {
 	nowait_file *from, *to;
 	nowait_queue *queue;
 	struct slot slots[DEPTH];
-	/* Where the next read begins, and how long the source is. */
+	/* Offset of the next read, and size of the source. */
 	uint64_t next, size;
 	uint64_t copied;
 	int in_flight;
@@ -58,7 +58,7 @@ static int read_next(struct copy *copy, unsigned number)
 	return submit(copy, &request);
 }
 
-/* Goes on with a buffer whose request is over. */
+/* Starts the next request on a buffer whose request is over. */
 static int go_on(struct copy *copy, const nowait_completion *done)
 {
 	unsigned number = (unsigned)done->user_data;
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 		failed("start");
 	else
 		result = run(&copy);
-	/* Waits for what is in flight: only then are the buffers ours again. */
+	/* Waits for the requests in flight: only then are the buffers ours again. */
 	nowait_queue_destroy(copy.queue);
 	for (number = 0; number < DEPTH; number++)
 		free(copy.slots[number].buffer);

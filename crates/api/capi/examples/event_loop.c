@@ -1,5 +1,5 @@
-/* An event loop of the program's own: epoll waits for the completions of files and for standard
- * input at once. Each line of input is a number; the answer is the checksum of that 4 KiB block.
+/* The program's own event loop: epoll waits for the completions of files and for standard input at
+ * once. Each line of input is the number of a 4 KiB block; the answer is the block's checksum.
  *
  *   cc event_loop.c $(pkg-config --cflags --libs nowait) && seq 0 99 | ./a.out FILE
  */
@@ -26,7 +26,7 @@ struct loop {
 	int input_ended;
 };
 
-/* Submits a read for each whole line there is a buffer for; the rest stays in `input`. */
+/* Submits a read for each whole line while buffers are free; the rest stays in `input`. */
 static int take_lines(struct loop *loop)
 {
 	char *end;
@@ -49,7 +49,7 @@ static int take_lines(struct loop *loop)
 		loop->input_length -= length;
 		memmove(loop->input, end + 1, loop->input_length);
 	}
-	/* A line that does not fit is no number. */
+	/* A line that does not fit is not a number. */
 	return loop->idle_count > 0 && loop->input_length == sizeof(loop->input) ? -EINVAL : 0;
 }
 
@@ -66,7 +66,7 @@ static int read_input(struct loop *loop)
 	return take_lines(loop);
 }
 
-/* Answers the reads that have ended: never waits, epoll has said that there are some. */
+/* Answers the reads that have ended. Never waits: epoll has reported some. */
 static int answer(struct loop *loop)
 {
 	nowait_completion done[4];
@@ -89,7 +89,7 @@ static int answer(struct loop *loop)
 	return count < 0 ? count : take_lines(loop);
 }
 
-/* Waits for input only while there is room for it. */
+/* Waits for input only while `input` has room for it. */
 static int watch_input(struct loop *loop, int *watched)
 {
 	int wanted = !loop->input_ended && loop->idle_count > 0 &&

@@ -1,5 +1,5 @@
-/* Writes a file to standard output. What is in the page cache is lent and not copied: the pieces
- * go to writev(2) as they are. What is not cached is read first, which caches it.
+/* Writes a file to standard output. The library lends cached bytes without a copy: the pieces go to
+ * writev(2) as they are. Bytes that are not cached are read first, which caches them.
  *
  *   cc lend.c $(pkg-config --cflags --libs nowait) && ./a.out FILE
  */
@@ -35,7 +35,7 @@ static int write_all(struct iovec *pieces, size_t count)
 	return 0;
 }
 
-/* Returns how many bytes at `offset` were written out, 0 at the end. */
+/* Returns the number of bytes at `offset` that were written out, 0 at the end. */
 static int64_t give_out(nowait_file *file, uint64_t offset, char *buffer, unsigned *copied)
 {
 	struct iovec pieces[PIECES];
@@ -48,7 +48,7 @@ static int64_t give_out(nowait_file *file, uint64_t offset, char *buffer, unsign
 		length = (int64_t)nowait_loan_length(loan);
 		count = nowait_loan_pieces(loan, pieces, PIECES);
 		result = write_all(pieces, count);
-		/* No thread can write to these pages before: as soon as possible. */
+		/* Return the loan as soon as possible: until then no thread can write to these pages. */
 		nowait_loan_return(loan);
 		return result ? result : length;
 	}

@@ -1,5 +1,6 @@
-/* A log that is right after a crash: each record is durable before the mark that counts it, and
- * nothing is counted that could not be written. No thread waits between the steps: they are linked.
+/* A log that is valid after a crash: each record is durable before the mark that counts it, and a
+ * record that could not be written is not counted. The steps are linked, so no thread waits between
+ * them.
  *
  *   cc links.c $(pkg-config --cflags --libs nowait) && ./a.out LOG 100
  */
@@ -12,7 +13,7 @@
 #define RECORD 4096u
 #define STEPS 4
 
-/* The first block holds the mark: how many records are valid. */
+/* The first block holds the mark: the number of valid records. */
 static void prepare(nowait_request *steps, nowait_file *log, const char *record,
 		    const uint64_t *mark)
 {
@@ -27,7 +28,7 @@ static void prepare(nowait_request *steps, nowait_file *log, const char *record,
 		steps[step].flags = NOWAIT_LINK;
 }
 
-/* Adds a record; says which step has failed and how many were therefore not begun. */
+/* Adds a record; reports the failed step and how many later steps did not begin. */
 static int add(nowait_queue *queue, nowait_file *log, const char *record, uint64_t mark)
 {
 	nowait_request steps[STEPS];
@@ -48,7 +49,7 @@ static int add(nowait_queue *queue, nowait_file *log, const char *record, uint64
 		skipped += results[step] == -ECANCELED;
 	if (!skipped && results[STEPS - 1] == 0)
 		return 0;
-	/* A record that was written in part is a failure too, of the link: the file is full. */
+	/* A record written in part also fails the link: the file is full. */
 	fprintf(stderr, "record %llu: %d steps were not begun\n", (unsigned long long)mark, skipped);
 	return results[0] < 0 ? (int)results[0] : -ENOSPC;
 }

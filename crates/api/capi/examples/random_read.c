@@ -1,4 +1,4 @@
-/* Reads blocks at random places, in batches: one call submits as many as there is room for.
+/* Reads blocks at random places, in batches: one call submits as many as the queue has room for.
  *
  *   cc random_read.c $(pkg-config --cflags --libs nowait) && ./a.out FILE 10000 [direct]
  */
@@ -46,7 +46,7 @@ static int submit_batch(struct reader *reader, uint64_t wanted)
 				 BLOCK, next_random(reader) % reader->blocks * BLOCK, number);
 	}
 	accepted = nowait_submit(reader->queue, requests, count);
-	/* Full is no failure: what was not accepted is tried again when something was reaped. */
+	/* A full queue is no failure: the program submits the rest after it has reaped some. */
 	if (accepted == -EAGAIN)
 		return 0;
 	if (accepted > 0)
@@ -65,7 +65,7 @@ static int run(struct reader *reader, uint64_t total)
 		if (count < 0)
 			return count;
 		submitted += (uint64_t)count;
-		/* While there is more to submit, what has ended is taken without waiting. */
+		/* While there is more to submit, takes completions without waiting. */
 		count = nowait_reap(reader->queue, done, DEPTH,
 				    reader->idle_count == 0 || submitted == total, NOWAIT_FOREVER);
 		if (count < 0)
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 		result = nowait_file_size(reader.file, &size);
 	if (!result)
 		result = nowait_queue_create(engine, DEPTH, &reader.queue);
-	/* 4096 suits direct I/O on every device; nowait_file_alignment() would tell exactly. */
+	/* 4096 suits direct I/O on every device; nowait_file_alignment() returns the exact number. */
 	reader.blocks = size / BLOCK;
 	reader.memory = (char *)aligned_alloc(BLOCK, DEPTH * BLOCK);
 	for (number = 0; number < DEPTH; number++)

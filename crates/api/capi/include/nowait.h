@@ -7,32 +7,33 @@
  *                          └── nowait_queue ─── nowait_submit                      never waits
  *                                               nowait_reap                        waits, if asked
  *
- * RESULTS. A function that can fail returns 0 or a count, and a negative error number if it
- * failed (-EAGAIN, -EIO: those of <errno.h>). `errno` is neither read nor changed.
+ * RESULTS. A function that can fail returns 0 or a count, and a negative error number if it failed
+ * (-EAGAIN, -EIO: the numbers of <errno.h>). It neither reads nor changes `errno`.
  * nowait_error_text() says in one line what failed and what to change. A function that makes
  * something stores it at the address given last, and stores NULL there if it fails.
  *
- * BUFFERS stay the caller's, and are lent: from nowait_submit() until the completion of the
- * request has been given out by nowait_reap(), or nowait_queue_destroy() has returned. Meanwhile
- * the buffer of a read must not be touched, that of a write not be changed, and neither be freed.
- * Requests themselves, and arrays of struct iovec, are copied: they are free again when
- * nowait_submit() returns.
+ * BUFFERS stay the caller's, which lends them to the library: from nowait_submit() until
+ * nowait_reap() has returned the completion of the request, or nowait_queue_destroy() has returned.
+ * Meanwhile the program must not touch the buffer of a read, not change that of a write, and free
+ * neither. nowait_submit() copies requests and arrays of struct iovec: the program may reuse them
+ * when it returns.
  *
- * THREADS. Engines and files may be used by several threads at once. A queue or a loan is for one
- * thread at a time, and may move to another; a call on a queue that is in use elsewhere returns
- * -EBUSY and does nothing. Nothing here may be called by a signal handler.
+ * THREADS. Several threads may use an engine or a file at once. A queue or a loan is for one thread
+ * at a time, and may move to another; a call on a queue that another thread is using returns -EBUSY
+ * and does nothing. A signal handler must not call any function of this file.
  *
- * LIFETIME. Every handle keeps what it needs: an engine may be destroyed before its files and
- * queues, a file closed before its requests have ended. The engine's threads end with the last of
- * them. A handle must not be used after it was destroyed or closed; destroying NULL does nothing.
+ * LIFETIME. Every handle keeps alive what it needs: a program may destroy an engine before its
+ * files and queues, and close a file before its requests have ended. The engine's threads end with
+ * the last of them. A program must not use a handle after it has destroyed or closed it; destroying
+ * NULL does nothing.
  *
- * FORK. In a child process, engines, files and queues of the parent are of no use but to be
- * destroyed, which leaves the parent's alone: create an engine of its own there. Calls on the
- * parent's queues return -EINVAL.
+ * FORK. A child process can only destroy the engines, files and queues of its parent, which does
+ * not affect the parent's: create an engine in the child. Calls on the parent's queues return
+ * -EINVAL.
  *
- * POINTERS must be valid, and NULL only where this file says so: the library does not look.
- * An internal failure (a bug: please report it) ends as -EIO, with a message on standard error;
- * it never unwinds into the caller.
+ * POINTERS must be valid, and NULL only where this file allows it: the library does not check them.
+ * An internal error (a bug: please report it) ends the call with -EIO, with a message on standard
+ * error; it never unwinds into the caller.
  *
  * COMPATIBILITY. Structures grow only into their reserved fields, which must be zero, and the
  * constants keep their values. Functions are added under new symbol versions.
@@ -51,12 +52,11 @@ extern "C" {
 
 /* ---- Version ------------------------------------------------------------------------------ */
 
-/** The version of this header. */
 #define NOWAIT_VERSION_MAJOR 0
 #define NOWAIT_VERSION_MINOR 2
 #define NOWAIT_VERSION_PATCH 0
 
-/** Makes one number of a version, to be compared. */
+/** Makes one number of a version, for comparisons. */
 #define NOWAIT_MAKE_VERSION(major, minor, patch) \
 	((uint32_t)(major) << 16 | (uint32_t)(minor) << 8 | (uint32_t)(patch))
 
@@ -67,38 +67,38 @@ extern "C" {
 /** Returns the version of the library that is loaded, as NOWAIT_MAKE_VERSION() makes it. */
 uint32_t nowait_version(void);
 
-/** Returns the same as text, "0.2.0"; the text is static. */
+/** Returns the same version as static text, "0.2.0". */
 const char *nowait_version_text(void);
 
 /* ---- Errors ------------------------------------------------------------------------------- */
 
 /**
- * Returns what failed last on this thread, in one line: what was done, the error, and what to
+ * Returns the last failure on this thread, in one line: what was done, the error, and what to
  * change, as in
  *
  *   read of 100 bytes at 7 of data: Invalid argument (os error 22) (EINVAL): direct I/O on this
  *   file needs the offset to be a multiple of 512 bytes, not 0x7
  *
- * After nowait_reap() it tells of the last failed completion that was given out. A call that
- * succeeds leaves it alone. Never NULL; empty before the first failure. The text is the library's
- * and valid until the next call of this library on this thread.
+ * After nowait_reap() the text is about the last failed completion that it returned. A call that
+ * succeeds does not change it. Never NULL; empty before the first failure. The library owns the
+ * text, which is valid until this thread calls the library again.
  */
 const char *nowait_error_text(void);
 
 /**
  * Returns the text of an error number, negative or positive: "Input/output error (os error 5)
- * (EIO)". The text is the library's and valid until the next call of this function on this thread.
+ * (EIO)". The library owns the text, which is valid until this thread calls this function again.
  */
 const char *nowait_strerror(int error);
 
 /* ---- Engines ------------------------------------------------------------------------------ */
 
-/** Backend, threads, page cache, open files. Most programs need one. */
+/** An engine: backend, threads, page cache, open files. Most programs need one. */
 typedef struct nowait_engine nowait_engine;
 
-/** What carries requests that need not block a thread. */
+/** The backend, which carries requests that need not block a thread. */
 enum {
-	/** The best that works here. */
+	/** The best backend that works here. */
 	NOWAIT_BACKEND_AUTO = 0,
 	/** io_uring. */
 	NOWAIT_BACKEND_URING = 1,
@@ -108,42 +108,44 @@ enum {
 	NOWAIT_BACKEND_THREADS = 3
 };
 
-/** Where the first attempt at a request is made. */
+/** The thread that makes the first attempt at a request. */
 enum {
-	/** In nowait_submit() while that is short, else on the engine's threads. */
+	/** The thread in nowait_submit() while that is short, otherwise the engine's threads. */
 	NOWAIT_SUBMIT_AUTO = 0,
-	/** On the engine's threads: nowait_submit() only hands the batch over. (1 was removed.) */
+	/** The engine's threads: nowait_submit() only passes the batch to them. (1 was removed.) */
 	NOWAIT_SUBMIT_OFFLOAD = 2
 };
 
-/** In nowait_options.flags: count what queues do, for nowait_queue_report(). */
+/** In nowait_options.flags: count the requests of queues, for nowait_queue_report(). */
 #define NOWAIT_COUNT 1u
-/** In nowait_options.flags: what is 0 in the options is taken from NOWAIT_BACKEND, NOWAIT_SUBMIT,
- * NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if they are set and valid; limits on what may be in flight
- * from NOWAIT_MAX_REQUESTS, NOWAIT_MAX_PINNED and the same of each queue (…_CONTEXT_…). */
+/** In nowait_options.flags: options that are 0 take their values from NOWAIT_BACKEND,
+ * NOWAIT_SUBMIT, NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if these are set and valid; limits of
+ * requests in flight come from NOWAIT_MAX_REQUESTS and NOWAIT_MAX_PINNED, and for each queue from
+ * the variables with …_CONTEXT_…. */
 #define NOWAIT_ENVIRONMENT 2u
 
-/** How an engine is started. Begin with NOWAIT_OPTIONS_INIT; 0 is the default everywhere. */
+/** Options of an engine. Initialize them with NOWAIT_OPTIONS_INIT; 0 is the default of every
+ * option. */
 typedef struct nowait_options {
 	/** sizeof(nowait_options), as the program was compiled. */
 	size_t size;
-	/** NOWAIT_BACKEND_*. One that is named must work, or the start fails with the reason. */
+	/** NOWAIT_BACKEND_*. If a backend other than AUTO does not work, the start fails with the
+	 * reason. */
 	uint32_t backend;
 	/** NOWAIT_SUBMIT_*. */
 	uint32_t submit;
-	/** Most threads that make blocking calls, 1 to 1024; 32 by default. Started when needed. */
+	/** Most threads that make blocking calls, 1 to 1024; 32 by default. They start when needed. */
 	uint32_t workers;
 	/** NOWAIT_COUNT, NOWAIT_ENVIRONMENT. */
 	uint32_t flags;
-	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. Rounded
-	 * up to 2 MiB, and taken from the system as it is used, or a little
-	 * ahead of that. */
+	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. The size is
+	 * rounded up to 2 MiB. The engine allocates the memory as it uses it, or a little ahead. */
 	uint64_t cache_bytes;
-	/** Most requests in flight at a time in all queues, those over in nowait_submit() not
-	 * counted; 524,288 by default. More are not started and end with -EAGAIN. */
+	/** Most requests in flight at a time in all queues; 524,288 by default. Requests that end in
+	 * nowait_submit() do not count. Further requests do not start and end with -EAGAIN. */
 	uint64_t max_requests;
-	/** The same for the bytes that they read or write; no limit by default. The largest request
-	 * passes alone. */
+	/** Most bytes that the requests in flight read or write; no limit by default. A request larger
+	 * than the limit passes alone. */
 	uint64_t max_bytes;
 } nowait_options;
 
@@ -153,31 +155,32 @@ typedef struct nowait_options {
 /**
  * Starts an engine; `options` may be NULL for the defaults, which work on every Linux.
  *
- * Blocks until its threads run (milliseconds).
- * Errors: -EINVAL: an option is out of range. -EMFILE, -EAGAIN, -ENOMEM: no descriptors, threads or
- * memory. For a backend that was named: whatever refuses it, as -ENOSYS or -EPERM.
+ * Blocks until its threads run (milliseconds). Errors: -EINVAL: an option is out of range. -EMFILE,
+ * -EAGAIN, -ENOMEM: no descriptors, threads or memory left. If a backend was named: the error that
+ * refuses it, such as -ENOSYS or -EPERM.
  */
 int nowait_engine_create(const nowait_options *options, nowait_engine **engine);
 
 /**
- * Gives up an engine. What still has files or queues goes on until the last of them has gone.
+ * Destroys the handle of an engine. An engine with files or queues works until the last of them is
+ * closed or destroyed.
  *
- * The last to go waits for the engine's threads.
+ * The call that releases the last handle waits for the engine's threads.
  */
 void nowait_engine_destroy(nowait_engine *engine);
 
 /** Returns the backend in use: NOWAIT_BACKEND_*, never AUTO. */
 int nowait_engine_backend(const nowait_engine *engine);
 
-/** Returns in one line why this backend is in use; the text lives as long as the engine. */
+/** Returns in one line the reason for this backend; the text lives as long as the engine. */
 const char *nowait_engine_reason(const nowait_engine *engine);
 
 /**
- * Writes a report of the engine to `text`, at most `size` bytes with the 0 at its end: one line
- * of JSON with the backend and what the page cache did.
+ * Writes a report of the engine to `text`, at most `size` bytes with the terminating 0: one line of
+ * JSON with the backend and the counters of the page cache.
  *
- * Returns its length without the 0, also if that is `size` or more and the text was cut off.
- * `text` may be NULL if `size` is 0.
+ * Returns its length without the 0, even if that is `size` or more and the text was cut off. `text`
+ * may be NULL if `size` is 0.
  */
 int64_t nowait_engine_report(const nowait_engine *engine, char *text, size_t size);
 
@@ -186,52 +189,53 @@ int64_t nowait_engine_report(const nowait_engine *engine, char *text, size_t siz
 /** An open file. It has no position: every request names its offset. */
 typedef struct nowait_file nowait_file;
 
-/** Which page cache stands between the program and the device. */
+/** The page cache between the program and the device. */
 enum {
 	/**
-	 * That of nowait, in the process: no system call for what is cached, and nothing twice in
-	 * memory. Coherent within the engine; towards other programs an open sees what they have
-	 * written, and they see what was synced, or written about a second ago, or before the last
-	 * close. Regular files only.
+	 * The page cache of nowait, in the process: cached data needs no system call and no second copy in
+	 * memory. Coherent within the engine. An open sees earlier writes of other programs; other
+	 * programs see data after a sync, about a second after the write, or after the last close. Regular
+	 * files only.
 	 */
 	NOWAIT_CACHE_USER = 0,
-	/** The kernel's: coherent with every other reader and writer of the file. */
+	/** The kernel's page cache: coherent with every other reader and writer of the file. */
 	NOWAIT_CACHE_HOST = 1,
-	/** None (O_DIRECT): offsets, lengths and addresses must be aligned, nowait_file_alignment(). */
+	/** No page cache (O_DIRECT): offsets, lengths and addresses must be aligned,
+	 * nowait_file_alignment(). */
 	NOWAIT_CACHE_DIRECT = 2
 };
 
 /**
  * Opens the file at `path` for `engine` in a mode NOWAIT_CACHE_*.
  *
- * `flags` are those of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (and `permissions`, to
+ * `flags` are flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (and `permissions`, to
  * which the umask applies), O_EXCL, O_TRUNC, O_DSYNC (every write is durable when it ends), O_SYNC,
- * O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need writing.
+ * O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need write access.
  *
- * Blocks as open(2) does.
- * Errors: those of open(2). -EINVAL: another flag (for O_DIRECT there is NOWAIT_CACHE_DIRECT; there
- * is no O_APPEND, since requests name offsets); a file that cannot be cached; a file system without
- * direct I/O. -ENOMEM: no memory for the page cache.
+ * Blocks as open(2) does. Errors: those of open(2). -EINVAL: another flag (use NOWAIT_CACHE_DIRECT
+ * in place of O_DIRECT; there is no O_APPEND, since requests name offsets); a file that cannot be
+ * cached; a file system without direct I/O. -ENOMEM: no memory for the page cache.
  */
 int nowait_file_open(nowait_engine *engine, const char *path, int flags, unsigned permissions,
 		     int cache, nowait_file **file);
 
 /**
- * Closes a file. It stays open for its requests that are in flight.
+ * Closes a file. The file stays open for its requests in flight.
  *
  * The last close of a file in NOWAIT_CACHE_USER, and of its handles that may write, blocks until
- * what was written is in the file. Returns 0, or the error of what could not be written, which is
- * lost (-ENOSPC, -EIO: see write(2)); the handle is gone. 0 while requests are in flight, for NULL.
+ * the written data is in the file. Returns 0, or the error of data that could not be written, which
+ * is lost (-ENOSPC, -EIO: see write(2)); the handle is gone in any case. Returns 0 while requests
+ * are in flight, and for NULL.
  */
 int nowait_file_close(nowait_file *file);
 
-/** Returns the descriptor, for fstat(2) and its like; it stays the file's. Do not read, write or
+/** Returns the descriptor, for fstat(2) and similar calls; the file owns it. Do not read, write or
  * close it. */
 int nowait_file_fd(const nowait_file *file);
 
 /**
- * Stores what must divide addresses, and offsets and lengths, of direct requests on the file,
- * in bytes; 1 for files in other modes. Either pointer may be NULL.
+ * Stores the numbers of bytes that must divide the addresses, and the offsets and lengths, of
+ * direct requests on the file; 1 for files in other modes. Either pointer may be NULL.
  */
 void nowait_file_alignment(const nowait_file *file, size_t *memory, size_t *offset);
 
@@ -250,80 +254,80 @@ int nowait_file_size(const nowait_file *file, uint64_t *size);
 int nowait_file_truncate(nowait_file *file, uint64_t size);
 
 /**
- * Makes data and metadata durable, as fsync(2). Blocks. Not ordered with writes that are in flight
- * in a queue: use NOWAIT_OP_SYNC there.
+ * Makes data and metadata durable, as fsync(2) does. Blocks. Not ordered with writes in flight in a
+ * queue: use NOWAIT_OP_SYNC there.
  *
- * Errors: those of fsync(2). -EIO: something written before could not be written to the device.
+ * Errors: those of fsync(2). -EIO: data written before could not be written to the device.
  */
 int nowait_file_sync(nowait_file *file);
 
 /**
- * Makes the data durable, and what is needed to read them, as fdatasync(2). Blocks.
+ * Makes the data durable, and the metadata needed to read them, as fdatasync(2) does. Blocks.
  *
  * Errors: those of nowait_file_sync().
  */
 int nowait_file_datasync(nowait_file *file);
 
 /**
- * Makes `length` bytes at `offset` durable, and what is needed to read them; with length 0 all
- * from `offset` on. Blocks. For files not in NOWAIT_CACHE_USER the whole file: the kernel has no
- * such call.
+ * Makes `length` bytes at `offset` durable, and the metadata needed to read them; with length 0
+ * everything from `offset` on. Blocks. Syncs the whole file unless it is in NOWAIT_CACHE_USER: the
+ * kernel has no such call.
  *
  * Errors: those of nowait_file_sync().
  */
 int nowait_file_sync_range(nowait_file *file, uint64_t offset, uint64_t length);
 
-/** How a part of a file will be used, as for posix_fadvise(2). */
+/** The expected use of a part of a file, as for posix_fadvise(2). */
 enum {
-	/** Nothing special: what is read in order is read ahead. */
+	/** Nothing special: read ahead when the program reads in order. */
 	NOWAIT_ADVICE_NORMAL = 0,
-	/** Only what is asked for is worth reading. */
+	/** In random order: read only the bytes asked for. */
 	NOWAIT_ADVICE_RANDOM = 1,
-	/** It will be read in order: read far ahead. */
+	/** In order: read far ahead. */
 	NOWAIT_ADVICE_SEQUENTIAL = 2,
-	/** It will be needed soon: begin to read it. */
+	/** Soon: begin to read it. */
 	NOWAIT_ADVICE_WILLNEED = 3,
-	/** It will not be needed: what is cached and not changed may go. */
+	/** Not soon: the cache may drop the data that is not dirty. */
 	NOWAIT_ADVICE_DONTNEED = 4
 };
 
 /**
- * Says how `length` bytes at `offset` will be used, NOWAIT_ADVICE_*; with length 0 all from
- * `offset` on. A hint, which changes no result. Never waits for a file in NOWAIT_CACHE_USER.
+ * Announces how the program will use `length` bytes at `offset`, NOWAIT_ADVICE_*; with length 0
+ * everything from `offset` on. A hint, which changes no result. Never waits for a file in
+ * NOWAIT_CACHE_USER.
  *
- * NORMAL, RANDOM and SEQUENTIAL hold for all of this open file, whatever the part, except in
- * NOWAIT_CACHE_HOST.
- * Errors: -EINVAL: no such advice. Those of posix_fadvise(2).
+ * NORMAL, RANDOM and SEQUENTIAL apply to this whole open file, whatever the part, except in
+ * NOWAIT_CACHE_HOST. Errors: -EINVAL: no such advice; those of posix_fadvise(2).
  */
 int nowait_file_advise(nowait_file *file, uint64_t offset, uint64_t length, int advice);
 
 /**
- * Reads up to `length` bytes at `offset`. Blocks, and goes on after a signal.
+ * Reads up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns how many bytes: fewer than asked for at the end of the file only, or beyond 2 GiB.
- * Errors: -EBADF: not open for reading. -EINVAL: not aligned as direct I/O needs it. Those of
- * pread(2).
+ * Returns the number of bytes read: fewer than asked for only at the end of the file, or beyond 2
+ * GiB. Errors: -EBADF: not open for reading. -EINVAL: not aligned as direct I/O needs it. All
+ * others: those of pread(2).
  */
 int64_t nowait_read(nowait_file *file, void *buffer, size_t length, uint64_t offset);
 
 /**
- * Writes up to `length` bytes at `offset`. Blocks, and goes on after a signal.
+ * Writes up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns how many bytes: fewer than given only if the device is full or beyond 2 GiB.
- * Errors: -EBADF: not open for writing. -EINVAL: not aligned as direct I/O needs it. Those of
- * pwrite(2).
+ * Returns the number of bytes written: fewer than given only if the device is full, or beyond 2
+ * GiB. Errors: -EBADF: not open for writing. -EINVAL: not aligned as direct I/O needs it. All
+ * others: those of pwrite(2).
  */
 int64_t nowait_write(nowait_file *file, const void *buffer, size_t length, uint64_t offset);
 
 /**
- * Reads into `count` buffers, one after another, as nowait_read() into one.
+ * Reads into `count` buffers, one after another, as nowait_read() reads into one.
  *
  * Errors: those of nowait_read(); -EINVAL: more than 1024 buffers.
  */
 int64_t nowait_readv(nowait_file *file, const struct iovec *iov, size_t count, uint64_t offset);
 
 /**
- * Writes `count` buffers, one after another, as nowait_write() one.
+ * Writes `count` buffers, one after another, as nowait_write() writes one.
  *
  * Errors: those of nowait_write(); -EINVAL: more than 1024 buffers.
  */
@@ -345,17 +349,16 @@ int nowait_write_all(nowait_file *file, const void *buffer, size_t length, uint6
 
 /* ---- Loans: cached bytes without a copy --------------------------------------------------- */
 
-/** Bytes of a file in the page cache that stay as they are, where they are. */
+/** Bytes of a file that stay in place and unchanged in the page cache. */
 typedef struct nowait_loan nowait_loan;
 
 /**
  * Lends the bytes at `offset`, up to `length` and the end of the file, if the file is in mode
  * NOWAIT_CACHE_USER and all of them are in the page cache. Never waits, reads nothing.
  *
- * Meanwhile writes to these pages wait: do not wait for one before you give the loan back. Lend
- * little, and not for long: the memory cannot be used for anything else.
- * Errors: -EAGAIN: not cached, or being changed: read them. -EBADF: not open for
- * reading.
+ * Writes to these pages wait until the loan is returned: do not wait for such a write before. Lend
+ * little, and not for long: the memory cannot be used for anything else. Errors: -EAGAIN: not
+ * cached, or a write is changing the bytes; read them. -EBADF: not open for reading.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
 
@@ -366,37 +369,36 @@ typedef struct nowait_range {
 } nowait_range;
 
 /**
- * Lends `count` ranges as nowait_lend() does one: stores a loan for each at `loans`, or NULL where
- * that would say -EAGAIN. Faster than one by one: the processor fetches the next ones from memory
- * meanwhile. Never waits, reads nothing.
+ * Lends `count` ranges as nowait_lend() lends one: stores a loan for each at `loans`, or NULL where
+ * nowait_lend() would return -EAGAIN. Faster than one by one: the processor fetches the next ranges
+ * from memory meanwhile. Never waits, reads nothing.
  *
- * Returns how many were lent.
- * Errors, and then all are NULL: -EBADF: not open for reading. -EINVAL: an offset beyond the end of
- * every file.
+ * Returns the number of ranges lent. Errors, after which all loans are NULL: -EBADF: not open for
+ * reading. -EINVAL: an offset beyond the end of every file.
  */
 int nowait_lend_many(nowait_file *file, const nowait_range *ranges, size_t count,
 		     nowait_loan **loans);
 
-/** Returns how many bytes are lent: fewer than asked for at the end of the file only. */
+/** Returns the number of bytes lent: fewer than asked for only at the end of the file. */
 size_t nowait_loan_length(const nowait_loan *loan);
 
 /**
- * Stores where the bytes are: up to `max` pieces, in order; 4 to 256 KiB each, less at the ends.
- * They must only be read. `iov` may be NULL if `max` is 0.
+ * Stores the places of the bytes: up to `max` pieces, in order, of 4 to 256 KiB each; the first and
+ * the last may be shorter. The program may only read them. `iov` may be NULL if `max` is 0.
  *
- * Returns how many pieces there are, which may be more than `max`.
+ * Returns the number of pieces, which may be more than `max`.
  */
 size_t nowait_loan_pieces(const nowait_loan *loan, struct iovec *iov, size_t max);
 
-/** Gives a loan back: the pieces must not be read any more. */
+/** Returns a loan: the program must not read the pieces any more. */
 void nowait_loan_return(nowait_loan *loan);
 
 /* ---- Queues: many requests at a time ------------------------------------------------------ */
 
-/** Requests in flight, and their completions. */
+/** A queue: requests in flight, and their completions. */
 typedef struct nowait_queue nowait_queue;
 
-/** What a request asks for. */
+/** The operation of a request. */
 enum {
 	/** Read `length` bytes to `buffer`. */
 	NOWAIT_OP_READ = 1,
@@ -410,7 +412,7 @@ enum {
 	NOWAIT_OP_SYNC = 5,
 	/** Make the data durable; covers the writes submitted before. */
 	NOWAIT_OP_DATASYNC = 6,
-	/** Wait until `fd` is ready for one of `events`, those of poll(2), once. */
+	/** Wait until `fd` is ready for one of `events`, the events of poll(2), once. */
 	NOWAIT_OP_POLL = 7,
 	/** Read up to `length` bytes to `buffer` from the pipe, socket or terminal `fd`, waiting for
 	 * the first one, as read(2) does; the descriptor need not be non-blocking. */
@@ -432,136 +434,137 @@ enum {
 /**
  * In nowait_request.flags: the next request of the same call begins when this one has succeeded; a
  * sync after its write, for example. If this one fails, is short, or is cancelled, the next one
- * ends with -ECANCELED, and so do those linked to it. Chains that find too little room in the queue
- * are not begun. A transfer of a stream cannot begin after another request.
+ * ends with -ECANCELED, and so do the requests linked to it. If the queue has too little room for a
+ * chain, none of its requests begins. A transfer of a stream cannot begin after another request.
  */
 #define NOWAIT_LINK 1u
 
-/** A request; fields that its operation does not name must be 0. Filled in by nowait_prep_*(). */
+/** A request. Fields that its operation does not use must be 0. The functions nowait_prep_*() set
+ * the fields. */
 typedef struct nowait_request {
 	/** NOWAIT_OP_*. */
 	uint16_t op;
 	/** NOWAIT_LINK. */
 	uint16_t flags;
-	/** NOWAIT_OP_POLL and streams: a descriptor, to be kept open until nowait_submit() has
+	/** NOWAIT_OP_POLL and streams: a descriptor, which must stay open until nowait_submit() has
 	 * returned. */
 	int32_t fd;
-	/** The file; NULL where there is a descriptor. */
+	/** The file; NULL for operations on a descriptor. */
 	nowait_file *file;
-	/** The memory, or the array of struct iovec. That of a write is only read. */
+	/** The memory, or the array of struct iovec. The library only reads the memory of a write. */
 	void *buffer;
 	/** Bytes, or buffers. */
 	uint64_t length;
-	/** Where in the file, in bytes. */
+	/** Offset in the file, in bytes. */
 	uint64_t offset;
 	/** NOWAIT_OP_POLL: POLLIN and its like. */
 	uint32_t events;
 	uint32_t reserved_events;
-	/** Given back with the completion: what the program knows the request by. */
+	/** A value for the program, which the completion returns. */
 	uint64_t user_data;
-	/** 0, or: cancelled if it has not ended so many nanoseconds after nowait_submit(). It then
-	 * ends with -ETIMEDOUT, as far as nowait_cancel() can stop it. */
+	/** 0, or a time limit: the request is cancelled if it has not ended so many nanoseconds after
+	 * nowait_submit(). It then ends with -ETIMEDOUT, as far as nowait_cancel() can stop it. */
 	uint64_t timeout_ns;
 	uint64_t reserved[2];
 } nowait_request;
 
 /** The end of a request. */
 typedef struct nowait_completion {
-	/** That of the request. */
+	/** The user_data of the request. */
 	uint64_t user_data;
-	/** Bytes transferred, fewer than asked for at the end of the file only, or beyond 2 GiB; the
-	 * ready events of a poll; 0 for a sync; or a negative error number. */
+	/** Bytes transferred, fewer than asked for only at the end of the file, or beyond 2 GiB; the
+	 * events that are ready, for a poll; 0 for a sync; or a negative error number. */
 	int64_t result;
 	uint64_t reserved[2];
 } nowait_completion;
 
-/** As a timeout: wait as long as it takes. */
+/** As a timeout: wait without a limit. */
 #define NOWAIT_FOREVER INT64_C(-1)
 
 /** Most requests of one queue. */
 #define NOWAIT_DEPTH_MAX 65536
 
 /**
- * Makes a queue for up to `depth` requests, counted from nowait_submit() until their completion was
- * given out.
+ * Makes a queue for up to `depth` requests. A request counts from nowait_submit() until
+ * nowait_reap() has returned its completion.
  *
- * Errors: -EINVAL: `depth` is 0 or above NOWAIT_DEPTH_MAX, or the engine is that of the parent
+ * Errors: -EINVAL: `depth` is 0 or above NOWAIT_DEPTH_MAX, or the engine belongs to the parent
  * process. -ENOMEM.
  */
 int nowait_queue_create(nowait_engine *engine, uint32_t depth, nowait_queue **queue);
 
 /**
- * Gives up a queue. Waits for what is in flight, because it uses buffers of the program; polls, and
- * reads and writes of streams that are not ready, are cancelled. Completions that were not reaped
- * are lost.
+ * Destroys a queue. Waits for the requests in flight, because they use buffers of the program;
+ * cancels polls, and reads and writes of streams that are not ready. Completions that were not
+ * reaped are lost.
  */
 void nowait_queue_destroy(nowait_queue *queue);
 
 /**
- * Starts up to `count` requests, in order, and hands them over together. Never waits.
+ * Starts up to `count` requests, in order, and submits them together. Never waits.
  *
- * Returns how many were accepted. Each of these ends in exactly one completion, whatever becomes of
- * it, and its buffer is lent until then. The first that cannot be accepted ends the call, and
- * nothing was started of it, of its chain, and of those behind it; submit them again.
+ * Returns the number of accepted requests. Each of them ends in exactly one completion, whatever
+ * its result, and its buffer is lent until then. The first request that cannot be accepted ends the
+ * call: neither it, nor the rest of its chain, nor the requests behind it have started; submit them
+ * again.
  *
- * Requests end in any order. Those that overlap on one buffered file, at least one of them a
- * write, take effect in the order in which they were submitted.
- * Errors, if the first one cannot be accepted: -EAGAIN: the queue is full: reap. -EBADF: the file
- * is not open for this. -EINVAL: malformed, not aligned as direct I/O needs it, or more than 1024
- * buffers; a link to nothing, or a chain longer than the queue is deep. -EBUSY: another thread uses
- * the queue.
+ * Requests end in any order. Those that overlap on one buffered file, at least one of them a write,
+ * take effect in the order in which they were submitted. Errors, if the first one cannot be
+ * accepted: -EAGAIN: the queue is full; reap. -EBADF: the file is not open for this. -EINVAL:
+ * malformed, not aligned as direct I/O needs it, or more than 1024 buffers; a link without a next
+ * request, or a chain longer than the queue is deep. -EBUSY: another thread uses the queue.
  */
 int nowait_submit(nowait_queue *queue, const nowait_request *requests, size_t count);
 
 /**
- * Takes up to `max` completions, when at least `min` have ended or `timeout_ns` nanoseconds have
- * passed (0: at once; NOWAIT_FOREVER). Never waits for more than are in flight, nor for more than
- * `max`. Goes on after a signal.
+ * Takes up to `max` completions, when at least `min` requests have ended or `timeout_ns`
+ * nanoseconds have passed (0: at once; NOWAIT_FOREVER). Never waits for more requests than are in
+ * flight, nor for more than `max`. Continues after a signal.
  *
- * Returns how many were stored at `completions`, perhaps fewer than `min`: then the time is over
- * or nothing else is in flight.
- * Errors: -EINVAL: the queue is the parent process's. -EBUSY: another thread uses the queue.
+ * Returns the number of completions stored at `completions`. Fewer than `min` means that the time
+ * has passed or that nothing else is in flight. Errors: -EINVAL: the queue belongs to the parent
+ * process. -EBUSY: another thread uses the queue.
  */
 int nowait_reap(nowait_queue *queue, nowait_completion *completions, size_t max, size_t min,
 		int64_t timeout_ns);
 
 /**
- * Asks for an early end of the request with this `user_data`; if several have it, of one of them.
+ * Asks for an early end of the request with this `user_data`, or of one of them if several have it.
  * Never waits.
  *
- * Returns 0: it ends as every other, once: with -ECANCELED if it had not begun, waits for another
- * request, for readiness, or for its turn; else as it would have, for example what the device works
- * on.
- * Errors: -ENOENT: there is none, or it has ended. -EBUSY: another thread uses the queue.
+ * Returns 0: the request ends once, as every other. If it had not begun, or waits for another
+ * request, for readiness or for its turn, it ends with -ECANCELED; else, for example if the device
+ * works on it, with its own result. Errors: -ENOENT: no such request, or it has ended. -EBUSY:
+ * another thread uses the queue.
  */
 int nowait_cancel(nowait_queue *queue, uint64_t user_data);
 
-/** Returns how many requests the queue has: in flight, and ended but not reaped. -EBUSY: another
+/** Returns the number of requests in the queue: in flight, or ended and not reaped. -EBUSY: another
  * thread uses it. */
 int nowait_queue_length(nowait_queue *queue);
 
 /**
- * Returns a descriptor that poll(2), epoll(7) and io_uring find readable when nowait_reap() has
- * something to give: for programs with an event loop of their own. Makes it at the first call; it
- * stays the queue's, which closes it.
+ * Returns a descriptor that poll(2), epoll(7) and io_uring report readable when nowait_reap() has a
+ * completion: for programs with an event loop of their own. The first call makes the descriptor;
+ * the queue owns and closes it.
  *
- * nowait_reap() resets it and, if something is left, makes it readable again: nothing is missed,
- * level- or edge-triggered. Only wait for it; neither read nor write it. A queue that has one
- * ends its requests on the engine's threads, at the price of a thread switch for those not cached.
- * Errors: -EMFILE, -ENFILE, -EAGAIN: no descriptor. -EINVAL: this is a forked child. -EBUSY:
- * another thread uses the queue.
+ * nowait_reap() resets it and, if completions are left, makes it readable again: the program misses
+ * nothing, level- or edge-triggered. Only wait for it; neither read nor write it. With such a
+ * descriptor, the engine's threads end the queue's requests, which costs a thread switch for each
+ * request on data that is not cached. Errors: -EMFILE, -ENFILE, -EAGAIN: no descriptor left.
+ * -EINVAL: this is a forked child. -EBUSY: another thread uses the queue.
  */
 int nowait_queue_fd(nowait_queue *queue);
 
 /**
- * Writes a report of the queue to `text` as nowait_engine_report() does, with what the queue did
+ * Writes a report of the queue to `text` as nowait_engine_report() does, with the queue's counters
  * if the engine was started with NOWAIT_COUNT. -EBUSY: another thread uses the queue.
  */
 int64_t nowait_queue_report(nowait_queue *queue, char *text, size_t size);
 
 /* ---- Filling in requests ------------------------------------------------------------------ */
 
-/** Fills in what the operations on a file share; the others call it. */
+/** Sets the fields that all operations on a file share; the other functions call it. */
 static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file *file,
 			       uint64_t user_data)
 {
@@ -592,8 +595,8 @@ static inline void nowait_prep_write(nowait_request *request, nowait_file *file,
 	request->offset = offset;
 }
 
-/** A read at `offset` to `count` buffers, one after another; they are lent until the completion,
- * the array `iov` until nowait_submit() has returned. */
+/** A read at `offset` to `count` buffers, one after another. The buffers are lent until the
+ * completion, the array `iov` until nowait_submit() has returned. */
 static inline void nowait_prep_readv(nowait_request *request, nowait_file *file,
 				     const struct iovec *iov, size_t count, uint64_t offset,
 				     uint64_t user_data)
@@ -628,8 +631,8 @@ static inline void nowait_prep_datasync(nowait_request *request, nowait_file *fi
 	nowait_prep(request, NOWAIT_OP_DATASYNC, file, user_data);
 }
 
-/** A sync of `length` bytes at `offset`, of all from `offset` on if `length` is 0, that covers the
- * writes to them submitted before. */
+/** A sync of `length` bytes at `offset`, or with `length` 0 of everything from `offset` on; it
+ * covers the writes to them submitted before. */
 static inline void nowait_prep_sync_range(nowait_request *request, nowait_file *file,
 					  uint64_t offset, uint64_t length, uint64_t user_data)
 {

@@ -27,7 +27,7 @@ pub struct Engine {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How much of it the caller has.
+    /// Size of the caller's structure, in bytes.
     pub size: usize,
     /// `NOWAIT_BACKEND_*`.
     pub backend: u32,
@@ -41,17 +41,16 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Most requests in flight; 0: the default.
     pub max_requests: u64,
-    /// Most bytes that they use; 0: no limit.
+    /// Most bytes that the requests in flight use; 0: no limit.
     pub max_bytes: u64,
 }
 
-/// Starts an engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_engine_create(
     options: *const Options,
     engine: *mut *mut Engine,
 ) -> c_int {
-    // SAFETY: the caller's pointers, as the header asks for them.
+    // SAFETY: the caller's pointers, as the header requires.
     unsafe {
         making(engine, || {
             let options =
@@ -63,10 +62,10 @@ pub unsafe extern "C" fn nowait_engine_create(
     }
 }
 
-/// Gives an engine up.
+/// Destroys the handle of an engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_engine_destroy(engine: *mut Engine) {
-    // SAFETY: the caller's engine or null.
+    // SAFETY: the caller's engine, or null.
     unsafe { ending(engine) }
 }
 
@@ -82,7 +81,7 @@ pub unsafe extern "C" fn nowait_engine_backend(engine: *const Engine) -> c_int {
     }
 }
 
-/// Returns why it is in use.
+/// Returns the reason for this backend.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_engine_reason(engine: *const Engine) -> *const c_char {
     // SAFETY: the caller's engine.
@@ -104,11 +103,11 @@ pub unsafe extern "C" fn nowait_engine_report(
 }
 
 impl Options {
-    /// Reads the options of a caller whose structure may be older or newer, hence of another
-    /// size: what it lacks is 0, and what it has more must be.
+    /// Reads the options of a caller whose structure may be of an older or newer version, and so of
+    /// another size: missing fields are 0, and additional fields must be 0.
     ///
     /// # Safety
-    /// At `from` are as many bytes as its `size` says.
+    /// `from` points to as many bytes as its `size` says.
     unsafe fn read(from: *const Options) -> Result<Options, Failure> {
         // SAFETY: the size is the first field of every version.
         let size = unsafe { from.cast::<usize>().read() };
@@ -169,7 +168,7 @@ impl Options {
     }
 }
 
-/// The answer to what was `NOWAIT_SUBMIT_INLINE`.
+/// The error message for the number of the removed `NOWAIT_SUBMIT_INLINE`.
 const INLINE_WAS_REMOVED: &str =
     "submit is 1 (inline), a mode that was removed: use NOWAIT_SUBMIT_AUTO";
 

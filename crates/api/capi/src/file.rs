@@ -1,4 +1,4 @@
-//! Open files, and requests that block.
+//! Open files, and blocking requests.
 
 use crate::{
     Engine,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn nowait_file_open(
     cache: c_int,
     file: *mut *mut File,
 ) -> c_int {
-    // SAFETY: the caller's pointers, as the header asks for them.
+    // SAFETY: the caller's pointers, as the header requires.
     unsafe {
         making(file, || {
             let path = Path::new(OsStr::from_bytes(CStr::from_ptr(path).to_bytes()));
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn nowait_file_open(
 pub unsafe extern "C" fn nowait_file_close(file: *mut File) -> c_int {
     guarded(|| {
         if !file.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the caller's; promised.
+            // SAFETY: made by `Box::into_raw`, and the caller gives it up, as promised.
             unsafe { Box::from_raw(file) }.0.close()?;
         }
         Ok(0)
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn nowait_file_fd(file: *const File) -> c_int {
     unsafe { &*file }.0.as_fd().as_raw_fd()
 }
 
-/// Stores what direct requests must be aligned to.
+/// Stores the alignment of direct requests.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_file_alignment(
     file: *const File,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn nowait_file_alignment(
         Some(alignment) => (alignment.memory, alignment.offset),
         None => (1, 1),
     };
-    // SAFETY: null, or the caller's places for them.
+    // SAFETY: each pointer is null or the caller's memory for the value.
     unsafe {
         if let Some(memory) = memory.as_mut() {
             *memory = for_memory;
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn nowait_file_alignment(
 /// Stores the size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_file_size(file: *const File, size: *mut u64) -> c_int {
-    // SAFETY: the caller's file, and place for the size.
+    // SAFETY: the caller's file, and its memory for the size.
     call(|| unsafe {
         size.write((*file).0.size()?);
         Ok(())
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn nowait_file_sync_range(
     call(|| unsafe { &*file }.0.sync_range(offset, length))
 }
 
-/// Says how a range will be used.
+/// Announces how a range will be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_file_advise(
     file: *mut File,
@@ -251,22 +251,22 @@ fn count(call: impl FnOnce() -> Result<usize, nowait::Error>) -> i64 {
     guarded(|| Ok(call()? as i64))
 }
 
-/// Returns memory of the caller; without bytes the address may be null.
+/// Returns memory of the caller as a slice; for 0 bytes the address may be null.
 ///
 /// # Safety
-/// `length` bytes at `buffer` are valid and in no other use until the call returns.
+/// `length` bytes at `buffer` are valid, and nothing else uses them until the call returns.
 unsafe fn bytes_mut<'a>(buffer: *mut c_void, length: usize) -> &'a mut [u8] {
     if length == 0 {
         return &mut [];
     }
-    // SAFETY: promised above. Bytes of C that were not written are not read here.
+    // SAFETY: promised above. Bytes that C has not initialized are not read here.
     unsafe { core::slice::from_raw_parts_mut(buffer.cast(), length) }
 }
 
-/// Returns memory of the caller; without bytes the address may be null.
+/// Returns memory of the caller as a slice; for 0 bytes the address may be null.
 ///
 /// # Safety
-/// `length` bytes at `buffer` are valid and stay as they are until the call returns.
+/// `length` bytes at `buffer` are valid and unchanged until the call returns.
 unsafe fn bytes<'a>(buffer: *const c_void, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];
@@ -275,7 +275,7 @@ unsafe fn bytes<'a>(buffer: *const c_void, length: usize) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(buffer.cast(), length) }
 }
 
-/// Returns an array of the caller.
+/// Returns an array of the caller as a slice.
 ///
 /// # Safety
 /// `count` elements at `iov` are valid; for 0 the address does not matter.
@@ -288,9 +288,9 @@ pub(crate) unsafe fn vector<'a>(iov: *const IoVec, count: usize) -> Result<&'a [
     }
 }
 
-/// Takes the flags of open(2) apart.
+/// Converts the flags of open(2) to options.
 fn options(flags: c_int) -> Result<OpenOptions, &'static str> {
-    /// Those that go to open(2) as they are.
+    /// Flags that open(2) gets unchanged.
     const PASSED: c_int = O_SYNC | O_DSYNC | O_NOFOLLOW | O_NOATIME | O_NOCTTY;
     const KNOWN: c_int = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | PASSED;
     if flags & O_DIRECT != 0 {

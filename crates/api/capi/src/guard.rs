@@ -1,5 +1,5 @@
-//! The guard of every function: errors become negative numbers and a text of the thread, panics end
-//! here, the C library's `errno` stays.
+//! The guard of every function: it turns errors into negative numbers and a text of the thread,
+//! stops panics, and preserves the C library's `errno`.
 
 use core::ffi::{c_char, c_int};
 use nowait::{Errno, Refused};
@@ -11,20 +11,20 @@ use std::{
 };
 
 thread_local! {
-    /// What failed last on this thread.
+    /// The text of the last failure on this thread.
     static FAILED: RefCell<CString> = RefCell::default();
-    /// What [`nowait_strerror`] said last.
+    /// The text that [`nowait_strerror`] returned last.
     static EXPLAINED: RefCell<CString> = RefCell::default();
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 pub(crate) struct Failure {
     errno: Errno,
     text: String,
 }
 
 impl Failure {
-    /// Says that `doing` failed with `errno`, and why or what to change.
+    /// Makes the failure of the action `doing` with `errno`, and the reason or remedy.
     pub(crate) fn new(errno: Errno, doing: &str, because: &str) -> Failure {
         Failure { errno, text: format!("{doing}: {errno}: {because}") }
     }
@@ -42,9 +42,9 @@ impl<T, B> From<Refused<T, B>> for Failure {
     }
 }
 
-/// Runs a call: its value, or the negative error number.
+/// Runs a call; returns its value, or the negative error number.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
-    // A panic leaves a queue poisoned; everything else is changed by the native API only.
+    // A panic poisons a queue; only the native API changes everything else.
     errno::preserved(|| match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => {
@@ -58,7 +58,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     })
 }
 
-/// Runs a call that makes something: `out` gets it, or null; 0 or the negative error number.
+/// Runs a call that makes something: stores it, or null, at `out`; returns 0 or the negative error
+/// number.
 ///
 /// # Safety
 /// `out` is valid for writing.
@@ -71,37 +72,37 @@ pub(crate) unsafe fn making<T>(
         made = Box::into_raw(Box::new(call()?));
         Ok(0)
     });
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's promise.
     unsafe { out.write(made) };
     result as c_int
 }
 
-/// Ends something that [`making`] has made; null is nothing.
+/// Drops a value that [`making`] has made; does nothing for null.
 ///
 /// # Safety
-/// `made` is null or from [`making`], and was not ended before.
+/// `made` is null or from [`making`], and not dropped yet.
 pub(crate) unsafe fn ending<T>(made: *mut T) {
     guarded(|| {
         if !made.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the caller's; promised.
+            // SAFETY: made by `Box::into_raw`, and the caller gives it up, as promised.
             drop(unsafe { Box::from_raw(made) });
         }
         Ok(0)
     });
 }
 
-/// Returns the result for an error.
+/// Returns the negative error number of an error.
 pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
 /// Keeps the text of a failure for [`nowait_error_text`]. Drops it if the thread-local data of this
-/// thread has been destroyed: a destructor of pthread_key_create(3) may call after that.
+/// thread has been destroyed: a destructor of pthread_key_create(3) may call later.
 pub(crate) fn remember(text: String) {
     let _ = FAILED.try_with(|last| *last.borrow_mut() = c_text(text));
 }
 
-/// Makes a C string; a path in the text may hold anything but a zero, and nothing else has one.
+/// Makes a C string. Only a path could contain a zero byte, and no path does.
 pub(crate) fn c_text(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
@@ -109,7 +110,7 @@ pub(crate) fn c_text(text: String) -> CString {
 /// The text for a thread whose thread-local data has been destroyed.
 const NO_TEXT: &CStr = c"no text: the thread ends";
 
-/// Returns what failed last on this thread.
+/// Returns the text of the last failure on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_error_text() -> *const c_char {
     FAILED.try_with(|text| text.borrow().as_ptr()).unwrap_or(NO_TEXT.as_ptr())

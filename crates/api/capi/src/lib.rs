@@ -9,12 +9,12 @@
 //!              version.rs
 //! ```
 //!
-//! There is no second path: a queue is the one of the native API, and its buffers are
-//! [`BorrowedMemory`]: addresses that the caller has promised to leave alone. The header is written
-//! by hand; the tests compile it together with what cbindgen makes of this crate, so that the two
-//! cannot differ.
+//! The C API adds no second path: a queue is a queue of the native API, and its buffers are
+//! [`BorrowedMemory`]: addresses that the caller has promised not to touch. The header is written
+//! by hand; a test compiles it together with the declarations that cbindgen makes of this crate, so
+//! that the two cannot differ.
 
-// What a caller promises stands in the header, for its readers: the program's author.
+// The header states the caller's promises, for the program's author.
 #![allow(clippy::missing_safety_doc)]
 
 mod engine;

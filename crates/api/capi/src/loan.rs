@@ -1,4 +1,4 @@
-//! Bytes of the page cache, lent.
+//! Loans of bytes of the page cache.
 
 use crate::{
     File,
@@ -11,7 +11,7 @@ use nowait_sys::file::IoVec;
 /// `nowait_loan`.
 pub struct Loan(Lent);
 
-/// Lends what is cached.
+/// Lends the bytes if they are cached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_lend(
     file: *mut File,
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn nowait_lend(
     length: usize,
     loan: *mut *mut Loan,
 ) -> c_int {
-    // SAFETY: the caller's pointers, as the header asks for them.
+    // SAFETY: the caller's pointers, as the header requires.
     unsafe {
         making(loan, || {
             let lent = (*file).0.lend(offset, length)?;
@@ -35,13 +35,13 @@ pub unsafe extern "C" fn nowait_lend(
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// Of the first byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Lends what is cached of many ranges.
+/// Lends the cached ones of many ranges.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_lend_many(
     file: *mut File,
@@ -73,14 +73,14 @@ pub unsafe extern "C" fn nowait_lend_many(
     result as c_int
 }
 
-/// Returns how many bytes are lent.
+/// Returns the number of bytes lent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_length(loan: *const Loan) -> usize {
     // SAFETY: the caller's loan.
     unsafe { &*loan }.0.len()
 }
 
-/// Stores where they are.
+/// Stores the addresses of the pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_pieces(
     loan: *const Loan,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nowait_loan_pieces(
     count
 }
 
-/// Gives a loan back.
+/// Returns a loan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_return(loan: *mut Loan) {
     // SAFETY: the caller's loan or null.

@@ -17,8 +17,8 @@ use std::{
 
 /// `nowait_queue`.
 pub struct Queue {
-    /// Locked for the length of a call, never waited for; poisoned by a panic for good, since it is
-    /// then unknown which buffers are lent.
+    /// Locked for the length of a call; no call waits for it. A panic poisons it permanently, since
+    /// it is then unknown which buffers are lent.
     queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }
@@ -27,7 +27,7 @@ pub struct Queue {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completion {
-    /// That of the request.
+    /// The user_data of the request.
     pub user_data: u64,
     /// Its value, or a negative error number.
     pub result: i64,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn nowait_queue_create(
     depth: u32,
     queue: *mut *mut Queue,
 ) -> c_int {
-    // SAFETY: the caller's pointers, as the header asks for them.
+    // SAFETY: the caller's pointers, as the header requires.
     unsafe {
         making(queue, || {
             let nowait = (*engine).nowait.clone();
@@ -51,10 +51,10 @@ pub unsafe extern "C" fn nowait_queue_create(
     }
 }
 
-/// Gives a queue up.
+/// Destroys a queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_queue_destroy(queue: *mut Queue) {
-    // SAFETY: the caller's queue or null.
+    // SAFETY: the caller's queue, or null.
     unsafe { ending(queue) }
 }
 
@@ -70,11 +70,11 @@ pub unsafe extern "C" fn nowait_submit(
     let result = used(owner, |queue| {
         let count = count.min(c_int::MAX as usize);
         let requests = match count {
-            0 => &[], // then the address does not matter
+            0 => &[], // the address is not used
             // SAFETY: the caller's requests.
             _ => unsafe { core::slice::from_raw_parts(requests, count) },
         };
-        // SAFETY: the caller's promise for each.
+        // SAFETY: the caller's promise for each request.
         let taken = unsafe { prepare_all(requests, queue, &owner.nowait) }?;
         queue.submit();
         Ok(taken as i64)
@@ -82,11 +82,11 @@ pub unsafe extern "C" fn nowait_submit(
     result as c_int
 }
 
-/// Puts requests into the queue up to the first that cannot be accepted, or the chain that has it;
-/// returns how many.
+/// Puts requests into the queue, up to the first one that cannot be accepted or to the chain that
+/// contains it; returns their number.
 ///
 /// # Safety
-/// Files and memory are as the header asks for them.
+/// Files and memory are as the header requires.
 unsafe fn prepare_all(
     requests: &[Request],
     queue: &mut nowait::Queue<u64, BorrowedMemory>,
@@ -96,7 +96,7 @@ unsafe fn prepare_all(
     for (index, request) in requests.iter().enumerate() {
         let accepted = match chain.is_empty() {
             true => check_room(&requests[index..], queue),
-            false => Ok(()), // with its chain
+            false => Ok(()), // checked with its chain
         };
         let before = chain.last().copied();
         // SAFETY: promised above.
@@ -115,7 +115,7 @@ unsafe fn prepare_all(
     Ok(requests.len())
 }
 
-/// Finds out whether there is room for the first request and those linked to it.
+/// Checks that the queue has room for the first request and all linked to it.
 fn check_room(
     requests: &[Request],
     queue: &nowait::Queue<u64, BorrowedMemory>,
@@ -180,14 +180,14 @@ pub unsafe extern "C" fn nowait_cancel(queue: *mut Queue, user_data: u64) -> c_i
     result as c_int
 }
 
-/// Returns how many requests the queue has.
+/// Returns the number of requests in the queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_queue_length(queue: *mut Queue) -> c_int {
     // SAFETY: the caller's queue.
     used(unsafe { &*queue }, |queue| Ok(queue.len() as i64)) as c_int
 }
 
-/// Returns a descriptor to wait for completions by.
+/// Returns the descriptor that becomes readable with completions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_queue_fd(queue: *mut Queue) -> c_int {
     // SAFETY: the caller's queue.

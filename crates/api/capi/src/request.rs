@@ -1,4 +1,4 @@
-//! Requests of C: their fields and their memory.
+//! Requests of C programs: their fields and their memory.
 
 use crate::{File, file::vector, guard::Failure};
 use core::{ffi::c_void, time::Duration};
@@ -26,7 +26,7 @@ pub mod op {
     pub const READ_STREAM: u16 = 8;
     /// Write without an offset.
     pub const WRITE_STREAM: u16 = 9;
-    /// Make a part of the data durable.
+    /// Make a range of the data durable.
     pub const SYNC_RANGE: u16 = 10;
     /// Read without an offset to several buffers.
     pub const READV_STREAM: u16 = 11;
@@ -42,23 +42,23 @@ pub struct Request {
     pub op: u16,
     /// [`LINK`].
     pub flags: u16,
-    /// Of a poll, or a stream.
+    /// The descriptor of a poll or a stream.
     pub fd: i32,
-    /// Of everything else.
+    /// The file of every other operation.
     pub file: *mut File,
     /// The memory, or the array of vectors.
     pub buffer: *mut c_void,
-    /// Bytes, or vectors.
+    /// Number of bytes, or of vectors.
     pub length: u64,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Of a poll.
+    /// Events of a poll.
     pub events: u32,
     /// Zero.
     pub reserved_events: u32,
-    /// Given back.
+    /// Value for the completion.
     pub user_data: u64,
-    /// Cancelled after so many nanoseconds; 0: never.
+    /// Time limit in nanoseconds; 0: none.
     pub timeout_ns: u64,
     /// Zero.
     pub reserved: [u64; 2],
@@ -67,12 +67,12 @@ pub struct Request {
 /// `NOWAIT_LINK`.
 pub const LINK: u16 = 1;
 
-/// Memory of the caller, lent until the completion of its request was given out.
+/// Memory of the caller, lent until the completion of its request was returned.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedMemory(IoVec);
 
-// SAFETY: the caller lends the memory: it stays valid and as it is until the queue gives the value
-// back (nowait.h, BUFFERS). The value is only its address.
+// SAFETY: the caller lends the memory: it stays valid and unchanged until the queue returns the
+// value (nowait.h, BUFFERS). The value holds only the address.
 unsafe impl IoBuffer for BorrowedMemory {
     fn as_ptr(&self) -> *const u8 {
         self.0.base
@@ -83,37 +83,37 @@ unsafe impl IoBuffer for BorrowedMemory {
     }
 }
 
-// SAFETY: as above, and the memory of a read is in no other use meanwhile. That of a write is never
-// written: the queue asks for this address for reads only.
+// SAFETY: as above, and nothing else uses the memory of a read meanwhile. The memory of a write is
+// never written: the queue takes this address for reads only.
 unsafe impl IoBufferMut for BorrowedMemory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.base
     }
 }
 
-/// A descriptor of the caller, which keeps it open until it is submitted; the engine holds the open
-/// file from then on.
+/// A descriptor that the caller keeps open until the submission; from then on the engine references
+/// the open file.
 struct Source(i32);
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: used while the request is prepared and submitted only, and open until then. A
-        // number that is not open, other than -1, is an error of the system, not a fault.
+        // SAFETY: used only while the request is prepared and submitted, and open until then. A
+        // number that is not open, other than -1, is an error of the system, not undefined
+        // behaviour.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 impl Request {
-    /// Tells whether the next request begins when this one has succeeded.
+    /// Returns `true` if the next request begins when this one has succeeded.
     pub(crate) fn is_linked(&self) -> bool {
         self.flags & LINK != 0
     }
 
-    /// Puts the request into the queue, to be submitted, and to begin after `first` if there is
-    /// one.
+    /// Puts the request into the queue; it will begin after `first`, if given.
     ///
     /// # Safety
-    /// File and memory are as the header asks for them.
+    /// File and memory are as the header requires.
     pub(crate) unsafe fn prepare(
         &self,
         queue: &mut Queue<u64, BorrowedMemory>,
@@ -121,10 +121,10 @@ impl Request {
         first: Option<RequestId>,
     ) -> Result<RequestId, Failure> {
         self.check(first.is_some())?;
-        // SAFETY: promised above.
+        // SAFETY: the caller's promise.
         let id = unsafe { self.take(queue, nowait) }?;
         if let Some(Err(error)) = first.map(|first| queue.link(first, id)) {
-            queue.take_back(id); // not run without what it was to follow
+            queue.take_back(id); // must not run without the request before it
             return Err(error.into());
         }
         if self.timeout_ns != 0 {
@@ -136,7 +136,7 @@ impl Request {
     /// Puts the request into the queue.
     ///
     /// # Safety
-    /// File and memory are as the header asks for them.
+    /// File and memory are as the header requires.
     unsafe fn take(
         &self,
         queue: &mut Queue<u64, BorrowedMemory>,
@@ -173,7 +173,7 @@ impl Request {
             }
             _ => {}
         }
-        // SAFETY: the caller's file; `check` has found it not null.
+        // SAFETY: the caller's file; `check` has found that it is not null.
         let file = unsafe { &(*self.file).0 };
         // SAFETY: for these operations the caller's memory, as promised.
         let taken = unsafe {
@@ -197,14 +197,15 @@ impl Request {
     /// Copies the array of vectors.
     ///
     /// # Safety
-    /// At `buffer` are `length` vectors.
+    /// `buffer` points to `length` vectors.
     unsafe fn memories(&self) -> Result<Vec<BorrowedMemory>, Failure> {
         // SAFETY: promised above.
         let parts = unsafe { vector(self.buffer.cast(), self.length as usize) }?;
         Ok(parts.iter().copied().map(BorrowedMemory).collect())
     }
 
-    /// Finds fields that this operation does not have: a later version may give them a meaning.
+    /// Checks that fields are 0 which this operation does not have: a later version may give them a
+    /// meaning.
     fn check(&self, is_later: bool) -> Result<(), Failure> {
         let refused = |errno: Errno, because: &str| {
             let doing = format!("submit of a request {:#x}", self.user_data);

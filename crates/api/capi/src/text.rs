@@ -1,15 +1,16 @@
-//! Texts that are written to memory of the caller, as snprintf(3) does it.
+//! Copies texts to memory of the caller, as snprintf(3) does.
 
 use core::ffi::c_char;
 
-/// Writes what fits of `text`, with a zero behind it; returns its whole length.
+/// Writes as much of `text` as fits, with a zero byte behind it; returns its whole length.
 ///
 /// # Safety
 /// `to` is valid for writing `size` bytes; with `size` 0 it may be null.
 pub(crate) unsafe fn copy_out(text: &str, to: *mut c_char, size: usize) -> i64 {
     if size > 0 {
         let count = text.len().min(size - 1);
-        // SAFETY: `count` bytes and the zero are at most `size`, which the caller has promised.
+        // SAFETY: `count` bytes and the zero are at most `size`, and the caller promises `size`
+        // bytes.
         unsafe {
             to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), count);
             to.add(count).write(0);
@@ -25,7 +26,7 @@ mod tests {
     #[test]
     fn a_text_is_cut_off_and_its_whole_length_returned() {
         let mut memory = [1 as c_char; 6];
-        // SAFETY: less than the array has, and nothing.
+        // SAFETY: fewer bytes than the array has, and none.
         unsafe {
             assert_eq!(copy_out("hello world", memory.as_mut_ptr(), 5), 11);
             assert_eq!(copy_out("hello", core::ptr::null_mut(), 0), 5);

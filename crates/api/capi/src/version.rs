@@ -1,4 +1,4 @@
-//! The version of the library: that of the package.
+//! The version of the library, which is the package's.
 
 use core::ffi::{CStr, c_char};
 

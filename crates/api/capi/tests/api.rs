@@ -1,4 +1,4 @@
-//! The functions as a C program calls them, on every backend.
+//! Calls the functions as a C program does, on every backend.
 
 use core::{ffi::CStr, ptr, ptr::null_mut};
 use nowait_block::conformance::note_skip_here;
@@ -24,7 +24,7 @@ const BLOCK: usize = 4096;
 const FOREVER: i64 = -1;
 const POLL_IN: i16 = 1;
 
-/// Memory that suits direct I/O.
+/// Memory aligned for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
@@ -37,7 +37,7 @@ fn error_text() -> String {
     unsafe { CStr::from_ptr(nowait_error_text()) }.to_str().unwrap().to_owned()
 }
 
-/// An engine that destroys itself; null if the backend cannot be used here.
+/// An engine that is destroyed when dropped; null if the backend cannot be used here.
 struct Owned(*mut Engine);
 
 impl Owned {
@@ -70,7 +70,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: ours, and not used again.
+        // SAFETY: the test's own handle, not used again.
         unsafe { nowait_engine_destroy(self.0) }
     }
 }
@@ -81,7 +81,7 @@ fn options() -> Options {
 
 /// Runs a claim on every backend that works here, in all cache modes.
 fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
-    // Native AIO, threads, io_uring: the end of a ring interrupts threads that used it.
+    // Native AIO and threads before io_uring: the end of a ring interrupts threads that used it.
     for backend in [2, 3, 1] {
         let options = Options { backend, flags: 1, ..options() };
         let mut engine = null_mut();
@@ -92,7 +92,7 @@ fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
         }
         let engine = Owned(engine);
         for cache in [USER, HOST, DIRECT] {
-            // A real disk: direct I/O on a memory file system is something else.
+            // A real disk: direct I/O on a memory file system behaves differently.
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
             claim(&engine, folder.path(), cache);
         }
@@ -118,13 +118,13 @@ fn request(op: u16, file: *mut File, memory: &mut [u8], offset: usize, user_data
 }
 
 fn submit(queue: *mut Queue, requests: &[Request]) -> i32 {
-    // SAFETY: the tests keep what they lend.
+    // SAFETY: the tests keep the memory that they lend.
     unsafe { nowait_submit(queue, requests.as_ptr(), requests.len()) }
 }
 
 fn reap(queue: *mut Queue, max: usize, min: usize, timeout_ns: i64) -> Vec<Completion> {
     let mut done = vec![Completion::default(); max];
-    // SAFETY: room for `max`.
+    // SAFETY: `done` has room for `max`.
     let count = unsafe { nowait_reap(queue, done.as_mut_ptr(), max, min, timeout_ns) };
     done.truncate(usize::try_from(count).unwrap_or_else(|_| panic!("{count}: {}", error_text())));
     done
@@ -136,7 +136,7 @@ fn what_is_written_is_read_by_requests_that_block() {
         let file = engine.open(&folder.join("file"), O_RDWR | O_CREAT, cache).unwrap();
         let mut blocks = [Block([1; BLOCK]), Block([2; BLOCK])];
         let mut iov = blocks.each_mut().map(|b| IoVec { base: b.0.as_mut_ptr(), len: BLOCK });
-        // SAFETY: valid pointers; the memory is ours.
+        // SAFETY: valid pointers; the test owns the memory.
         unsafe {
             assert_eq!(nowait_writev(file, iov.as_ptr(), 2, 0), 2 * BLOCK as i64);
             assert_eq!(nowait_write_all(file, iov[0].base.cast(), BLOCK, 2 * BLOCK as u64), 0);
@@ -179,7 +179,7 @@ fn an_open_that_truncates_cuts_off_what_is_in_the_page_cache_only() {
         let path = folder.join("file");
         let first = engine.open(&path, O_RDWR | O_CREAT, USER).unwrap();
         let bytes = [1u8; BLOCK];
-        // SAFETY: valid pointers; the memory is ours.
+        // SAFETY: valid pointers; the test owns the memory.
         unsafe {
             assert_eq!(nowait_write_all(first, bytes.as_ptr().cast(), BLOCK, 0), 0);
             let second = engine.open(&path, O_WRONLY | O_TRUNC, cache).unwrap();
@@ -232,7 +232,8 @@ fn a_queue_takes_what_fits_and_every_accepted_request_ends_once() {
         assert_eq!(results, [(7, 2 * BLOCK as i64), (8, 0)]);
         assert_eq!((read[0].0[5], read[1].0[5]), (2, 3));
         let mut report = [0; 4096];
-        // SAFETY: all are ours; the file is closed before the queue, the engine last.
+        // SAFETY: the test owns all handles; it closes the file before the queue, and the engine
+        // last.
         unsafe {
             let length = nowait_queue_report(queue, report.as_mut_ptr(), report.len());
             let text = CStr::from_ptr(report.as_ptr()).to_str().unwrap();
@@ -293,7 +294,7 @@ fn the_descriptor_of_a_queue_is_readable_while_there_is_something_to_reap() {
                 assert_eq!(wait(), 1, "a wake-up was lost after {ended}");
                 ended += reap(queue, 2, 0, 0).len();
             }
-            // A late signal may be left: it brings nothing, and then it is quiet.
+            // One late signal may be left: it brings no completion, and no other follows.
             assert_eq!(reap(queue, 2, 0, 0).len(), 0);
         }
         // SAFETY: ours, and not used again.
@@ -353,7 +354,7 @@ fn cached_bytes_are_lent_and_others_are_not() {
                 let mut loans = [ptr::dangling_mut(); 3];
                 assert_eq!(nowait_lend_many(file, ranges.as_ptr(), 3, loans.as_mut_ptr()), 3);
                 assert_eq!(loans.map(|loan| nowait_loan_length(loan)), [10, 0, 5000]);
-                // They keep what they need.
+                // The queue keeps alive what it needs.
                 nowait_file_close(file);
                 loans.into_iter().chain([loan]).for_each(|loan| nowait_loan_return(loan));
             } else {
@@ -533,7 +534,7 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
         assert_eq!(results(), [BLOCK as i64, 0, BLOCK as i64]);
         assert_eq!(to.0, [8; BLOCK]);
 
-        // Short at the end of the file: what follows is not done.
+        // A read that is short at the end of the file ends the chain.
         let short = linked(request(op::READ, file, &mut to.0, BLOCK, 1));
         let canceled = i64::from(negative(Errno::CANCELED));
         assert_eq!(submit(queue, &[short, sync, read]), 3);
@@ -552,7 +553,7 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
     });
 }
 
-/// A chain is taken as a whole, or not at all.
+/// The queue accepts a chain as a whole, or not at all.
 #[test]
 fn a_chain_with_a_malformed_request_is_refused_as_a_whole() {
     everywhere(|engine, folder, cache| {

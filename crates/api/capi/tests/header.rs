@@ -1,4 +1,4 @@
-//! The header says what the library does: functions, structures, constants, versions.
+//! Compares the header with the library: functions, structures, constants, versions.
 
 use nowait_capi::{Completion, LINK, Options, Range, Request, op};
 use std::{collections::BTreeSet, fmt::Write, fs, mem::offset_of, path::PathBuf, process::Command};
@@ -11,7 +11,7 @@ fn header() -> String {
     fs::read_to_string(folder().join("include/nowait.h")).unwrap()
 }
 
-/// Compiles a C source that begins with the header; panics with what the compiler says.
+/// Compiles a C source that begins with the header; panics with the compiler's messages.
 fn compile(name: &str, source: &str) {
     let scratch = tempfile::tempdir().unwrap();
     for (compiler, standard, file) in
@@ -28,7 +28,7 @@ fn compile(name: &str, source: &str) {
     }
 }
 
-/// The names of the functions that the crate exports, from its sources.
+/// Returns the names of the functions that the crate exports, from its sources.
 fn exported() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in sources() {
@@ -46,7 +46,7 @@ fn sources() -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Functions of the header by name, with the comment before each.
+/// Returns the functions of the header by name, each with the comment before it.
 fn declared(header: &str) -> Vec<(String, &str)> {
     let (mut found, mut rest) = (Vec::new(), header);
     while let Some((comment, after)) = rest.split_once("*/\n") {
@@ -80,7 +80,7 @@ fn every_exported_function_is_declared_documented_and_in_the_version_script() {
         names.iter().filter(|name| name.starts_with("nowait_prep")).cloned().collect();
     let exported = exported();
     assert_eq!(names.difference(&inline).cloned().collect::<BTreeSet<_>>(), exported);
-    // A function without a comment is not found above: each name must stand as a declaration.
+    // The loop above does not find a function without a comment: check that each name is declared.
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
         let called = word.starts_with("nowait_") && text.contains(&format!(" {word}("));
         assert!(!called || names.contains(word), "{word} is declared without a comment");
@@ -94,8 +94,8 @@ fn every_exported_function_is_declared_documented_and_in_the_version_script() {
     assert_eq!(versioned, exported);
 }
 
-/// The compiler compares two declarations of each function: ours, and what cbindgen reads from
-/// the sources.
+/// The compiler compares two declarations of each function: the header's, and the one that cbindgen
+/// makes from the sources.
 #[test]
 fn the_declarations_are_those_of_the_library() {
     let renamed = [

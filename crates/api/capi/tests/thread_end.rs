@@ -1,4 +1,4 @@
-//! Calls in the destructors of a thread's data, as C programs have them.
+//! Calls in destructors of thread-specific data, as C programs make them.
 
 use core::{ffi::CStr, ptr::null_mut};
 use nowait_block::conformance::note_skip_here;
@@ -23,7 +23,7 @@ struct AtEnd {
 unsafe extern "C" fn at_end(data: *mut core::ffi::c_void) {
     let mut bytes = [0u8; 16];
     let (buffer, mut missing) = (bytes.as_mut_ptr().cast(), null_mut());
-    // SAFETY: the thread that is joined has lent it, with a live engine and an open file.
+    // SAFETY: the joined thread has lent it, with a live engine and an open file.
     unsafe {
         let data = &mut *data.cast::<AtEnd>();
         data.results = [
@@ -45,7 +45,7 @@ unsafe extern "C" fn at_end(data: *mut core::ffi::c_void) {
     }
 }
 
-/// The library's own thread data may have gone before.
+/// The library's own thread-local data may be destroyed before.
 #[test]
 fn destructors_of_thread_data_call_as_any_function() {
     for (backend, cache) in [(1, USER), (1, HOST), (2, USER), (2, HOST), (3, USER), (3, HOST)] {
@@ -71,8 +71,8 @@ fn destructors_of_thread_data_call_as_any_function() {
         // SAFETY: a live number.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) }, 0);
         thread::spawn(move || {
-            // Has thread data of the library, and of its own.
-            // SAFETY: valid until the next call.
+            // Gives this thread thread-local data of the library and its own. SAFETY: valid until
+            // the next call.
             assert!(unsafe { CStr::from_ptr(nowait_error_text()) }.is_empty());
             // SAFETY: a key that was made; the data lives until the thread has ended.
             assert_eq!(unsafe { libc::pthread_setspecific(key, address as *const _) }, 0);

@@ -1,4 +1,4 @@
-//! The choice of the backend, with the reason.
+//! The choice of the backend, and the reason for it.
 
 use nowait_block::probe;
 use nowait_file::{BackendChoice, Config, Engine};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 /// Starts an engine with the backend that `config` names, or with the best that works here.
 ///
-/// Never fails for a missing backend: one named explicitly that is unusable is replaced, and the
-/// second value says so in one line.
+/// Never fails because a backend is missing: it replaces one that was named and cannot be used, and
+/// the second value is the reason in one line.
 /// # Errors
-/// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads at all.
+/// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left at all.
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
     confined::look();
     let (backend, reason, complaint) = choose(config.backend);
@@ -26,11 +26,12 @@ pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Er
     }
 }
 
-/// Starts an engine with just the backend that `config` names; with `Auto`, with the best that
+/// Starts an engine with exactly the backend that `config` names; with `Auto`, with the best that
 /// works here.
 ///
 /// # Errors
-/// The errno, and in one line why the named backend cannot be used (empty: for another reason).
+/// The errno, and in one line why the named backend cannot be used (empty: the failure has another
+/// reason).
 pub fn start_exactly(config: &Config) -> Result<Arc<Engine>, (Errno, String)> {
     let probe = match config.backend {
         BackendChoice::Auto => {
@@ -77,7 +78,7 @@ fn automatic() -> (BackendChoice, String, Option<String>) {
     (parse(choice.backend).unwrap_or(BackendChoice::Threads), choice.reason, None)
 }
 
-/// Returns the name used in NOWAIT_BACKEND and in reports.
+/// Returns the name of a backend in NOWAIT_BACKEND and in reports.
 pub fn name(backend: BackendChoice) -> &'static str {
     match backend {
         BackendChoice::Auto => "auto",
@@ -87,7 +88,7 @@ pub fn name(backend: BackendChoice) -> &'static str {
     }
 }
 
-/// Returns the backend of a name.
+/// Returns the backend with a name.
 pub fn parse(name: &str) -> Option<BackendChoice> {
     Some(match name {
         "auto" => BackendChoice::Auto,

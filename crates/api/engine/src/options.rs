@@ -1,49 +1,49 @@
 //! The environment variables of the libraries, read once.
 //!
-//! An invalid value is a one-line complaint, and the default is used: a preloaded library never
+//! An invalid value makes one line of complaint, and the default applies: a preloaded library never
 //! stops its host.
 
 use crate::choice;
 use nowait_file::{Config, SubmitMode};
 use std::path::PathBuf;
 
-/// Where the report goes at exit.
+/// Where the report goes when the process exits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportTo {
     /// To standard error, as text.
     Stderr,
-    /// To a file: one JSON object a process and line if its name ends in `.json`, else text.
+    /// To a file: if its name ends in `.json`, one JSON object per process and line; else text.
     File(PathBuf),
 }
 
-/// How much is said on standard error.
+/// The messages on standard error; each level includes the ones before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogLevel {
-    /// Nothing.
+    /// No messages.
     Off,
-    /// What makes a request fail that would not fail without us.
+    /// Reasons why requests fail that would succeed without nowait.
     Error,
-    /// What is not as asked.
+    /// Settings that could not be applied.
     #[default]
     Warn,
-    /// Which backend was chosen, and why.
+    /// The chosen backend, and the reason.
     Info,
-    /// More of it.
+    /// More details.
     Debug,
 }
 
-/// What the environment asks for.
+/// The options from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// For the engine.
+    /// Configuration of the engine.
     pub config: Config,
-    /// Whether and where to report.
+    /// Destination of the report; `None`: no report.
     pub report: Option<ReportTo>,
-    /// In which folder a file says what the process has done so far.
+    /// The folder for a file with the counters of the running process.
     pub stats: Option<PathBuf>,
-    /// Whether buffered files go through the page cache of the engine, not the kernel's.
+    /// Buffered files go through the engine's page cache, not the kernel's.
     pub user_cache: bool,
-    /// How much to say.
+    /// The messages on standard error.
     pub log: LogLevel,
     /// One line for each invalid value.
     pub complaints: Vec<String>,
@@ -128,7 +128,7 @@ impl Options {
     }
 }
 
-/// The answer to `NOWAIT_SUBMIT=inline`.
+/// The complaint about `NOWAIT_SUBMIT=inline`.
 const INLINE_WAS_REMOVED: &str = "NOWAIT_SUBMIT=inline: the submit mode inline was removed; auto \
      is used (it makes the first attempt inside submit where that is faster)";
 
@@ -139,11 +139,11 @@ fn complaint(name: &str, value: &str, expected: &str) -> String {
     }
 }
 
-/// What a page cache may take: room for the requests of one context at least; below the cache's own
-/// limit of 16 TiB.
+/// Sizes that a page cache can have: at least room for the requests of one context, and below the
+/// cache's own limit of 16 TiB.
 const CACHE_BYTES: core::ops::RangeInclusive<u64> = 8 << 20..=8 << 40;
 
-/// Reads a size in bytes, with K, M or G at its end if wanted.
+/// Reads a size in bytes, with an optional K, M or G at its end.
 fn bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
         b'K' => (&text[..text.len() - 1], 10),

@@ -1,4 +1,4 @@
-//! The report: the counters of a process's contexts.
+//! The report: the counters of each context of a process.
 
 use crate::options::ReportTo;
 use nowait_file::{Context, Engine};
@@ -10,23 +10,24 @@ use std::path::Path;
 
 /// The schema number of the JSON form.
 const SCHEMA: u32 = 1;
-/// Which library reports. `nowait status` looks for this text in libraries that it does not load.
+/// The library that reports. `nowait status` searches library files for this text without loading
+/// them.
 const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 
-/// What one context did; kept after the context is gone.
+/// Counters of one context, kept after the context is destroyed.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Which calls it served: `libaio`, or what its sink says.
+    /// The interface that it served: `libaio`, or the name of its sink.
     face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,
-    /// Kinds of requests, and by whom how many were carried out.
+    /// For each kind of request, how many each executor carried out.
     served: Vec<(&'static str, Vec<(&'static str, u64)>)>,
     submit_ns: Vec<(&'static str, f64)>,
 }
 
 impl Summary {
-    /// Sums up a context; `None` when it does not count.
+    /// Sums up a context; `None`: it does not count.
     pub fn of(context: &Context) -> Option<Summary> {
         let stats = context.io().stats();
         let submit = stats.submit_histogram()?;
@@ -73,21 +74,21 @@ impl Summary {
     }
 }
 
-/// Says on the standard error that a thread of `engine` has failed, if one has and it was not said
-/// yet; on a thread of the application.
+/// Reports on the standard error that a thread of `engine` has panicked, unless that was reported;
+/// called on a thread of the application.
 pub fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
         stderr::say(&format!("nowait: {line}\n"));
     }
 }
 
-/// Says on the standard error what a close could not write that returns no error.
+/// Reports on the standard error that a close, which returns no error, could not write data.
 pub fn tell_lost(path: &Path, errno: Errno) {
     let error = std::io::Error::from_raw_os_error(errno.raw());
     stderr::say(&format!("nowait: {}: {error}: what was written is lost\n", path.display()));
 }
 
-/// Reports on a process: the engine's backend and each context.
+/// Writes the report of a process: the engine's backend and each context.
 pub fn write(to: &ReportTo, engine: Option<&Engine>, contexts: &[Summary]) {
     let json = matches!(to, ReportTo::File(path) if path.extension().is_some_and(|e| e == "json"));
     let text = if json { as_json(engine, contexts) } else { as_text(engine, contexts) };
@@ -114,7 +115,7 @@ fn backend(engine: Option<&Engine>) -> (&'static str, String) {
     }
 }
 
-/// Makes one line, so that several processes can append to one file.
+/// Returns one line, so that several processes can append to one file.
 pub fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     let (backend, reason) = backend(engine);
     let object = json!({

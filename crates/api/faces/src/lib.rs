@@ -1,12 +1,12 @@
-//! Everything that C programs reach, in one archive: `libaio.so.1` and `libnowait_preload.so` are
-//! linked from it, each with the C files that export its symbols (`xtask/src/dist.rs`). What one of
-//! them does not export is not in it.
+//! Everything that C programs reach, in one archive. `libaio.so.1` and `libnowait_preload.so` are
+//! linked from it, each with the C files that export its symbols (`xtask/src/dist.rs`). The linker
+//! leaves out the functions that a library does not export.
 
 pub use nowait_libaio;
 pub use nowait_posix;
 
 use nowait_sys::allocator::Allocator;
 
-/// A signal handler of the program may wait for a request while it keeps malloc's lock.
+/// A signal handler of the program may wait for a request while the thread holds malloc's lock.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

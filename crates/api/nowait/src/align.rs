@@ -2,7 +2,7 @@
 
 use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
 
-/// What must divide a direct request on a file, in bytes; powers of two.
+/// The numbers of bytes that must divide a direct request on a file; powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// Divides the address of every buffer.
@@ -11,13 +11,14 @@ pub struct Alignment {
     pub offset: usize,
 }
 
-/// Fits every device there is.
+/// An alignment that is enough for every device.
 const LARGEST: usize = 4096;
-/// The smallest logical block there is.
+/// The smallest logical block of any device.
 const SMALLEST: usize = 512;
 
 impl Alignment {
-    /// Asks the file system behind the O_DIRECT descriptor `fd`, or tries where it does not say.
+    /// Asks the file system behind the O_DIRECT descriptor `fd`, or tries a read if the file system
+    /// does not answer.
     pub(crate) fn of(fd: i32, readable: bool) -> Alignment {
         match inspect::direct_alignment(fd) {
             Ok(Some(known)) => Alignment {
@@ -33,10 +34,10 @@ impl Alignment {
         Alignment { memory: bytes, offset: bytes }
     }
 
-    /// Says in a sentence what is wrong with a request.
+    /// Checks a request, and describes in a sentence what is not aligned.
     ///
     /// # Errors
-    /// Something is.
+    /// A part of the request is not aligned.
     pub(crate) fn check(self, offset: u64, segments: &[IoVec]) -> Result<(), String> {
         let lengths = segments.iter().map(|segment| ("length", segment.len as u64, self.offset));
         let filled = segments.iter().filter(|segment| segment.len > 0);
@@ -54,10 +55,10 @@ impl Alignment {
     }
 }
 
-/// Tells whether the smallest block can be read. A file without one says nothing.
+/// Returns `true` if the smallest block can be read. An empty file is no evidence: `false`.
 fn reads_small(fd: i32) -> bool {
     let mut memory = AlignedBuffer::zeroed(LARGEST);
-    // On the smallest block, but not on a larger one.
+    // Aligned to the smallest block, but not to a larger one.
     let base = memory.as_mut_ptr().wrapping_add(SMALLEST);
     let segment = IoVec { base, len: SMALLEST };
     // SAFETY: the bytes from 512 to 1024 of 4096, in a live local.

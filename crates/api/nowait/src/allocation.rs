@@ -9,10 +9,10 @@ use std::sync::Arc;
 pub use nowait_sys::sparse::Zeroing;
 
 impl File {
-    /// Returns the size in bytes, of a block device too.
+    /// Returns the size in bytes, also of a block device.
     ///
     /// # Errors
-    /// Those of lseek(2).
+    /// The errors of lseek(2).
     pub fn extent(&self) -> Result<u64, Error> {
         match self.user() {
             Some(user) => Ok(user.cached().size()),
@@ -20,12 +20,14 @@ impl File {
         }
     }
 
-    /// Takes the file as it is now, also if another process has changed it, its size too. Blocks.
+    /// Adopts content and size of the file as they are now, in case another process has changed it.
+    /// Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests in flight,
-    /// writes back what is cached of the file, and drops it; in the others there is nothing to do.
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
+    /// flight, writes cached data of the file back, and drops it from the cache; in the other modes
+    /// it does nothing.
     /// # Errors
-    /// That of a write of what was cached, which stays so then.
+    /// The error of writing cached data back; the data stays cached then.
     #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
@@ -34,10 +36,10 @@ impl File {
 
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests in flight,
-    /// writes back what is cached of the file, and drops it.
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
+    /// flight, writes cached data of the file back, and drops it from the cache.
     /// # Errors
-    /// `EOPNOTSUPP`: this file system or device cannot; write zeroes instead. Those of
+    /// `EOPNOTSUPP`: this file system or device cannot; write zeroes instead. The errors of
     /// fallocate(2).
     pub fn zero(&self, range: Range<u64>, zeroing: Zeroing) -> Result<(), Error> {
         let len = range.end.saturating_sub(range.start);
@@ -50,11 +52,12 @@ impl File {
         zeroed.map_err(|errno| self.about(&format!("zeroing of {range:?}"), errno))
     }
 
-    /// Returns the extent that begins at `offset`: where it ends, and whether it holds data. A file
-    /// that cannot tell is data up to its end. `None`: `offset` is at the end. Blocks.
+    /// Returns the extent that begins at `offset`: its end, and `true` if it holds data. A file
+    /// system that does not report holes shows data up to the end. `None`: `offset` is at the end.
+    /// Blocks.
     ///
     /// # Errors
-    /// Those of lseek(2).
+    /// The errors of lseek(2).
     pub fn extent_at(&self, offset: u64) -> Result<Option<(u64, bool)>, Error> {
         if let Some(user) = self.user() {
             let settled = user.settle(self.engine());

@@ -1,4 +1,4 @@
-//! Open files, and requests on them as futures.
+//! Open files whose requests are futures.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait, OpenOptions,
@@ -16,10 +16,10 @@ use std::{
 /// A [`File`] whose requests are futures, for every executor. Cheap to clone: all clones are the
 /// same open file.
 ///
-/// Transfers and syncs take the way of a [`Queue`](crate::Queue)'s: what is cached is over in the
-/// first poll, the rest wakes the task; no poll blocks. Open, close, truncate and the size are
-/// calls that block, made on a helper thread. Requests that overlap on one buffered file, at least
-/// one of them a write, take effect in the order of their first polls.
+/// Transfers and syncs start as those of a [`Queue`](crate::Queue) do: a request on cached data is
+/// over in the first poll, any other wakes the task at its end; no poll blocks. Open, close,
+/// truncate and the size are blocking calls, which a helper thread makes. Requests that overlap on
+/// one buffered file, at least one of them a write, take effect in the order of their first polls.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -43,7 +43,7 @@ use std::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncFile(
-    /// Until it is dropped.
+    /// `None` once the handle is closed or dropped.
     Option<File>,
 );
 
@@ -63,22 +63,23 @@ impl AsyncFile {
     /// Opens an existing file for reading, in the default cache mode.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub async fn open(nowait: &Nowait, path: impl AsRef<Path>) -> Result<AsyncFile, Error> {
         OpenOptions::new().read(true).open_async(nowait, path).await
     }
 
-    /// Opens a file for writing that is new, or emptied; in the default cache mode.
+    /// Creates the file, or empties an existing one, and opens it for writing in the default cache
+    /// mode.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub async fn create(nowait: &Nowait, path: impl AsRef<Path>) -> Result<AsyncFile, Error> {
         OpenOptions::new().write(true).create(true).truncate(true).open_async(nowait, path).await
     }
 
-    /// Returns the file, for requests that block, queues, alignment, lending.
+    /// Returns the file, for blocking requests, queues, its alignment and loans.
     pub fn file(&self) -> &File {
-        // Taken out by `drop` and `close` only.
+        // Only `drop` and `close` take it out.
         self.0.as_ref().expect("an open file")
     }
 
@@ -89,7 +90,7 @@ impl AsyncFile {
     /// Reads at `offset` into the whole of `buffer`; fewer bytes than asked for only at the end of
     /// the file.
     ///
-    /// Errors of the result: those of [`File::read_at`], `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: as [`File::read_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn read_at<B: IoBufferMut + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let request = Request::on(self.file(), Kind::Read, Buffers::One(buffer), offset, ());
         Operation::new(self.nowait(), request, writable, one)
@@ -97,7 +98,7 @@ impl AsyncFile {
 
     /// Writes the whole of `buffer` at `offset`.
     ///
-    /// Errors of the result: those of [`File::write_at`], `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: as [`File::write_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn write_at<B: IoBuffer + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let request = Request::on(self.file(), Kind::Write, Buffers::One(buffer), offset, ());
         Operation::new(self.nowait(), request, readable, one)
@@ -105,7 +106,7 @@ impl AsyncFile {
 
     /// Reads at `offset` into several buffers, one after another.
     ///
-    /// Errors of the result: those of [`AsyncFile::read_at`]; `EINVAL`: more than 1024 buffers.
+    /// Errors of the result: as [`AsyncFile::read_at`]; `EINVAL`: more than 1024 buffers.
     pub fn read_vectored_at<B: IoBufferMut + Send>(
         &self,
         buffers: Vec<B>,
@@ -117,7 +118,7 @@ impl AsyncFile {
 
     /// Writes several buffers, one after another, at `offset`.
     ///
-    /// Errors of the result: those of [`AsyncFile::write_at`]; `EINVAL`: more than 1024 buffers.
+    /// Errors of the result: as [`AsyncFile::write_at`]; `EINVAL`: more than 1024 buffers.
     pub fn write_vectored_at<B: IoBuffer + Send>(
         &self,
         buffers: Vec<B>,
@@ -130,7 +131,7 @@ impl AsyncFile {
     /// Fills `buffer`, at most 2 GiB less 4 KiB, from `offset`.
     ///
     /// # Errors
-    /// Those of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
+    /// The errors of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
     /// before.
     pub async fn read_exact_at<B: IoBufferMut + Send>(
         &self,
@@ -152,7 +153,7 @@ impl AsyncFile {
     /// Writes the whole of `buffer`, at most 2 GiB less 4 KiB, at `offset`.
     ///
     /// # Errors
-    /// Those of [`AsyncFile::write_at`]; `EIO`: a part was written, and no reason given.
+    /// The errors of [`AsyncFile::write_at`]; `EIO`: the kernel wrote a part and gave no reason.
     pub async fn write_all_at<B: IoBuffer + Send>(
         &self,
         buffer: B,
@@ -169,22 +170,24 @@ impl AsyncFile {
 
     /// Makes data and metadata durable; covers the writes polled before it.
     ///
-    /// Errors of the result: those of [`File::sync_all`], `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: as [`File::sync_all`], `ECANCELED`, `ETIMEDOUT`.
     pub fn sync_all(&self) -> FileSync {
         self.sync(Kind::Fsync)
     }
 
-    /// Makes the data durable, and what is needed to read them; covers the writes polled before it.
+    /// Makes the data durable, and the metadata needed to read them; covers the writes polled
+    /// before it.
     ///
-    /// Errors of the result: those of [`File::sync_data`], `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: as [`File::sync_data`], `ECANCELED`, `ETIMEDOUT`.
     pub fn sync_data(&self) -> FileSync {
         self.sync(Kind::Fdatasync)
     }
 
-    /// Makes `len` bytes from `offset` on durable, and what is needed to read them; with `len` 0
-    /// all from `offset` on. Covers the writes to them polled before it. See [`File::sync_range`].
+    /// Makes `len` bytes from `offset` on durable, and the metadata needed to read them; with `len`
+    /// 0 everything from `offset` on. Covers the writes to them polled before it. See
+    /// [`File::sync_range`].
     ///
-    /// Errors of the result: those of [`AsyncFile::sync_data`]; `EINVAL`: `offset` is beyond the
+    /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is beyond the
     /// end of every file.
     pub fn sync_range(&self, offset: u64, len: u64) -> FileSync {
         self.sync_by(Request::sync_of_range(self.file(), offset, len, ()))
@@ -202,7 +205,7 @@ impl AsyncFile {
     /// page cache of nowait.
     ///
     /// # Errors
-    /// Those of fstat(2).
+    /// The errors of fstat(2).
     pub async fn size(&self) -> Result<u64, Error> {
         if self.file().opened_cached().is_some() {
             return self.file().size();
@@ -210,11 +213,11 @@ impl AsyncFile {
         self.call(File::size).await
     }
 
-    /// Cuts the file off at `bytes`, or extends it with zeroes; on a helper thread, which goes on
-    /// if the future is dropped.
+    /// Cuts the file off at `bytes`, or extends it with zeroes. A helper thread makes the call, and
+    /// completes it even if the future is dropped.
     ///
     /// # Errors
-    /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
+    /// The errors of ftruncate(2); `EINVAL` also if the file is not open for writing.
     pub async fn set_len(&self, bytes: u64) -> Result<(), Error> {
         self.call(move |file| file.set_len(bytes)).await
     }
@@ -264,11 +267,11 @@ impl AsFd for AsyncFile {
 }
 
 impl OpenOptions {
-    /// Opens as [`OpenOptions::open`] does, on a helper thread. A file that was opened for a future
-    /// which is gone is closed.
+    /// Opens as [`OpenOptions::open`] does, on a helper thread. If the future is dropped meanwhile,
+    /// the helper thread closes the file.
     ///
     /// # Errors
-    /// Those of [`OpenOptions::open`].
+    /// The errors of [`OpenOptions::open`].
     pub async fn open_async(
         &self,
         nowait: &Nowait,
@@ -283,7 +286,7 @@ impl OpenOptions {
     }
 }
 
-/// Gives back one buffer.
+/// Makes the result of a request with one buffer.
 pub(crate) fn one<B>(
     result: Result<usize, Error>,
     buffers: Buffers<B>,

@@ -12,10 +12,10 @@ pub unsafe trait IoBuffer: 'static {
     /// Returns the address of the first byte.
     fn as_ptr(&self) -> *const u8;
 
-    /// Returns how many bytes a request transfers at most.
+    /// Returns the most bytes that a request transfers.
     fn len(&self) -> usize;
 
-    /// Tells whether there is nothing to transfer.
+    /// Returns `true` if there is nothing to transfer.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -23,10 +23,11 @@ pub unsafe trait IoBuffer: 'static {
 
 /// Memory that a queue may fill while it owns the value: for reads from a file.
 ///
-/// The length says how much is read: a `Vec` without elements reads nothing, whatever its capacity.
+/// The length limits the read: a `Vec` without elements reads nothing, whatever its capacity.
 ///
 /// # Safety
-/// Those of [`IoBuffer`], and the same memory may be written, by no other code.
+/// The promises of [`IoBuffer`]; and the memory may be written, and no other code reads or writes
+/// it.
 pub unsafe trait IoBufferMut: IoBuffer {
     /// Returns the address of the first byte, for writing.
     fn as_mut_ptr(&mut self) -> *mut u8;

@@ -1,4 +1,4 @@
-//! The handle of an engine, and how it is started.
+//! The handle of an engine, and its builder.
 
 use crate::{
     BackendChoice, Error, Limits, Queue, SubmitMode, calls::Calls, reactor::Reactor, timer::Timer,
@@ -9,41 +9,41 @@ use nowait_file::Parts;
 use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
 use std::sync::Arc;
 
-/// An engine: backend, threads, held files. Cheap to clone.
+/// An engine: backend, threads, file references. Cheap to clone.
 ///
-/// Files and queues have a clone each. The engine's threads end when the last one goes, which
-/// waits for them; a program may have several engines.
+/// Each file and queue has a clone. The drop of the last clone ends the engine's threads and waits
+/// for them; a program may have several engines.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
 struct EngineShared {
     engine: Arc<Engine>,
-    /// For futures: made with the first.
+    /// Serves futures; made with the first future.
     reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,
-    /// Whose threads they are: a forked child has none of them.
+    /// The process that started the engine's threads: a forked child has none of them.
     process: ForkMark,
 }
 
-/// What [`Builder::workers`] takes.
+/// Most threads that [`Builder::workers`] accepts.
 const WORKERS_MAX: usize = 1024;
 
 impl Nowait {
-    /// Begins the description of an engine.
+    /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Starts an engine with the defaults, which works on every Linux.
+    /// Starts an engine with the defaults, which work on every Linux.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left.
     pub fn new() -> Result<Nowait, Error> {
         Nowait::builder().build()
     }
 
-    /// Makes a queue for up to `depth` requests at a time, see [`Queue`].
+    /// Makes a queue for up to `depth` requests at a time; see [`Queue`].
     ///
     /// # Errors
     /// `EINVAL`: `depth` is 0 or above 65,536. `ENOMEM`: no memory.
@@ -56,41 +56,41 @@ impl Nowait {
         choice::parse(self.0.engine.backend()).unwrap_or_default()
     }
 
-    /// Returns why this backend is in use, in one line.
+    /// Returns the reason for this backend, in one line.
     pub fn backend_reason(&self) -> &str {
         self.0.engine.reason()
     }
 
-    /// Returns what nowait's own page cache has done; `None`: no file was ever opened with it.
+    /// Returns the counters of nowait's own page cache; `None`: no file was ever opened with it.
     #[doc(hidden)]
     pub fn cache_counts(&self) -> Option<CacheCounts> {
         self.0.engine.cache_counts()
     }
 
-    /// Returns how often a thread of the engine, or of a program that says so here, failed by a
-    /// mistake of its own: must be 0.
+    /// Returns how often a thread of the engine, or a thread run by [`Nowait::caught`], panicked
+    /// because of an internal error. The number must be 0.
     #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()
     }
 
-    /// Runs `work` on a thread that must not end, `doing` what the report says if it panics.
-    /// `None`: it did; that is counted, and said once on the standard error.
+    /// Runs `work` on a thread that must not end. If `work` panics, the call returns `None`, counts
+    /// the panic, and reports once on the standard error that it happened while `doing`.
     #[doc(hidden)]
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.0.engine.caught(doing, work)
     }
 
-    /// Returns what is to be said of the first failure, once.
+    /// Returns the report of the first panic, once.
     #[doc(hidden)]
     pub fn untold_failure(&self) -> Option<String> {
         self.0.engine.untold_failure()
     }
 
-    /// Returns what serves futures, made at first use.
+    /// Returns the reactor, which serves futures; the first call makes it.
     ///
     /// # Errors
-    /// `ENOMEM`, `EAGAIN`: it could not be made now.
+    /// `ENOMEM`, `EAGAIN`: no memory or thread left.
     pub(crate) fn reactor(&self) -> Result<&Reactor, Errno> {
         let make = || Reactor::start(&self.0.engine, &self.0.calls);
         self.0.reactor.get_or_make(make)
@@ -100,9 +100,8 @@ impl Nowait {
         &self.0.calls
     }
 
-    /// Has `work`, a call that blocks, done on one of the helper threads, up to eight, that opens
-    /// and closes have too; what it finds out it hands over itself. Dropping the engine does not
-    /// wait for it.
+    /// Runs `work`, a blocking call, on one of up to eight helper threads, which opens and closes
+    /// use too. `work` itself passes its result on. Dropping the engine does not wait for it.
     #[doc(hidden)]
     pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.0.calls.run(work);
@@ -112,8 +111,8 @@ impl Nowait {
         &self.0.timer
     }
 
-    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: the backend and the page
-    /// cache. [`Queue::report`] adds what a queue did.
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT writes it: the backend and the page
+    /// cache. [`Queue::report`] adds the counters of a queue.
     pub fn report(&self) -> String {
         report::as_json(Some(self.engine()), &[])
     }
@@ -122,8 +121,8 @@ impl Nowait {
         &self.0.engine
     }
 
-    /// Tells whether the engine is that of the process this one was forked from: its threads do
-    /// not exist here, and its requests never end.
+    /// Returns `true` if this process is a forked child and its parent started the engine: the
+    /// engine's threads do not exist here, and its requests never end.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }
@@ -145,7 +144,7 @@ impl Drop for EngineShared {
             self.engine.shutdown();
             report::tell_failure(&self.engine);
         } else {
-            // The parent's threads and rings are not ours to end.
+            // The engine's threads and rings belong to the parent: do not end them.
             core::mem::forget((self.engine.clone(), self.calls.clone()));
         }
     }
@@ -156,35 +155,36 @@ impl Drop for EngineShared {
 pub struct Builder(Config);
 
 impl Builder {
-    /// Begins with what the environment variables `NOWAIT_*` ask for. A variable with an invalid
-    /// value has no effect.
+    /// Returns a builder with the values of the environment variables `NOWAIT_*`. A variable with
+    /// an invalid value has no effect.
     pub fn from_env() -> Builder {
         Builder(Options::from_env().config)
     }
 
-    /// Begins with a configuration of the engine.
+    /// Returns a builder for a configuration of the engine.
     #[doc(hidden)]
     pub fn from_config(config: Config) -> Builder {
         Builder(config)
     }
 
-    /// Chooses the backend. `Auto`, the default, takes the best that works here and never fails
-    /// for a missing one; another one must work, or [`Builder::build`] fails with the reason.
+    /// Chooses the backend. `Auto`, the default, takes the best that works here, and never fails
+    /// because one is missing. If any other choice does not work, [`Builder::build`] fails with the
+    /// reason.
     #[must_use]
     pub fn backend(mut self, backend: BackendChoice) -> Builder {
         self.0.backend = backend;
         self
     }
 
-    /// Chooses where the first attempt at a request is made.
+    /// Chooses which thread makes the first attempt at a request.
     #[must_use]
     pub fn submit(mut self, mode: SubmitMode) -> Builder {
         self.0.submit = mode;
         self
     }
 
-    /// Limits the threads that make blocking calls to `count`, 1 to 1024; 32 by default. They are
-    /// started when they are needed.
+    /// Limits the threads that make blocking calls to `count`, 1 to 1024; 32 by default. The engine
+    /// starts them when it needs them.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Builder {
         self.0.workers_max = count;
@@ -192,8 +192,8 @@ impl Builder {
     }
 
     /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
-    /// by default. Rounded up to 2 MiB, and taken from the system as it is used, or
-    /// ahead of that, by some 64 MiB at most.
+    /// by default. The size is rounded up to 2 MiB. The engine allocates the memory as it uses it,
+    /// at most some 64 MiB ahead.
     ///
     /// [`CacheMode::User`]: crate::CacheMode::User
     #[must_use]
@@ -202,26 +202,26 @@ impl Builder {
         self
     }
 
-    /// Limits what may be in flight at a time in the whole engine, 524,288 requests by default.
+    /// Limits the requests in flight at a time in the whole engine, 524,288 by default.
     ///
-    /// What ends inside submit is not counted. A request beyond the limit is not started and ends
-    /// with `EAGAIN`. A limit on bytes, those of the program's memory in use, lets the largest
-    /// request pass alone.
+    /// A request that ends inside submit does not count. A request beyond the limit ends with
+    /// `EAGAIN`, without effect. A limit on bytes counts the program's buffers in use; a request
+    /// larger than the limit passes alone.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Builder {
         self.0.limits = limits;
         self
     }
 
-    /// The same for each queue, besides its depth, and for all futures of the engine together; no
-    /// limit by default.
+    /// Limits the requests in flight of each queue, besides its depth, and those of all futures of
+    /// the engine together; no limit by default.
     #[must_use]
     pub fn queue_limits(mut self, limits: Limits) -> Builder {
         self.0.context_limits = limits;
         self
     }
 
-    /// Counts what queues do, for [`Queue::report`]; off by default.
+    /// Counts the requests of queues, for [`Queue::report`]; off by default.
     #[must_use]
     pub fn stats(mut self, yes: bool) -> Builder {
         self.0.stats = yes;
@@ -231,16 +231,16 @@ impl Builder {
     /// Starts the engine; returns when its threads run.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads. `EINVAL`: a number of workers that
-    /// is not possible, a limit of 0. Whatever refuses a backend that was asked for by name.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EINVAL`: a number of
+    /// workers out of range, or a limit of 0. The error of the backend that was chosen by name.
     pub fn build(self) -> Result<Nowait, Error> {
         self.build_by(choice::start_exactly)
     }
 
-    /// Starts the engine of other parts than the machine's: for simulations.
+    /// Starts the engine with the given parts in place of the machine's: for simulations.
     ///
     /// # Errors
-    /// As for [`Builder::build`].
+    /// The errors of [`Builder::build`].
     #[doc(hidden)]
     pub fn build_of(self, parts: Parts) -> Result<Nowait, Error> {
         self.build_by(|config| {
@@ -284,7 +284,7 @@ mod tests {
     use crate::File;
     use std::process::Command;
 
-    /// Makes threads of engines fail, and uses the engines.
+    /// Makes threads of engines panic, and then uses the engines.
     fn fail() {
         let path = std::env::current_exe().unwrap();
         for way in ["queue", "future", "end"] {
@@ -315,7 +315,7 @@ mod tests {
     fn a_failed_thread_is_counted_and_said_once_however_the_engine_is_used() {
         const NAME: &str = "builder::tests::\
             a_failed_thread_is_counted_and_said_once_however_the_engine_is_used";
-        // In a process of its own: its standard error tells.
+        // Set for a child process, whose standard error the test reads.
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {
             return fail();

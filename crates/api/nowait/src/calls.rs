@@ -1,8 +1,8 @@
 //! Threads for calls that have no asynchronous form: open, close, truncate.
 //!
-//! They are threads of the application: what they open has a number in its table of descriptors,
-//! which the engine's own threads do not share. They are started when they are needed, and end
-//! when there is nothing to do or the engine ends.
+//! They are threads of the application: a file that they open has a number in the application's
+//! descriptor table, which the engine's own threads do not share. They start when needed, and end
+//! when idle or with the engine.
 
 use core::{
     future::Future,
@@ -19,14 +19,14 @@ use std::{
     sync::Arc,
 };
 
-/// Threads for calls that return; more calls wait.
+/// Most threads while calls return; further calls wait.
 const THREADS_MAX: usize = 8;
-/// Threads if calls do not return: of a device that hangs, of a FIFO without another end. They
-/// must not keep those of other files waiting.
+/// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
+/// Such calls must not delay those on other files.
 const STUCK_MAX: usize = 256;
-/// How long a call waits for a thread before all of them are taken to be stuck.
+/// Time that a call waits for a thread before all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
-/// How long a thread waits for another call before it ends.
+/// Time that an idle thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The threads of an engine.
@@ -37,7 +37,7 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// The relief thread waits here, and looks from time to time whether all others are stuck.
+    /// Condition on which the relief thread waits, and checks at intervals if all others are stuck.
     relief: Condvar,
 }
 
@@ -47,9 +47,9 @@ struct State {
     threads: usize,
     idle: usize,
     closed: bool,
-    /// How many jobs were begun.
+    /// Number of jobs begun.
     begun: u64,
-    /// A thread waits to see whether the others are stuck.
+    /// A relief thread exists: it waits to see if the others are stuck.
     has_relief: bool,
 }
 
@@ -72,7 +72,7 @@ impl State {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Calls {
-    /// Has `work` done on one of the threads; on this one if none can be had.
+    /// Runs `work` on one of the threads, or on the calling thread if none can be started.
     pub(crate) fn start<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> R + Send + 'static,
@@ -85,7 +85,8 @@ impl Calls {
             waiting.over = Some(over);
             let waker = waiting.waker.take();
             drop(waiting);
-            // A result that no task waits for is dropped here: a file is closed, which may block.
+            // No task waits for the result: this thread drops it, which closes a file and may
+            // block.
             drop(landing);
             if let Some(waker) = waker {
                 waker.wake();
@@ -94,12 +95,12 @@ impl Calls {
         Call(call)
     }
 
-    /// Drops something whose drop may block.
+    /// Drops, on one of the threads, a value whose drop may block.
     pub(crate) fn bury(&self, remains: impl Send + 'static) {
         self.run(move || drop(remains));
     }
 
-    /// Has `work` done on one of the threads, without a result.
+    /// Runs `work` on one of the threads, without a result.
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Box::new(move || {
             let _ = catch_unwind(AssertUnwindSafe(work));
@@ -145,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Takes calls itself if no other thread does so for a while.
+    /// Takes calls itself if no other thread has taken one for a while.
     fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {
@@ -191,16 +192,16 @@ impl Shared {
 }
 
 impl Drop for Calls {
-    /// Lets the threads end, which have no call any more: a call has a handle of the engine. One of
-    /// them may be the thread that does this, so none is waited for.
+    /// Lets the threads end. None has a call: a call has a handle of the engine. The dropping
+    /// thread may be one of them, so this waits for none.
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.news.notify_all();
     }
 }
 
-/// A running call, a future of its result. Dropped early, the call goes on, and what it returns
-/// is dropped where it was made.
+/// A running call, and the future of its result. If the future is dropped early, the call
+/// continues, and the thread that made it drops its result.
 pub(crate) struct Call<R>(Arc<Mutex<CallState<R>>>);
 
 struct CallState<R> {

@@ -11,37 +11,38 @@ use core::{
 };
 use std::io::{self, SeekFrom};
 
-/// Bytes that are read ahead, and written together.
+/// Size of a read ahead, and of a write behind.
 const CHUNK: usize = 64 << 10;
 
 /// A file with a position, made by [`AsyncFile::cursor`].
 ///
 /// It implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
-/// behind the feature of that name. These lend their buffers for one poll only, so bytes are copied
-/// once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns when
-/// its bytes are copied. The next write, flush or close says whether it succeeded: a cursor that is
-/// dropped without one does not. `flush` does not make durable: `sync_data` of [`Cursor::file`]
-/// does.
+/// behind the feature of that name. These traits lend their buffers for one poll only, so bytes are
+/// copied once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns
+/// when its bytes are copied. The next write, flush or close returns its error; a cursor that is
+/// dropped before loses the error. `flush` does not make data durable: `sync_data` of
+/// [`Cursor::file`] does.
 ///
-/// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) requests of a stream are not
-/// aligned, and fail.
+/// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) the requests of a cursor fail,
+/// because they are not aligned.
 pub struct Cursor {
     file: AsyncFile,
-    /// Of the next byte that is given out or taken.
+    /// Offset of the next byte that the program reads or writes.
     position: u64,
     state: State,
-    /// What tokio's seek will do.
+    /// The seek that tokio has started and not polled yet.
     #[cfg(feature = "tokio")]
     seek: Option<SeekFrom>,
 }
 
 enum State {
-    /// Bytes that were read and not given out.
+    /// Bytes that were read ahead and that the program has not read.
     Idle(Vec<u8>, Range<usize>),
     Reading(Transfer<Vec<u8>>),
-    /// And where it began: the position goes back to what was written if it fails.
+    /// The write, and the offset where it began: if it fails, the position returns there plus the
+    /// bytes written.
     Writing(Transfer<Vec<u8>>, u64),
-    /// Where to, from the end of the file.
+    /// The size is being asked for; the target is this far from the end of the file.
     Seeking(Size, i64),
 }
 
@@ -58,7 +59,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the file, for what a stream of bytes has not: syncs, the size, truncation.
+    /// Returns the file, for requests that a stream of bytes does not have: syncs, the size,
+    /// truncation.
     pub fn file(&self) -> &AsyncFile {
         &self.file
     }
@@ -68,7 +70,7 @@ impl Cursor {
         self.position
     }
 
-    /// Waits for the end of what is in flight.
+    /// Waits for the end of the request in flight.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (result, buffer) = match &mut self.state {
             State::Idle(..) => return Poll::Ready(Ok(())),
@@ -81,7 +83,7 @@ impl Cursor {
                 self.position = *start + written(&result);
                 (whole(result, buffer.len()).map(|()| 0), buffer)
             }
-            // Its future is gone.
+            // The future of the size is dropped already.
             State::Seeking(..) => (Ok(0), Vec::new()),
         };
         let unread = 0..*result.as_ref().unwrap_or(&0);
@@ -89,7 +91,7 @@ impl Cursor {
         Poll::Ready(result.map(drop))
     }
 
-    /// Returns bytes that are there, or reads some; none at the end of the file.
+    /// Returns bytes that were read ahead, or reads some; empty at the end of the file.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         loop {
             let has_read = matches!(self.state, State::Reading(_));
@@ -143,7 +145,7 @@ impl Cursor {
         Poll::Ready(Ok(count))
     }
 
-    /// Waits for the write that is in flight.
+    /// Waits for the write in flight.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
             State::Writing(..) => self.poll_idle(cx),
@@ -160,12 +162,12 @@ impl Cursor {
         };
         let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the file");
         self.position = from.checked_add_signed(distance).ok_or_else(before)?;
-        // What was read belongs elsewhere; a read that is in flight is cancelled.
+        // The bytes read ahead belong to the old position; a read in flight is cancelled.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }
 
-    /// Asks for the size, on the way to `distance` from it.
+    /// Asks for the size, to seek to `distance` from the end.
     fn poll_size(&mut self, cx: &mut Context<'_>, distance: i64) -> Poll<io::Result<u64>> {
         if !matches!(self.state, State::Seeking(_, other) if other == distance) {
             let file = self.file.clone();
@@ -186,7 +188,7 @@ fn written(result: &Result<usize, Error>) -> u64 {
     result.as_ref().map_or(0, |count| *count as u64)
 }
 
-/// Makes a write that was short into an error.
+/// Turns a short write into an error.
 fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
     match result {
         Ok(count) if count == len => Ok(()),
@@ -199,7 +201,7 @@ fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
 }
 
 impl Drop for Cursor {
-    /// A write that was reported as taken goes on.
+    /// A write that the cursor reported as taken continues.
     fn drop(&mut self) {
         if let State::Writing(write, _) = mem::replace(&mut self.state, State::IDLE) {
             write.detach();

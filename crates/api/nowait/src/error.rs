@@ -4,7 +4,7 @@ use core::fmt;
 use nowait_sys::Errno;
 use std::{io, path::Path};
 
-/// Why a request, or the start of an engine, failed.
+/// The reason why a request, or the start of an engine, failed.
 ///
 /// The text is one line: *what was done: what the system says: what to change*, as in
 ///
@@ -20,21 +20,21 @@ struct Parts {
 }
 
 impl Error {
-    /// Says that `doing` ended with `errno`.
+    /// Makes the error `errno` of the action `doing`.
     pub(crate) fn new(errno: Errno, doing: impl Into<String>) -> Error {
         Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
     }
 
-    /// Says that `doing` failed with the error of the standard library.
+    /// Makes the error of the action `doing` from one of the standard library.
     pub(crate) fn from_io(error: &io::Error, doing: String) -> Error {
         match error.raw_os_error() {
             Some(number) => Error::new(Errno::new(number), doing),
-            // Found by the library itself: a path with a zero byte, senseless options.
+            // The standard library found it itself: a path with a zero byte, contradictory options.
             None => Error::new(Errno::INVAL, doing).because(error.to_string()),
         }
     }
 
-    /// Adds the reason, or what to change.
+    /// Adds the reason, or the remedy.
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Error {
         self.0.because = Some(reason.into());
         self
@@ -45,7 +45,7 @@ impl Error {
         self.0.errno
     }
 
-    /// Returns the reason, or what to change, if the error number alone does not say it.
+    /// Returns the reason or the remedy, if the error number alone does not say it.
     pub fn reason(&self) -> Option<&str> {
         self.0.because.as_deref()
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// Keeps kind and text; the error itself is behind [`io::Error::get_ref`].
+    /// Keeps kind and text; [`io::Error::get_ref`] returns the error itself.
     fn from(error: Error) -> io::Error {
         io::Error::new(error.kind(), error)
     }

@@ -1,4 +1,4 @@
-//! Open files, and requests on them that block.
+//! Open files, and blocking requests on them.
 
 use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
@@ -22,12 +22,12 @@ use std::{
     sync::Arc,
 };
 
-/// An open file of an engine. Cheap to clone: all clones are the same open file, which is closed
-/// when the last clone has gone and no request of a [`Queue`](crate::Queue) is in flight on it.
+/// An open file of an engine. Cheap to clone: all clones are the same open file. It closes when the
+/// last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
-/// There is no position: every request names its offset. The methods here block, and go on after
-/// a signal; they may be called from several threads at once. They are not ordered with requests
-/// that are in flight in a queue.
+/// A file has no position: every request names its offset. The methods here block, and continue
+/// after a signal; several threads may call them at once. They are not ordered with requests in
+/// flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -36,15 +36,15 @@ struct Open {
     path: Box<Path>,
     flags: Flags,
     access: Access,
-    /// For direct I/O only.
+    /// `None`: not opened for direct I/O.
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
-    /// Keeps the file open for writing in the page cache. Set by the first write of a handle in
-    /// another mode, if another handle has the file in `User`.
+    /// Keeps the file open for writing in the page cache. The first write of a handle in another
+    /// mode sets it, if another handle has the file in `User`.
     writes: Mutex<Option<Writer>>,
     /// Device and inode.
     key: InodeKey,
-    /// What reading ahead remembers of this open, of a cached file.
+    /// Readahead state of this open of a cached file.
     reads: Arc<OpenFile>,
     nowait: Nowait,
     has_ended: bool,
@@ -54,15 +54,16 @@ impl File {
     /// Opens an existing file for reading, in the default cache mode. Blocks, as open(2) does.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub fn open(nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         OpenOptions::new().read(true).open(nowait, path)
     }
 
-    /// Opens a file for writing that is new, or emptied; in the default cache mode.
+    /// Creates the file, or empties an existing one, and opens it for writing in the default cache
+    /// mode.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub fn create(nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         OpenOptions::new().write(true).create(true).truncate(true).open(nowait, path)
     }
@@ -94,12 +95,12 @@ impl File {
         }))
     }
 
-    /// Returns the path as it was given to open.
+    /// Returns the path that was given to open.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Returns what direct requests on this file must be aligned to; `None`: nothing is asked.
+    /// Returns the alignment of direct requests on this file; `None`: requests need none.
     pub fn alignment(&self) -> Option<Alignment> {
         self.0.alignment
     }
@@ -107,7 +108,7 @@ impl File {
     /// Returns the size in bytes; 0 for devices.
     ///
     /// # Errors
-    /// Those of fstat(2).
+    /// The errors of fstat(2).
     pub fn size(&self) -> Result<u64, Error> {
         if let Some(user) = self.user() {
             return Ok(user.cached().size());
@@ -119,7 +120,7 @@ impl File {
     /// Cuts the file off at `bytes`, or extends it with zeroes.
     ///
     /// # Errors
-    /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
+    /// The errors of ftruncate(2); `EINVAL` also if the file is not open for writing.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
         self.cut(bytes)
             .map_err(|errno| Error::new(errno, format!("set_len of {}", self.path().display())))
@@ -132,7 +133,7 @@ impl File {
         };
         self.change(cached, || {
             self.0.file.set_len(bytes).map_err(|error| {
-                error.raw_os_error().map_or(Errno::INVAL, Errno::new) // more than a file can have
+                error.raw_os_error().map_or(Errno::INVAL, Errno::new) // beyond the largest file
             })
         })
     }
@@ -150,8 +151,8 @@ impl File {
         Ok(())
     }
 
-    /// Changes the file through the page cache, if it is there, or past it, so that an open in the
-    /// page cache waits for the end of that.
+    /// Changes the file through the page cache if the cache has it; otherwise directly, while an
+    /// open in the page cache waits for the end of the change.
     pub(crate) fn change<T>(
         &self,
         cached: impl Fn(&Arc<UserFile>) -> T,
@@ -167,7 +168,8 @@ impl File {
         }
     }
 
-    /// Empties a file just opened for writing, as O_TRUNC does: what is no regular file stays.
+    /// Empties a file just opened for writing, as O_TRUNC does: other than regular files stay as
+    /// they are.
     pub(crate) fn empty(&self) -> Result<(), Errno> {
         let stat = file::stat(self.fd())?;
         let has_bytes = stat.size != 0 || self.user().is_some_and(|user| user.cached().size() != 0);
@@ -177,7 +179,7 @@ impl File {
     /// Makes data and metadata durable.
     ///
     /// # Errors
-    /// Those of fsync(2); `EIO`: something written before is lost.
+    /// The errors of fsync(2); `EIO`: data written before is lost.
     pub fn sync_all(&self) -> Result<(), Error> {
         if let Some(user) = self.user() {
             return self.sync_cached(&user, SyncLevel::All);
@@ -185,10 +187,10 @@ impl File {
         self.0.file.sync_all().map_err(|error| self.failed("sync_all", &error))
     }
 
-    /// Makes the data durable, and what is needed to read them.
+    /// Makes the data durable, and the metadata needed to read them.
     ///
     /// # Errors
-    /// Those of fdatasync(2); `EIO`: something written before is lost.
+    /// The errors of fdatasync(2); `EIO`: data written before is lost.
     pub fn sync_data(&self) -> Result<(), Error> {
         if let Some(user) = self.user() {
             return self.sync_cached(&user, SyncLevel::Data);
@@ -196,11 +198,11 @@ impl File {
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
     }
 
-    /// Makes `len` bytes from `offset` on durable, and what is needed to read them; with `len` 0
-    /// all from `offset` on. Where the kernel has no such call the whole file is.
+    /// Makes `len` bytes from `offset` on durable, and the metadata needed to read them; with `len`
+    /// 0 everything from `offset` on. If the kernel has no such call, syncs the whole file.
     ///
     /// # Errors
-    /// Those of [`File::sync_data`].
+    /// The errors of [`File::sync_data`].
     pub fn sync_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         match self.user() {
             Some(user) => {
@@ -220,21 +222,22 @@ impl File {
         synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 
-    /// Reads at `offset`; returns how many bytes, fewer than asked for only at the end of the file.
+    /// Reads at `offset`; returns the number of bytes read, fewer than asked for only at the end of
+    /// the file.
     ///
     /// # Errors
-    /// `EBADF`: not open for reading. `EINVAL`: not aligned as direct I/O needs it. Those of
+    /// `EBADF`: not open for reading. `EINVAL`: not aligned as direct I/O needs it. The errors of
     /// pread(2).
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_vectored_at(&mut [IoSliceMut::new(buffer)], offset)
     }
 
-    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the
-    /// file is in the page cache (see [`CacheMode::User`]), and all of
-    /// them are there. `None`: they are not, or being changed; read them.
+    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy. The file
+    /// must be in the page cache (see [`CacheMode::User`]) with all of these bytes. `None`: some
+    /// are missing, or a write is changing them; read them instead.
     ///
-    /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
-    /// the guard. They stay in memory, so lend little and not for long.
+    /// Writes to these pages wait while they are lent: do not wait for such a write before you drop
+    /// the guard. The pages stay in memory, so lend little and not for long.
     /// # Errors
     /// `EBADF`: not open for reading.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
@@ -242,12 +245,12 @@ impl File {
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)).map(Lent::new))
     }
 
-    /// Lends many ranges, offset and length each, as [`File::lend`] does one: gives `each` the
-    /// index of the range and what is lent of it. Faster than one by one: while a range is looked
-    /// at, the processor fetches the next ones from memory.
+    /// Lends many ranges, offset and length each, as [`File::lend`] lends one: calls `each` with
+    /// the index of the range and its loan. Faster than one by one: the processor fetches the next
+    /// ranges from memory meanwhile.
     ///
     /// # Errors
-    /// Those of [`File::lend`]; nothing was lent then.
+    /// The errors of [`File::lend`]; nothing was lent then.
     pub fn lend_each(
         &self,
         ranges: &[(u64, usize)],
@@ -270,13 +273,14 @@ impl File {
         Ok(())
     }
 
-    /// Says how `range`, in bytes, will be used, so that it is read ahead, or no more: a hint,
-    /// which changes no result. Never waits for a file in the page cache of the engine.
+    /// Announces how the program will use `range`, in bytes, so that the cache reads ahead or stops
+    /// doing so: a hint, which changes no result. Never waits for a file in the page cache of the
+    /// engine.
     ///
-    /// [`Advice::Normal`], `Random` and `Sequential` hold for all of this open, whatever the range,
-    /// except where the kernel caches the file.
+    /// [`Advice::Normal`], `Random` and `Sequential` apply to the whole open file, whatever the
+    /// range, except where the kernel caches the file.
     /// # Errors
-    /// Those of posix_fadvise(2).
+    /// The errors of posix_fadvise(2).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         if let Some(user) = self.user() {
             self.open_of(&user).advise(self.0.nowait.engine(), range, advice);
@@ -284,7 +288,7 @@ impl File {
         }
         let len = range.end.saturating_sub(range.start);
         if len == 0 {
-            return Ok(()); // to the kernel it would mean everything
+            return Ok(()); // to the kernel an empty range would mean everything
         }
         file::advise(self.fd(), range.start, len.min(i64::MAX as u64), advice)
             .map_err(|errno| Error::new(errno, format!("advise on {}", self.path().display())))
@@ -293,7 +297,7 @@ impl File {
     /// Fills the buffer from `offset`.
     ///
     /// # Errors
-    /// Those of [`File::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends before.
+    /// The errors of [`File::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends before.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         let whole_blocks = self.0.alignment.map_or(1, |alignment| alignment.offset);
         let mut done = 0;
@@ -309,7 +313,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes at `offset`; returns how many bytes.
+    /// Writes at `offset`; returns the number of bytes written.
     ///
     /// # Errors
     /// `EBADF`: not open for writing. `EINVAL`: not aligned as direct I/O needs it. `ENOSPC` and
@@ -321,7 +325,7 @@ impl File {
     /// Writes all bytes at `offset`.
     ///
     /// # Errors
-    /// Those of [`File::write_at`]; a part may have been written.
+    /// The errors of [`File::write_at`]; a part may have been written.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         let mut done = 0;
         while done < bytes.len() {
@@ -336,7 +340,7 @@ impl File {
     /// Reads into several buffers, one after another, as [`File::read_at`] does into one.
     ///
     /// # Errors
-    /// Those of [`File::read_at`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`File::read_at`]; `EINVAL`: more than 1024 buffers.
     pub fn read_vectored_at(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -355,7 +359,7 @@ impl File {
     /// Writes several buffers, one after another, as [`File::write_at`] does one.
     ///
     /// # Errors
-    /// Those of [`File::write_at`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`File::write_at`]; `EINVAL`: more than 1024 buffers.
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, Error> {
         // SAFETY: an IoSlice is laid out as the kernel's iovec (its documentation), as an IoVec is.
         let segments =
@@ -390,7 +394,7 @@ impl File {
         done.map_err(|errno| self.refused(kind, errno, sum(segments), offset))
     }
 
-    /// Runs the operation of a queue's request on this thread.
+    /// Runs, on the calling thread, the operation that a queue's request would run.
     fn transfer_cached(
         &self,
         user: &Arc<UserFile>,
@@ -406,15 +410,15 @@ impl File {
             many => Segments::Many(many.into()),
         };
         let file = (-1, self.0.flags);
-        // SAFETY: the segments are borrowed by the caller, exclusively if it is a read, and `run`
-        // returns when nothing touches them any more.
+        // SAFETY: the caller borrows the segments, exclusively for a read, and `run` returns only
+        // when nothing accesses them any more.
         let command = unsafe { Command::new(kind, file, segments, offset) };
         // SAFETY: as above.
         let operation = unsafe { UserOperation::of(self.open_of(user), &command) }?;
         operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
     }
 
-    /// Finds out whether a transfer is possible at all; returns the offset as the kernel takes it.
+    /// Checks that a transfer is possible; returns the offset as the kernel takes it.
     pub(crate) fn check(&self, kind: Kind, segments: &[IoVec], offset: u64) -> Result<i64, Error> {
         let refused = |errno, reason: String| {
             Err(self.refused(kind, errno, sum(segments), offset).because(reason))
@@ -462,14 +466,14 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
-    /// Closes this handle. If it is the last of the open file, or the last that may write it, what
-    /// is only in the page cache of nowait is written first, which blocks; and the engine has
-    /// closed what it had open for it. Dropping the handle does the same, and says an error on the
-    /// standard error.
+    /// Closes this handle. If it is the last handle of the open file, or the last that may write
+    /// it, the call first writes data back that is only in nowait's page cache, which blocks; and
+    /// on return the engine has closed its own reference. Dropping the handle does the same, and
+    /// reports an error on the standard error.
     ///
     /// # Errors
     /// The error of writing cached data to the file, in this call or before; that data is lost.
-    /// Returns `Ok` if other handles, or requests of a queue, keep the file open.
+    /// `Ok` if other handles, or requests of a queue, keep the file open.
     pub fn close(self) -> Result<(), Error> {
         let Some(mut open) = Arc::into_inner(self.0) else { return Ok(()) };
         let closed = open.end();
@@ -481,8 +485,8 @@ impl File {
         &self.0.nowait
     }
 
-    /// Drops this handle where that does not block: the last one of a cached file writes back, and
-    /// waits until it is closed.
+    /// Drops this handle without blocking the caller: the last handle of a cached file writes back
+    /// and closes on a helper thread.
     pub(crate) fn release(self) {
         let is_cached = self.0.user.is_some() && !self.0.nowait.is_the_parents();
         // `into_inner` returns the value to exactly one of two threads that drop it at once.
@@ -496,8 +500,8 @@ impl File {
         self.0.file.as_raw_fd()
     }
 
-    /// Returns the file as the page cache has it: opened in that mode, or by another open of the
-    /// same file, which must see what is done here; waits for the end of such an open.
+    /// Returns the page cache's entry of the file: this handle is in that mode, or another open of
+    /// the same file is, which must see the changes made here. Waits if such an open has begun.
     pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
         self.0.user.as_ref().map(|user| user.file().clone()).or_else(|| {
             let user = self.engine().cached(self.fd())?;
@@ -506,7 +510,7 @@ impl File {
         })
     }
 
-    /// Returns the file as the page cache has it, if this open is in that mode.
+    /// Returns the page cache's view of the file, if this open is in that mode.
     pub(crate) fn opened_cached(&self) -> Option<Opened<'_>> {
         self.0.user.as_ref().map(|user| self.open_of(user.file()))
     }
@@ -521,7 +525,7 @@ impl File {
 }
 
 impl fmt::Debug for File {
-    /// Not what is cached of it.
+    /// Leaves out the cached data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = &self.0;
         let cache = match (&open.user, open.alignment) {
@@ -539,9 +543,9 @@ impl fmt::Debug for File {
 }
 
 impl Open {
-    /// Ends it, once: the last open of a cached file writes back what is not synced.
+    /// Ends the open file, once: the last open of a cached file writes back unsynced data.
     fn end(&mut self) -> Result<(), Errno> {
-        // A thread of the parent may have held the lock of the counts as it forked.
+        // A thread of the parent may have held the lock of the counts at the fork.
         if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {
             return Ok(());
         }
@@ -550,7 +554,7 @@ impl Open {
         let written = self.writes.get_mut().take().map_or(Ok(()), |writer| writer.end(engine));
         let closed = match self.user.take() {
             Some(user) => user.close(engine, is_last),
-            // It went through the page cache as long as another open did.
+            // This handle wrote through the page cache while another open was in that mode.
             None if is_last => match engine.cached(self.file.as_raw_fd()) {
                 Some(user) => user.write_back_at_close(engine, true),
                 None => Ok(()),
@@ -562,7 +566,7 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Says on the standard error what [`File::close`] would have returned.
+    /// Reports on the standard error the error that [`File::close`] would have returned.
     fn drop(&mut self) {
         if let Err(errno) = self.end() {
             report::tell_lost(&self.path, errno);

@@ -1,13 +1,13 @@
-//! Bytes of the page cache that a program sees in place.
+//! Bytes of the page cache, lent to the program in place.
 
 use core::fmt;
 use nowait_cache::PinnedRange;
 
-/// Bytes of a cached file, lent by [`File::lend`](crate::File::lend): they stay as they are, in the
-/// page cache, until this is dropped.
+/// Bytes of a cached file, lent by [`File::lend`](crate::File::lend): they stay unchanged in the
+/// page cache until this guard is dropped.
 ///
-/// Hold it for as long as a reply takes to send, not longer: the memory cannot be reclaimed, and
-/// writes to these pages wait. An operation that the holder waits for must not write them.
+/// Keep the guard only as long as it takes to send a reply: the engine cannot reclaim the memory,
+/// and writes to these pages wait. The holder must not wait for an operation that writes them.
 pub struct Lent(PinnedRange);
 
 impl Lent {
@@ -20,12 +20,13 @@ impl Lent {
         self.0.len()
     }
 
-    /// Returns `true` if there is no byte: the range lies behind the end of the file.
+    /// Returns `true` if the range lies beyond the end of the file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the bytes in order, in slices of 4 to 256 KiB, less at the ends.
+    /// Returns the bytes in order, in slices of 4 to 256 KiB; the first and the last may be
+    /// shorter.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.0.chunks()
     }

@@ -11,11 +11,11 @@
 //! ```
 //!
 //! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
-//! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and requests that block
-//! * [`Queue`]: many requests at a time, each with a buffer that the queue owns meanwhile
+//! [`File`], [`OpenOptions`], [`CacheMode`]: open files, and blocking requests
+//! [`Queue`]: many requests at a time; the queue owns each buffer until its request is over
 //! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; each is an
 //!   [`Operation`]
-//! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: what a buffer can be
+//! [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: the types of buffers
 //! * [`Error`]: what was done, and why it failed
 //!
 //! ```
@@ -36,8 +36,8 @@
 //! # }
 //! ```
 //!
-//! The documented items are the whole API. The engine below it is in the crates `nowait-*`, which
-//! make no promise, as do the hidden items here, by which the project's other interfaces reach it.
+//! The documented items are the whole API. The crates `nowait-*` hold the engine and promise
+//! nothing, nor do the hidden items here, which the project's other interfaces use.
 
 mod align;
 mod allocation;

@@ -9,22 +9,23 @@ use nowait_sys::{
 };
 use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
 
-/// Which page cache stands between the program and the device.
+/// The page cache between the program and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// The page cache of nowait itself, in the process: no system call for what is cached, and
-    /// nothing twice in memory. Coherent within the engine; towards others an open sees what they
-    /// have written, and they see what was synced, or written before the last close.
+    /// The page cache of nowait itself, in the process: cached data needs no system call and no
+    /// second copy in memory. Coherent within the engine. An open sees earlier writes of other
+    /// programs; other programs see data after a sync or after the last close.
     #[default]
     User,
-    /// The kernel's: coherent with every other reader and writer of the file.
+    /// The kernel's page cache: coherent with every other reader and writer of the file.
     Host,
-    /// None: O_DIRECT. Offsets, lengths and addresses must be aligned, see [`File::alignment`].
+    /// No page cache (O_DIRECT). Offsets, lengths and addresses must be aligned, see
+    /// [`File::alignment`].
     Direct,
 }
 
-/// Options and flags of an open, as [`std::fs::OpenOptions`] has them, and the cache mode.
+/// Options and flags of an open, like [`std::fs::OpenOptions`], and the cache mode.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     std: fs::OpenOptions,
@@ -35,7 +36,7 @@ pub struct OpenOptions {
     access: Access,
 }
 
-/// What a file may be used for.
+/// The permitted accesses to a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) read: bool,
@@ -49,7 +50,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Begins with nothing allowed, in the cache mode [`CacheMode::User`].
+    /// Returns options that permit neither reads nor writes, in the cache mode [`CacheMode::User`].
     pub fn new() -> OpenOptions {
         OpenOptions {
             std: fs::OpenOptions::new(),
@@ -77,47 +78,47 @@ impl OpenOptions {
         self
     }
 
-    /// Creates the file if it is missing; needs `write`.
+    /// Creates the file if it does not exist; needs `write`.
     #[must_use]
     pub fn create(mut self, yes: bool) -> OpenOptions {
         self.std.create(yes);
         self
     }
 
-    /// Creates the file, and fails with `EEXIST` if it is there; needs `write`.
+    /// Creates the file, and fails with `EEXIST` if it exists; needs `write`.
     #[must_use]
     pub fn create_new(mut self, yes: bool) -> OpenOptions {
         self.std.create_new(yes);
         self
     }
 
-    /// Empties the file; needs `write`. As [`File::set_len`] does it: bytes that another open of
-    /// the engine has written, and that are not in the file yet, are cut off too.
+    /// Empties the file; needs `write`. Works like [`File::set_len`]: it also discards bytes that
+    /// another open of the engine has written and that are only in the page cache.
     #[must_use]
     pub fn truncate(mut self, yes: bool) -> OpenOptions {
         self.truncate = yes;
         self
     }
 
-    /// Makes every write durable before it ends (O_DSYNC): as if [`File::sync_data`] followed.
+    /// Makes every write durable before it ends (O_DSYNC), as if [`File::sync_data`] followed it.
     #[must_use]
     pub fn sync(mut self, yes: bool) -> OpenOptions {
         self.sync = yes;
         self
     }
 
-    /// Sets the permissions of a file that is made; 0o666 by default. The umask applies.
+    /// Sets the permissions of a file that the open creates; 0o666 by default. The umask applies.
     #[must_use]
     pub fn mode(mut self, permissions: u32) -> OpenOptions {
         self.std.mode(permissions);
         self
     }
 
-    /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; those of the
-    /// last call count. The access mode in them is ignored; O_TRUNC is as
-    /// [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`] where
-    /// [`CacheMode::User`] was chosen: only the kernel knows where a file ends that several
-    /// programs append to.
+    /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; the last call
+    /// replaces the earlier ones. The access mode in them is ignored; O_TRUNC works like
+    /// [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`] instead of
+    /// [`CacheMode::User`]: only the kernel knows the end of a file to which several programs
+    /// append.
     #[must_use]
     pub fn flags(mut self, flags: i32) -> OpenOptions {
         self.flags = flags;
@@ -134,7 +135,7 @@ impl OpenOptions {
     /// Opens the file at `path` for `nowait`. Blocks, as open(2) does.
     ///
     /// # Errors
-    /// Those of open(2). `EINVAL`: senseless options, or a file system without direct I/O.
+    /// The errors of open(2). `EINVAL`: contradictory options, or a file system without direct I/O.
     /// `EINVAL` in the mode [`CacheMode::User`] also if it is not a regular file; `ENOMEM`: no
     /// memory for the page cache.
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
@@ -158,7 +159,7 @@ impl OpenOptions {
             return Err(failed(&errno_to_io(Errno::INVAL)));
         }
         let mut std = self.std.clone();
-        // The kernel's truncation would pass by what is cached of the file.
+        // The kernel's truncation would bypass the cached data of the file.
         let behind = truncates && mistake::makes(Mistake::TruncateBehind);
         let flags = if behind { flags | O_TRUNC } else { flags & !O_TRUNC };
         let file = std.custom_flags(flags).open(path).map_err(|e| failed(&e))?;
@@ -196,7 +197,7 @@ impl OpenOptions {
     fn open_cached(&self, nowait: &Nowait, fd: i32) -> Result<UserHandle, (Errno, &'static str)> {
         let engine = nowait.engine();
         UserHandle::open(engine, fd, self.access.write).map_err(|errno| match errno {
-            // Of a file that could be cached.
+            // The file itself could be cached.
             Errno::INVAL if engine.cache().is_err() => {
                 (errno, "the page cache has more than 0 bytes, and less than 16 TiB")
             }

@@ -8,9 +8,9 @@
 //!                      └──dropped──▶ cancelled; at its end the reactor drops the buffers
 //! ```
 //!
-//! A request that is not over at once moves into an [`InFlightRequest`] on the heap, which the
-//! reactor's table keeps as long as the engine may touch its buffers: a future can be dropped or
-//! forgotten at any time.
+//! A request that does not end at once moves into an [`InFlightRequest`] on the heap, which the
+//! reactor's table keeps as long as the engine may access its buffers: a program can drop or forget
+//! the future at any time.
 
 use crate::{
     Buffers, Error, File, Nowait,
@@ -33,19 +33,20 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
 use std::sync::Arc;
 
-/// A request to a file or another source, as a future of `O`: the result, and the buffers that
-/// were given with it, whatever became of it.
+/// A request on a file or another source, as a future of `O`: the result, and the buffers of the
+/// request, also if it failed.
 ///
-/// Nothing is done before it is polled. Dropping it while it is in flight cancels it, as far as
-/// that is possible; its buffers stay with the engine until it has ended, and are dropped then. To
-/// get them back, [`cancel`](Operation::cancel) it and go on polling. Polling never blocks.
+/// The first poll starts the request. Dropping the future while the request is in flight cancels
+/// it, as far as possible; the engine keeps the buffers until the request has ended, and then drops
+/// them. To get them back, [`cancel`](Operation::cancel) the request and continue to poll. Polling
+/// never blocks.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
     stage: Stage<B>,
     segments: fn(&mut Buffers<B>) -> Segments,
     finish: fn(Result<usize, Error>, Buffers<B>) -> O,
     timeout: Option<DeadlineId>,
-    /// After `stage`: that holds a file of the engine.
+    /// After `stage`, which holds a file of the engine: fields are dropped in this order.
     nowait: Nowait,
 }
 
@@ -63,25 +64,25 @@ pub type Readiness = Operation<(), Result<u16, Error>>;
 
 #[derive(Default)]
 enum Stage<B> {
-    /// Never locked: a lock makes it `Sync`, whatever the buffers are.
+    /// Never locked: the `Mutex` makes the type `Sync` for buffers that are not.
     Made(Mutex<Request<(), B>>),
-    /// There was no place: when its turn comes.
+    /// Waits for a place in the reactor, with the number of its turn.
     Waiting(u64, Arc<InFlightRequest<B>>),
-    /// Under its key.
+    /// In flight in the reactor, under this key.
     InFlight(u64, Arc<InFlightRequest<B>>),
     #[default]
     Over,
 }
 
-/// What the future shares with the reactor.
+/// The state that the future shares with the reactor.
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
-    /// Until it is given back. While it is in flight, it is not touched.
+    /// `None` once the request is given back. Not accessed while the request is in flight.
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
-    /// The future is gone.
+    /// The future was dropped.
     abandoned: bool,
 }
 
@@ -93,7 +94,7 @@ impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
         let remains = if state.abandoned { state.request.take() } else { None };
         drop(state);
         if let Some(request) = remains {
-            // It may hold the last handle of a file, whose close writes back.
+            // The request may hold the last handle of a file, whose close writes back.
             calls.bury(request);
         }
         if let Some(waker) = waker {
@@ -108,13 +109,13 @@ impl<B> InFlightRequest<B> {
         InFlightRequest(Mutex::new(state))
     }
 
-    /// Takes the request out, whose command is over or was never taken by the engine.
+    /// Takes the request out, after its command is over or if the engine refused it.
     fn take(&self) -> Request<(), B> {
-        // Only an abandoned one is taken elsewhere, and that is not polled.
+        // Only the reactor takes an abandoned request, whose future is never polled again.
         self.0.lock().request.take().expect("a request that has not been given back")
     }
 
-    /// Notes that an end is asked for.
+    /// Records that the program has cancelled the request.
     fn cancel(&self) {
         if let Some(request) = &mut self.0.lock().request {
             request.is_cancelled = true;
@@ -133,10 +134,10 @@ impl<B: Send + 'static, O> Operation<B, O> {
         Operation { stage, segments, finish, timeout: None, nowait }
     }
 
-    /// Has the request cancelled if it is not over `after` this call: it then ends with
-    /// `ETIMEDOUT`. What the device is working on ends later, and as it would have ended.
+    /// Cancels the request if it is not over `after` this call: it then ends with `ETIMEDOUT`. A
+    /// request that the device is working on ends later, with its own result.
     ///
-    /// For a request that has not been polled yet; later calls change nothing.
+    /// Call it before the first poll; later calls change nothing.
     pub fn timeout(mut self, after: Duration) -> Operation<B, O> {
         if let Stage::Made(request) = &mut self.stage {
             let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
@@ -145,8 +146,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self
     }
 
-    /// Asks for an early end: if the request can still be stopped it ends with `ECANCELED`, else as
-    /// it would have. Poll it for the end, and for the buffers.
+    /// Asks for an early end: if the engine can still stop the request it ends with `ECANCELED`,
+    /// else with its own result. Poll the future for the end, and for the buffers.
     pub fn cancel(&mut self) {
         match &mut self.stage {
             Stage::Made(request) => request.get_mut().is_cancelled = true,
@@ -159,12 +160,12 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Lets the request go on without a future; its buffers are dropped at its end.
+    /// Lets the request continue without a future; its buffers are dropped at its end.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
         let mut state = shared.0.lock();
-        // Not over: then the drop finds what is to be dropped.
+        // Not over: the drop of the request finds the values to drop.
         if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);
@@ -173,7 +174,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Starts the request, unless it is over at once or there is no place for it.
+    /// Starts the request, unless it ends at once or has to wait for a place.
     fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(request, Err(Errno::INVAL));
@@ -192,7 +193,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, Arc::new(InFlightRequest::new(request)), None, waker)
     }
 
-    /// Starts a request that has waited for its turn.
+    /// Starts a request whose turn has come.
     fn go_on(&mut self, turn: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(shared.take(), Err(Errno::INVAL));
@@ -210,7 +211,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, shared, Some(turn), waker)
     }
 
-    /// Gives the request a place and hands it over, or has it wait for its turn.
+    /// Gives the request a place and submits it, or lets it wait for its turn.
     fn enter(
         &mut self,
         reactor: &Reactor,
@@ -241,7 +242,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Hands the request over. `Some`: it was over at once.
+    /// Submits the request. `Some`: it was over at once.
     fn submit(
         &self,
         reactor: &Reactor,
@@ -250,8 +251,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
     ) -> Result<Option<Result<u32, Errno>>, Error> {
         let mut state = shared.0.lock();
         let Some(request) = &mut state.request else { return Ok(Some(Err(Errno::INVAL))) };
-        // SAFETY: the state is on the heap and in the reactor's table until the event has been
-        // taken; the request leaves it only then, or when the engine has not taken it.
+        // SAFETY: the state is on the heap, and in the reactor's table until the reactor has taken
+        // the event; the request leaves it only then, or when the engine has refused it.
         let command = unsafe { request.command(self.segments) }?;
         let file = request.file().cloned();
         // The event may come before the submission returns.
@@ -279,12 +280,12 @@ impl<B: Send + 'static, O> Operation<B, O> {
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
-            // Without a thread for it there is no time-out.
+            // If no thread can be started for it, the request has no time-out.
             self.timeout = self.nowait.timer().add(at_ns, reactor.context(), key).ok();
         }
     }
 
-    /// Takes the result if it is there; else the waker is called when it is.
+    /// Takes the result if it has arrived; otherwise registers the waker for it.
     fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         let mut state = shared.0.lock();
         if let Some(outcome) = state.outcome.take() {
@@ -317,7 +318,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 }
 
-/// Returns why a request ends before it begins.
+/// Returns the error of a request that ends before it begins.
 fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
     let late = request.is_cancelled || request.deadline.has_passed();
     late.then_some(Errno::CANCELED)
@@ -325,7 +326,7 @@ fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
 
 fn cancel_request(nowait: &Nowait, key: u64) {
     if let Ok(reactor) = nowait.reactor() {
-        // Its error is that the request is over already.
+        // The only error is that the request is over already.
         let _ = reactor.context().cancel(key);
     }
 }
@@ -334,7 +335,7 @@ impl<B: Send + 'static, O> Future for Operation<B, O> {
     type Output = O;
 
     /// # Panics
-    /// It was polled after its end.
+    /// Polled after its end.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
         let this = self.get_mut();
         match take(&mut this.stage) {
@@ -346,7 +347,7 @@ impl<B: Send + 'static, O> Future for Operation<B, O> {
     }
 }
 
-// The buffers are never pinned: their memory has its address by the promise of `IoBuffer`.
+// The buffers are never pinned: `IoBuffer` promises that their memory keeps its address.
 impl<B: Send + 'static, O> Unpin for Operation<B, O> {}
 
 impl<B: Send + 'static, O> Drop for Operation<B, O> {
@@ -398,7 +399,7 @@ mod tests {
     use nowait_file::Kind;
     use std::sync::mpsc;
 
-    /// A source that tells when it is dropped.
+    /// A source that sends a message when it is dropped.
     struct Source(std::io::Stdin, mpsc::Sender<()>);
 
     impl std::os::fd::AsFd for Source {
@@ -413,7 +414,7 @@ mod tests {
         }
     }
 
-    /// A request in flight, and the memory that an engine would write to.
+    /// A request in flight, and the address that an engine would write to.
     fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
         let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
@@ -429,7 +430,7 @@ mod tests {
     /// Writes as the kernel would, and completes the request.
     fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code looks at
+        // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code accesses
         // them.
         unsafe { memory.write_bytes(7, 8) };
         shared.complete(Ok(8), calls);

@@ -1,4 +1,5 @@
-//! Many requests at a time: prepared, submitted together, reaped as they end.
+//! Many requests at a time: the program prepares them, submits them together, and reaps them as
+//! they end.
 //!
 //! ```text
 //!  read, write, sync, poll          submit                 wait              pop, reap
@@ -8,16 +9,17 @@
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘
 //! ```
 //!
-//! **Nothing is lost.** A request that was taken comes back as one [`Completion`], with its buffer
-//! and tag, whatever became of it. One that is not taken comes back at once, in a [`Refused`].
+//! **Nothing is lost.** Every request that the queue accepts comes back as one [`Completion`], with
+//! its buffer and tag, whatever its result. A request that it does not accept comes back at once,
+//! in a [`Refused`].
 //!
-//! **Memory in use is never freed.** Buffers are in a table of the queue from the moment they are
-//! taken, and leave it when the request's event has been taken from the ring: the engine puts it
-//! there after its last access. Dropping the queue, also by a panic, waits for what is in flight
-//! (polls are cancelled) before the table goes. A queue that is forgotten
-//! ([`core::mem::forget`]) leaks the table and everything in it, and the engine goes on with it.
-//! Moving the queue moves no buffer: the table is on the heap, and an
-//! [`IoBuffer`] keeps its address even if it is moved.
+//! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
+//! preparation until the request's event has been taken from the ring: the engine puts the event
+//! there after its last access. Dropping the queue, also by a panic, waits for the requests in
+//! flight (and cancels polls) before it frees the table. A queue that is forgotten
+//! ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to use them.
+//! Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps its
+//! address even if it is moved.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
@@ -56,10 +58,11 @@ const DEPTH_MAX: usize = 65_536;
 
 /// A queue for up to `depth` requests, made by [`Nowait::queue`].
 ///
-/// `T` is what the program knows a request by, `B` the type of its buffers. A queue belongs to
-/// one thread at a time; several queues of one engine work in parallel. With io_uring, what a
-/// thread has submitted before it gave the queue away may end for the next one as late as the
-/// first makes a system call, or the tick of its processor, some milliseconds.
+/// `T` is the type of the tags by which the program recognizes its requests, `B` the type of its
+/// buffers. A queue belongs to one thread at a time; several queues of one engine work in parallel.
+/// If a thread gives the queue away while requests are in flight, io_uring may complete these only
+/// when that thread makes its next system call or gets its processor's next timer tick, some
+/// milliseconds later.
 ///
 /// Requests may end in any order. Those that overlap on one buffered file, at least one of them a
 /// write, take effect in the order in which they were submitted, and a sync covers the writes
@@ -89,40 +92,41 @@ const DEPTH_MAX: usize = 65_536;
 pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
-    /// Taken, not submitted.
+    /// Requests taken and not submitted.
     prepared: Vec<(u64, Command)>,
-    /// Kept for its memory: a submission of cached requests allocates nothing.
+    /// Kept between submissions for its memory, so that a submission of cached requests allocates
+    /// nothing.
     lookahead: Lookahead,
-    /// Submitted, and their event not yet taken.
+    /// Requests submitted whose event has not been taken.
     in_flight: usize,
-    /// Ended, not yet given back.
+    /// Requests ended and not popped.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
-    /// After the context: that needs the engine to the end.
+    /// Declared after the context, which needs the engine until it is dropped.
     nowait: Nowait,
 }
 
 /// The end of a request.
 #[derive(Debug)]
 pub struct Completion<T, B = Vec<u8>> {
-    /// As it was given with the request.
+    /// The tag that was given with the request.
     pub tag: T,
-    /// The memory given with the request, always.
+    /// The buffers that were given with the request, whatever its result.
     pub buffers: Buffers<B>,
-    /// Bytes transferred, fewer than asked for at the end of the file only; ready events of a
-    /// poll; 0 for a sync. `ECANCELED`: it was cancelled, or the request failed that it was linked
-    /// to. `ETIMEDOUT`: its time was over.
+    /// Bytes transferred, fewer than asked for only at the end of the file; the events that are
+    /// ready, for a poll; 0 for a sync. `ECANCELED`: it was cancelled, or a request failed that it
+    /// was linked to. `ETIMEDOUT`: its time limit passed.
     pub result: Result<usize, Error>,
 }
 
-/// A request that was not taken: nothing was started.
+/// A request that the queue did not accept; nothing was started.
 pub struct Refused<T, B = Vec<u8>> {
-    /// Why. `EAGAIN`: the queue is full, reap first.
+    /// The reason. `EAGAIN`: the queue is full, reap first.
     pub error: Error,
-    /// As it was given.
+    /// The tag that was given with the request.
     pub tag: T,
-    /// As they were given.
+    /// The buffers that were given with the request.
     pub buffers: Buffers<B>,
 }
 
@@ -147,8 +151,8 @@ impl<T, B> From<Refused<T, B>> for Error {
 
 type PrepareResult<T, B> = Result<RequestId, Refused<T, B>>;
 
-/// Names a request of a queue from its preparation to its end. Never used twice by one queue, so
-/// that a late [`Queue::cancel`] finds nothing.
+/// Names a request of a queue from its preparation to its end. A queue never uses a name twice, so
+/// a late [`Queue::cancel`] finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -174,33 +178,33 @@ impl<T, B> Queue<T, B> {
         })
     }
 
-    /// Returns how many requests the queue takes.
+    /// Returns the number of requests that the queue can hold.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Returns how many requests the queue has: prepared, in flight, and over but not popped.
+    /// Returns the number of requests in the queue: prepared, in flight, or over and not popped.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Tells whether the queue has no request.
+    /// Returns `true` if the queue holds no request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tells whether the next request finds the queue full.
+    /// Returns `true` if the queue would refuse the next request.
     pub fn is_full(&self) -> bool {
         self.len() == self.depth
     }
 
-    /// Tells how many requests are over and can be popped at once.
+    /// Returns the number of requests that are over and can be popped at once.
     pub fn ready(&self) -> usize {
         self.over.len()
     }
 
-    /// Returns the report of [`Nowait::report`] with what this queue did, if the engine counts: see
-    /// [`Builder::stats`](crate::Builder::stats).
+    /// Returns the report of [`Nowait::report`] with the counters of this queue, if the engine
+    /// counts: see [`Builder::stats`](crate::Builder::stats).
     pub fn report(&self) -> String {
         let summary = Summary::of(&self.context);
         report::as_json(Some(self.nowait.engine()), summary.as_slice())
@@ -239,7 +243,7 @@ impl<T, B> Queue<T, B> {
     /// Prepares a wait until `source` is ready for one of the events of poll(2), once: [`POLL_IN`],
     /// [`POLL_OUT`] and their like.
     ///
-    /// `source` is kept open meanwhile; give an `Arc` to go on using it.
+    /// The queue keeps `source` open until then; pass an `Arc` to continue to use it.
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: opened by O_PATH.
     pub fn poll(
@@ -253,8 +257,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
-    /// Takes a request in and makes its command. `segments` is called when the buffers are at
-    /// their place: they are not touched again until the end.
+    /// Takes a request in and makes its command. Calls `segments` when the buffers are in the
+    /// table, where nothing touches them until the request has ended.
     fn prepare(
         &mut self,
         request: Request<T, B>,
@@ -266,9 +270,9 @@ impl<T, B> Queue<T, B> {
         }
         let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
         let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
-        // SAFETY: the request stays in the table, untouched, until its event has been taken: `pop`
-        // is the only way out, and `drop` waits. The segments are made for this kind, exclusively
-        // if it is a read.
+        // SAFETY: the request stays in the table, untouched, until its event has been taken: only
+        // `pop` takes it out, and `drop` waits. The segments fit the kind, exclusively borrowed for
+        // a read.
         let make = || unsafe { request.command(segments) };
         // `command` calls the caller's code (its buffer and source), which may panic.
         let made = catch_unwind(AssertUnwindSafe(make));
@@ -284,20 +288,21 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Hands all prepared requests over, together; returns how many. Never waits.
+    /// Submits all prepared requests together; returns their number. Never waits.
     ///
-    /// What the engine refuses ends at once, and is over with its error like any other.
+    /// A request that the engine refuses ends at once; its completion has the error, as any other.
     pub fn submit(&mut self) -> usize {
         let count = self.submit_prepared();
         self.ring_if_over();
         count
     }
 
-    /// Submits as [`Queue::submit`] does, and gives back what is over by then, each to `each`:
-    /// what was cached, and what the engine refuses. Returns how many requests were submitted.
+    /// Submits as [`Queue::submit`] does, and pops all requests that are over by then, calling
+    /// `each` with each one: requests on cached data, and those that the engine refused. Returns
+    /// the number of requests submitted.
     ///
-    /// Unlike a submit and a [`Queue::pop`] it does not make the descriptor of
-    /// [`Queue::event_fd`] readable for them. If `each` panics, those after it stay in the queue.
+    /// Unlike a submit and a [`Queue::pop`] it does not make the descriptor of [`Queue::event_fd`]
+    /// readable for them. If `each` panics, the requests after that one stay in the queue.
     pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
         let count = self.submit_prepared();
         while let Some(completion) = self.pop() {
@@ -371,11 +376,13 @@ impl<T, B> Queue<T, B> {
         count
     }
 
-    /// Waits until `min` requests are over and not popped, or for `timeout`; returns how many are.
+    /// Waits until `min` requests are over and not popped, or until `timeout` has passed; returns
+    /// the number of such requests.
     ///
-    /// Never waits for more than are in flight; `None` waits for ever. Goes on after a signal.
+    /// Never waits for more requests than are in flight; `None` waits without a time limit.
+    /// Continues after a signal.
     /// # Errors
-    /// `EINVAL`: this is a forked child, and the requests are the parent's.
+    /// `EINVAL`: this is a forked child, and the requests are its parent's.
     pub fn wait(&mut self, min: usize, timeout: Option<Duration>) -> Result<usize, Error> {
         if self.nowait.is_the_parents() {
             return Err(Error::new(Errno::INVAL, "wait for requests of the parent process"));
@@ -390,7 +397,7 @@ impl<T, B> Queue<T, B> {
             let need = min.saturating_sub(self.over.len()).min(self.in_flight);
             let until = if need == 0 { Deadline::NOW } else { deadline };
             let over = &mut self.over;
-            // Only collected here: the ring is locked.
+            // The closure only collects: the ring is locked meanwhile.
             let taken = self.context.wait_events(need, self.in_flight, until, None, |_, event| {
                 over.push_back((event.data, outcome(event)));
                 Ok(())
@@ -410,26 +417,27 @@ impl<T, B> Queue<T, B> {
         Ok(self.over.len())
     }
 
-    /// Returns descriptors for an event loop of the caller's: in it, one of them becomes readable
-    /// when a request of this queue is over. Wait for them inside [`Queue::sleep`] only.
+    /// Returns descriptors for the caller's own event loop: inside [`Queue::sleep`], one of them
+    /// becomes readable when a request of this queue is over. Wait for them only there.
     ///
-    /// Unlike [`Queue::event_fd`] it costs no thread switch: requests stay in the queue of the
-    /// thread that waits. They are open as long as the queue is, and for waiting only.
+    /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
+    /// which the waiting thread reaps. The descriptors are open as long as the queue exists, and
+    /// for waiting only.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
         let numbers = self.context.loop_descriptors();
         let numbers = numbers.map_err(|errno| Error::new(errno, "event loop on a queue"))?;
-        // SAFETY: the queue's context has them open as long as it lives, and `self` is borrowed.
+        // SAFETY: the queue's context keeps them open as long as it lives, and `self` is borrowed.
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep`, unless requests are over already, and returns how many then are.
+    /// Calls `sleep`, unless requests are over already, and returns the number that are over then.
     ///
-    /// `sleep` waits for whatever the caller waits for, and returns at the latest when one of
-    /// [`Queue::descriptors`] is readable. A request that ends otherwise, in between, rings.
+    /// `sleep` may wait for anything, and returns at the latest when one of [`Queue::descriptors`]
+    /// is readable. A request that ends otherwise meanwhile makes one of them readable.
     /// # Errors
-    /// Those of [`Queue::wait`].
+    /// The errors of [`Queue::wait`].
     pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
         if self.over.is_empty() && !self.nowait.is_the_parents() {
             self.context.sleep_outside(sleep);
@@ -440,7 +448,7 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Gives back a request that is over; `None`: there is none, so [`Queue::wait`].
+    /// Returns a request that is over. `None`: none is; use [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -449,11 +457,11 @@ impl<T, B> Queue<T, B> {
         Some(Completion { tag: request.tag, buffers: request.buffers, result })
     }
 
-    /// Waits as [`Queue::wait`] does, and gives back all that are over, each to `each`; returns how
-    /// many. If `each` panics, those after it stay in the queue.
+    /// Waits as [`Queue::wait`] does, and pops all requests that are over, calling `each` with each
+    /// one; returns their number. If `each` panics, the requests after that one stay in the queue.
     ///
     /// # Errors
-    /// Those of [`Queue::wait`].
+    /// The errors of [`Queue::wait`].
     pub fn reap(
         &mut self,
         min: usize,
@@ -481,12 +489,13 @@ impl<T, B: IoBufferMut> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Read, buffers, offset, tag), writable)
     }
 
-    /// Reads at `offset` into `buffer` what is there without waiting: in the page cache, or in
-    /// memory. `None`: not all of it is, or an earlier request has to be waited for; nothing was
-    /// started, prepare a [`Queue::read`]. A part of `buffer` may be overwritten.
+    /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
+    /// cache or in memory. `None`: not all of it is available, or the read must wait for an earlier
+    /// request; nothing was started, prepare a [`Queue::read`]. A part of `buffer` may be
+    /// overwritten.
     ///
-    /// It is what submitting that read would do first, at a part of its price: no place in the
-    /// queue is taken. With requests prepared it is `None`.
+    /// This is the first attempt that submitting the read would make, but cheaper: it takes no
+    /// place in the queue. Returns `None` if requests are prepared.
     pub fn read_at_once(
         &mut self,
         file: &File,
@@ -504,7 +513,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
             Err(error) => return Some(Err(error)),
         };
         let whole = (file.fd(), file.flags());
-        // SAFETY: the buffer is borrowed exclusively, and nothing touches it after the attempt.
+        // SAFETY: the buffer is borrowed exclusively, and nothing accesses it after the attempt.
         let mut command = unsafe { Command::new(Kind::Read, whole, segments, signed) };
         let mut submission = Submission::new(&self.context);
         let result = submission.read_at_once(file.opened_cached(), &mut command);
@@ -516,7 +525,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     /// Prepares a read at `offset` into several buffers, one after another.
     ///
     /// # Errors
-    /// Those of [`Queue::read`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`Queue::read`]; `EINVAL`: more than 1024 buffers.
     pub fn read_vectored(
         &mut self,
         file: &File,
@@ -543,7 +552,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
     /// Prepares a write of the whole of `buffer` at `offset` that is durable when it ends.
     ///
     /// # Errors
-    /// Those of [`Queue::write`].
+    /// The errors of [`Queue::write`].
     pub fn write_durable(
         &mut self,
         file: &File,
@@ -559,7 +568,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
     /// Prepares a write of several buffers, one after another, at `offset`.
     ///
     /// # Errors
-    /// Those of [`Queue::write`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`Queue::write`]; `EINVAL`: more than 1024 buffers.
     pub fn write_vectored(
         &mut self,
         file: &File,
@@ -573,11 +582,11 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Waits until nothing is in flight; polls are cancelled.
+    /// Waits until nothing is in flight; cancels polls.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
-            // In a forked child nothing ends any more; what the parent's threads would have
-            // written to is the parent's copy.
+            // In a forked child no request ends any more. Leak the child's copy of the memory that
+            // the parent's threads write to.
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }

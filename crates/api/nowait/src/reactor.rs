@@ -1,9 +1,9 @@
-//! Brings the ends of requests to futures.
+//! Completes futures when their requests end.
 //!
-//! A context of the engine, and one thread that does nothing but wait in its queue: it takes the
-//! events and wakes the tasks. The engine's own threads cannot: they have another table of
-//! descriptors, and an executor's waker writes to one of the application's. Started with the
-//! first future of an engine.
+//! The reactor is a context of the engine, and one thread that only waits in its queue, takes the
+//! events and wakes the tasks. The engine's own threads cannot wake tasks: they have another
+//! descriptor table, and an executor's waker writes to a descriptor of the application. The first
+//! future of an engine starts the reactor.
 
 use crate::{calls::Calls, request::outcome};
 use core::task::Waker;
@@ -22,15 +22,16 @@ use nowait_sys::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Most futures of an engine that have a request in flight; more wait for a place.
+/// Most futures of an engine with a request in flight; further ones wait for a place.
 const DEPTH: usize = 16_384;
 
-/// Of the thread: on it run wakers, which are the executor's.
+/// Stack of the thread, which runs the wakers of executors.
 const STACK_BYTES: usize = 2 << 20;
 
-/// What waits for the end of a request.
+/// The state of a future that waits for the end of its request.
 pub(crate) trait CompletionTarget: Send + Sync {
-    /// Takes the result, and wakes the task that waits for it. An abandoned result goes to `calls`.
+    /// Takes the result, and wakes the task that waits for it. A result without a future goes to
+    /// `calls`, to be dropped.
     fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls);
 }
 
@@ -46,8 +47,8 @@ pub(crate) struct InFlightRequests(Mutex<Table>);
 
 struct Table {
     in_flight: Slab<Arc<dyn CompletionTarget>>,
-    /// By their turn. One that was woken is not here; it comes back with the same number, or
-    /// passes its turn on.
+    /// Tasks that wait for a place, by turn. A task that was woken is not here; it comes back with
+    /// the same number, or passes its turn on.
     waiting: BTreeMap<u64, Waker>,
     next_turn: u64,
 }
@@ -58,8 +59,8 @@ impl InFlightRequests {
         InFlightRequests(Mutex::new(Table { in_flight, waiting, next_turn: 0 }))
     }
 
-    /// Gives `request` a place and returns its key; `Err`: there is none, the waker is called when
-    /// it may be worth another attempt, which names the `turn` returned here.
+    /// Gives `request` a place and returns its key. `Err`: there is no place. The waker is called
+    /// when another attempt may succeed; that attempt passes the `turn` returned here.
     pub(crate) fn enter(
         &self,
         request: Arc<dyn CompletionTarget>,
@@ -68,7 +69,7 @@ impl InFlightRequests {
     ) -> Result<u64, u64> {
         let mut table = self.0.lock();
         let table = &mut *table;
-        // A later task does not overtake.
+        // A later task does not overtake the ones that wait.
         let first = table.waiting.keys().next().is_none_or(|next| turn.is_some_and(|t| t < *next));
         if first && let Ok(key) = table.in_flight.insert(request) {
             return Ok(key);
@@ -81,14 +82,14 @@ impl InFlightRequests {
         Err(turn)
     }
 
-    /// Takes a request out, and wakes the next that waits for a place.
+    /// Takes a request out, and wakes the next task that waits for a place.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn CompletionTarget>> {
         let (request, next) = self.take(key);
         next.into_iter().for_each(Waker::wake);
         request
     }
 
-    /// Takes a request out; the caller wakes the next that waits for a place.
+    /// Takes a request out; the caller wakes the next task that waits for a place.
     fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
         let request = table.in_flight.remove(key);
@@ -96,7 +97,7 @@ impl InFlightRequests {
         (request, next.map(|(_, waker)| waker))
     }
 
-    /// Gives up a turn; if it had been called, the next is.
+    /// Gives up a turn; if it had come already, wakes the next task.
     pub(crate) fn give_up(&self, turn: u64) {
         let mut table = self.0.lock();
         let called = table.waiting.remove(&turn).is_none();
@@ -112,7 +113,7 @@ impl Reactor {
     /// Makes the context and starts the thread.
     ///
     /// # Errors
-    /// `ENOMEM`, `EAGAIN`: no memory, no thread.
+    /// `ENOMEM`, `EAGAIN`: no memory or thread left.
     pub(crate) fn start(
         engine: &Arc<nowait_file::Engine>,
         calls: &Arc<Calls>,
@@ -143,7 +144,7 @@ impl Reactor {
         // The only error is that the context is destroyed, and it has no other owner.
         let _ = self.context.destroy();
         let handle = self.thread.lock().take();
-        // The last handle of the engine may go in a task that this thread wakes.
+        // A task that this thread wakes may drop the last handle of the engine.
         if let Some(handle) = handle.filter(|it| !it.is_this()) {
             handle.join();
         }
@@ -156,9 +157,9 @@ struct ReactorLoop {
     context: Arc<Context>,
     in_flight: Arc<InFlightRequests>,
     calls: Arc<Calls>,
-    /// Taken, not brought to their futures.
+    /// Events taken from the ring whose futures are not completed yet.
     events: Vec<IoEvent>,
-    /// What the last look for events has come to.
+    /// The result of the last look for events.
     next: Next,
 }
 
@@ -170,7 +171,7 @@ impl Loop for ReactorLoop {
         }
         let engine = self.context.engine();
         for event in self.events.drain(..) {
-            // A waker is the executor's, and may panic: the others wait for their events.
+            // A waker belongs to the executor and may panic; the other events must not be lost.
             let (request, next) = self.in_flight.take(event.data);
             let complete =
                 || request.iter().for_each(|request| request.complete(outcome(event), &self.calls));
@@ -187,7 +188,7 @@ impl Loop for ReactorLoop {
 }
 
 impl ReactorLoop {
-    /// Only collects: the ring is locked meanwhile, and a waker may do anything.
+    /// Only collects events: the ring is locked meanwhile, and a waker may do anything.
     fn take(&mut self, deadline: Deadline) {
         let (context, events) = (&self.context, &mut self.events);
         let take = || {

@@ -1,5 +1,5 @@
-//! The state of a request until its end: its memory, what keeps its file open, and what to say
-//! if it fails.
+//! The state of a request until its end: its memory, the reference that keeps its file open, and
+//! the text of its error.
 
 use crate::{Error, File, IoBuffer, IoBufferMut};
 use nowait_block::Segments;
@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is kept of a request.
+/// The state of a request.
 pub(crate) struct Request<T, B> {
     pub(crate) tag: T,
     pub(crate) buffers: Buffers<B>,
@@ -28,17 +28,17 @@ pub(crate) struct Request<T, B> {
     offset: u64,
     /// Bytes asked for.
     len: u64,
-    /// Of a sync of a part.
+    /// Bytes to make durable, for a sync of a range.
     sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,
-    /// When it is cancelled.
+    /// The time at which the request is cancelled.
     pub(crate) deadline: Deadline,
-    /// Its end was asked for.
+    /// The program has cancelled it.
     pub(crate) is_cancelled: bool,
 }
 
-/// What keeps the descriptor of a request open.
+/// The reference that keeps the descriptor of a request open.
 pub(crate) enum OpenHandle {
     File(File),
     Other(Box<dyn AsFd + Send>),
@@ -62,7 +62,7 @@ pub enum Buffers<B> {
     None,
     /// One buffer.
     One(B),
-    /// Several, filled or written in order.
+    /// Several buffers, filled or written in order.
     Many(Vec<B>),
 }
 
@@ -96,7 +96,8 @@ impl<T, B> Request<T, B> {
         Request { offset, ..Request::on_other(file, kind, buffers, tag) }
     }
 
-    /// Makes a sync of the data of `len` bytes from `offset` on; 0: of all from there on.
+    /// Makes a sync of the data of `len` bytes from `offset` on; with `len` 0 of all data from
+    /// there on.
     pub(crate) fn sync_of_range(file: &File, offset: u64, len: u64, tag: T) -> Request<T, B> {
         let sync = Request::on(file, Kind::Fdatasync, Buffers::None, offset, tag);
         Request { sync_bytes: len, ..sync }
@@ -122,14 +123,14 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Makes the command. `segments` is called when the buffers are at their place: they are not
-    /// touched again until the end.
+    /// Makes the command. Calls `segments` when the buffers are in their final place, where nothing
+    /// touches them until the request has ended.
     ///
     /// # Errors
     /// The request is not possible: see [`File::check`].
     /// # Safety
     /// The request stays where it is, untouched, until the command's event has been taken; the
-    /// segments are made for its kind.
+    /// segments fit its kind.
     #[inline]
     pub(crate) unsafe fn command(
         &mut self,
@@ -138,25 +139,25 @@ impl<T, B> Request<T, B> {
         let segments = bounded(segments(&mut self.buffers));
         self.len = segments.len() as u64;
         let (file, offset) = self.check(&segments)?;
-        // SAFETY: the segments are memory of the buffers, which the caller leaves alone.
+        // SAFETY: the segments are memory of the buffers, which the caller does not touch.
         let mut command = unsafe { Command::new(self.kind, file, segments, offset) };
         (command.rw_flags, command.sync_bytes) = (self.rw_flags, self.sync_bytes);
         Ok(command)
     }
 
-    /// Reads what is there without waiting, if it is a read of a file. `None`: not all of it is, or
-    /// something is to be looked at first: it is to be started. A part of the buffers may be
-    /// overwritten.
+    /// Reads the data that is available without waiting, if the request is a read of a file.
+    /// `None`: not all of it is available, or something must be checked first: submit the request.
+    /// A part of the buffers may be overwritten.
     pub(crate) fn read_at_once(
         &mut self,
         context: &Arc<Context>,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
     ) -> Option<Result<u32, Errno>> {
-        // Statistics tell how long a request takes: one that is counted is started.
+        // Statistics include how long a request takes: a counted request is submitted.
         if self.kind != Kind::Read || self.file().is_none() || context.io().stats().enabled() {
             return None;
         }
-        // SAFETY: the request is borrowed until the attempt, which leaves nothing behind, is over.
+        // SAFETY: the request is borrowed until the attempt is over, which leaves no access behind.
         let mut command = unsafe { self.command(segments) }.ok()?;
         let mut submission = Submission::new(context);
         let result = submission.read_at_once(self.cached(), &mut command);
@@ -164,7 +165,7 @@ impl<T, B> Request<T, B> {
         result
     }
 
-    /// Makes the result from what the engine says.
+    /// Makes the result from the engine's outcome.
     pub(crate) fn result(&self, outcome: Result<u32, Errno>) -> Result<usize, Error> {
         let errno = match outcome {
             Ok(value) => return Ok(value as usize),
@@ -174,7 +175,7 @@ impl<T, B> Request<T, B> {
         Err(self.failed(if late { Errno::TIMEDOUT } else { errno }))
     }
 
-    /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
+    /// Checks that the request is possible; returns descriptor, status flags, and offset.
     fn check(&self, segments: &Segments) -> Result<((i32, Flags), i64), Error> {
         match &self.file {
             OpenHandle::File(file) => {
@@ -200,7 +201,7 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Returns the file, if it is one.
+    /// Returns the file, if the request is on a file.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.file {
             OpenHandle::File(file) => Some(file),
@@ -208,18 +209,18 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Returns what a success returns; `None`: whatever is no error.
+    /// Returns the value of a full success; `None`: every value is a success.
     pub(crate) fn whole(&self) -> Option<u64> {
         let transfers = matches!(self.kind, Kind::Read | Kind::Write);
         transfers.then_some(self.len)
     }
 
-    /// Tells whether it transfers without an offset.
+    /// Returns `true` if the request transfers without an offset.
     pub(crate) fn is_stream_transfer(&self) -> bool {
         self.whole().is_some() && !matches!(self.file, OpenHandle::File(_))
     }
 
-    /// Gives the buffers back, and releases the file without blocking.
+    /// Returns the buffers, and releases the file without blocking.
     pub(crate) fn into_buffers(self) -> Buffers<B> {
         if let OpenHandle::File(file) = self.file {
             file.release();
@@ -247,7 +248,7 @@ pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
     u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
 }
 
-/// Cuts off what the kernel would not transfer in one request.
+/// Cuts off the bytes that the kernel would not transfer in one request.
 #[inline]
 fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }

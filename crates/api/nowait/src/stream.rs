@@ -14,12 +14,13 @@ use std::{
     sync::Arc,
 };
 
-/// Something to be read or written without an offset, with an engine. Cheap to clone; closed when
-/// the last clone has gone and no request is in flight on it.
+/// A source or sink without offsets, bound to an engine. Cheap to clone; it closes when the last
+/// clone is dropped and no request is in flight on it.
 ///
-/// A read or write moves what is there, as read(2) and write(2) do: fewer bytes than asked for are
-/// no error, 0 of a read is the end. Requests of one direction take effect in the order in which
-/// they were submitted. The descriptor need not be non-blocking, and is not made so.
+/// A read or write moves the bytes that are available, as read(2) and write(2) do: fewer bytes than
+/// asked for are no error, and a read of 0 bytes is the end. Requests of one direction take effect
+/// in the order in which they were submitted. The descriptor may be blocking or non-blocking; the
+/// stream does not change it.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -44,7 +45,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes a pipe, a socket, a terminal, an event counter.
+    /// Makes a stream of a pipe, a socket, a terminal, an eventfd.
     pub fn new(nowait: &Nowait, source: impl AsFd + Send + Sync + 'static) -> Stream {
         Stream { source: Arc::new(source), nowait: nowait.clone() }
     }
@@ -53,17 +54,17 @@ impl Stream {
         OpenHandle::Stream(self.source.clone())
     }
 
-    /// Reads up to the whole of `buffer`, waiting for the first byte.
+    /// Reads up to the whole of `buffer`; waits for the first byte.
     ///
-    /// Errors of the result: those of read(2), `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: the errors of read(2), `ECANCELED`, `ETIMEDOUT`.
     pub fn read<B: IoBufferMut + Send>(&self, buffer: B) -> Transfer<B> {
         let request = Request::on_other(self.held(), Kind::Read, Buffers::One(buffer), ());
         Operation::new(&self.nowait, request, writable, one)
     }
 
-    /// Writes up to the whole of `buffer`, waiting for room for the first byte.
+    /// Writes up to the whole of `buffer`; waits for room for the first byte.
     ///
-    /// Errors of the result: those of write(2), `ECANCELED`, `ETIMEDOUT`.
+    /// Errors of the result: the errors of write(2), `ECANCELED`, `ETIMEDOUT`.
     pub fn write<B: IoBuffer + Send>(&self, buffer: B) -> Transfer<B> {
         let request = Request::on_other(self.held(), Kind::Write, Buffers::One(buffer), ());
         Operation::new(&self.nowait, request, readable, one)
@@ -83,7 +84,7 @@ impl Stream {
         Operation::new(&self.nowait, request, readable, many)
     }
 
-    /// Waits until it is ready for one of the events of poll(2), once:
+    /// Waits until the source is ready for one of the events of poll(2), once:
     /// [`POLL_IN`](crate::POLL_IN), [`POLL_OUT`](crate::POLL_OUT) and their like.
     ///
     /// Errors of the result: `EBADF`: opened by O_PATH. `ECANCELED`, `ETIMEDOUT`.

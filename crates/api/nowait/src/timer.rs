@@ -1,7 +1,7 @@
-//! Requests that are cancelled when their time is over.
+//! Cancels requests when their time limit passes.
 //!
-//! The deadlines themselves know no clock: the time is an argument. A thread of the engine, started
-//! with the first of them, brings it.
+//! The list of deadlines has no clock: callers pass the time. A thread of the engine, started with
+//! the first deadline, passes it.
 
 use core::time::Duration;
 use nowait_file::{
@@ -19,9 +19,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Deadlines, each with what to do then.
+/// Deadlines, each with a value for the caller.
 pub(crate) struct Deadlines<W> {
-    /// By time in nanoseconds, then in the order of their making.
+    /// By time in nanoseconds, then in the order of their addition.
     by_time: BTreeMap<(u64, u64), W>,
     next: u64,
 }
@@ -37,7 +37,7 @@ impl<W> Default for Deadlines<W> {
 }
 
 impl<W> Deadlines<W> {
-    /// Adds one. True: it is the next of all.
+    /// Adds a deadline. Returns `true` if it is the earliest.
     pub(crate) fn add(&mut self, at_ns: u64, what: W) -> (DeadlineId, bool) {
         let id = (at_ns, self.next);
         self.next += 1;
@@ -45,24 +45,24 @@ impl<W> Deadlines<W> {
         (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
     }
 
-    /// Takes one back; `None`: its time has come.
+    /// Removes a deadline; `None`: its time has come.
     pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
         self.by_time.remove(&(id.0, id.1))
     }
 
-    /// Returns the next.
+    /// Returns the time of the earliest deadline.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.by_time.keys().next().map(|(at_ns, _)| *at_ns)
     }
 
-    /// Takes out one whose time has come at `now_ns`, the earliest first.
+    /// Removes a deadline whose time has come at `now_ns`, the earliest first.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<W> {
         let first = self.by_time.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 }
 
-/// Which request to cancel.
+/// The request to cancel.
 struct Late {
     context: Weak<Context>,
     key: u64,
@@ -88,10 +88,10 @@ struct State {
 }
 
 impl Timer {
-    /// Has the request `key` of `context` cancelled at `at_ns` of CLOCK_MONOTONIC.
+    /// Cancels the request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// `EAGAIN`: there can be no thread for it.
+    /// `EAGAIN`: no thread could be started for it.
     pub(crate) fn add(
         &self,
         at_ns: u64,
@@ -107,7 +107,7 @@ impl Timer {
         Ok(id)
     }
 
-    /// Forgets a deadline, if its time has not come.
+    /// Removes a deadline, if its time has not come.
     pub(crate) fn remove(&self, id: DeadlineId) {
         self.shared.state.lock().deadlines.remove(id);
     }
@@ -122,7 +122,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Ends the thread and waits for its end, unless it is this one.
+    /// Ends the thread and waits for it, unless the caller is that thread.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopped = true;
         self.shared.news.notify_one();
@@ -155,7 +155,7 @@ impl Loop for Run {
 
     fn sleep(&mut self, deadline: Deadline) {
         let mut state = self.0.state.lock();
-        // An earlier one may have been added since, or the next taken back.
+        // Another thread may have added an earlier deadline meanwhile, or removed this one.
         if state.stopped || state.deadlines.next_ns() != deadline.ns() {
             return;
         }
@@ -167,7 +167,7 @@ impl Loop for Run {
 }
 
 impl Late {
-    /// Its error is that the request is over already.
+    /// The only error is that the request is over already.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
             let cancel = || context.cancel(self.key);

@@ -1,5 +1,5 @@
-//! Control of a queue's requests between their preparation and their end: cancel them,
-//! limit their time, link them; and the descriptor that tells of their ends.
+//! Control of a queue's requests between their preparation and their end: cancellation, time
+//! limits, links; and the descriptor that reports their ends.
 
 use super::{PrepareResult, Queue, RequestId};
 use crate::{
@@ -12,21 +12,21 @@ use nowait_file::{Kind, Link, Links};
 use nowait_sys::{Errno, time::Deadline};
 use std::{collections::HashMap, os::fd::BorrowedFd};
 
-/// What few queues need; empty for the others.
+/// State that few queues need; empty for the others.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// A thread polls the event counter of the queue's context.
+    /// A thread polls the eventfd of the queue's context.
     has_event: bool,
-    /// Of the requests that are prepared.
+    /// Links of the prepared requests, by key.
     links: HashMap<u64, Links>,
-    /// Of those with a time limit.
+    /// Deadlines of the submitted requests with a time limit, by key.
     timers: HashMap<u64, DeadlineId>,
     /// Prepared requests with a time limit.
     limited: Vec<u64>,
 }
 
 impl Control {
-    /// Tells whether a request has links.
+    /// Returns `true` if a request has links.
     #[inline]
     pub(super) fn is_special(&self, key: u64) -> bool {
         !self.links.is_empty() && self.links.contains_key(&key)
@@ -54,11 +54,11 @@ impl Control {
 }
 
 impl<T, B> Queue<T, B> {
-    /// Asks for an early end of a request; true: it was not over. Never waits.
+    /// Asks for an early end of a request; returns `true` if it was not over. Never waits.
     ///
-    /// It comes back as every other: with `ECANCELED` if it had not begun, waits for another
-    /// request, for readiness, or for its turn; else as it would have ended, for example what the
-    /// device works on.
+    /// The request comes back as every other. If it had not begun, or waits for another request,
+    /// for readiness or for its turn, it ends with `ECANCELED`; else, for example if the device
+    /// works on it, with its own result.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let RequestId(key) = id;
         let Some(request) = self.requests.get_mut(key) else { return false };
@@ -72,13 +72,13 @@ impl<T, B> Queue<T, B> {
             return false;
         }
         request.is_cancelled = true;
-        // Its error is that the request is over already, and its event on the way.
+        // The only error is that the request is over already, with its event on the way.
         self.context.cancel(key).is_ok()
     }
 
-    /// Takes a request back that is not submitted yet, with its tag and its memory: it never was in
-    /// the queue. What was to begin after it ends with `ECANCELED`. `None`: it was submitted, or is
-    /// over.
+    /// Takes back a request that is not submitted yet, with its tag and its memory, as if the
+    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: it was
+    /// submitted, or is over.
     pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
         let RequestId(key) = id;
         let place = self.prepared.iter().position(|(other, _)| *other == key)?;
@@ -90,18 +90,19 @@ impl<T, B> Queue<T, B> {
         self.requests.remove(key).map(|request| (request.tag, request.buffers))
     }
 
-    /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at all.
+    /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at every
+    /// request.
     #[doc(hidden)]
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
     }
 
-    /// Has a request cancelled if it is not over `after` this call: it then ends with `ETIMEDOUT`,
-    /// as far as [`Queue::cancel`] can stop it. A later call counts instead of an earlier one. The
-    /// time is kept by a thread of the engine, whether or not a thread waits.
+    /// Cancels a request if it is not over `after` this call: it then ends with `ETIMEDOUT`, as far
+    /// as [`Queue::cancel`] can stop it. A later call replaces an earlier one. A thread of the
+    /// engine keeps the time, so no thread has to wait in the queue.
     ///
     /// # Errors
-    /// `EINVAL`: no such request. `EAGAIN`: there can be no thread.
+    /// `EINVAL`: no such request. `EAGAIN`: no thread could be started.
     pub fn timeout(&mut self, id: RequestId, after: Duration) -> Result<(), Error> {
         let RequestId(key) = id;
         let failed = |errno| Error::new(errno, "time limit of a request");
@@ -126,7 +127,7 @@ impl<T, B> Queue<T, B> {
     /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
     /// and several requests after one.
     ///
-    /// Both are prepared and not submitted, `first` before `then`.
+    /// Both must be prepared and not submitted, `first` before `then`.
     /// # Errors
     /// `EINVAL`: they are not, or `then` has a link already. `EOPNOTSUPP`: `then` transfers to or
     /// from a stream.
@@ -150,16 +151,16 @@ impl<T, B> Queue<T, B> {
         Ok(())
     }
 
-    /// Returns a descriptor for epoll(7) and its like, readable when requests have ended since the
-    /// last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll it.
-    /// Sometimes it is readable for nothing.
+    /// Returns a descriptor for epoll(7) and similar calls, readable when requests have ended since
+    /// the last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll
+    /// the descriptor. It may be readable although nothing has ended.
     ///
-    /// From the first call on, requests go by the engine's threads rather than by the queue of the
-    /// thread that waits, which costs a thread switch for each that is not over at once; so does
-    /// what is in flight already, some milliseconds later. [`Queue::descriptors`] costs none, and
-    /// asks for more of the event loop.
+    /// From the first call on, the engine's threads reap requests instead of the waiting thread,
+    /// which costs a thread switch for each request that is not over at once; requests in flight
+    /// already follow some milliseconds later. [`Queue::descriptors`] costs no switch, but the
+    /// event loop must call [`Queue::sleep`].
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor. `EINVAL`: this is a forked child.
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
         let failed = |errno| Error::new(errno, "event counter of a queue");
         if self.nowait.is_the_parents() {
@@ -169,7 +170,7 @@ impl<T, B> Queue<T, B> {
         if !core::mem::replace(&mut self.control.has_event, true) {
             self.ring_if_over();
         }
-        // SAFETY: the queue's context has it open as long as it lives, and `self` is borrowed.
+        // SAFETY: the queue's context keeps it open as long as it lives, and `self` is borrowed.
         Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
@@ -182,7 +183,7 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Ends a request that was not started, and those that were to begin after it.
+    /// Ends a request that was not started, and the requests linked to it.
     fn end_early(&mut self, key: u64) {
         self.over.push_back((key, Err(Errno::CANCELED)));
         if let Some(end) = self.control.links.get(&key).and_then(|links| links.end.clone()) {
@@ -191,7 +192,7 @@ impl<T, B> Queue<T, B> {
         self.ring_if_over();
     }
 
-    /// Before a submission: ends what is late already.
+    /// Ends, before a submission, the requests whose time limit has passed.
     pub(super) fn before_submit(&mut self) {
         if self.control.limited.is_empty() {
             return;
@@ -204,13 +205,13 @@ impl<T, B> Queue<T, B> {
         late.into_iter().for_each(|(key, _)| self.end_early(key));
     }
 
-    /// After a submission: the links are the engine's now, and time runs.
+    /// After a submission the engine has the links: clears them, and starts the time limits.
     pub(super) fn after_submit(&mut self) {
         self.control.links.clear();
         for key in core::mem::take(&mut self.control.limited) {
             let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
             let timer = self.nowait.timer();
-            // Without a thread for it there is no time limit.
+            // If no thread can be started for it, the request has no time limit.
             if let Some(Ok(id)) = deadline.map(|at_ns| timer.add(at_ns, &self.context, key)) {
                 self.control.timers.insert(key, id);
             }
@@ -219,7 +220,8 @@ impl<T, B> Queue<T, B> {
 }
 
 impl<T, B: IoBufferMut> Queue<T, B> {
-    /// Prepares a read of what is there, up to the whole of `buffer`, waiting for the first byte.
+    /// Prepares a read of the available bytes, up to the whole of `buffer`; it waits for the first
+    /// byte.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for reading.
@@ -231,7 +233,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     /// Prepares [`Queue::read_stream`] into several buffers, one after another.
     ///
     /// # Errors
-    /// Those of [`Queue::read_stream`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`Queue::read_stream`]; `EINVAL`: more than 1024 buffers.
     pub fn read_stream_vectored(
         &mut self,
         stream: &Stream,
@@ -244,7 +246,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
 }
 
 impl<T, B: IoBuffer> Queue<T, B> {
-    /// Prepares a write of up to the whole of `buffer`, waiting for room for the first byte.
+    /// Prepares a write of up to the whole of `buffer`; it waits for room for the first byte.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for writing.
@@ -256,7 +258,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
     /// Prepares [`Queue::write_stream`] from several buffers, one after another.
     ///
     /// # Errors
-    /// Those of [`Queue::write_stream`]; `EINVAL`: more than 1024 buffers.
+    /// The errors of [`Queue::write_stream`]; `EINVAL`: more than 1024 buffers.
     pub fn write_stream_vectored(
         &mut self,
         stream: &Stream,
