@@ -1,7 +1,7 @@
 """Writes the reference of the package from its docstrings: ``python python/reference.py``
 
-The sources are read, not imported. What has no docstring, or a name that begins with an underscore,
-is not in it; a method that a class inherits inside of the package is.
+It reads the sources without importing them. It leaves out names without a docstring and names that
+begin with an underscore, and includes methods that a class inherits inside the package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-/* The reads of `python -m nowait.bench --case uncached-64` by the C API, as a peer of that: takes
- * offsets, eight bytes each, from its input, and prints in how many seconds all were read. Before,
- * it reads them once for nothing, as what it is compared with does: that has memory then that the
- * kernel need not clear.
+/* Makes the reads of `python -m nowait.bench --case uncached-64` by the C API, for comparison.
+ * Reads offsets, eight bytes each, from its input, and prints the seconds that all reads took.
+ * Makes the reads once before without measuring, as the Python benchmark does: the kernel then need
+ * not clear memory during the measurement.
  *
  *   cc -O2 read_random.c $(pkg-config --cflags --libs nowait) -o read_random
  *   ./read_random FILE host|user LENGTH DEPTH < OFFSETS
@@ -56,7 +56,7 @@ static void read_offsets(struct reader *reader)
 	}
 }
 
-/* Reads at all offsets, `depth` at a time: what has ended makes room for the next. */
+/* Reads at all offsets, `depth` at a time: each read that ends makes room for the next. */
 static void run(struct reader *reader)
 {
 	nowait_request requests[DEPTH_MAX];
@@ -94,7 +94,7 @@ static void run(struct reader *reader)
 	}
 }
 
-/* Has the kernel forget what it has cached of the file. */
+/* Drops the file from the kernel's page cache. */
 static void forget(const char *path)
 {
 	int fd = open(path, O_RDONLY);

@@ -18,7 +18,7 @@ async def count(word: str, path: nowait.Path) -> int:
 
 
 async def main(word: str, names: list[str]) -> None:
-    """Print a count for each file; many are read side by side."""
+    """Print a count for each file; many files are read concurrently."""
     paths = [nowait.Path(name) for name in names]
     counts = await asyncio.gather(*(count(word, path) for path in paths))
     for path, found in zip(paths, counts):

@@ -1,7 +1,7 @@
 """Measures `serve_files` beside Starlette's StaticFiles: ``python measure_serving.py [--quick]``
 
-A server of uvicorn for each, in a process of its own, answers clients that ask for file after file
-on connections that stay open. The two take turns, round by round; the medians are printed.
+For each, a uvicorn server in a process of its own answers clients that request one file after
+another on connections that stay open. The two take turns, round by round; the medians are printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 FILES = 64
 CLIENTS = 32
-# The bytes of each file, and whether the kernel has forgotten them before a round.
+# The bytes of each file, and True if the file is dropped from the page cache before a round.
 CASES = {"4 KiB": (4 << 10, False), "1 MiB": (1 << 20, False), "1 MiB, uncached": (1 << 20, True)}
 
 
@@ -39,14 +39,14 @@ def serve(name: str, folder: str) -> None:
     """Serve a folder, and print the port."""
     config = uvicorn.Config(SERVERS[name](folder), port=0, log_level="error", access_log=False)
     listens = config.bind_socket()
-    # Clients that come before the server's loop runs wait here, instead of being refused.
+    # Clients that connect before the server's loop runs wait here instead of being refused.
     listens.listen(config.backlog)
     print(listens.getsockname()[1], flush=True)
     uvicorn.Server(config).run([listens])
 
 
 async def client(port: int, size: int, numbers: list[int], took: list[float]) -> None:
-    """Ask for files, until the list is empty."""
+    """Request files until the list is empty."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while numbers:
         begin = time.perf_counter()
@@ -62,7 +62,7 @@ async def client(port: int, size: int, numbers: list[int], took: list[float]) ->
 
 
 async def one_round(port: int, folder: str, case: str, count: int) -> tuple[float, float]:
-    """Return requests a second, and the 99th percentile of what one took, in milliseconds."""
+    """Return requests a second, and the 99th percentile of a request's time, in milliseconds."""
     size, uncached = CASES[case]
     for number in range(FILES if uncached else 0):
         fd = os.open(f"{folder}/{number}", os.O_RDONLY)

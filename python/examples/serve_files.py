@@ -1,6 +1,6 @@
 """Serves the files of a folder over HTTP: ``python serve_files.py FOLDER [PORT]``
 
-It is an application of Starlette's. FastAPI takes `Files` as it is: ``app.mount("/", Files(…))``.
+The application uses Starlette. FastAPI accepts `Files` unchanged: ``app.mount("/", Files(…))``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK_BYTES = 256 << 10
 
 
 class Files:
-    """Answers with a file of a folder, or a range of it."""
+    """Answers a request with a file of a folder, or a range of it."""
 
     def __init__(self, folder: str) -> None:
         self.folder = pathlib.Path(folder).resolve()
@@ -66,7 +66,7 @@ async def send_content(file: nowait.File, first: int, end: int, send: Send) -> N
 
 
 def bounds(wanted: str | None, size: int) -> tuple[int, int]:
-    """Return where the range begins that a client asks for, and where it ends."""
+    """Return begin and end of the range that a client requests."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted or "bytes=0-")
     if not found or found.group() == "bytes=-":
         return size, size
@@ -77,7 +77,7 @@ def bounds(wanted: str | None, size: int) -> tuple[int, int]:
 
 
 def application(folder: str) -> Starlette:
-    """Return the application: other routes have their place beside the files."""
+    """Return the application; further routes go beside the files."""
     return Starlette(routes=[Mount("/files", Files(folder))])
 
 

@@ -1,7 +1,7 @@
-"""Files for asyncio and trio that do not hold the event loop up.
+"""Files for asyncio and trio that do not block the event loop.
 
-A read of what is cached is over before the ``await`` suspends; of what is not, the kernel is asked
-without a thread. ::
+A read of cached data is over before the ``await`` suspends; any other read is submitted to the
+kernel without a thread. ::
 
     import nowait
 
@@ -13,8 +13,8 @@ without a thread. ::
         head = await file.read_at(4096, 0)
         parts = await file.read_many([(0, 512), (8192, 512)])
 
-``open``, ``File`` and ``TextFile`` are described there. ``backend()`` says which way requests go,
-and why.
+``open``, ``File`` and ``TextFile`` are described there. ``backend()`` returns how the process
+submits requests, and why.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ __all__ = [
 
 
 class Backend(NamedTuple):
-    """What the requests of this process go by."""
+    """The backend that carries the requests of this process."""
 
     name: str
     """``uring``, ``kaio`` or ``threads``."""
     reason: str
-    """Why, in one line."""
+    """The reason for it, in one line."""
     cache: str
     """The cache mode of files that are opened without one."""
 
 
 def backend() -> Backend:
-    """Return which backend the process uses, and start its engine if it does not run yet."""
+    """Return the backend of the process; start its engine if it does not run yet."""
     return Backend(*_nowait.backend())
 
 

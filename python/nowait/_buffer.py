@@ -6,10 +6,11 @@ import mmap
 
 
 class AlignedBuffer(mmap.mmap):
-    """Zeroed memory that begins on a page: direct files read into it, and write it, without a copy.
+    """Zeroed memory that begins on a page: direct files read into it, and write from it, without a
+    copy.
 
-    It is an anonymous mapping, with the buffer protocol and the slices of ``mmap``; parts of it are
-    ``memoryview(buffer)[begin:end]``.
+    It is an anonymous mapping, with the buffer protocol and the slices of ``mmap``;
+    ``memoryview(buffer)[begin:end]`` is a part of it.
     """
 
     def __new__(cls, size: int) -> AlignedBuffer:

@@ -20,17 +20,17 @@ CacheMode = Literal["host", "user", "direct"]
 
 
 class File(Stream):
-    """An open file of bytes, made by `open`: requests that name their offset, and a stream.
+    """An open file of bytes, made by `open`: positional requests, and a stream.
 
-    **Requests that name their offset** (``read_at``, ``write_at``, ``sync`` and their like) do not
-    know of the position, and may be in flight side by side. On one file, those that overlap, one of
-    them a write, take effect in the order in which they were made; a sync covers the writes made
-    before it. Each returns an `Operation`, which has begun: await it, or give it to
-    `asyncio.gather` and the like. If it is cancelled, by ``asyncio.timeout`` for example, its
-    memory stays with the engine until it has ended; a write may have happened, in part or whole.
+    **Positional requests** (``read_at``, ``write_at``, ``sync`` and similar) ignore the stream's
+    position, and several may be in flight at once. Requests that overlap on one file, at least one
+    of them a write, take effect in the order in which they were made; a sync covers the writes made
+    before it. Each returns an `Operation`, which has begun: await it, or pass it to
+    `asyncio.gather` and similar functions. If it is cancelled, by ``asyncio.timeout`` for example,
+    the engine keeps its memory until it has ended; a write may have happened, in part or whole.
 
-    **The stream** (``read``, ``readline``, ``write``, ``seek`` and their like, and ``async for``)
-    has a position, reads ahead, and gathers what is written: what names its offset sees that after
+    **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
+    a position, reads ahead, and gathers written data: positional requests see that data after
     `flush`. A stream belongs to one event loop at a time.
     """
 
@@ -63,13 +63,14 @@ class File(Stream):
     def lend(self, length: int, offset: int) -> Loan:
         """Lend ``length`` bytes at ``offset``, fewer at the end of the file: for ``async with``.
 
-        What it gives is a list of read-only ``memoryview``, in order. Of a file with the cache
-        ``user`` they are pages of the cache, not copies, each 4 to 256 KiB but for the ends; what
-        is not cached is read first. Of other files there is one, of a copy.
+        The result is a list of read-only ``memoryview``, in order. For a file with the cache
+        ``user`` they are pages of the cache, not copies, of 4 to 256 KiB each; the first and the
+        last may be shorter. Data that is not cached is read first. For other files the list has one
+        view, of a copy.
 
-        At the end of the block the views are released. Until then writes to these pages wait: do
-        not wait for one inside. A part of a view, or an array made of one, that is used longer
-        keeps the pages, and is told of by ``BufferError``.
+        The end of the block releases the views. Until then writes to these pages wait: do not wait
+        for one inside the block. A part of a view, or an array made of one, that lives longer keeps
+        the pages, and causes ``BufferError``.
         """
         return Loan(self, length, offset)
 
@@ -95,7 +96,7 @@ class File(Stream):
 
 
 def kind(mode: str) -> str:
-    """Return what of a mode does not say whether it is bytes or text: ``r``, ``w+`` and so on."""
+    """Return the mode without the letters for bytes or text: ``r``, ``w+`` and so on."""
     kinds = [letter for letter in mode if letter in "rwxa"]
     rest = sorted(letter for letter in mode if letter not in "rwxa")
     if len(kinds) != 1 or rest not in ([], ["+"], ["b"], ["t"], ["+", "b"], ["+", "t"]):

@@ -1,4 +1,4 @@
-"""Cached pages, seen in place."""
+"""Cached pages, lent in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Loan:
         parts = self._file.lend_at(self._length, self._offset)
         if parts is None:
             data = await self._file.read_at(self._length, self._offset)
-            # It is there now, as a rule; if not, the copy will do.
+            # The read has normally cached the pages; if not, a copy serves.
             parts = self._file.lend_at(self._length, self._offset)
             if parts is None:
                 self._views = [memoryview(data)]

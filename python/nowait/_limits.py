@@ -1,4 +1,4 @@
-"""How much may be in flight, and how much is."""
+"""Limits of the requests in flight, and their current number."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import NamedTuple
 
 from . import _nowait
 
-# What the engine takes for no limit.
+# The number that the engine takes for no limit.
 NONE = (1 << 64) - 1
 
 
 class Limits(NamedTuple):
-    """What may be in flight at a time; ``None``: no limit. What is more waits for its turn."""
+    """The most in flight at a time; ``None``: no limit. Further requests wait for their turn."""
 
     requests: int | None
     """Requests of the process."""
     bytes: int | None
-    """What they read and write, of the process. The largest request passes when it is alone."""
+    """Bytes that requests of the process read and write. A request larger than the limit passes
+    alone."""
     loop_requests: int | None
     """Requests of each event loop; never more than 4,096."""
     loop_bytes: int | None
-    """What they read and write, of each event loop."""
+    """Bytes that requests of each event loop read and write."""
 
 
 class InFlight(NamedTuple):
-    """What of an event loop is in flight."""
+    """The requests of an event loop in flight."""
 
     requests: int
     bytes: int
-    """What they read and write."""
+    """Bytes that they read and write."""
     waiting: int
     """Requests that wait for their turn."""
 
@@ -41,11 +42,11 @@ def limits(
     loop_requests: int | None | EllipsisType = ...,
     loop_bytes: int | None | EllipsisType = ...,
 ) -> Limits:
-    """Change what may be in flight, as far as it is named, and return what holds then.
+    """Change the limits that are given, and return all limits that apply then.
 
-    A request beyond a limit is not refused: it waits, behind those of its loop that came before,
-    and takes no memory for what it reads. To cancel it takes it out of the line. A loop may always
-    have one request in flight, whatever the others have.
+    A request beyond a limit is not refused: it waits behind the earlier requests of its loop, and
+    takes no memory for a read meanwhile. Cancelling it takes it out of the line. A loop may always
+    have one request in flight, whatever the other loops have.
     """
     named = (requests, bytes, loop_requests, loop_bytes)
     if named != (...,) * 4:
@@ -66,5 +67,5 @@ def _number(value: int | None | EllipsisType, before: int) -> int:
 
 
 def in_flight() -> InFlight:
-    """Return what the event loop of this thread has in flight."""
+    """Return the requests in flight of this thread's event loop."""
     return InFlight(*_nowait.in_flight())

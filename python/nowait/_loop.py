@@ -1,4 +1,4 @@
-"""What event loops do in different ways: asyncio and its kin, and trio."""
+"""The differences between event loops: asyncio and compatible ones, and trio."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ T = TypeVar("T")
 
 
 def is_trio() -> bool:
-    """Tell whether trio runs the code that asks. It says so by sniffio, which it needs."""
+    """Return true if trio runs the calling code. trio sets a variable of sniffio, which it depends
+    on."""
     sniffio = sys.modules.get("sniffio")
     return sniffio is not None and sniffio.thread_local.name == "trio"
 
 
 async def let_others_run() -> None:
-    """Give the other tasks their turn."""
+    """Let the other tasks run."""
     if is_trio():
         import trio
 
@@ -31,13 +32,13 @@ async def let_others_run() -> None:
 
 
 async def end_of(operation: Operation[Any]) -> None:
-    """Wait until an operation is over, however it ends. It goes on if the wait is cancelled."""
-    # It may have begun in another event loop, which is closed by now.
+    """Wait until an operation is over, with any result. It continues if the wait is cancelled."""
+    # The operation may have begun in another event loop, which is closed by now.
     adopt(operation)
     if operation.done():
         return
     if not is_trio():
-        # It has all of a future that is asked for here.
+        # An operation has the methods of a future that `wait` calls.
         await asyncio.wait([cast("asyncio.Future[Any]", operation)])
         return
     from . import _trio
@@ -48,9 +49,10 @@ async def end_of(operation: Operation[Any]) -> None:
 def begun(
     coroutine: Coroutine[Any, Any, T], at_end: Callable[[], object] | None = None
 ) -> Awaitable[T]:
-    """Have a coroutine begin before it is awaited, where a task can be made: not under trio.
+    """Begin a coroutine before it is awaited, by a task; under trio, which cannot make one, it
+    begins when awaited.
 
-    `at_end` is called when that task is over, also if its coroutine never began.
+    Call `at_end` when that task is over, also if its coroutine never began.
     """
     if is_trio():
         return coroutine
@@ -61,7 +63,8 @@ def begun(
 
 
 async def to_its_end(call: Callable[[], Awaitable[T]]) -> T:
-    """Await what trio must not cancel in the middle, as it would each step of it again."""
+    """Await a coroutine that must not be cancelled halfway; trio would cancel each of its steps
+    again."""
     if not is_trio():
         return await call()
     import trio
@@ -72,7 +75,7 @@ async def to_its_end(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def on_thread(call: Callable[[], T]) -> T:
-    """Await a call that may block, on a thread of the loop's."""
+    """Await a blocking call on one of the loop's threads."""
     if not is_trio():
         return await asyncio.get_running_loop().run_in_executor(None, call)
     import trio
@@ -81,12 +84,13 @@ async def on_thread(call: Callable[[], T]) -> T:
 
 
 class Lock:
-    """A lock of tasks, in the order in which they come. To take one that is free never suspends."""
+    """A lock of tasks, granted in the order in which they ask. Taking a free lock never
+    suspends."""
 
     __slots__ = ("_holder", "_turns")
 
     def __init__(self) -> None:
-        # The number of the process whose task holds it.
+        # The number of the process of the task that holds the lock.
         self._holder: int | None = None
         self._turns: OrderedDict[Operation[None], None] = OrderedDict()
 
@@ -95,7 +99,7 @@ class Lock:
             self._holder = _process
             return
         if self._holder != _process:
-            # A task of the parent's, which is not here.
+            # A task of the parent process, which does not exist here.
             self._holder = _process
             self._turns.clear()
             return
@@ -125,7 +129,7 @@ _process = os.getpid()
 
 
 def after_fork() -> None:
-    """Learn the number of a forked child."""
+    """Record the number of a forked child."""
     global _process
     _process = os.getpid()
 

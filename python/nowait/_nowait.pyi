@@ -12,7 +12,7 @@ T = TypeVar("T")
 Advice = Literal["normal", "random", "sequential", "willneed", "dontneed"]
 
 class Operation(Generic[T]):
-    """A request that was submitted: awaitable, and a future of asyncio where that runs."""
+    """A submitted request: an awaitable, and a future of asyncio in a loop of asyncio."""
 
     _asyncio_future_blocking: bool
     def __await__(self) -> Generator[Any, None, T]: ...
@@ -36,14 +36,15 @@ class RawFile:
         self, path: str, how: str, cache: str | None, permissions: int
     ) -> Operation[Any]: ...
     def read_at(self, length: int, offset: int) -> Operation[bytes]:
-        """Read ``length`` bytes at ``offset``; fewer at the end of the file only."""
+        """Read ``length`` bytes at ``offset``; fewer only at the end of the file."""
     def readinto_at(self, buffer: Buffer, offset: int) -> Operation[int]:
-        """Read at ``offset`` into the whole of ``buffer``; return how many bytes.
+        """Read at ``offset`` into the whole of ``buffer``; return the number of bytes.
 
         The buffer cannot be resized before the engine is done with it.
         """
     def write_at(self, data: Buffer, offset: int) -> Operation[int]:
-        """Write all of ``data`` at ``offset``; return how many bytes. Leave it as it is meanwhile."""
+        """Write all of ``data`` at ``offset``; return the number of bytes. Do not change it
+        meanwhile."""
     def write_now(self, data: bytes, offset: int) -> None: ...
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> Operation[list[bytes]]:
         """Read many ranges, offset and length each, in one submission."""
@@ -51,28 +52,28 @@ class RawFile:
     def sync(self) -> Awaitable[None]:
         """Make data and metadata durable: fsync(2)."""
     def datasync(self) -> Awaitable[None]:
-        """Make the data durable, and what is needed to read them: fdatasync(2)."""
+        """Make the data durable, and the metadata needed to read them: fdatasync(2)."""
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
-        """Make ``length`` bytes from ``offset`` on durable; 0: all from there on."""
+        """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
     def advise(self, advice: Advice, offset: int = 0, length: int = 0) -> Operation[None]:
-        """Say how a part of the file will be used; length 0: to the end. A hint."""
+        """Announce how a part of the file will be used; length 0: to the end. A hint."""
     def size(self) -> Operation[int]:
         """Return the size in bytes."""
     def resize(self, size: int) -> Operation[int]: ...
     def close_at(self) -> Operation[None]: ...
     def abandon(self) -> None: ...
     def fileno(self) -> int:
-        """Return the number of the descriptor, which is open as long as the file is."""
+        """Return the descriptor number, which is open as long as the file is."""
     @property
     def closed(self) -> bool: ...
     @property
     def is_open(self) -> bool: ...
     @property
     def alignment(self) -> tuple[int, int] | None:
-        """What divides offset and length, and the address, of direct requests."""
+        """The numbers that must divide offset and length, and the address, of direct requests."""
 
 class LentPart:
-    """A piece of the cache, which stays as it is while there are views of it."""
+    """A piece of the cache, which does not change while views of it exist."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property

@@ -43,7 +43,7 @@ class Opening(Generic[F]):
         try:
             return await self._file._open()
         except BaseException:
-            # Cancelled, perhaps when it was open already: no program will close it.
+            # Cancelled, perhaps when it was open already: the program cannot close it.
             self._file.abandon()
             raise
 
@@ -104,23 +104,24 @@ def open(
     durable: bool = False,
     permissions: int = 0o666,
 ) -> Opening[Any]:
-    """Open a file, as a context manager or to be awaited.
+    """Open a file; await the result, or use it in ``async with``.
 
-    ``mode`` is that of the built-in ``open``: ``r``, ``w``, ``x`` or ``a``, perhaps with ``+``.
-    With ``b`` it is a `File` of bytes, which takes requests that name their offset, too; without
-    it, a `TextFile`. Only the default is another one: ``rb``.
+    ``mode`` is the mode of the built-in ``open``: ``r``, ``w``, ``x`` or ``a``, perhaps with ``+``.
+    With ``b`` it opens a `File` of bytes, which also takes positional requests; without it, a
+    `TextFile`. The default differs: ``rb``.
 
-    ``encoding``, ``errors`` and ``newline`` are those of the built-in ``open``; the encoding is
-    utf-8 if none is named. ``buffering`` is how many bytes are gathered before they are written:
-    0, none; 1, a line of text; -1, what is sensible.
+    ``encoding``, ``errors`` and ``newline`` work as in the built-in ``open``; the default encoding
+    is utf-8. ``buffering`` is the number of bytes that are gathered before a write: 0, none; 1, a
+    line of text; -1, a suitable number.
 
-    ``cache`` says which cache the file is read and written by: ``host``, the kernel's, shared with
-    all programs; ``user``, that of nowait, in the process, for files that no other program changes
-    meanwhile; ``direct``, none: offsets and lengths are multiples of ``File.alignment``. Without
-    it that is ``host``, or what the environment variable ``NOWAIT_CACHE`` says.
+    ``cache`` is the cache through which the file is read and written: ``host``, the kernel's,
+    shared with all programs; ``user``, nowait's own, in the process, for files that no other
+    program changes meanwhile; ``direct``, none: offsets and lengths are multiples of
+    ``File.alignment``. The default is ``host``, or the value of the environment variable
+    ``NOWAIT_CACHE``.
 
     ``durable`` makes every write durable before it ends; a new file gets ``permissions``, less the
-    umask. Failures are those of ``open``, an ``OSError`` each.
+    umask. Errors are those of ``open``: an ``OSError`` each.
     """
     if "b" not in mode:
         return Opening(

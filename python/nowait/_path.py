@@ -1,4 +1,4 @@
-"""Paths whose methods that touch the file system are awaited."""
+"""Paths whose methods that access the file system are awaited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._loop import on_thread
 from ._open import Opening, open
 from ._whole import read_bytes, read_text, write_bytes, write_text
 
-# Results of these are paths, or have paths in them.
+# Methods whose results are paths, or contain paths.
 PATHS = "absolute cwd expanduser home readlink rename replace resolve"
 OTHERS = (
     "chmod exists group hardlink_to is_block_device is_char_device is_dir is_fifo is_file "
@@ -21,15 +21,16 @@ OTHERS = (
 )
 ITERATORS = "glob iterdir rglob walk"
 
-# So many entries of a folder are asked for at a time.
+# Number of entries of a folder that one call on a thread fetches.
 BATCH = 256
 
 
 class Path(pathlib.PurePosixPath):
-    """A path, as `pathlib.Path`: what asks the file system is awaited, each call on a thread.
+    """A path, as `pathlib.Path`: methods that access the file system are awaited, each call on a
+    thread.
 
-    `iterdir`, `glob`, `rglob` and `walk` are for ``async for``. `open`, `read_bytes`, `read_text`,
-    `write_bytes` and `write_text` are those of nowait.
+    Use `iterdir`, `glob`, `rglob` and `walk` with ``async for``. `open`, `read_bytes`, `read_text`,
+    `write_bytes` and `write_text` are nowait's own.
     """
 
     __slots__ = ()
@@ -55,7 +56,7 @@ def _method(name: str, gives_paths: bool) -> Any:
     function = getattr(pathlib.Path, name)
 
     async def method(self: Any, *arguments: Any, **options: Any) -> Any:
-        # Of a method of the class, `self` is that.
+        # For a method of the class, `self` is the class.
         if isinstance(self, type):
             result, kind = await _on_thread(function, *arguments, **options), self
         else:
@@ -72,7 +73,7 @@ def _iterator(name: str) -> Any:
     async def method(self: Path, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         kind = type(self)
         found: Iterator[Any] = iter(await _on_thread(function, self, *arguments, **options))
-        # What is done between two folders of a walk decides where it goes on.
+        # The program may change between two folders where a walk continues.
         count = 1 if name == "walk" else BATCH
         while batch := await _on_thread(list, itertools.islice(found, count)):
             for one in batch:

@@ -1,4 +1,4 @@
-"""Streams of bytes: a position, what is read ahead, and what is written behind."""
+"""Streams of bytes: a position, data read ahead, and data written behind."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How much is read ahead: twice as much each time, as long as no seek comes between.
-# More is no faster: it does not fit into the processor's caches with the lines made of it.
+# Size of a read ahead: it doubles each time until a seek. More is not faster: the data and the
+# lines made of it would not fit into the processor's caches.
 AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 64 << 10
-# For a read of more, no more memory is taken than the file has bytes.
+# A larger read takes no more memory than the file has bytes.
 SURE_BYTES = 1 << 20
-# As much of a line is looked for at a time where nothing is read ahead.
+# Size of a read that looks for the end of a line if nothing is read ahead.
 LINE_BYTES = 8 << 10
-# As much is gathered before it is written.
+# Number of bytes gathered before a write.
 BEHIND_BYTES = 64 << 10
 
-# Streams that may have gathered something when the program ends.
+# Streams that may have gathered data when the program ends.
 _writers: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 class Stream(RawFile):
-    """The methods of a file that has a position, as those of `io.BufferedRandom`.
+    """The methods of a file with a position, as `io.BufferedRandom` has them.
 
-    The stream either reads or writes. Reading, `_ahead` has what follows the position, and `_end`
-    is the offset behind it. Writing, `_behind` is what was written and is not on its way yet, and
-    `_end` the offset where it goes; `_late` is the write that is on its way.
+    The stream either reads or writes. Reading, `_ahead` has the data that follows the position, and
+    `_end` is the offset behind that data. Writing, `_behind` is the gathered data that no write
+    carries yet, and `_end` is the offset where it goes; `_late` is the write in flight.
 
-    What changes `_end` or turns from one to the other holds the lock. What is there is taken, or
-    gathered, without it: at once, so that each result is of one piece.
+    Code that changes `_end` or switches between reading and writing holds the lock. Data read ahead
+    is taken, and data to write is gathered, without the lock and without an `await`, so that each
+    result is one piece.
     """
 
     mode: str
@@ -55,7 +56,7 @@ class Stream(RawFile):
         self._ahead: Lines[bytes] = Lines(b"", "\n")
         self._ahead_bytes = AHEAD_BYTES_MIN if buffering else 0
         self._behind: bytearray | None = None
-        # One is a line in text files, and has no meaning here.
+        # 1 means one line in text files, and has no meaning here.
         self._behind_bytes = BEHIND_BYTES if buffering < 0 or buffering == 1 else buffering
         if durable:
             self._behind_bytes = 0
@@ -69,7 +70,7 @@ class Stream(RawFile):
     # Reading.
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """Read ``size`` bytes; fewer at the end of the file only. Without a size: all."""
+        """Read ``size`` bytes; fewer only at the end of the file. Without a size: everything."""
         if size is not None and 0 < size <= len(self._ahead):
             return self._ahead.take(size)
         async with self._lock:
@@ -84,7 +85,8 @@ class Stream(RawFile):
             return self._ahead.take(size)
 
     async def read1(self, size: int = -1, /) -> bytes:
-        """Read what was read ahead, at most ``size`` bytes; if nothing was, ask the file once."""
+        """Return data read ahead, at most ``size`` bytes; if there is none, read from the file
+        once."""
         async with self._lock:
             await self._turn_to_reading()
             if not len(self._ahead) and size:
@@ -92,11 +94,11 @@ class Stream(RawFile):
             return self._ahead.take(size)
 
     async def readall(self) -> bytes:
-        """Read all that follows."""
+        """Read everything that follows."""
         return await self.read()
 
     async def readinto(self, buffer: Buffer, /) -> int:
-        """Read into the whole of a buffer; fewer bytes at the end of the file only."""
+        """Read into the whole of a buffer; fewer bytes only at the end of the file."""
         with memoryview(buffer) as view, view.cast("B") as octets:
             if octets.readonly:
                 raise TypeError("readinto() argument must be read-write bytes-like object")
@@ -105,7 +107,8 @@ class Stream(RawFile):
             return len(data)
 
     async def peek(self, size: int = 0, /) -> bytes:
-        """Return what was read ahead, and stay there; if nothing was, ask the file once."""
+        """Return the data read ahead, and keep the position; if there is none, read from the file
+        once."""
         async with self._lock:
             await self._turn_to_reading()
             if not len(self._ahead):
@@ -124,13 +127,13 @@ class Stream(RawFile):
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # As much again as there is: to find the end of a long line takes linear time.
+                # Read as much again as there is: finding the end of a long line takes linear time.
                 if not await self._fill(max(len(self._ahead), LINE_BYTES)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Read all lines, or lines until they have ``hint`` bytes."""
+        """Read all lines, or lines until they have ``hint`` bytes together."""
         if hint is None or hint <= 0:
             return io.BytesIO(await self.read()).readlines()
         lines: list[bytes] = []
@@ -143,14 +146,14 @@ class Stream(RawFile):
         return LineIterator(self._ahead, self.__anext__)
 
     async def __anext__(self) -> bytes:
-        # A part of the file at a time, and then it is the turn of other tasks.
+        # After each part of the file, other tasks have their turn.
         await let_others_run()
         if line := await self.readline():
             return line
         raise StopAsyncIteration
 
     async def _fill(self, wanted: int) -> bool:
-        """Read ahead ``wanted`` bytes or more; tell whether there may be more behind them."""
+        """Read ahead at least ``wanted`` bytes; return true if more may follow."""
         wanted = max(wanted, self._ahead_bytes)
         self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX)
         if wanted > SURE_BYTES:
@@ -179,14 +182,14 @@ class Stream(RawFile):
     # Writing.
 
     async def write(self, data: Buffer, /) -> int:
-        """Write all of ``data`` at the position; return how many bytes.
+        """Write all of ``data`` at the position; return the number of bytes.
 
-        It is gathered, and on its way when there is enough of it, at a `flush`, `seek`, `sync`, or
-        `close`. What goes wrong on the way is told by one of the next calls.
+        The data is gathered. A write of it begins when there is enough of it, or at a `flush`,
+        `seek`, `sync`, or `close`. One of the next calls raises an error of that write.
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
         if not self._gather(data, count):
-            # The program may change any other memory once this has returned.
+            # The program may change any other memory once this call has returned.
             whole = data if isinstance(data, bytes) else bytes(data)
             await self._write_in_turn(lambda: whole)
         return count
@@ -218,25 +221,25 @@ class Stream(RawFile):
                 await self._settle()
 
     async def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """Write one after another. They have their ends already."""
+        """Write lines one after another. They have their line ends already."""
         for line in lines:
             await self.write(line)
 
     async def flush(self) -> None:
-        """Have everything that was written in the file. That is not to have it durable: `sync`."""
+        """Write all gathered data to the file. This does not make it durable: use `sync`."""
         self._check_open()
         if self._is_unwritten():
             async with self._lock:
                 await self._write_out()
 
     async def _hand_over(self) -> None:
-        """Have what is gathered on its way to the file, when what was before is there."""
+        """Begin to write the gathered data, after the write in flight has ended."""
         await self._settle()
         self._check_open()
         self._send()
 
     def _send(self, more: bytes = b"") -> None:
-        """Have what is gathered on its way, and ``more`` behind it: nothing else is."""
+        """Begin to write the gathered data and ``more`` behind it; no other write is in flight."""
         behind = self._gathered()
         if behind:
             behind += more
@@ -245,16 +248,17 @@ class Stream(RawFile):
         self._behind = bytearray()
 
     async def _settle(self) -> None:
-        """Wait for the write that is on its way. To cancel the wait does not cancel the write."""
+        """Wait for the write in flight. Cancelling the wait does not cancel the write."""
         if self._late is not None:
             late = self._late
             await end_of(late)
-            # Not before: of a wait that was cancelled no task has learned how the write ended.
+            # Not earlier: if the wait is cancelled, the next task must still learn how the write
+            # ended.
             self._late = None
             late.result()
 
     async def _write_out(self) -> None:
-        # Again, if more was gathered meanwhile.
+        # Repeat if tasks have gathered more meanwhile.
         while self._is_unwritten():
             if self._behind:
                 await self._hand_over()
@@ -279,7 +283,7 @@ class Stream(RawFile):
             _writers.add(self)
 
     def _save(self) -> None:
-        """Write what is gathered, and wait: no task is left to do it."""
+        """Write the gathered data, and block: no task is left to do it."""
         behind, self._behind = self._behind, None
         if behind and self.is_open:
             if self._late is not None:
@@ -289,7 +293,7 @@ class Stream(RawFile):
     # The position.
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to an offset from the begin, the position, or the end; return the new position."""
+        """Go to an offset from the beginning, the position, or the end; return the new position."""
         async with self._lock:
             self._check_open()
             if whence == os.SEEK_CUR:
@@ -323,14 +327,14 @@ class Stream(RawFile):
             return self._end - len(self._ahead)
         if not self._appends:
             return self._end + len(self._behind)
-        # Behind what others have appended, too.
+        # The end includes data that other programs have appended.
         await self._write_out()
         return await self.size()
 
     def truncate(self, size: int | None = None, /) -> Awaitable[int]:
         """Cut the file off at ``size`` bytes, or extend it with zeroes; return the size.
 
-        Without a size it is the position, which stays where it is.
+        The default size is the position, which does not change.
         """
         self._check_open()
         if not self._can_write:
@@ -351,30 +355,30 @@ class Stream(RawFile):
                 self._end = position
             return await self.resize(position if size is None else size)
 
-    # What is not a stream's, but has to know of what is gathered.
+    # Methods of the file that must first write the gathered data.
 
     def sync(self) -> Awaitable[None]:
-        """Make everything that was written durable, and the metadata: fsync(2)."""
+        """Make all written data and the metadata durable: fsync(2)."""
         return self._after_writing(super().sync)
 
     def datasync(self) -> Awaitable[None]:
-        """Make what was written durable, and what is needed to read it: fdatasync(2)."""
+        """Make the written data durable, and the metadata needed to read it: fdatasync(2)."""
         return self._after_writing(super().datasync)
 
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
-        """Make ``length`` bytes from ``offset`` on durable; 0: all from there on."""
+        """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
         sync = super().sync_range
         return self._after_writing(lambda: sync(offset, length))
 
     def close(self) -> Awaitable[None]:
-        """Close the file, once what was written is in it.
+        """Close the file, after the gathered data is written to it.
 
-        Requests in flight go on. Of what nowait itself has cached of the file, only `sync` tells
-        whether it could be written. To cancel the wait loses nothing: what was written is on its
-        way then, and the file is closed behind it.
+        Requests in flight continue. For data that nowait itself has cached, only `sync` returns an
+        error of writing it to the file. Cancelling the wait loses nothing: the writes continue, and
+        the file is closed behind them.
         """
         if self._is_unwritten():
-            # Also if that is cancelled before its first step.
+            # Run this also if the task is cancelled before its first step.
             return begun(to_its_end(self._close), at_end=self._close_now)
         return self._close_now()
 
@@ -391,7 +395,7 @@ class Stream(RawFile):
         await self._close_now()
 
     def _close_now(self) -> Operation[None]:
-        """Close the file; what is still gathered is on its way then, and no task waits for it."""
+        """Close the file; a write of the gathered data begins before, and no task waits for it."""
         behind, self._behind = self._behind, None
         self._ahead.clear()
         if behind and self.is_open:
@@ -408,22 +412,22 @@ class Stream(RawFile):
     # Facts.
 
     def readable(self) -> bool:
-        """Tell whether the file was opened for reading."""
+        """Return true if the file was opened for reading."""
         self._check_open()
         return self._can_read
 
     def writable(self) -> bool:
-        """Tell whether the file was opened for writing."""
+        """Return true if the file was opened for writing."""
         self._check_open()
         return self._can_write
 
     def seekable(self) -> bool:
-        """Tell whether there is a position, which is so of every file here."""
+        """Return true: every file here has a position."""
         self._check_open()
         return True
 
     def isatty(self) -> bool:
-        """Tell whether it is a terminal."""
+        """Return true if the file is a terminal."""
         return os.isatty(self.fileno())
 
     def _check_open(self) -> None:
@@ -432,7 +436,7 @@ class Stream(RawFile):
 
 
 def save_all() -> None:
-    """Write what streams that were not closed have gathered: for the exit."""
+    """Write the gathered data of streams that were not closed: for the exit."""
     for stream in list(_writers):
         try:
             stream._save()
@@ -443,7 +447,7 @@ def save_all() -> None:
 
 
 def forget_all() -> None:
-    """Leave to the parent process what streams have gathered: for a forked child."""
+    """Drop the gathered data of streams in a forked child: the parent process writes it."""
     for stream in list(_writers):
         stream._behind = stream._late = None
     _writers.clear()

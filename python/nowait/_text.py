@@ -1,4 +1,4 @@
-"""Files of text: what is decoded from a stream of bytes, and encoded into it."""
+"""Files of text: decoded from a stream of bytes, and encoded into it."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 Decoder = Union[codecs.IncrementalDecoder, io.IncrementalNewlineDecoder]
 
-# A position of text is one of bytes; then, if the decoder does not begin afresh there, how many
-# characters are skipped, and the decoder's state.
+# A position of text is an offset in bytes; if the decoder needs its state there, also the number of
+# characters to skip, and that state.
 OFFSET_BITS, SKIP_BITS = 64, 64
 
 
 class Mark(NamedTuple):
-    """From where a piece of text can be decoded again."""
+    """A point where decoding can start again."""
 
     offset: int
     state: int
-    """Of the decoder, apart from bytes that it kept: the offset is before those."""
+    """State of the decoder without the bytes that it holds back: the offset is before those."""
     data: bytes
 
 
 class TextFile:
     """An open file of text, made by `open`: the methods of `io.TextIOWrapper`, to be awaited.
 
-    `buffer` is the file of bytes below; what names its offset there sees what was written here
-    after `flush`. A file of text belongs to one event loop at a time.
+    `buffer` is the file of bytes below; its positional requests see text written here after
+    `flush`. A file of text belongs to one event loop at a time.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class TextFile:
         how = kind(mode)
         if buffering == 0:
             raise ValueError("can't have unbuffered text I/O")
-        # Refuses what the built-in `open` refuses, and knows the names, "locale" among them.
+        # Refuses the arguments that the built-in `open` refuses, and resolves names such as
+        # "locale".
         model = io.TextIOWrapper(io.BytesIO(), encoding or "utf-8", errors, newline)
         self.mode = mode
         self.encoding: str = model.encoding
@@ -68,8 +69,8 @@ class TextFile:
         self._line_end = os.linesep if newline is None else newline or "\n"
         self._decoder = self._new_decoder() if how[0] == "r" or "+" in how else None
         self._encoder: codecs.IncrementalEncoder | None = None
-        # What is decoded and was not taken; where it can be decoded again, each mark with its
-        # place in that.
+        # Decoded text that no call has taken, and the marks where decoding can start again, each
+        # with its place in that text.
         self._ahead: Lines[str] = Lines("", "\n" if newline is None else newline)
         self._marks: list[tuple[int, Mark]] = []
         self._lock = Lock()
@@ -93,7 +94,8 @@ class TextFile:
     # Reading.
 
     async def read(self, size: int | None = -1, /) -> str:
-        """Read ``size`` characters; fewer at the end of the file only. Without a size: all."""
+        """Read ``size`` characters; fewer only at the end of the file. Without a size:
+        everything."""
         if size is not None and 0 < size <= len(self._ahead):
             return self._ahead.take(size)
         async with self._lock:
@@ -120,13 +122,13 @@ class TextFile:
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # As much again as there is: to find the end of a long line takes linear time.
+                # Read as much again as there is: finding the end of a long line takes linear time.
                 if not await self._fill(len(self._ahead)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
-        """Read all lines, or lines until they have ``hint`` characters."""
+        """Read all lines, or lines until they have ``hint`` characters together."""
         lines: list[str] = []
         if hint is None or hint <= 0:
             rest = Lines("", "\n" if self._newline is None else self._newline)
@@ -143,14 +145,14 @@ class TextFile:
         return LineIterator(self._ahead, self.__anext__)
 
     async def __anext__(self) -> str:
-        # A part of the file at a time, and then it is the turn of other tasks.
+        # After each part of the file, other tasks have their turn.
         await let_others_run()
         if line := await self.readline():
             return line
         raise StopAsyncIteration
 
     async def _fill(self, wanted: int) -> bool:
-        """Decode some more, about ``wanted`` characters; tell whether there was more."""
+        """Decode about ``wanted`` more characters; return true if there were any."""
         decoder = await self._turn_to_reading()
         mark = await self._mark()
         kept, _ = decoder.getstate()
@@ -160,7 +162,7 @@ class TextFile:
             data = await self.buffer.read1()
         taken, rest = self._ahead.taken, len(self._ahead)
         self._ahead.fill(decoder.decode(data, not data))
-        # Those that what is left was decoded from, and the new one.
+        # The marks from which the remaining text was decoded, and the new one.
         marks = [(place - taken, known) for place, known in self._marks] if rest else []
         while len(marks) > 1 and marks[1][0] <= 0:
             del marks[0]
@@ -176,10 +178,10 @@ class TextFile:
     # Writing.
 
     async def write(self, text: str, /) -> int:
-        """Write all of ``text`` at the position; return how many characters.
+        """Write all of ``text`` at the position; return the number of characters.
 
-        It is gathered, and on its way when there is enough of it, at a `flush`, `seek`, `sync`, or
-        `close`. What goes wrong on the way is told by one of the next calls.
+        The text is gathered. A write of it begins when there is enough of it, or at a `flush`,
+        `seek`, `sync`, or `close`. One of the next calls raises an error of that write.
         """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
@@ -197,7 +199,8 @@ class TextFile:
             encoder.setstate(state)
             raise
         if not self.buffer._gather(data, len(data)):
-            # Before its turn others may write, and after a cancel it is not written at all.
+            # Set the state here: other tasks may write first, and after a cancellation nothing is
+            # written.
             encoder.setstate(state)
             await self.buffer._write_in_turn(lambda: encoder.encode(translated))
         if self.line_buffering and ("\n" in text or "\r" in text):
@@ -205,12 +208,12 @@ class TextFile:
         return len(text)
 
     async def writelines(self, lines: Iterable[str], /) -> None:
-        """Write one after another. They have their ends already."""
+        """Write lines one after another. They have their line ends already."""
         for line in lines:
             await self.write(line)
 
     async def flush(self) -> None:
-        """Have everything that was written in the file. That is not to have it durable: `sync`."""
+        """Write all gathered text to the file. This does not make it durable: use `sync`."""
         await self.buffer.flush()
 
     async def _turn_to_writing(self) -> codecs.IncrementalEncoder:
@@ -224,7 +227,7 @@ class TextFile:
             self._decoder.reset()
         if self._encoder is None:
             self._encoder = codecs.getincrementalencoder(self.encoding)(self.errors)
-            # A byte order mark is at the begin only.
+            # A byte order mark is only at the beginning.
             if await self.buffer.tell():
                 self._encoder.setstate(0)
         return self._encoder
@@ -232,7 +235,7 @@ class TextFile:
     # The position.
 
     async def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to the begin, the end, or a position that `tell` has returned; return it."""
+        """Go to the beginning, the end, or a position that `tell` has returned; return it."""
         async with self._lock:
             self._check_open()
             if whence == os.SEEK_CUR:
@@ -272,10 +275,10 @@ class TextFile:
             self._ahead.take(count)
 
     async def tell(self) -> int:
-        """Return the position, for `seek`: a number that says nothing but that.
+        """Return the position, for `seek`: a number without any other meaning.
 
-        Where the decoder begins afresh and lines are not translated, it is the offset of the next
-        byte.
+        It is the offset of the next byte if the decoder needs no state there and translates no
+        lines.
         """
         self._check_open()
         async with self._lock:
@@ -298,15 +301,16 @@ class TextFile:
         return mark.offset | place << OFFSET_BITS | mark.state << (OFFSET_BITS + SKIP_BITS)
 
     def _exact(self, mark: Mark, count: int) -> int | None:
-        """Return the offset of the byte after ``count`` characters, if decoding begins afresh."""
+        """Return the offset of the byte after ``count`` characters, if the decoder needs no state
+        there."""
         plain = codecs.getincrementaldecoder(self.encoding)(self.errors)
         plain.setstate((b"", mark.state if self._newline else mark.state >> 1))
         text, size = plain.decode(mark.data), count
         if self._newline is None:
-            # Both of a pair have become one character.
+            # Each "\r\n" has become one character.
             while (more := count + text.count("\r\n", 0, size + 1)) != size:
                 size = more
-        # The guess is that to encode is the reverse; it is proved.
+        # The guess assumes that encoding reverses decoding; the following decode checks it.
         size = len(text[:size].encode(self.encoding, "replace"))
         decoder = self._new_decoder()
         decoder.setstate((b"", mark.state))
@@ -315,7 +319,8 @@ class TextFile:
         return None
 
     async def _offset(self) -> int:
-        """Return the position in bytes, of the next character if some are decoded already."""
+        """Return the position in bytes, or the position of the next character if some are decoded
+        already."""
         position = await self._position() if len(self._ahead) else await self.buffer.tell()
         if position >> OFFSET_BITS:
             raise io.UnsupportedOperation("where the next character is in bytes is not known: seek")
@@ -333,7 +338,7 @@ class TextFile:
     async def truncate(self, size: int | None = None, /) -> int:
         """Cut the file off at ``size`` bytes, or extend it with zeroes; return the size.
 
-        Without a size it is the position, which stays where it is.
+        The default size is the position, which does not change.
         """
         async with self._lock:
             self._check_open()
@@ -342,18 +347,18 @@ class TextFile:
                 await self._go(size, 0)
             return await self.buffer.truncate(size)
 
-    # What is that of the bytes.
+    # Methods of the file of bytes.
 
     async def sync(self) -> None:
-        """Make everything that was written durable, and the metadata: fsync(2)."""
+        """Make all written data and the metadata durable: fsync(2)."""
         await self.buffer.sync()
 
     async def datasync(self) -> None:
-        """Make what was written durable, and what is needed to read it: fdatasync(2)."""
+        """Make the written data durable, and the metadata needed to read it: fdatasync(2)."""
         await self.buffer.datasync()
 
     async def close(self) -> None:
-        """Close the file, once what was written is in it."""
+        """Close the file, after the gathered text is written to it."""
         self._forget()
         await self.buffer.close()
 
@@ -370,38 +375,38 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        """The path that it was opened by."""
+        """The path that was passed to `open`."""
         return self.buffer.name
 
     @property
     def closed(self) -> bool:
-        """Whether the file was closed."""
+        """True if the file was closed."""
         return self.buffer.closed
 
     @property
     def newlines(self) -> str | tuple[str, ...] | None:
-        """What has ended lines so far, where they are translated, or any of them ends a line."""
+        """The line ends found so far, if they are translated or any of them ends a line."""
         found: str | tuple[str, ...] | None = getattr(self._decoder, "newlines", None)
         return found
 
     def fileno(self) -> int:
-        """Return the number of the descriptor, which is open as long as the file is."""
+        """Return the descriptor number, which is open as long as the file is."""
         return self.buffer.fileno()
 
     def readable(self) -> bool:
-        """Tell whether the file was opened for reading."""
+        """Return true if the file was opened for reading."""
         return self.buffer.readable()
 
     def writable(self) -> bool:
-        """Tell whether the file was opened for writing."""
+        """Return true if the file was opened for writing."""
         return self.buffer.writable()
 
     def seekable(self) -> bool:
-        """Tell whether there is a position, which is so of every file here."""
+        """Return true: every file here has a position."""
         return self.buffer.seekable()
 
     def isatty(self) -> bool:
-        """Tell whether it is a terminal."""
+        """Return true if the file is a terminal."""
         return self.buffer.isatty()
 
     def _check_open(self) -> None:

@@ -1,4 +1,5 @@
-"""A run of trio, as the extension module uses event loops. Imported where trio runs only."""
+"""A run of trio with the methods of an event loop that the extension module calls. Imported only if
+trio runs."""
 
 from __future__ import annotations
 
@@ -28,19 +29,19 @@ class Waiter:
             trio.lowlevel.reschedule(task)
 
     def forget(self) -> None:
-        """Resume no task: it was cancelled."""
+        """Forget the task: it was cancelled."""
         self._task = None
 
 
 class Run:
-    """What is asked of an event loop of asyncio, done by trio."""
+    """The methods of an event loop of asyncio, implemented by trio."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._is_over = False
 
     def add_reader(self, number: int, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called, as long as the run lasts, when a descriptor is readable."""
+        """Call ``callback`` whenever a descriptor is readable, as long as the run lasts."""
         trio.lowlevel.spawn_system_task(self._watch, number, callback)
 
     async def _watch(self, number: int, callback: Callable[[], None]) -> None:
@@ -52,11 +53,11 @@ class Run:
             self._is_over = True
 
     def is_closed(self) -> bool:
-        """Tell whether nothing watches descriptors any more."""
+        """Return true if nothing watches descriptors any more."""
         return self._is_over
 
     def call_soon(self, callback: Callable[[T], object], argument: T, *, context: Context) -> None:
-        """Call a function of the program's soon, and resume a task that waits now."""
+        """Call a function of the program soon; resume a waiting task at once."""
         if not isinstance(callback, Waiter):
             self._token.run_sync_soon(context.run, callback, argument)
         elif self._is_here():
@@ -65,24 +66,25 @@ class Run:
             self._token.run_sync_soon(callback, argument)
 
     def _is_here(self) -> bool:
-        # Not where trio is a guest: there its host may be who calls.
+        # Fails if trio is a guest and its host's code calls this.
         try:
             return trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:
             return False
 
     def call_exception_handler(self, told: dict[str, Any]) -> None:
-        """Log what no task was told of: trio has no place for it."""
+        """Log a failure that no task has received: trio has no place for it."""
         logging.getLogger("nowait").error(told["message"], exc_info=told["exception"])
 
     async def wait(self, operation: Operation[T]) -> T:
-        """Wait for the result. To cancel that cancels the operation, if no other task waits."""
+        """Wait for the result. Cancelling the wait cancels the operation, if no other task
+        waits."""
         if not operation.done():
             await self.wait_for_end(operation, cancels=True)
         return operation.result()
 
     async def wait_for_end(self, operation: Operation[Any], *, cancels: bool) -> None:
-        """Wait until an operation is over that is not yet, however it ends."""
+        """Wait until an operation that is in flight is over, with any result."""
         task = trio.lowlevel.current_task()
         waiter = Waiter(task)
         operation.add_done_callback(waiter, context=task.context)
@@ -102,7 +104,7 @@ _run: trio.lowlevel.RunVar[Run] = trio.lowlevel.RunVar("nowait")
 
 
 def running() -> Run:
-    """Return that of this thread, in which trio runs."""
+    """Return the loop of this thread, in which trio runs."""
     try:
         return _run.get()
     except LookupError:

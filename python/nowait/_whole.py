@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_bytes(path: StrOrBytesPath) -> Operation[bytes]:
-    """Read all of a file."""
+    """Read a whole file."""
     return _nowait.read_whole(os.fsdecode(path))
 
 
@@ -26,17 +26,17 @@ async def read_text(
     errors: str | None = None,
     newline: str | None = None,
 ) -> str:
-    """Read all of a file as text, decoded as the built-in ``open`` does it."""
+    """Read a whole file as text, decoded as the built-in ``open`` does it."""
     data = await read_bytes(path)
     return io.TextIOWrapper(io.BytesIO(data), encoding or "utf-8", errors, newline).read()
 
 
 def write_bytes(path: StrOrBytesPath, data: Buffer, *, atomic: bool = False) -> Operation[int]:
-    """Write a file that is new, or emptied first; return how many bytes.
+    """Write a new file, or replace the content of an existing one; return the number of bytes.
 
-    ``atomic`` writes another file beside it, makes that durable, and gives it the name: the path
-    has the old content or the new, whole, at every moment and after a crash. The permissions of the
-    old file are kept.
+    ``atomic`` writes another file beside it, makes that durable, and renames it: the path has the
+    complete old or new content at every moment and after a crash. The new file gets the permissions
+    of the old one.
     """
     return _nowait.write_whole(os.fsdecode(path), data, atomic)
 
@@ -50,7 +50,7 @@ async def write_text(
     *,
     atomic: bool = False,
 ) -> int:
-    """Write text, encoded as the built-in ``open`` does it; return how many characters."""
+    """Write text, encoded as the built-in ``open`` does it; return the number of characters."""
     encoded = io.BytesIO()
     writer = io.TextIOWrapper(encoded, encoding or "utf-8", errors, newline)
     writer.write(text)
@@ -60,5 +60,5 @@ async def write_text(
 
 
 def copy(source: StrOrBytesPath, destination: StrOrBytesPath) -> Operation[int]:
-    """Copy a file and its permissions; return how many bytes. A file that is there is replaced."""
+    """Copy a file and its permissions; return the number of bytes. An existing file is replaced."""
     return _nowait.copy_whole(os.fsdecode(source), os.fsdecode(destination))

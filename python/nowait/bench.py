@@ -1,9 +1,9 @@
 """Compare nowait with other ways to read files in an event loop: ``python -m nowait.bench``.
 
-Every engine does the same reads, in turn, again and again, each time in a process of its own; the
-medians are reported, and beside each the longest time that the event loop was held up. Peers that
-are not installed are left out: those of ``python/requirements-bench.txt``. The C API is a program
-that ``--c-api`` names.
+Every engine makes the same reads, in turn, in several rounds, each in a process of its own. The
+report has the medians, and beside each the longest time that the event loop was blocked. Peers that
+are not installed are left out: the packages of ``python/requirements-bench.txt``. ``--c-api`` names
+the program of the C API.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Engine:
         self._forget = forget
 
     async def forget(self) -> None:
-        """Drop what the engine itself has cached of the file."""
+        """Drop the data that the engine itself has cached of the file."""
         if self._forget is not None:
             await self._forget()
 
@@ -77,7 +77,7 @@ def nowait_engine(cache: nowait.CacheMode) -> Callable[[str, AsyncExitStack], Aw
         file = await stack.enter_async_context(nowait.open(path, cache=cache))
 
         async def forget() -> None:
-            # A cache of the process's own outlives the file that is open.
+            # A cache in the process keeps its data after the file is closed.
             await file.advise("dontneed")
 
         return Engine(file.read_at, file.read_many, forget)
@@ -176,7 +176,7 @@ ENGINES: dict[str, Callable[[str, AsyncExitStack], Awaitable[Engine]]] = {
 CASES = ("cached-one", "cached-64", "uncached-64", "lines", "files")
 
 
-# Ways to read a file of text line by line; each returns how many lines it has read.
+# Ways to read a file of text line by line; each returns the number of lines.
 
 
 def nowait_lines(cache: nowait.CacheMode) -> Callable[[str], Awaitable[int]]:
@@ -222,7 +222,8 @@ async def anyio_lines(path: str) -> int:
     return count
 
 
-# A thread for each line takes a minute for 100 MB: these stop early, and the rates are compared.
+# A thread for each line takes a minute for 100 MB: these engines stop early, and the rates are
+# compared.
 SLOW_LINES = 20_000
 
 LINES: dict[str, Callable[[str], Awaitable[int]]] = {
@@ -235,7 +236,7 @@ LINES: dict[str, Callable[[str], Awaitable[int]]] = {
 
 
 async def measure_lines(name: str, path: str) -> tuple[float, float]:
-    """Return lines a second, and the longest hold-up of the loop in seconds."""
+    """Return lines a second, and the longest time that the loop was blocked, in seconds."""
     await nowait.read_bytes(path)
     watch = Watch()
     await asyncio.sleep(0)
@@ -284,7 +285,7 @@ FILES: dict[str, Callable[[str], Awaitable[Any]]] = {
 
 
 async def measure_files(name: str, path: str, count: int) -> tuple[float, float]:
-    """Return files a second, one after another, and the longest hold-up of the loop."""
+    """Return files a second, one after another, and the longest time that the loop was blocked."""
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix="nowait-bench-") as folder:
         paths = [os.path.join(folder, str(number)) for number in range(count)]
         for each in paths:
@@ -303,10 +304,10 @@ async def measure_files(name: str, path: str, count: int) -> tuple[float, float]
 
 
 class Watch:
-    """Measures by how much a timer of the event loop came too late, at the most.
+    """Measures the longest delay of a timer of the event loop.
 
-    The loop sleeps in between, as that of a program does: one that never sleeps is taken from its
-    processor by the scheduler, whatever runs beside it.
+    The loop sleeps in between, as a program's loop does: the scheduler preempts one that never
+    sleeps, whatever else runs.
     """
 
     EVERY = 0.001
@@ -354,7 +355,7 @@ C_API = {"c-api-host": "host", "c-api-user": "user"}
 
 
 async def measure_c_api(program: str, cache: str, path: str, ranges: Reads) -> tuple[float, None]:
-    """Return reads a second of the program that python/bench/read_random.c is."""
+    """Return reads a second of the program python/bench/read_random.c."""
     forget(path)
     process = await asyncio.create_subprocess_exec(
         *(os.path.abspath(program), path, cache, str(LARGE), "64"),
@@ -369,7 +370,7 @@ async def measure_c_api(program: str, cache: str, path: str, ranges: Reads) -> t
 
 
 def choose_ranges(size: int, length: int, count: int, seed: int) -> Reads:
-    """Return as many ranges at random places; a seed stands for the same ones every time."""
+    """Return `count` ranges at random places, the same for the same seed."""
     chosen = random.Random(seed)
     return [(chosen.randrange(size // length) * length, length) for _ in range(count)]
 
@@ -381,12 +382,12 @@ def forget(path: str) -> None:
 
 
 async def measure(case: str, name: str, path: str, size: int, count: int, seed: int) -> Any:
-    """Return reads a second, and the longest hold-up of the loop in seconds."""
+    """Return reads a second, and the longest time that the loop was blocked, in seconds."""
     async with AsyncExitStack() as stack:
         engine = await ENGINES[name](path, stack)
         if case == "uncached-64":
-            # Once before: memory that the kernel has to clear first would be measured, and that of
-            # a cache of the process's own is as good as all of it. The C program does the same.
+            # One round before the measurement: otherwise it would include the kernel's clearing of
+            # memory, most of all for a cache in the process. The C program does the same.
             await run_case(case, engine, size, count, seed)
             await engine.forget()
             forget(path)
@@ -399,7 +400,8 @@ async def measure(case: str, name: str, path: str, size: int, count: int, seed: 
         took = time.perf_counter() - begin
         held_up = watch.stop() if watch else None
     if watch is None:
-        # Once more: to watch costs a turn of the loop for each read that suspends.
+        # Measured in a second round: watching the loop costs a turn of it for each read that
+        # suspends.
         async with AsyncExitStack() as stack:
             engine = await ENGINES[name](path, stack)
             watch = Watch()
@@ -503,10 +505,10 @@ def compare(
 
 
 def run_in_process(one_round: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return the figures of a round, which has a process of its own.
+    """Return the figures of a round, which runs in a process of its own.
 
-    What it leaves behind is gone with that: ayafileio has a thread go on spinning for each event
-    loop that has ended.
+    The process ends with what an engine leaves behind: ayafileio leaves a spinning thread for each
+    event loop that has ended.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -534,7 +536,7 @@ def run_in_process(one_round: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 def report(
     case: str, figures: Figures, size: int, count: int, rounds: int
 ) -> list[dict[str, Any]]:
-    """Print what was measured, and return it as rows."""
+    """Print the figures, and return them as rows."""
     what = case if case in ("lines", "files") else "reads"
     much = f"{size >> 20} MiB of text" if case == "lines" else f"{count} {what}"
     print(f"\n{case}: {much}, median of {rounds} rounds by turns")

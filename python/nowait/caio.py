@@ -1,11 +1,11 @@
-"""A context for caio, by which aiofile reads and writes: its requests go to nowait. ::
+"""A context for caio, by which aiofile reads and writes: it submits its requests to nowait. ::
 
     import nowait.caio
     nowait.caio.install()                      # for all that aiofile opens from now on
 
     AIOFile(path, context=nowait.caio.AsyncioContext())     # or for one file
 
-It needs caio, which aiofile brings along.
+It needs caio, which aiofile depends on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACCESS = {os.O_RDONLY: "r", os.O_WRONLY: "u", os.O_RDWR: "r+"}
 
 
 class Operation(AbstractOperation):
-    """A request, as caio's: made by `read`, `write`, `fsync` or `fdsync`, and submitted once."""
+    """A request, like caio's: made by `read`, `write`, `fsync` or `fdsync`, and submitted once."""
 
     def __init__(
         self, kind: str, fd: int, offset: int = 0, nbytes: int = 0, payload: bytes = b""
@@ -61,7 +61,7 @@ class Operation(AbstractOperation):
         return cls("fdsync", fd)
 
     async def perform(self, file: File) -> None:
-        """Have it done on a file, and keep its value."""
+        """Run the request on a file, and keep its value."""
         if self._kind == "read":
             self._value = self._payload = await file.read_at(self._nbytes, self._offset)
         elif self._kind == "write":
@@ -72,7 +72,7 @@ class Operation(AbstractOperation):
             size = len(self._value) if isinstance(self._value, bytes) else self._value
             self._callback(size or 0)
 
-    # None before the end, which the types of caio 0.9 do not have.
+    # Returns None before the end, which the type annotations of caio 0.9 do not allow.
     def get_value(self) -> bytes | int | None:  # type: ignore[override,unused-ignore]
         return self._value
 
@@ -99,14 +99,14 @@ class Operation(AbstractOperation):
         return True
 
 
-# What a number stands for: the file, and how it was opened.
+# The identity of an open descriptor: the file, and how it was opened.
 Identity = tuple[int, int, int]
 
 
 class Files(AbstractContext):
-    """The files of nowait behind the descriptors that requests name, each opened a second time.
+    """Files of nowait for the descriptors that requests name: each is opened a second time.
 
-    caio is not told when a descriptor is closed: that is noticed when its number stands for another
+    caio does not report closed descriptors. A closed one is noticed when its number names another
     file, or when another file is opened here.
     """
 
@@ -119,7 +119,7 @@ class Files(AbstractContext):
         return self._max_requests
 
     async def of(self, fd: int) -> File:
-        """Return that of a descriptor."""
+        """Return the file for a descriptor."""
         identity = identify(fd)
         known = self._files.get(fd)
         if known is None or known[0] != identity:
@@ -128,7 +128,7 @@ class Files(AbstractContext):
         _, file, opening = known
         if not file.is_open:
             try:
-                # Another task may wait for it, too.
+                # Another task may wait for the open, too.
                 await asyncio.shield(opening)
             except OSError:
                 self._files.pop(fd, None)
@@ -146,7 +146,7 @@ class Files(AbstractContext):
                 file.abandon()
 
     def close(self) -> None:
-        """Close what was opened here. What is in flight goes on."""
+        """Close the files opened here. Requests in flight continue."""
         for _, file, opening in self._files.values():
             if not opening.cancel():
                 file.abandon()
@@ -159,7 +159,7 @@ def identify(fd: int) -> Identity:
 
 
 def reopen(fd: int, flags: int) -> tuple[File, Request[File]]:
-    """Have the file of a descriptor opened again, in the same way."""
+    """Open the file of a descriptor again, in the same way."""
     how = ACCESS[flags & os.O_ACCMODE]
     if flags & os.O_APPEND:
         how = "a" if how == "u" else "a+"
@@ -171,14 +171,14 @@ def reopen(fd: int, flags: int) -> tuple[File, Request[File]]:
 
 
 class AsyncioContext(AsyncioContextBase):
-    """What aiofile submits its requests to, in the event loop that runs."""
+    """The context to which aiofile submits its requests, in the running event loop."""
 
     OPERATION_CLASS = Operation
     CONTEXT_CLASS = Files
     context: Files
 
     async def submit(self, op: AbstractOperation) -> bytes | int | None:
-        """Have a request done, and return its value."""
+        """Run a request, and return its value."""
         if not isinstance(op, Operation):
             raise ValueError("Operation object expected")
         async with self.semaphore:
@@ -190,5 +190,6 @@ class AsyncioContext(AsyncioContextBase):
 
 
 def install() -> None:
-    """Have aiofile use nowait for all that it opens from now on, in loops it has not used yet."""
+    """Make aiofile use nowait for all files that it opens from now on, in loops that it has not
+    used yet."""
     caio.AsyncioContext = AsyncioContext

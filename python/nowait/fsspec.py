@@ -3,8 +3,8 @@
     fsspec.filesystem("nowait", asynchronous=True)     # _cat_file, _cat_ranges, _pipe_file, …
     fsspec.filesystem("nowait").cat_ranges(paths, starts, ends)
 
-Content is read and written by nowait; what is about names, and copies, is what the local file
-system of fsspec does, on threads where it is awaited. It needs fsspec.
+nowait reads and writes content; fsspec's local file system handles names and copies, on threads if
+awaited. It needs fsspec.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._open import open
 from ._whole import read_bytes
 
 def _on_thread(name: str) -> Any:
-    """Return the method to be awaited for one of the local file system."""
+    """Return an awaitable method for one of the local file system."""
     method = getattr(LocalFileSystem, name)
 
     async def awaited(self: FileSystem, *arguments: Any, **options: Any) -> Any:
@@ -37,9 +37,9 @@ def _on_thread(name: str) -> Any:
 
 
 class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
-    """Local files for fsspec: its methods, and with an underscore those to be awaited.
+    """Local files for fsspec: its methods, and the awaitable ones, which begin with an underscore.
 
-    ``auto_mkdir``: folders of what is written are made, as by the file systems of object stores.
+    ``auto_mkdir``: make missing folders of written files, as file systems of object stores do.
     """
 
     protocol = "nowait"
@@ -75,7 +75,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[bytes | BaseException]:
-        """Read ranges of many files side by side: those of one file in one submission."""
+        """Read ranges of many files concurrently: the ranges of one file in one submission."""
         if max_gap is not None:
             raise NotImplementedError("max_gap")
         if not isinstance(paths, list):
@@ -100,7 +100,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
             for at, part in zip(wanted, parts):
                 results[at] = part
 
-        # Side by side, as many as may be open.
+        # Concurrently, up to the limit of open files.
         reads = [read(path, wanted) for path, wanted in indices.items()]
         await _run_coros_in_chunks(reads, batch_size)
         return results
@@ -118,7 +118,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
         return await open(path, mode, **options)
 
     async def _ready(self, path: str) -> str:
-        """Return the path of a file about to be written, in a folder that there is."""
+        """Return the path of a file about to be written, in an existing folder."""
         path = self._strip_protocol(path)
         if self.auto_mkdir:
             await on_thread(lambda: os.makedirs(self._parent(path), exist_ok=True))
@@ -144,9 +144,10 @@ for _name in (
 
 
 async def read_ranges(path: str, ranges: list[tuple[int | None, int | None]]) -> list[bytes]:
-    """Read parts of a file as slices do: from the end if negative, to the end if `None`."""
+    """Read parts of a file like slices: a negative number counts from the end, `None` is the
+    end."""
     async with open(path) as file:
-        # Only what is counted from the end has to know where that is.
+        # Only ranges counted from the end need the size.
         plain = all((first or 0) >= 0 and last is not None and last >= 0 for first, last in ranges)
         size = sys.maxsize if plain else await file.size()
         bounds = [slice(first, last).indices(size)[:2] for first, last in ranges]

@@ -1,4 +1,4 @@
-"""A plugin of pytest: what aiofile opens goes by nowait, in the loop of pytest-asyncio."""
+"""A plugin of pytest: aiofile opens its files with nowait, in the loop of pytest-asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: what imports aiofiles gets nowait.aiofiles."""
+"""A plugin of pytest: code that imports aiofiles gets nowait.aiofiles."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the tests share: a folder on each file system, each kind of loop, how they are counted."""
+"""Fixtures and helpers of the tests: a folder on each file system, each kind of loop, counts."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def run_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return trio.run(limited)
 
 
-# Each runs a coroutine in a new event loop, within a generous limit. Not every interpreter has a
-# uvloop: without it asyncio's own stands for it where a test takes one of several.
+# Each runs a coroutine in a new event loop, within a generous limit. Not every interpreter has
+# uvloop: if it is missing, a test that takes one of several loops uses asyncio's own instead.
 ASYNCIO: dict[str, Run] = {"asyncio": run_asyncio_loop(asyncio.new_event_loop)}
 if importlib.util.find_spec("uvloop"):
     ASYNCIO["uvloop"] = run_asyncio_loop(importlib.import_module("uvloop").new_event_loop)
@@ -75,20 +75,20 @@ RUNS = ASYNCIO | {"trio": run_trio}
 
 @pytest.fixture(params=list(RUNS))
 def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine, whichever event loop it is."""
+    """Run a coroutine in each kind of event loop."""
     pytest.importorskip(request.param)  # not every interpreter has uvloop
     return RUNS[request.param]
 
 
 @pytest.fixture(params=list(ASYNCIO))
 def run_asyncio(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine that is about asyncio: its futures and tasks."""
+    """Run a coroutine that tests asyncio's futures and tasks."""
     pytest.importorskip(request.param)
     return ASYNCIO[request.param]
 
 
 async def gather(*awaitables: Awaitable[Any]) -> list[Any]:
-    """Await several side by side, as `asyncio.gather`, in any event loop."""
+    """Await several concurrently, as `asyncio.gather` does, in any event loop."""
     if sniffio.current_async_library() == "asyncio":
         return await asyncio.gather(*awaitables)
     results: list[Any] = [None] * len(awaitables)
@@ -103,7 +103,7 @@ async def gather(*awaitables: Awaitable[Any]) -> list[Any]:
 
 
 def python(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own, which has to end."""
+    """Run a script in a child process, which has to end."""
     return subprocess.run(
         [sys.executable, "-c", script, *words],
         env=os.environ | environment,
@@ -114,7 +114,7 @@ def python(script: str, *words: str, **environment: str) -> subprocess.Completed
 
 
 def drop_cache(path: os.PathLike[str]) -> None:
-    """Have the kernel forget what it has cached of a file, as far as it does."""
+    """Drop a file from the kernel's page cache, as far as the kernel does so."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -122,7 +122,7 @@ def drop_cache(path: os.PathLike[str]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say the counts as cargo does, which `cargo x ci` adds up."""
+    """Print the counts in cargo's form, which `cargo x ci` adds up."""
     count = {word: len(terminalreporter.stats.get(word, [])) for word in ("passed", "skipped")}
     failed = sum(len(terminalreporter.stats.get(word, [])) for word in ("failed", "error"))
     terminalreporter.write_line(

@@ -1,4 +1,4 @@
-"""The module that takes the place of aiofiles."""
+"""The replacement for aiofiles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import nowait.aiofiles as aiofiles
 import pytest
 from conftest import Run
 
-# Its own tests that cannot pass: one patches the function by which aiofiles opens, to be slow; the
-# next takes the object of `io` out, which there is not; the last is about what root may not do.
+# aiofiles' own tests that cannot pass: one patches the function by which aiofiles opens, to be
+# slow; the next detaches the object of `io`, which does not exist; the last needs a user without
+# root's privileges.
 NOT_OURS = ["test_slow_file", "test_simple_detach", "test_access"]
 
 
@@ -25,7 +26,7 @@ def test_the_tests_of_aiofiles_pass() -> None:
     here = pathlib.Path(__file__).parent
     paths = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(here)])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # They leave files open: that is told, and is no failure.
+    # aiofiles' tests leave files open: the warning is no failure.
     command += ["-p", "aiofiles_alias", "-W", "default", "-k", "not " + " and not ".join(NOT_OURS)]
     ended = subprocess.run(
         [*command, "tests"],

@@ -1,4 +1,4 @@
-"""The benchmark: what it measures is there, and the C API reads the same beside it."""
+"""The benchmark: its measurements exist, and the C API makes the same reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIST = pathlib.Path(os.environ.get("NOWAIT_DIST", ""))
 
 @pytest.fixture
 def memory() -> Iterator[pathlib.Path]:
-    """A folder on tmpfs: thousands of files are slow on a disk that others use."""
+    """A folder on tmpfs: thousands of files are slow on a shared disk."""
     with tempfile.TemporaryDirectory(dir=FOLDERS["tmpfs"], prefix="nowait-python-") as folder:
         yield pathlib.Path(folder)
 

@@ -1,4 +1,4 @@
-"""Packages that read tables by fsspec: pyarrow, pandas and dask, on files of nowait's."""
+"""Packages that read tables through fsspec: pyarrow, pandas and dask, on files of nowait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import pyarrow.parquet
 
 fsspec.register_implementation("nowait", FileSystem)
 
-# What pandas says of how dask uses it.
+# A warning of pandas about its use by dask.
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")
 
 NUMBERS = numpy.arange(100_000, dtype="int64")
@@ -40,7 +40,7 @@ def table() -> pyarrow.Table:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which of its methods a package reads and writes by."""
+    """Methods of the file system by which a package reads and writes."""
     seen: list[str] = []
     for name in ("_cat_file", "_cat_ranges", "_pipe_file", "open"):
         method = getattr(FileSystem, name)
@@ -55,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture(params=["synchronous", "threads"])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In the thread that asks, and on several that share the file system."""
+    """Dask runs tasks in the calling thread, and on several that share the file system."""
     with dask.config.set(scheduler=request.param):
         yield
 

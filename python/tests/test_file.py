@@ -65,7 +65,7 @@ def test_cached_reads_do_not_suspend(
         async with nowait.open(disk / "file", cache=cache) as file:
             await file.read_at(256 << 10, 0)
             for offset in range(0, 256 << 10, BLOCK):
-                # A busy kernel may refuse to look without waiting, though not for ever.
+                # A busy kernel may refuse a read without waiting, but not for ever.
                 for _ in range(100):
                     operation = file.read_at(BLOCK, offset)
                     if operation.done():
@@ -103,8 +103,8 @@ def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> 
 
 
 def test_reads_in_line_behind_reads_that_are_over_at_once_begin(disk: pathlib.Path) -> None:
-    # In a thread of its own, whose queue has never been signalled. As many as a queue has places
-    # are over within the call: no completion calls the loop for those in line behind them.
+    # In a thread of its own, whose queue has never been signalled. As many reads as a queue has
+    # places end within the call: no completion makes the loop start the ones in line behind them.
     (disk / "file").write_bytes(bytes(20_000))
 
     async def main() -> None:

@@ -15,7 +15,7 @@ from nowait.fsspec import FileSystem
 
 fsspec.register_implementation("nowait", FileSystem)
 
-# What pytest says of fixtures of fsspec's tests.
+# A warning of pytest about fixtures of fsspec's tests.
 pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixtures")
 
 
@@ -126,7 +126,7 @@ LOCAL = fsspec.filesystem("file")
 
 
 def test_zarr_writes_and_reads_arrays(disk: pathlib.Path) -> None:
-    """It asks for the chunks of an array side by side, in a loop of its own."""
+    """zarr reads the chunks of an array concurrently, in its own loop."""
     numpy, zarr = pytest.importorskip("numpy"), pytest.importorskip("zarr")
     numbers = numpy.arange(250_000, dtype="int64").reshape(500, 500)
     array = zarr.create_array(

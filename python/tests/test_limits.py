@@ -1,4 +1,4 @@
-"""How much is in flight, and what waits for its turn."""
+"""The requests in flight, and the ones that wait for their turn."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_waits_is_begun_in_order(disk: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         nowait.limits(loop_requests=1)
         async with nowait.open(disk / "file", "wb+") as file:
-            # Each is at another place: that they overlap does not order them.
+            # Each write is at another place, so that no overlap orders them.
             writes = [file.write_at(b"x" * 100_000, at * 100_000) for at in range(20)]
             assert nowait.in_flight().waiting >= 18
             for at, write in enumerate(writes):
@@ -169,7 +169,7 @@ def test_a_loop_that_ends_leaves_its_line_to_the_next(path: pathlib.Path, run: R
 
 
 def test_loops_do_not_wait_for_one_that_has_ended(path: pathlib.Path, run: Run) -> None:
-    """The thread of the other one lives, and runs no loop."""
+    """The thread of the other loop lives, and runs no loop."""
     nowait.limits(requests=1)
     left, over = threading.Event(), threading.Event()
 
@@ -237,7 +237,7 @@ async def main():
     reads = [file.read_at(4096, at * 4096) for at in range(100)]
     child = os.fork()
     if child == 0:
-        # What the parent has in flight, and in line, is not here.
+        # The parent's requests, in flight and in line, do not exist here.
         assert nowait.in_flight() == (0, 0, 0)
         assert nowait.limits().bytes == 1 << 20
         asyncio.run(read())

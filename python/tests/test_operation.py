@@ -1,4 +1,4 @@
-"""What is awaited: as a future, cancelled, forgotten."""
+"""Operations: as futures, cancelled, forgotten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nowait._nowait import turn
 
 MANY = 1_000_000 if FULL else 20_000
 
-# A task of CPython 3.10 keeps the message of a cancellation that ended its wait to itself.
+# A task of CPython 3.10 does not pass on the message of a cancellation that ended its wait.
 TELLS = sys.version_info >= (3, 11)
 
 
@@ -30,7 +30,7 @@ def path(disk: pathlib.Path) -> pathlib.Path:
 
 
 async def pending(file: nowait.File, path: pathlib.Path) -> nowait.Operation[bytes]:
-    """Return a read that is in flight: one that finds the file not cached."""
+    """Return a read in flight: one whose data is not cached."""
     for attempt in range(100):
         drop_cache(path)
         operation = file.read_at(1 << 20, attempt % 3 << 20)
@@ -136,7 +136,7 @@ def test_a_write_that_is_cancelled_while_it_waits_is_not_done(
             async with file.lend(4096, 0) as views:
                 operation = file.write_at(bytes(4096), 0)
                 assert not operation.done() and operation.cancel()
-                # It ends now, not when the pages come back.
+                # The wait ends now, not when the pages are returned.
                 with anyio.fail_after(LIMIT):
                     while nowait.in_flight().requests > 0:
                         await anyio.sleep(0.001)
@@ -229,7 +229,7 @@ def test_a_file_whose_opening_was_cancelled_is_closed(path: pathlib.Path, run: R
                 scope.cancel()
                 await nowait.open(path)
         gc.collect()
-        # A helper thread closes each, perhaps after what is asked here.
+        # A helper thread closes each, perhaps after the check.
         while any(is_open(number, path) for number in os.listdir("/proc/self/fd")):
             await nowait.read_bytes(path)
 
@@ -254,7 +254,7 @@ def test_a_buffer_stays_locked_until_the_engine_is_done_with_it(
                     buffer.clear()
             operation = file.readinto_at(buffer, 0)
             operation.cancel()
-            # Reads of the same queue end, and with them at last the one that was cancelled.
+            # Other reads of the same queue end, and at last the cancelled one.
             while True:
                 await file.read_at(4096, 0)
                 try:
@@ -355,7 +355,7 @@ def test_a_file_that_is_not_closed_is_warned_of(path: pathlib.Path, run: Run) ->
         with pytest.warns(ResourceWarning, match="unclosed file"):
             del file
             gc.collect()
-        # It is closed all the same, by a helper thread; this one comes after it.
+        # A helper thread closes it in any case; this open comes after the close.
         async with nowait.open(path) as other:
             await other.size()
             while os.path.exists(f"/proc/self/fd/{number}") and other.fileno() != number:
@@ -390,7 +390,7 @@ def test_nothing_is_left_behind(path: pathlib.Path, run: Run) -> None:
             gc.collect()
             assert len(gc.get_objects()) - objects < 200
             assert sorted(os.listdir("/proc/self/fd")) == descriptors
-            # What 20,000 lost buffers would take is 80 MB.
+            # 20,000 lost buffers would take 80 MB.
             assert resident() - before < 16 << 20
 
     run(main())

@@ -1,4 +1,4 @@
-"""The page of the documentation that is made of the docstrings."""
+"""The page of the documentation that is generated from the docstrings."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CONTENT = bytes(range(251)) * 8000  # some chunks, and a part of one
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a server of its own, which is one for all tests: they change no file."""
+    """A client with its own server, one for all tests: they change no file."""
     spec = importlib.util.spec_from_file_location("serve_files", EXAMPLE)
     assert spec and spec.loader
     example = importlib.util.module_from_spec(spec)
@@ -95,7 +95,7 @@ def test_clients_are_served_side_by_side_and_may_leave(client: httpx.Client) -> 
 def test_it_is_measured_beside_starlettes_own(tmp_path: pathlib.Path) -> None:
     script = EXAMPLE.with_name("measure_serving.py")
     words = [sys.executable, str(script), "--quick", "--folder", str(tmp_path)]
-    # A script finds the one beside it, unless PYTHONSAFEPATH keeps it from that.
+    # A script imports the module beside it, unless PYTHONSAFEPATH is set.
     environment = {name: os.environ[name] for name in os.environ if name != "PYTHONSAFEPATH"}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

@@ -1,4 +1,4 @@
-"""Forks and exits at any moment, while threads read."""
+"""Forks and exits at random moments, while threads read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def leave(at):
         file.read_at(4096, block << 12)
         file.readinto_at(bytearray(4096), block << 12)
         other.write_at(b"storm..." * 512, block << 12)
-    # Opened when no loop is there any more.
+    # The open begins when the loop has ended.
     nowait.open(path)._file._open()
 
 for at in range(3):

@@ -1,9 +1,10 @@
-/* Cancellation of threads (pthread_cancel): it ends a thread by unwinding its stack, which must not
- * meet the engine's frames. It is acted on before or after them, as by a system call.
+/* Cancellation of threads (pthread_cancel). It ends a thread by unwinding its stack, which must not
+ * contain frames of the engine. So a thread is cancelled before or after a call of the engine, as
+ * with a system call.
  *
- * A handler may leave by longjmp(3), and then the end of a call is never reached. So it has what
- * the program had (signals.c), which is kept in memory of the thread, and nothing is changed where
- * one may run before that is there.
+ * A signal handler may leave by longjmp(3), so that the end of the interrupted call never runs. The
+ * handler therefore runs with the program's own cancellation type and state (signals.c). They are
+ * noted in thread-local memory before anything is changed.
  */
 #ifndef NOWAIT_CANCEL_H
 #define NOWAIT_CANCEL_H
@@ -12,19 +13,19 @@
 #include <stdbool.h>
 
 struct cancel {
-	/* Running, one in another; where there are none the rest means nothing. */
+	/* Calls in progress, one inside another; if 0, the other members have no meaning. */
 	unsigned calls;
-	/* What the program has; a negative state was left alone. */
+	/* The program's type and state; a negative state was not changed. */
 	int type, state;
 };
 
 extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden")));
 
-/* Between them handlers wait, as in every call of the engine's side. */
+/* Signal handlers wait between these two, as in every call of the engine. */
 extern void nowait_begin(void) __attribute__((visibility("hidden")));
 extern void nowait_end(void) __attribute__((visibility("hidden")));
 
-/* The calls last: before they are there nothing is noted. */
+/* Stores `calls` last: a handler that runs before ignores the rest. */
 static inline void cancel_note(struct cancel had)
 {
 	nowait_cancel.type = had.type;
@@ -33,8 +34,9 @@ static inline void cancel_note(struct cancel had)
 	nowait_cancel.calls = had.calls;
 }
 
-/* For calls that use no function of the C library that is a cancellation point: from here on only
- * such a one would end the thread. Costs no atomic operation where that was so already. */
+/* For calls that use no function of the C library that is a cancellation point: until
+ * asynchronous_cancel_back() nothing cancels the thread. Costs no atomic operation if the type is
+ * deferred already. */
 static inline int asynchronous_cancel_off(void)
 {
 	int type;
@@ -45,7 +47,8 @@ static inline int asynchronous_cancel_off(void)
 	return type;
 }
 
-/* Ends the thread here if it was cancelled meanwhile, and may be ended at any time. */
+/* Restores the asynchronous type: a thread that was cancelled meanwhile ends here, and from here on
+ * it may be cancelled at any instruction. */
 static inline void asynchronous_cancel_back(int type)
 {
 	if (type != PTHREAD_CANCEL_DEFERRED) {
@@ -54,8 +57,8 @@ static inline void asynchronous_cancel_back(int type)
 	}
 }
 
-/* Where a call whose type is the deferred one by now sleeps, which ends the thread if it is
- * cancelled. False: the program's own type is the asynchronous one, as is noted. */
+/* Before a call with the deferred type sleeps: lets a cancellation end the sleeping thread. Returns
+ * false if the type noted for the program is the asynchronous one. */
 static inline bool asynchronous_cancel_on(void)
 {
 	bool is_first = nowait_cancel.calls == 0;

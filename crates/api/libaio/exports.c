@@ -1,8 +1,8 @@
-/* The symbols of libaio and their versions; each calls the engine's side
- * (exports.rs), away from thread cancellation.
+/* The symbols of libaio and their versions. Each calls a function of the engine (exports.rs),
+ * during which the thread cannot be cancelled.
  *
  * A version script alone cannot give two versions of one name, hence the symver directives.
- * Structures pass through untouched, so they are void here.
+ * Structures pass through unchanged, so they are void here.
  */
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -26,7 +26,8 @@ extern void nowait_at_exit(void) HIDDEN;
 
 __thread struct cancel nowait_cancel;
 
-/* Contexts that a child of vfork has made, or the program past this library, are the kernel's. */
+/* The kernel answers for contexts made by a child of vfork, or by the program without this
+ * library. */
 static int answered(int answer, long nr, const long args[6])
 {
 	long ret;
@@ -34,7 +35,7 @@ static int answered(int answer, long nr, const long args[6])
 	if (answer != NOT_OURS)
 		return answer;
 	ret = raw(nr, args);
-	/* Where the kernel cannot be asked, there is no such context. */
+	/* If the kernel cannot be asked, no such context exists. */
 	return nr != SYS_io_setup && (ret == -ENOSYS || ret == -EPERM) ? -EINVAL : (int)ret;
 }
 
@@ -130,7 +131,7 @@ VERSIONED(io_queue_init_01, io_queue_init, "@@LIBAIO_0.1");
 int io_queue_release_01(void *ctx) { return destroy(ctx); }
 VERSIONED(io_queue_release_01, io_queue_release, "@@LIBAIO_0.1");
 
-/* Takes ready events one by one and calls the callback in each. */
+/* Takes ready events one by one and calls the callback of each. */
 int io_queue_run_01(void *ctx)
 {
 	struct timeout none = { 0, 0 };
@@ -160,9 +161,9 @@ VERSIONED(io_queue_wait_01, io_queue_wait, "@LIBAIO_0.1");
 
 __attribute__((constructor)) static void at_load(void)
 {
-	/* glibc's, from 2.32 on. */
+	/* glibc has this symbol from 2.32 on. */
 	nowait_at_load(&__libc_single_threaded && __libc_single_threaded);
 }
 
-/* After the program's own atexit handlers: those may still use their contexts. */
+/* Runs after the program's own atexit handlers: they may still use their contexts. */
 __attribute__((destructor)) static void at_exit(void) { nowait_at_exit(); }

@@ -1,10 +1,10 @@
-/* The calls of the C library that a preloaded nowait watches.
+/* The functions of the C library that the preloaded nowait watches.
  *
- * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
- * the application's table survive a program that closes everything. _exit, daemon and exec: what
- * was submitted is in the file first, as if io_submit had written it. syscall: programs that call
- * io_getevents and the like through it. read: programs that read an eventfd before they look at the
- * ring of a context in memory.
+ * close and similar calls: the library forgets what it remembered of the number, and its own
+ * descriptors in the application's table survive a program that closes everything. _exit, daemon
+ * and exec: first the accepted requests complete, as if io_submit had written the data. syscall:
+ * programs that call io_getevents and other AIO calls through it. read: programs that read an
+ * eventfd before they look at the ring of a context in memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +26,7 @@
 #include "watch.h"
 
 extern void nowait_watches(void) HIDDEN;
-/* Negative: it is ours, with the errno to answer. */
+/* Negative: the descriptor is the library's, and the result is the errno to return. */
 extern int nowait_closing(int fd) HIDDEN;
 extern void nowait_counter_read(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
@@ -34,7 +34,8 @@ extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
-/* What is registered first runs last, before the C library's own _exit, which is not seen. */
+/* The function registered first runs last, before the C library's own _exit, which is not
+ * watched. */
 __attribute__((constructor)) static void begin(void)
 {
 	nowait_watches();
@@ -44,7 +45,7 @@ __attribute__((constructor)) static void begin(void)
 static int closing(int fd) { return is_watched() ? UNCANCELLED(nowait_closing(fd)) : 0; }
 
 #ifdef __GLIBC__
-/* The C library's own: a cancellation point, as close is. */
+/* The C library's own function, which is a cancellation point as close is. */
 extern int __close(int fd);
 #else
 static int __close(int fd)
@@ -136,8 +137,8 @@ __attribute__((noreturn)) void _exit(int status)
 
 __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
 
-/* Ends this process inside the C library, past the _exit above; the program goes on in a child,
- * which has nothing to settle. */
+/* The C library ends this process without the _exit above. The program continues in a child, which
+ * has no requests to wait for. */
 int daemon(int keeps_folder, int keeps_output)
 {
 	int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "daemon");
@@ -174,7 +175,7 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 		       (long[6]){ fd, (long)"", (long)argv, (long)envp, AT_EMPTY_PATH });
 }
 
-/* The search along PATH is the C library's. */
+/* The C library searches along PATH. */
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	int (*next)(const char *, char *const[], char *const[]) =
@@ -192,8 +193,8 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
 
 int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
 
-/* The forms with a list of arguments: counted, copied to the stack, and the environment taken
- * from behind the end where the form has one. */
+/* The forms with a list of arguments: the macro counts the arguments, copies them to the stack, and
+ * takes the environment from behind their end if the form has one. */
 #define EXEC_LIST(first, call)                                                                 \
 	va_list list;                                                                          \
 	size_t count = 1;                                                                      \
@@ -240,7 +241,7 @@ static int take_masked(const struct wait *wait, long min, long nr, struct event 
 					  (long)wait->mask });
 }
 
-/* As the functions of libaio do (exports.c); NOT_OURS: it is for the kernel. */
+/* Answers as the functions of libaio do (exports.c); NOT_OURS: call the kernel. */
 static long in_its_place(long nr, const long a[6])
 {
 	const struct wait wait = { nr == SYS_io_getevents ? take : take_masked, (void *)a[0],
@@ -265,26 +266,27 @@ static long in_its_place(long nr, const long a[6])
 	return NOT_OURS;
 }
 
-/* A filter that the program puts on itself: what it kills for must not be called any more. */
+/* The program installs a seccomp filter on itself: the library must not make calls any more for
+ * which the filter kills. */
 static long confined(long nr, const long args[6])
 {
 	unsigned forbidden;
 	long ret;
 
-	/* A child of vfork confines itself alone, and has its parent's memory. */
+	/* A child of vfork confines only itself, but shares its parent's memory. */
 	if (!nowait_is_owner())
 		return raw(nr, args);
 	forbidden = nowait_confines((const void *)args[2]);
 	ret = raw(nr, args);
 
-	/* A thread that could not be confined with the others is named by its number. */
+	/* The kernel returns the number of a thread that it could not confine with the others. */
 	if (ret < 0 || (ret > 0 && args[1] & SECCOMP_FILTER_FLAG_TSYNC &&
 			!(args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER)))
 		nowait_confines_not(forbidden);
 	return ret;
 }
 
-/* Callers pass as many arguments as the call has; reading six is what the C library does too. */
+/* Callers pass as many arguments as the call has; the C library, too, always reads six. */
 long syscall(long nr, ...)
 {
 	long args[6], result;

@@ -37,7 +37,7 @@ static inline long raw(long nr, const long a[6])
 #endif
 }
 
-/* What the engine's side answers about a context that it has not made. */
+/* The engine's result for a context that it has not made. */
 #define NOT_OURS (-INT_MAX)
 
 static inline long checked(long ret)

@@ -1,4 +1,4 @@
-/* What was submitted is done first, before something ends the process or tries to. */
+/* Completes the accepted requests before the process ends, or tries to become another program. */
 #ifndef NOWAIT_SETTLE_H
 #define NOWAIT_SETTLE_H
 
@@ -8,38 +8,38 @@
 extern bool nowait_is_interrupted(void) HIDDEN;
 extern void nowait_settle(bool is_interrupted) HIDDEN;
 extern bool nowait_is_settled(void) HIDDEN;
-/* Calls of this thread that have settled, and are not over; none is when a handler on top of them
- * has submitted. */
+/* Number of this thread's calls that have settled (waited for all requests) and not returned; 0
+ * once a signal handler on top of them has submitted a request. */
 extern unsigned nowait_settlements(void) HIDDEN;
-/* With a report. */
+/* Settles, and writes the report. */
 extern void nowait_leave(bool is_interrupted) HIDDEN;
-/* It did not become another program: what completed meanwhile is announced now. */
+/* The exec failed: announces the completions that were held back. */
 extern void nowait_stays(void) HIDDEN;
 
-/* False: nothing was submitted. */
+/* Returns false if nothing was submitted. */
 static inline bool settled(void (*settle)(bool is_interrupted))
 {
 	bool is_interrupted = nowait_is_interrupted();
 
 	if (!is_watched())
 		return false;
-	/* Handlers run before it returns. What one of them has submitted is to be done, too. */
+	/* Signal handlers run before `settle` returns; requests that they submit must complete, too. */
 	do
 		UNCANCELLED((settle(is_interrupted), true));
 	while (!nowait_is_settled());
 	return true;
 }
 
-/* Before a handler returns, which may have interrupted so many calls that have settled: perhaps
- * behind their last look, and right before the process becomes another program. */
+/* Called before a signal handler returns. It may have interrupted `settlements` calls that have
+ * settled, perhaps after their last look and just before the process becomes another program. */
 static inline void settled_again(unsigned settlements)
 {
 	while (nowait_settlements() < settlements && settled(nowait_settle))
 		;
 }
 
-/* As the process ends. What comes from here on finds no handler any more, as in exit_group(2): what
- * one would submit behind the last look would not be done.
+/* Called as the process ends. From here on no signal handler runs, as in exit_group(2): a request
+ * that a handler submitted after the last look would not complete.
  */
 static inline void leave(void)
 {

@@ -1,13 +1,13 @@
-/* The signal handlers of the program, which run between calls of the library and never in one: the
- * kernel calls `arrives`, which asks the engine's side when.
+/* The program's signal handlers, which run between calls of the library and never inside one. The
+ * kernel calls `arrives`, which asks the engine when to run the program's handler.
  *
- * abort(3) ends a process by SIGABRT, in whatever way the C library comes to call it: where the
- * program has no handler for that, `arrives` is installed all the same, and has what was accepted
- * done first.
+ * abort(3) ends a process by SIGABRT, by whichever way the C library calls it. So `arrives` is
+ * installed for SIGABRT even if the program has no handler for it, and first completes the accepted
+ * requests.
  *
- * What the kernel has is the truth: only the handler itself is kept here, with the flag that the
- * kernel must not see. A child of vfork shares this memory, but has handlers of its own; what it
- * installs goes to the kernel as it is.
+ * The kernel keeps the signal actions. Only the handler itself is kept here, with the flags that
+ * the kernel must not see. A child of vfork shares this memory but has its own handlers; actions
+ * that it installs go to the kernel unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,10 +23,10 @@
 #include "settle.h"
 #include "watch.h"
 
-/* Negative: it comes again when the interrupted call of the library is over. */
+/* Negative: the signal is delivered again when the interrupted call of the library is over. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
 extern void nowait_signal_handled(long depth, const sigset_t *mask) HIDDEN;
-/* The C library's own; it knows which signals are its own too. */
+/* The C library's own sigaction, which also knows the signals that the C library reserves. */
 extern int __sigaction(int signal, const struct sigaction *action, struct sigaction *before);
 
 typedef void (*action_t)(int signal, siginfo_t *info, void *context);
@@ -48,8 +48,8 @@ static int flags_of(int signal)
 	return __atomic_load_n(&program[signal].flags, __ATOMIC_RELAXED);
 }
 
-/* Ends the process when the handler returns; or abort does that, which the program's own handler
- * has not kept from it. */
+/* Ends the process when the handler returns; or abort(3) does so, since the program's handler has
+ * not prevented it. */
 static void aborts(bool ends)
 {
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
@@ -63,8 +63,9 @@ static void aborts(bool ends)
 	raw(SYS_tgkill, (long[6]){ process(), raw(SYS_gettid, (long[6]){ 0 }), SIGABRT });
 }
 
-/* Runs the program's handler, with cancellation as the program has it: this may be at the end of a
- * call that keeps that away. Whatever comes in between finds the calls noted or nothing changed. */
+/* Runs the program's handler with the program's own cancellation type and state: the signal may
+ * arrive at the end of a call that has changed them. A further signal meanwhile finds either the
+ * calls noted or nothing changed. */
 static void handle(action_t handler, int signal, siginfo_t *info, void *context)
 {
 	const struct cancel had = nowait_cancel;
@@ -121,7 +122,7 @@ static bool is_handled(const struct sigaction *action)
 	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
-/* Tells whether the kernel gets `arrives` in its place. */
+/* Returns true if the kernel gets `arrives` in place of this action. */
 static bool is_taken(int signal, const struct sigaction *action)
 {
 	if (!is_handled(action))
@@ -129,7 +130,7 @@ static bool is_taken(int signal, const struct sigaction *action)
 	return !is_ours(action);
 }
 
-/* Turns what the kernel has into what the program has installed. */
+/* Turns the kernel's action into the action that the program has installed. */
 static void show(struct sigaction *action, action_t handler, int flags)
 {
 	if (is_ours(action)) {
@@ -158,7 +159,7 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 	old_flags = flags_of(signal);
 	if (action && is_taken(signal, action) && nowait_is_owner()) {
 		ours = *action;
-		/* In this order: a signal that arrives now finds a handler that was installed. */
+		/* In this order, so that a signal that arrives now finds a handler that was installed. */
 		__atomic_store_n(&program[signal].flags,
 				 action->sa_flags & (int)(SA_SIGINFO | SA_RESETHAND),
 				 __ATOMIC_RELAXED);
@@ -173,8 +174,8 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 	return ret;
 }
 
-/* The older calls: the C library installs the handler with the flags that each of them means, and
- * then it is installed again. */
+/* The older functions: the C library installs the handler with the flags that each function
+ * implies; then it is installed again through sigaction. */
 typedef void (*handler_t)(int signal);
 
 static handler_t installed(handler_t (*install)(int, handler_t), int signal, handler_t handler)

@@ -1,4 +1,4 @@
-/* Waiting for events by a thread that may be cancelled while it waits. */
+/* Waits for events on a thread that may be cancelled meanwhile. */
 #ifndef NOWAIT_WAIT_H
 #define NOWAIT_WAIT_H
 
@@ -16,7 +16,7 @@ struct timeout {
 	long seconds, nanoseconds;
 };
 
-/* How events are taken, and of which context. */
+/* The function that takes events, and its context. */
 struct wait {
 	int (*take)(const struct wait *wait, long min, long nr, struct event *events,
 		    void *timeout);
@@ -31,8 +31,8 @@ static inline long now_ns(void)
 	return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* One of the asynchronous type sleeps in the engine's frames: so it comes back from them now and
- * then. */
+/* A thread of the asynchronous type sleeps inside the engine's frames, where it cannot be
+ * cancelled: so it returns from them at intervals. */
 static inline int wait_in_slices(const struct wait *wait, long min, long nr, struct event *events,
 				 const struct timeout *timeout)
 {

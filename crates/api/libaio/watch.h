@@ -1,4 +1,4 @@
-/* Whether calls of the C library are looked at. */
+/* Decides if calls of the C library are watched. */
 #ifndef NOWAIT_WATCH_H
 #define NOWAIT_WATCH_H
 
@@ -8,13 +8,13 @@
 
 /* Null before the first request. */
 extern void *nowait_current HIDDEN;
-/* The calling process has made the first request, and it is the one that the memory belongs to. */
+/* True if the calling process has made a request and owns its memory. */
 extern bool nowait_is_watched(void) HIDDEN;
-/* Not a child of vfork, whose memory is its parent's. */
+/* False in a child of vfork, whose memory is its parent's. */
 extern bool nowait_is_owner(void) HIDDEN;
 
-/* Not in a child of vfork: it has nothing to forget or to settle, and may be killed at any
- * instruction, with whatever it has written there half done. Nor in a child that has not made a
+/* False in a child of vfork: it has nothing to forget or to complete, and may be killed at any
+ * instruction, with the library's state half changed. False also in a child that has made no
  * request of its own. */
 static inline bool is_watched(void)
 {

@@ -1,9 +1,10 @@
 /* The symbols of POSIX AIO in the preload library. They have no version: a definition without one
- * satisfies references of any (GLIBC_2.2.5 in programs of librt's days, GLIBC_2.34 since).
+ * satisfies references to any version (GLIBC_2.2.5 in older programs linked with librt, GLIBC_2.34
+ * since).
  *
- * Requests are started by the engine's side (exports.rs). Here is what only C can do: to look at a
- * block from a signal handler, to be a cancellation point, and to be a thread that runs a function
- * of the application, which may end it.
+ * The engine starts requests (exports.rs). This file does what only C can do: read a block from a
+ * signal handler, be a cancellation point, and run a function of the application on a thread that
+ * the function may end.
  */
 #define _GNU_SOURCE
 #include <aio.h>
@@ -29,7 +30,7 @@ struct call {
 	pthread_attr_t *attributes;
 };
 
-/* All: the value, or the negative errno. */
+/* All of these return the value, or the negative errno. */
 extern int nowait_aio_read(struct aiocb *block) HIDDEN;
 extern int nowait_aio_write(struct aiocb *block) HIDDEN;
 extern int nowait_aio_fsync(bool data_only, struct aiocb *block) HIDDEN;
@@ -51,7 +52,7 @@ extern long nowait_aio_prio_delta_max(void) HIDDEN;
 
 static void *notifier(void *unused);
 
-/* Makes a thread as the attributes say, which starts with all signals blocked. */
+/* Makes a thread with these attributes; it starts with all signals blocked. */
 static int make_thread(const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
 	sigset_t all, before;
@@ -87,7 +88,7 @@ static int make_notifier(void)
 	return err;
 }
 
-/* As glibc does, the function runs with no signal blocked. */
+/* The function runs with no signal blocked, as in glibc. */
 static void make_call(const struct call *call)
 {
 	sigset_t none;
@@ -107,7 +108,7 @@ static void *own_thread(void *argument)
 	struct own_call *own = argument;
 	struct call call = own->call;
 
-	/* The function may be the end of the attributes, which are read while a thread is made. */
+	/* The function may destroy the attributes, which pthread_create() may still be reading. */
 	while (sem_wait(&own->made) != 0)
 		continue;
 	sem_destroy(&own->made);
@@ -116,7 +117,7 @@ static void *own_thread(void *argument)
 	return NULL;
 }
 
-/* Runs the function in a thread with the attributes that it was given. */
+/* Runs the function in a new thread if it has attributes; returns false if it has not run. */
 static bool has_own_thread(const struct call *call)
 {
 	struct own_call *own = call->attributes ? malloc(sizeof *own) : NULL;
@@ -147,7 +148,7 @@ static void *notifier(void *unused)
 			make_notifier();
 		if (!has_own_thread(&call)) {
 			make_call(&call);
-			/* What it may have left behind. */
+			/* Undoes changes that the function may have made to the thread. */
 			pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
 			pthread_sigmask(SIG_SETMASK, &all, NULL);
@@ -157,8 +158,8 @@ static void *notifier(void *unused)
 	return NULL;
 }
 
-/* Makes sure that a thread stands by for the event: only a thread of the application can make one,
- * those of the engine have another descriptor table. */
+/* Makes sure that a thread stands by for the event. The engine's threads cannot make one later,
+ * because they have another descriptor table. */
 static int prepare(const struct sigevent *event)
 {
 	int must;
@@ -203,19 +204,20 @@ int aio_cancel(int fd, struct aiocb *block)
 	return (int)checked(UNCANCELLED(nowait_aio_cancel(fd, block)));
 }
 
-/* Tuning of glibc's threads; the engine has its own (NOWAIT_WORKERS). */
+/* Tunes glibc's threads; the engine has its own option (NOWAIT_WORKERS). */
 void aio_init(const struct aioinit *init) { (void)init; }
 
 /* --- looking and waiting: no lock, no memory, for signal handlers too --------------------- */
 
-/* The program looks how its requests are: what it submits next may be done on the spot again. */
+/* Notes that the program looks at its requests: the engine may then attempt the next one inside the
+ * submission again. */
 static void asks(void)
 {
 	if (!__atomic_load_n(&nowait_asked, __ATOMIC_RELAXED))
 		__atomic_store_n(&nowait_asked, true, __ATOMIC_RELAXED);
 }
 
-/* A request is over when its notice was sent, too. */
+/* A request is over only when its notice was sent, too. */
 static int error_of(const struct aiocb *block)
 {
 	int error;
@@ -237,7 +239,8 @@ ssize_t aio_return(struct aiocb *block)
 
 static void give_back(void *slot) { nowait_waiter_give_back(*(unsigned *)slot); }
 
-/* A cancellation point, and only here: nothing is held that a cancelled thread would keep. */
+/* The only cancellation point of a wait: here the thread holds nothing that a cancellation would
+ * leave held. */
 static long sleep_on(const unsigned *word, unsigned seen, const struct timespec *until)
 {
 	const long args[6] = { (long)word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
@@ -284,7 +287,7 @@ static bool is_any_over(const struct aiocb *const *list, size_t len)
 	return !any;
 }
 
-/* Turns a time from now into one of CLOCK_MONOTONIC; false: it is none. */
+/* Turns a time from now into a time of CLOCK_MONOTONIC; returns false if it is invalid. */
 static bool time_after(const struct timespec *wait, struct timespec *until)
 {
 	const long second = 1000000000;
@@ -312,7 +315,7 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 	struct timespec until;
 	int ret, type;
 
-	/* A cancellation point, whether it waits or not. */
+	/* A cancellation point even if the call does not wait. */
 	pthread_testcancel();
 	if (len < 0)
 		return (int)checked(-EINVAL);
@@ -342,7 +345,7 @@ static int prepare_list(struct aiocb *const list[], size_t len, const struct sig
 	return err;
 }
 
-/* Waits for all, one after another; an error of any is -EIO. */
+/* Waits for all requests, one after another; returns -EIO if any failed. */
 static int wait_for_all(struct aiocb *const list[], size_t len)
 {
 	int outcome = 0;
@@ -405,7 +408,7 @@ int lio_listio64(int mode, struct aiocb64 *const list[], int len, struct sigeven
 
 /* --- limits ------------------------------------------------------------------------------- */
 
-/* The C library's own, under its other name. */
+/* The C library's own function, under its other name. */
 extern long __sysconf(int name);
 
 long sysconf(int name)

@@ -1,8 +1,8 @@
-"""Takes the place of aiofiles: ``import nowait.aiofiles as aiofiles``.
+"""A replacement for aiofiles: ``import nowait.aiofiles as aiofiles``.
 
-Files are those of nowait, in the kernel's cache. What nowait does not open (descriptors, pipes,
-terminals, files with an ``opener``), temporary files, and what ``aiofiles.os`` has are calls on
-threads, as in aiofiles.
+nowait opens the files, in the kernel's cache. Files that nowait does not open (descriptors, pipes,
+terminals, files with an ``opener``), temporary files, and the functions of ``aiofiles.os`` are
+calls on threads, as in aiofiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls on threads, and what opens something."""
+"""Calls on threads, and the base of awaitable opens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Of a file, what is not called on a thread.
+# Methods of a file that are not called on a thread.
 DIRECT = {"detach", "fileno", "readable"}
 
 
 def wrap(func: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
-    """Make a coroutine function of a function that blocks: it is called on a thread."""
+    """Make a coroutine function of a blocking function: it is called on a thread."""
 
     @functools.wraps(func)
     async def run(
@@ -88,7 +88,7 @@ class AsyncIndirectBase(AsyncBase):
 
 
 class AiofilesContextManager(Generic[T]):
-    """What is about to be opened: ``await`` it, or use it in ``async with``."""
+    """A file about to be opened: ``await`` it, or use it in ``async with``."""
 
     __slots__ = ("_coro", "_obj")
 

@@ -36,15 +36,15 @@ def _opens(make: Callable[..., Any]) -> Callable[..., AiofilesContextManager[Any
 
 
 class AsyncTemporaryDirectory(AsyncBase):
-    """A folder that is removed with all that is in it."""
+    """A folder that is removed with its content."""
 
     async def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         await self.cleanup()
 
 
 class AiofilesContextManagerTempDir(AiofilesContextManager[Any]):
-    """A folder about to be made; ``async with`` gives its path."""
+    """A folder about to be made; ``async with`` returns its path."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ def TemporaryDirectory(
     loop: asyncio.AbstractEventLoop | None = None,
     executor: Executor | None = None,
 ) -> AiofilesContextManagerTempDir:
-    """Make a folder, which is removed at the end with all that is in it."""
+    """Make a folder, which is removed with its content at the end."""
 
     async def make() -> AsyncTemporaryDirectory:
         call = wrap(tempfile.TemporaryDirectory)

@@ -1,4 +1,4 @@
-//! Each call of libaio, with the kernel's order of errors.
+//! Each call of libaio, with the errors in the kernel's order.
 
 use crate::decode::{self, DecodedIocb, decode};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,7 +27,7 @@ struct Timespec {
     nanoseconds: i64,
 }
 
-/// A signal mask as io_pgetevents(2) takes it from libaio: address and size.
+/// A signal mask as libaio passes it to io_pgetevents(2): address and size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SigSet {
@@ -35,23 +35,24 @@ pub struct SigSet {
     size: usize,
 }
 
-/// The context is not one of the library's: the kernel answers (`NOT_OURS` in raw.h).
+/// The library has not made the context: the kernel answers (`NOT_OURS` in raw.h).
 pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 
-/// io_setup(2). A context costs no slot of `aio-max-nr`, but no more is given than the kernel
-/// would give to one.
+/// io_setup(2). A context takes nothing of `aio-max-nr`, but it cannot be larger than the kernel
+/// would allow for one.
 pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
-    // Before memory is asked for, too.
+    // Before the context's memory is allocated, too.
     confined::is_called(Extra::NativeAio);
     confined::look();
     if !fork::is_owner() {
-        // The engine's threads would end with a child of vfork, and the context is its parent's.
+        // The engine's threads would end with a child of vfork, and the library's memory is its
+        // parent's.
         return Err(NOT_OURS);
     }
     // SAFETY: a context pointer is plain data.
     let before: usize = unsafe { memory::read(context_address) }?;
     const EVENTS_MAX: u32 = 0x1000_0000 / size_of::<IoEvent>() as u32;
-    // The kernel, too, doubles it in 32 bits.
+    // The kernel also doubles it in 32 bits.
     let events = nr.wrapping_mul(2);
     if before != 0 || nr == 0 || events > EVENTS_MAX {
         return Err(Errno::INVAL);
@@ -59,7 +60,7 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     if events == 0 || !AIO_MAX_NR.allows(nr) {
         return Err(Errno::AGAIN);
     }
-    // SAFETY: writing here is what the call is for; checked before anything is made.
+    // SAFETY: the call is documented to write here; checked before anything is made.
     unsafe { memory::write(context_address, 0usize) }?;
     if !reserve::is_whole() {
         return Err(Errno::NOMEM);
@@ -70,9 +71,9 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// A limit of the system, read anew from its file when the last known value is too low.
+/// A limit of the system, read again from its file when the last known value is too low.
 struct Limit {
-    /// Without a lock, which a child forked meanwhile would find taken for ever.
+    /// An atomic and not a lock, which a child forked meanwhile would find taken for ever.
     known: AtomicU64,
     file: &'static str,
 }
@@ -84,7 +85,7 @@ impl Limit {
         Limit { known: AtomicU64::new(0), file }
     }
 
-    /// Tells whether the system allows so many.
+    /// Returns `true` if the system allows `count`.
     fn allows(&self, count: u32) -> bool {
         const USUAL: u64 = 65_536;
         let count = u64::from(count);
@@ -98,7 +99,7 @@ impl Limit {
     }
 }
 
-/// io_destroy(2): waits for what is in flight; waiters get EINVAL.
+/// io_destroy(2): waits for the requests in flight; waiters get EINVAL.
 pub fn destroy(context: usize) -> Result<i64, Errno> {
     let process = Process::existing().ok_or(NOT_OURS)?;
     let taken = process.take_context(context).ok_or(NOT_OURS)?;
@@ -157,7 +158,7 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     }
 }
 
-/// Returns what io_submit says where no slot is free: the kernel reads the iocb first.
+/// Returns the error of io_submit when no slot is free: the kernel reads the iocb first.
 fn refusal_of_full(slot: usize) -> Errno {
     // SAFETY: an address is plain data.
     let iocb = unsafe { memory::read(slot) }.and_then(decode::read);
@@ -180,20 +181,20 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     submission.submit(command, target)
 }
 
-/// Who asks for events. libaio looks at the ring first, in the program's memory: where nothing is
-/// there and the time limit is zero, the kernel is not asked at all.
+/// The interface by which the program asks for events. libaio first looks at the ring in the
+/// program's memory: if it is empty and the time limit is zero, libaio does not call the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The program, by the function of libaio.
+    /// The function of libaio.
     Library,
-    /// The program, by the system call.
+    /// The system call.
     SystemCall,
 }
 
-/// What is asked for, in the words of io_getevents(2).
+/// The arguments of io_getevents(2).
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Fewest events to wait for.
+    /// Least number of events to wait for.
     pub min: i64,
     /// Most events to take.
     pub nr: i64,
@@ -243,7 +244,7 @@ fn events_with_mask(
     let looks_first = at_once && caller == Caller::Library;
     let taken = with_context(context, |context| {
         let is_wrong = min < 0 || nr < 0 || min > nr;
-        // Without a mask, and with good arguments, the call itself comes to the same.
+        // Without a mask, and with valid arguments, the call itself has the same result.
         if looks_first && (is_wrong || sigmask != 0) && is_empty(context) {
             return Ok(0);
         }
@@ -257,15 +258,15 @@ fn events_with_mask(
         }
         take_events(context, wanted, deadline(timeout), mask)
     });
-    // A context of the parent, in a forked child: its ring is still mapped, and the library's
-    // look at it does not reach the kernel.
+    // In a forked child, a context of its parent: the ring is still mapped, and libaio looks at it
+    // without a call to the kernel.
     taken.unwrap_or_else(|| match looks_first && is_empty_ring(context) {
         true => Ok(0),
         false => Err(NOT_OURS),
     })
 }
 
-/// Tells whether no event is there.
+/// Returns `true` if no event is in the ring.
 fn is_empty(context: &Context) -> bool {
     context.looked_for_events();
     context.io().poll_pump();
@@ -280,7 +281,7 @@ fn take_events(
 ) -> Result<i64, Errno> {
     let sink = |index: usize, event: IoEvent| {
         let address = wanted.events.wrapping_add(index * size_of::<IoEvent>());
-        // SAFETY: the application gave the array for the events.
+        // SAFETY: the application passed the array for the events.
         unsafe { memory::write(address, event) }
     };
     let (min, nr) = (wanted.min as usize, wanted.nr as usize);
@@ -303,8 +304,8 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): whatever is in flight can be asked to end; its event comes through the ring, and
-/// says ECANCELED if that was still possible (0 for a poll).
+/// io_cancel(2): any request in flight can be cancelled. Its event arrives through the ring, with
+/// ECANCELED if the cancellation was in time (0 for a poll).
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;
@@ -343,7 +344,8 @@ mod tests {
         assert!(!limit.allows(65_537) && limit.allows(65_536), "the kernel's own");
     }
 
-    /// Another thread may do that inside io_submit. The kernel, too, has the counter in hand then.
+    /// Another thread may close the number inside io_submit. The kernel, too, then holds the
+    /// eventfd already.
     #[test]
     fn a_counter_whose_number_becomes_another_file_is_counted_and_the_file_is_not_written() {
         let path = std::env::temp_dir().join(format!("nowait-resfd-{}", std::process::id()));

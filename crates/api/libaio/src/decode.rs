@@ -1,5 +1,5 @@
 //! Decodes the application's iocb to a command, with the kernel's checks in the kernel's order
-//! (`io_submit_one` and what it calls, fs/aio.c).
+//! (`io_submit_one` and the functions that it calls, fs/aio.c).
 
 use nowait_engine::{
     Command, EventTarget, Kind, Segments,
@@ -15,13 +15,14 @@ use nowait_sys::{
 
 /// A checked iocb.
 pub struct DecodedIocb {
-    /// What to do.
+    /// The command of the request.
     pub command: Command,
-    /// Where the event goes.
+    /// Destination of the event.
     pub target: EventTarget,
 }
 
-/// Reads the iocb at `address`, and checks what the kernel checks before it looks for a free slot.
+/// Reads the iocb at `address`, and makes the checks that the kernel makes before it looks for a
+/// free slot.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`.
@@ -46,15 +47,15 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     };
     let file = (fd, flags);
     let eventfd = event_counter(looks, &iocb)?;
-    // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
+    // SAFETY: the kernel also stores its mark (zero) in the application's iocb at this point.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
     let command = command(&iocb, file)?;
     let target = EventTarget { data: iocb.data, obj: address as u64, eventfd };
     Ok(DecodedIocb { command, target })
 }
 
-/// Decodes a direct transfer whose event counter the kernel may signal. `None`: it is none, or
-/// something is wrong with it.
+/// Decodes a direct transfer whose eventfd the kernel may signal. `None`: it is another request, or
+/// has an error.
 pub fn decode_counted(looks: &mut Looks<'_>, address: usize) -> Option<DecodedIocb> {
     let iocb = read(address).ok().filter(|iocb| iocb.flags & FLAG_RESFD != 0)?;
     let fd = iocb.fildes as i32;
@@ -111,8 +112,8 @@ fn transfer(
     if iocb.offset < 0 || iocb.offset.checked_add(len).is_none() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: libaio's contract: the buffers live until the event. A program that breaks it
-    // would break with the kernel too.
+    // SAFETY: libaio's contract: the buffers live until the event. A program that breaks the
+    // contract would fail with the kernel's AIO as well.
     let mut command = unsafe { Command::new(kind, file, segments, iocb.offset) };
     // As in the kernel: no thread polls for the completion.
     command.rw_flags = iocb.rw_flags & !rwf::HIPRI;
@@ -121,7 +122,7 @@ fn transfer(
 }
 
 /// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does. The running
-/// kernel says which flags it knows.
+/// kernel knows which flags it supports.
 fn check_flags(flags: u32, fd: i32, kind: Kind) -> Result<(), Errno> {
     const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
     if flags & !rwf::OLD == 0 {
@@ -184,8 +185,9 @@ fn poll(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     Ok(unsafe { Command::new(Kind::Poll(events), file, Segments::NONE, 0) })
 }
 
-/// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does.
-/// Other requests have none. The running kernel judges hints, and the right to the real-time class.
+/// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does;
+/// other requests have none. The running kernel checks hints, and the privilege for the real-time
+/// class.
 fn priority(iocb: &Iocb) -> Result<u16, Errno> {
     const NONE: u16 = 0;
     const BEST_EFFORT: u16 = 2;

@@ -1,4 +1,4 @@
-//! The functions that the C files call. Panics and `errno` end here.
+//! The functions that the C files call. They stop panics and preserve `errno`.
 
 use crate::{
     calls::{self, Caller, Wanted},
@@ -70,7 +70,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
-    // A child of vfork that asks later is not its owner.
+    // Record the owner now: a child of vfork that asks later is not the owner.
     fork::owner();
     process::note_at_load();
     confined::note_at_load();
@@ -89,8 +89,8 @@ pub extern "C-unwind" fn nowait_at_exit() {
     });
 }
 
-/// Answers `syscall(2)` where it is about a context of ours; true: answered, and `result` holds
-/// the value or negative errno.
+/// Handles a call of `syscall(2)` if it concerns a context of the library. Returns `true` if it
+/// does; then `result` is the value or the negative errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;
@@ -107,10 +107,11 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
     true
 }
 
-/// Says that the program is about to put a filter on itself. Returns what that newly forbids.
+/// Called before the program installs a seccomp filter. Returns the calls that the filter newly
+/// forbids.
 ///
 /// # Safety
-/// `filter` is null, or what the kernel is about to read.
+/// `filter` is null, or the filter that the kernel will read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
     // SAFETY: promised above.
@@ -118,34 +119,35 @@ pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
     guarded(sees).try_into().unwrap_or(0)
 }
 
-/// Says that the kernel did not take the filter that `forbidden` this.
+/// Called when the kernel has refused the filter for which [`nowait_confines`] returned
+/// `forbidden`.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_confines_not(forbidden: u32) {
     confined::was_refused(forbidden);
 }
 
-/// Tells whether the calling process owns its memory: `false` in a child of vfork.
+/// Returns `true` if the calling process owns its memory: `false` in a child of vfork.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_is_owner() -> bool {
     fork::is_owner()
 }
 
-/// Tells whether the calling process owns its memory and has made a request.
+/// Returns `true` if the calling process owns its memory and has made a request.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_watched() -> bool {
     Process::of_caller().is_some()
 }
 
-/// Says that this library watches the C library's close and its kin.
+/// Records that this library watches the C library's close and similar functions.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_watches() {
     process::watches_closes();
 }
 
-/// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for
-/// this errno.
+/// Called before the application closes or replaces `fd`. Negative: the library owns `fd`, and the
+/// call must fail with this errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     let value = guarded(|| match watch::closing(fd) {
@@ -164,12 +166,12 @@ pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
     });
 }
 
-/// Decides about a signal in its handler. Negative: it comes again when the call of the library
-/// that it has interrupted is over; else its handler runs now, and [`nowait_signal_handled`] gets
-/// this number, and the mask again, when that returns.
+/// Decides, inside a signal handler, when the program's handler runs. Negative: later, when the
+/// interrupted call of the library is over. Otherwise the caller runs it now, and then calls
+/// [`nowait_signal_handled`] with this number and the mask.
 ///
 /// # Safety
-/// `info` and `mask` are what the kernel has given to the handler that calls this.
+/// `info` and `mask` are the kernel's arguments of the handler that calls this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nowait_signal_arrives(
     signal: i32,
@@ -183,31 +185,31 @@ pub unsafe extern "C-unwind" fn nowait_signal_arrives(
     }
 }
 
-/// Says that a handler has returned.
+/// Called when the program's handler has returned.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a call of several, of which handlers wait for the end of the last.
+/// Begins a group of calls; signal handlers wait for the end of the group.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());
 }
 
-/// Ends it; handlers that waited for that run now.
+/// Ends the group; signal handlers that waited run now.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_end() {
     Inside::leave();
 }
 
-/// Tells whether a call of the library is interrupted by what makes this one.
+/// Returns `true` if the calling signal handler has interrupted a call of the library.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
     inside::is_interrupted()
 }
 
-/// Waits until what was submitted is done, before the process's memory goes.
+/// Waits until all accepted requests are complete, before the process's memory goes away.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     guarded(|| {
@@ -216,19 +218,21 @@ pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     });
 }
 
-/// Tells whether that is so still: a handler may have submitted since.
+/// Returns `true` if all accepted requests are still complete: a signal handler may have submitted
+/// since.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_settled() -> bool {
     leaving::is_settled()
 }
 
-/// Returns how many calls of this thread have settled and are not over.
+/// Returns the number of this thread's calls that have settled and not returned.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// As [`nowait_settle`], and reports: before `_exit`. Handlers of the program wait for good.
+/// Like [`nowait_settle`], and writes the report: before `_exit`. Signal handlers of the program do
+/// not run any more.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
     guarded(|| {
@@ -237,7 +241,8 @@ pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
     });
 }
 
-/// close_range(2) that leaves our descriptors open; the value or negative errno.
+/// close_range(2) that leaves the library's descriptors open; returns the value or the negative
+/// errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_close_range(first: u32, last: u32, flags: u32) -> i64 {
     guarded(|| watch::close_range(first, last, flags))

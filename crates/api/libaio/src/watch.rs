@@ -1,19 +1,19 @@
-//! Calls of the application that could hit our descriptors, or bypass the library.
+//! Calls of the application that could close the library's descriptors, or bypass the library.
 //!
-//! Requests do not depend on this: they hold their files in the engine's own table. What must be
-//! protected are the few descriptors of ours in the application's table (the way to that table,
-//! one ring per context), which a daemon's "close everything" would take away.
+//! Requests do not depend on this: they reference their files in the engine's own table. This
+//! protects the library's few descriptors in the application's table (the socket to the engine's
+//! table, one ring per context) from a daemon that closes everything.
 
 use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};
 use nowait_sys::{Errno, fd};
 
-/// Forgets what is known of `fd`, which is being closed or replaced. Returns `true` if it is ours,
-/// and stays.
+/// Forgets the state of `fd`, which the application closes or replaces. Returns `true` if the
+/// library owns `fd`, which stays open.
 pub fn closing(fd: i32) -> bool {
     let Some(process) = Process::existing() else { return false };
     process.forget_descriptor(fd);
-    // Ours are at high numbers: an ordinary close does not look further.
+    // The library's descriptors have high numbers: an ordinary close ends here.
     fd::may_be_ours(fd) && descriptors().binary_search(&fd).is_ok()
 }
 
@@ -21,7 +21,7 @@ fn descriptors() -> Vec<i32> {
     Process::existing().map(Process::descriptors).unwrap_or_default()
 }
 
-/// Closes the range around our descriptors.
+/// Closes the range except for the library's descriptors.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
@@ -45,8 +45,8 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// Answers a system call made through `syscall(2)` that concerns a context of ours (MariaDB
-/// calls io_getevents so); `None`: let it pass.
+/// Handles a system call made through `syscall(2)` if it concerns a context of the library (MariaDB
+/// calls io_getevents this way); `None`: make the system call.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<i64, Errno>> {
     use nowait_sys::raw::number;
     let [context, a, b, c, d, sig] = args;

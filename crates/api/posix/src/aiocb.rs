@@ -1,7 +1,7 @@
-//! The application's control block: the request in it, and its outcome.
+//! The application's control block, which holds the request and its outcome.
 //!
-//! The private members of glibc's `struct aiocb` hold the state, so that aio_error is one load: the
-//! error code and the padding behind it are one [`Outcome`].
+//! The private members of glibc's `struct aiocb` hold the state, so that aio_error is one load: one
+//! [`Outcome`] covers the error code and the padding behind it.
 
 use crate::notice::SigEvent;
 use core::{
@@ -23,14 +23,14 @@ pub struct Aiocb {
     next_prio: usize,
     abs_prio: i32,
     policy: i32,
-    /// `__error_code` and the padding behind it.
+    /// Covers `__error_code` and the padding behind it.
     outcome: Outcome,
     return_value: AtomicI64,
     offset: i64,
     reserved: [u8; 32],
 }
 
-// The error code is the low half of the word.
+// On a little-endian machine the error code is the low half of the word.
 const _: () = assert!(cfg!(target_endian = "little"));
 const _: () = assert!(size_of::<Aiocb>() == 168);
 const _: () = assert!(offset_of!(Aiocb, sigevent) == 32);
@@ -38,7 +38,7 @@ const _: () = assert!(offset_of!(Aiocb, outcome) == 112);
 const _: () = assert!(offset_of!(Aiocb, return_value) == 120);
 const _: () = assert!(offset_of!(Aiocb, offset) == 128);
 
-/// An aiocb by its address, as the application gave it.
+/// The address of an aiocb, as the application passed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block(usize);
 
@@ -46,15 +46,15 @@ impl Block {
     /// Names the block at `address`; `None` for a null pointer.
     ///
     /// # Safety
-    /// An aiocb is there, and stays until its outcome is visible.
+    /// `address` is null or points to an aiocb that stays until its outcome is visible.
     pub unsafe fn at(address: usize) -> Option<Block> {
         (address != 0).then_some(Block(address))
     }
 
-    /// Names a block of which a request is in flight.
+    /// Names a block whose request is in flight.
     ///
     /// # Safety
-    /// `address` is that of such a block.
+    /// `address` points to such a block.
     pub unsafe fn in_flight(address: usize) -> Block {
         Block(address)
     }
@@ -70,8 +70,7 @@ impl Block {
 
     /// Returns the descriptor.
     pub fn fd(self) -> i32 {
-        // SAFETY: the block is there (promised by the caller that named it), and this is plain
-        // data.
+        // SAFETY: the caller that named the block promises that it exists, and this is plain data.
         unsafe { (*self.pointer()).fildes }
     }
 
@@ -81,7 +80,7 @@ impl Block {
         unsafe { (*self.pointer()).lio_opcode }
     }
 
-    /// Returns by how much the priority is lowered.
+    /// Returns the number by which the priority is lowered.
     pub fn lowered_priority(self) -> i32 {
         // SAFETY: as in `fd`.
         unsafe { (*self.pointer()).reqprio }
@@ -99,7 +98,7 @@ impl Block {
         unsafe { (*self.pointer()).offset }
     }
 
-    /// Returns how the application is notified of the end.
+    /// Returns the notification that the application wants.
     pub fn sigevent(self) -> SigEvent {
         // SAFETY: as in `fd`.
         unsafe { (*self.pointer()).sigevent }
@@ -116,8 +115,8 @@ impl Block {
         self.outcome().begin();
     }
 
-    /// Stores the outcome, and returns the slots of the threads that sleep for it. The block is the
-    /// application's again.
+    /// Stores the outcome, and returns the slots of the threads that sleep until then. From here on
+    /// the block belongs to the application again.
     #[must_use]
     pub fn finish(self, result: Result<u32, Errno>) -> u32 {
         let (error, value) = match result {
@@ -133,12 +132,13 @@ impl Block {
         unsafe { (*self.pointer()).return_value.store(value, Relaxed) };
     }
 
-    /// Tells whether the block says that its request is in flight.
+    /// Returns `true` if the block says that its request is in flight.
     pub fn is_in_flight(self) -> bool {
         self.outcome().is_in_flight()
     }
 
-    /// Asks for the thread in `slot` to be woken at the end; false: it is over already.
+    /// Asks the request to wake the thread in `slot` at its end; returns `false` if it is over
+    /// already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)
     }

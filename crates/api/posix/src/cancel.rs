@@ -8,26 +8,26 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// What became of the requests (aio.h).
+/// The result of a cancellation (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
     /// All were cancelled: their error is ECANCELED.
     All = 0,
-    /// Some go on.
+    /// Some continue.
     NotAll = 1,
     /// All were over before.
     Over = 2,
 }
 
-/// How long to wait for the end of a request that was asked to end, in nanoseconds. What only waits
-/// ends at once; what a device has in hand ends in its own time, within this or not.
+/// Time to wait for the end of a cancelled request, in nanoseconds. A waiting request ends at once;
+/// a request in a device ends in its own time, perhaps later than this.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Cancels the requests in flight on `fd`, or only that of `block`. Returns when those that can be
-/// cancelled have ended.
+/// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when those that
+/// can be cancelled have ended.
 ///
 /// # Errors
-/// `EBADF`: not open. `EINVAL`: the block is about another descriptor.
+/// `EBADF`: not open. `EINVAL`: the block names another descriptor.
 pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     open_for(fd)?;
     if block.is_some_and(|block| block.fd() != fd) {
@@ -36,12 +36,12 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     let posix = Posix::existing();
     let watched = posix.map(|posix| posix.shared.watch(fd, block)).unwrap_or_default();
     let (Some(posix), false) = (posix, watched.is_empty()) else {
-        // In a forked child its parent's may be in flight, and stays so here.
+        // In a forked child, the block of a request of its parent stays in flight.
         let is_in_flight = block.is_some_and(Block::is_in_flight);
         return Ok(if is_in_flight { CancelOutcome::NotAll } else { CancelOutcome::Over });
     };
     for (obj, _) in &watched {
-        // One that has ended meanwhile is unknown; its watch says so.
+        // A request that has ended meanwhile is unknown here; its watch has the result.
         let _ = posix.context.cancel(*obj);
     }
     let deadline = Deadline::after_ns(PATIENCE_NS);

@@ -1,4 +1,4 @@
-//! The functions that posix.c calls. Panics and `errno` end here.
+//! The functions that posix.c calls. They stop panics and preserve `errno`.
 
 use crate::{
     Posix,
@@ -14,8 +14,9 @@ use nowait_engine::Kind;
 use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
-/// Runs a call that may write: the value or the negative errno. SIGPIPE and SIGXFSZ are not for the
-/// thread that asks, and are taken back before it could see them (`Shared::end`).
+/// Runs a call that may write; returns the value or the negative errno. SIGPIPE and SIGXFSZ must
+/// not reach the submitting thread: they are blocked here, and taken back before the thread could
+/// see them (`Shared::end`).
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
@@ -24,9 +25,9 @@ fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     value
 }
 
-/// Runs a call on the block at `address`: 0 or the negative errno.
+/// Runs a call on the block at `address`; returns 0 or the negative errno.
 fn on_block(address: usize, call: impl FnOnce(Block) -> Result<(), Errno>) -> i32 {
-    // SAFETY: the application gives the address of a block, which it keeps until the outcome.
+    // SAFETY: the application passes the address of a block that it keeps until the outcome.
     let block = unsafe { Block::at(address) };
     guarded(|| block.ok_or(Errno::INVAL).and_then(call).map(|()| 0)) as i32
 }
@@ -46,7 +47,7 @@ pub extern "C-unwind" fn nowait_aio_write(block: usize) -> i32 {
     unsignalled(|| block.ok_or(Errno::INVAL).and_then(start))
 }
 
-/// aio_fsync(3), of the data alone or not.
+/// aio_fsync(3), of the data alone or of the metadata too.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_aio_fsync(data_only: bool, block: usize) -> i32 {
     on_block(block, |block| submit::sync(block, data_only))
@@ -60,10 +61,10 @@ pub extern "C-unwind" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
     guarded(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64)) as i32
 }
 
-/// Begins lio_listio(3): the requests are in flight, or have their error. `event` may be null.
+/// Begins lio_listio(3): on return each request is in flight or has its error. `event` may be null.
 ///
 /// # Safety
-/// `list` has `len` addresses of blocks or nulls; `event` is null or a sigevent.
+/// `list` has `len` addresses of blocks or nulls; `event` is null or points to a sigevent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nowait_lio_listio(
     list: *const usize,
@@ -86,12 +87,12 @@ pub unsafe extern "C-unwind" fn nowait_lio_listio(
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.
 unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> {
-    // SAFETY: promised above. A block is looked at one after another: no slice is made, because
-    // the list may be null when it is empty.
+    // SAFETY: promised above. The elements are read one by one instead of through a slice, because
+    // the list may be null if it is empty.
     (0..len).filter_map(move |index| unsafe { Block::at(list.add(index).read()) })
 }
 
-// --- waiting: no lock, no memory, no panic; a signal handler may call these ---------------------
+// --- waiting: no lock, no allocation, no panic, because signal handlers may call these ----------
 
 /// Claims a slot for a thread that will wait.
 #[unsafe(no_mangle)]
@@ -99,7 +100,7 @@ pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
-/// Gives it back.
+/// Returns a slot.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);
@@ -111,8 +112,8 @@ pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
-/// Asks that the thread in `slot` be woken when one of the requests ends; false: one is over, or
-/// there is none.
+/// Asks the requests to wake the thread in `slot` when one of them ends. Returns `false` if one is
+/// over, or the list is empty.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.
@@ -127,7 +128,7 @@ pub unsafe extern "C-unwind" fn nowait_waiter_arm(
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
 }
 
-/// Waits until the notice of a request, whose outcome the caller has seen, was sent.
+/// Waits until the notice of a request was sent whose outcome the caller has seen.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_await_notice(block: usize) {
     if let Some(posix) = Posix::existing() {
@@ -137,14 +138,14 @@ pub extern "C-unwind" fn nowait_await_notice(block: usize) {
 
 // --- threads that call the application ----------------------------------------------------------
 
-/// Tells whether a thread must be made for the application's functions: the caller has promised it.
-/// Negative errno: there is no POSIX AIO here.
+/// Returns 1 if a thread must be made for the application's functions: the caller then promises to
+/// make one. Negative errno: POSIX AIO cannot start here.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_must_come() -> i32 {
     guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
 }
 
-/// Takes the promise back.
+/// Withdraws the promise.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_comes_not() {
     guarded(|| {
@@ -155,7 +156,8 @@ pub extern "C-unwind" fn nowait_notifier_comes_not() {
     });
 }
 
-/// Waits for a call to be made; negative: this thread ends. 1: another thread must be made first.
+/// Waits for a call to make. Negative: this thread ends. 1: the caller must first make another
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
     let taken = guarded(|| {
@@ -167,11 +169,11 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
     taken as i32
 }
 
-/// Says that the process did not become another program.
+/// Called when the process did not become another program: exec failed.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {
-        // Not in a vfork child, whose memory is that of its parent.
+        // Excludes a child of vfork, whose memory is its parent's.
         if let Some(process) = Process::of_caller() {
             process.stays();
             Posix::existing().iter().for_each(|posix| posix.stays());
@@ -180,7 +182,7 @@ pub extern "C-unwind" fn nowait_stays() {
     });
 }
 
-/// Returns AIO_MAX, which is AIO_LISTIO_MAX.
+/// Returns AIO_MAX, which is AIO_LISTIO_MAX, too.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_aio_max() -> i64 {
     REQUESTS_MAX as i64

@@ -1,4 +1,4 @@
-//! POSIX AIO (`aio_read` and its like) on the engine, for the preload library.
+//! POSIX AIO (`aio_read` and similar calls) on the engine, for the preload library.
 //!
 //! ```text
 //! posix.c        symbols, cancellation points, the threads of SIGEV_THREAD
@@ -11,8 +11,9 @@
 //! [`notice`]     signals; functions for threads in [`notifiers`]
 //! ```
 //!
-//! What a signal handler may call (aio_error, aio_return, aio_suspend) takes no lock and no memory:
-//! it looks at the words of the blocks, and sleeps on one of its own ([`nowait_engine::outcome`]).
+//! The functions that a signal handler may call (aio_error, aio_return, aio_suspend) take no lock
+//! and allocate no memory: they read the words of the blocks, and sleep on a word of their own
+//! ([`nowait_engine::outcome`]).
 
 pub mod aiocb;
 pub mod cancel;

@@ -13,7 +13,7 @@ const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
 
-/// Leaves all of a list with the error, which is returned.
+/// Gives every block of a list the error, which is returned.
 pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
         SLEEPERS.wake(block.finish(Err(errno)));
@@ -21,12 +21,12 @@ pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     errno
 }
 
-/// Starts the requests of `blocks`, whose outcome each block then has; `notice`, if any, is
-/// delivered when the last has ended. Waiting for that is the caller's.
+/// Starts the requests of `blocks`; each block gets its own outcome. Delivers `notice`, if any,
+/// when the last request has ended. The caller does the waiting.
 ///
 /// # Errors
-/// `EAGAIN`: some were not queued, their error says so. `EIO`: some could not be begun. `EINVAL`:
-/// too many.
+/// `EAGAIN`: some were not queued; their blocks have this error. `EIO`: some could not begin.
+/// `EINVAL`: too many.
 pub fn start_all(blocks: &[Block], notice: Option<&SigEvent>) -> Result<(), Errno> {
     if blocks.len() > REQUESTS_MAX {
         return Err(Errno::INVAL);

@@ -1,11 +1,12 @@
-//! Notification of the application at an end: none, by a signal, by a function in a thread.
+//! Notification of the application at the end of a request: none, by a signal, or by a function in
+//! a thread.
 
 use crate::{notifiers::Notifiers, posix::Shared};
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use nowait_sys::signal;
 use std::sync::Arc;
 
-/// `struct sigevent` (sigevent(7)), as far as it is used.
+/// `struct sigevent` (sigevent(7)), without the members that are not used here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SigEvent {
@@ -28,16 +29,16 @@ const SIGEV_THREAD: i32 = 2;
 pub struct Call {
     /// The application's function.
     pub function: usize,
-    /// What it is given.
+    /// The argument of the function.
     pub value: usize,
     /// The attributes of the thread, or 0.
     pub attributes: usize,
 }
 
-/// What to do at an end.
+/// The notification at the end of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice {
-    /// Nothing: the application looks.
+    /// None: the application polls.
     None,
     /// Queue a signal with a value.
     Signal(i32, usize),
@@ -46,7 +47,8 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Reads what the application wants; what the standard does not know is nothing, as in glibc.
+    /// Reads the notification that the application wants; values unknown to the standard mean none,
+    /// as in glibc.
     pub fn of(event: &SigEvent) -> Notice {
         match event.notify {
             SIGEV_SIGNAL if event.signo != 0 => Notice::Signal(event.signo, event.value),
@@ -59,30 +61,30 @@ impl Notice {
         }
     }
 
-    /// Tells whether there is no notification.
+    /// Returns `true` if there is no notification.
     pub fn is_none(&self) -> bool {
         matches!(self, Notice::None)
     }
 
-    /// Tells the application, on whatever thread; never waits.
+    /// Notifies the application, from any thread; never waits.
     pub fn tell(self, notifiers: &Notifiers) {
         match self {
             Notice::None => {}
-            // No signal is sent for a number that does not exist.
+            // The kernel sends no signal for a number that does not exist.
             Notice::Signal(signo, value) => drop(signal::tell_completion(signo, value)),
             Notice::Thread(call) => notifiers.push(call),
         }
     }
 }
 
-/// What happens at the end of a request, beside its outcome. Behind the event's data.
+/// Actions at the end of a request besides storing its outcome. The event's data points to this.
 pub struct Ending {
     notice: Notice,
     group: Option<Arc<Group>>,
 }
 
 impl Ending {
-    /// Makes the word that goes with a request: 0 when there is nothing to do at its end.
+    /// Makes the word that belongs to a request: 0 if its end needs no action.
     pub fn word(notice: Notice, group: Option<Arc<Group>>) -> u64 {
         if notice.is_none() && group.is_none() {
             return 0;
@@ -90,21 +92,21 @@ impl Ending {
         Box::into_raw(Box::new(Ending { notice, group })) as u64
     }
 
-    /// Takes back what [`Ending::word`] made.
+    /// Returns the value from which [`Ending::word`] made `word`.
     ///
     /// # Safety
-    /// `word` comes from there, and is taken back once.
+    /// [`Ending::word`] made `word`, and this is called once for it.
     pub unsafe fn from_word(word: u64) -> Option<Box<Ending>> {
         // SAFETY: promised above.
         (word != 0).then(|| unsafe { Box::from_raw(word as *mut Ending) })
     }
 
-    /// Returns the group of a request that has not begun, of which nothing is told.
+    /// Returns the group of a request that has not begun; sends no notice.
     pub fn untold(self) -> Option<Arc<Group>> {
         self.group
     }
 
-    /// Tells the application, after the outcome is visible.
+    /// Notifies the application, after the outcome is visible.
     pub fn tell(self, shared: &Shared) {
         shared.announce(self.notice);
         if let Some(group) = self.group {
@@ -113,15 +115,15 @@ impl Ending {
     }
 }
 
-/// The requests of one lio_listio, whose last end is notified.
+/// The requests of one lio_listio call; the end of the last one sends the notice.
 pub struct Group {
-    /// Requests in flight, and the call itself until it has started all.
+    /// Number of requests in flight, plus one for the call itself until it has started all.
     left: AtomicUsize,
     notice: Notice,
 }
 
 impl Group {
-    /// Makes a group with only the call in it.
+    /// Makes a group that contains only the call.
     pub fn new(notice: Notice) -> Arc<Group> {
         Arc::new(Group { left: AtomicUsize::new(1), notice })
     }
@@ -132,7 +134,7 @@ impl Group {
         self.clone()
     }
 
-    /// Takes a request, or the call, out; the last one tells the application.
+    /// Takes a request, or the call, out of the group; the last one sends the notice.
     pub fn leave(&self, shared: &Shared) {
         if self.left.fetch_sub(1, AcqRel) == 1 {
             shared.announce(self.notice);

@@ -1,9 +1,9 @@
 //! Threads that call the application's functions (SIGEV_THREAD).
 //!
-//! They are made by C code in posix.c, on threads of the application: those of the engine have
-//! another descriptor table, which a new thread would inherit. A function may block for ever or end
-//! its thread, so one thread always stands by: a thread that takes a call as the last one makes
-//! another first. While functions return quickly, two threads do all of them.
+//! C code in posix.c makes them, on threads of the application: a new thread inherits the
+//! descriptor table, and the engine's threads have another one. A function may block for ever or
+//! end its thread, so one thread always stands by: the last thread that stands by makes another
+//! before it takes a call. While functions return quickly, two threads run all of them.
 
 use crate::notice::Call;
 use core::time::Duration;
@@ -14,10 +14,10 @@ use nowait_sys::{
 };
 use std::{collections::VecDeque, thread};
 
-/// Threads that stand by at most; more go away when they come back.
+/// Most threads that stand by; others end when their call has returned.
 const STANDING_BY_MAX: usize = 4;
 
-/// How long a thread rests after it has failed.
+/// Pause of a thread after a panic.
 const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The calls to be made, and the threads that stand by.
@@ -31,17 +31,17 @@ pub struct Notifiers {
 struct Book {
     calls: VecDeque<Call>,
     standing_by: usize,
-    /// Of these, the threads that have no call to make: the process does not go on for them.
+    /// The threads among these without a call: they do not keep the process alive.
     idle: Vec<OwnThread>,
-    /// A thread has been promised, and has not come yet.
+    /// A caller has promised a thread that has not started yet.
     is_coming: bool,
 }
 
-/// A thread that stands by, until it is dropped.
+/// Counts a thread that stands by, until it is dropped.
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
-    /// After every change: a call that waits is the program's, and so is the thread that will
+    /// After every change: a waiting call keeps the process alive, and so does the thread that will
     /// take it.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
@@ -68,9 +68,9 @@ impl Drop for StandbyGuard<'_> {
 #[repr(C)]
 #[derive(Debug)]
 pub struct TakenCall {
-    /// What to call.
+    /// The call to make.
     pub call: Call,
-    /// Another thread must be made first: no thread stands by.
+    /// No other thread stands by: the caller must first make one.
     pub makes_another: bool,
 }
 
@@ -84,8 +84,8 @@ impl Notifiers {
         self.news.notify_one();
     }
 
-    /// Tells whether a thread must be made, because none stands by: then the caller has promised
-    /// one.
+    /// Returns `true` if no thread stands by and a thread must be made: the caller then promises to
+    /// make it.
     pub fn must_come(&self) -> bool {
         let mut book = self.book.lock();
         let must = book.standing_by == 0 && !book.is_coming;
@@ -93,14 +93,14 @@ impl Notifiers {
         must
     }
 
-    /// Takes a promise back: no thread could be made.
+    /// Withdraws a promise: the thread could not be made.
     pub fn comes_not(&self) {
         self.book.lock().is_coming = false;
     }
 
-    /// Waits for a call, on a thread made for it; `is_new` at its first. `None`: enough threads
-    /// stand by, and this one ends. A panic, which is a mistake of ours, does not end it: there may
-    /// be no other.
+    /// Waits for a call, on a thread made for calls; `is_new` at its first. `None`: enough threads
+    /// stand by, and this one ends. A panic, which is an internal error, does not end the thread:
+    /// it may be the only one.
     pub fn take(&self, is_new: bool, engine: &Engine) -> Option<TakenCall> {
         let mut is_new = is_new;
         loop {
@@ -128,7 +128,7 @@ impl Notifiers {
         }
         let book = &mut *waiting.0;
         let call = book.calls.pop_front()?;
-        // It counts itself still.
+        // This thread still counts as standing by.
         let makes_another = book.standing_by == 1 && !book.is_coming;
         book.is_coming |= makes_another;
         Some(TakenCall { call, makes_another })
@@ -141,7 +141,7 @@ mod tests {
     use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::Arc;
 
-    /// The value of a call at whose sight a thread panics, once.
+    /// The argument of the call for which a thread panics, once.
     static WANTED: AtomicUsize = AtomicUsize::new(0);
 
     pub(super) fn inject(calls: &VecDeque<Call>) {

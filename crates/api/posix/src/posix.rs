@@ -25,17 +25,18 @@ use nowait_sys::{
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Most requests in flight, and most of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of sysconf(3).
+/// Most requests in flight, and most requests of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of
+/// sysconf(3).
 pub const REQUESTS_MAX: usize = 65_536;
-/// Most by which a priority can be lowered: AIO_PRIO_DELTA_MAX, glibc's.
+/// Most by which a priority can be lowered: AIO_PRIO_DELTA_MAX, as in glibc.
 pub const PRIO_DELTA_MAX: i32 = 20;
 
-/// The threads that wait in aio_suspend and lio_listio; one static, because a signal handler may be
-/// one of them.
+/// The threads that wait in aio_suspend and lio_listio. A static, because a signal handler may
+/// wait.
 pub static SLEEPERS: Sleepers = Sleepers::new();
 
-/// The program has looked how its requests are since the last one: a static, because aio_error(3)
-/// is for signal handlers, too.
+/// The program has looked at its requests since the last submission. A static, because signal
+/// handlers may call aio_error(3).
 #[unsafe(export_name = "nowait_asked")]
 pub static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -45,13 +46,13 @@ pub struct Posix {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the ends of requests need, on whatever thread.
+/// The state that the ends of requests need, on any thread.
 pub struct Shared {
     process: &'static Process,
     in_flight: Mutex<Table>,
     notifiers: Notifiers,
     tellings: Tellings,
-    /// Kept while the process may be about to become another program.
+    /// Notices held back while the process may become another program.
     kept: Mutex<Vec<Notice>>,
 }
 
@@ -59,20 +60,20 @@ pub struct Shared {
 #[derive(Default)]
 struct Table {
     requests: FxHashMap<usize, InFlight>,
-    /// How many have begun.
+    /// Number of requests that have begun.
     begun: u64,
 }
 
 /// A request that has not ended.
 struct InFlight {
     fd: i32,
-    /// So many have begun before it.
+    /// Number of requests that have begun before it.
     number: u64,
-    /// A caller of aio_cancel waits to know how it ended.
+    /// Set if a caller of aio_cancel waits for its result.
     watch: Option<Arc<Watch>>,
 }
 
-/// How a request ended, for the caller that cancels it.
+/// The result of a request, for the caller that cancels it.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(AtomicU32);
 
@@ -86,8 +87,8 @@ impl Watch {
         futex::wake(&self.0, u32::MAX);
     }
 
-    /// Waits for the end until `deadline`; tells whether the request was cancelled, `None` when it
-    /// has not ended.
+    /// Waits for the end until `deadline`; returns `true` if the request was cancelled, `None` if
+    /// it has not ended.
     pub(crate) fn was_cancelled(&self, deadline: Deadline) -> Option<bool> {
         loop {
             let how = self.0.load(Acquire);
@@ -103,10 +104,10 @@ impl Watch {
 }
 
 impl Posix {
-    /// Returns the process's POSIX AIO, begun at first use.
+    /// Returns the process's POSIX AIO, which the first call starts.
     ///
     /// # Errors
-    /// `EAGAIN`: no descriptors, threads or memory for the engine now.
+    /// `EAGAIN`: no descriptors, threads or memory left for the engine.
     pub fn current() -> Result<&'static Posix, Errno> {
         if let Some(posix) = Posix::existing() {
             return Ok(posix);
@@ -119,7 +120,7 @@ impl Posix {
         face.downcast_ref::<Posix>().ok_or(Errno::AGAIN)
     }
 
-    /// Returns the same if it was ever used in this process.
+    /// Returns the process's POSIX AIO if it was started.
     pub fn existing() -> Option<&'static Posix> {
         let face = Process::existing()?.existing_face()?;
         face.downcast_ref::<Posix>()
@@ -148,19 +149,19 @@ impl Posix {
         &self.shared.notifiers
     }
 
-    /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
-    /// sent. Takes no lock and no memory: signal handlers call it.
+    /// Waits until the notice of the block at `address` was sent, whose outcome the caller has
+    /// seen. Takes no lock and allocates no memory: signal handlers call it.
     pub fn await_notice(&self, address: usize) {
         let tellings = &self.shared.tellings;
-        // A handler that interrupts the sender would wait for itself. A child that no handler of
-        // fork(2) saw has no sender.
+        // A handler that has interrupted the sender would wait for its own thread. A child that the
+        // library's handler of fork(2) has not seen has no sender.
         let may_wait = || !inside::is_interrupted() && Process::of_caller().is_some();
         if tellings.is_telling(address) && may_wait() {
             tellings.wait(address);
         }
     }
 
-    /// Tells what was kept back: the process did not become another program.
+    /// Sends the notices that were held back: the process did not become another program.
     pub fn stays(&self) {
         let kept = core::mem::take(&mut *self.shared.kept.lock());
         kept.into_iter().for_each(|notice| self.shared.announce(notice));
@@ -168,13 +169,13 @@ impl Posix {
 }
 
 impl Shared {
-    /// Says that a thread of the engine has failed, if one has and it was not said yet; not for
-    /// signal handlers.
+    /// Reports that a thread of the engine has panicked, unless that was reported; not for signal
+    /// handlers.
     pub(crate) fn tell_failure(&self) {
         self.process.tell_failure();
     }
 
-    /// Notes that a request begins: from here on its end will come to [`Shared::end`].
+    /// Notes that a request begins: from here on its event goes to [`Shared::end`].
     pub(crate) fn begins(&self, block: Block) {
         block.begin();
         let mut in_flight = self.in_flight.lock();
@@ -183,7 +184,7 @@ impl Shared {
         in_flight.requests.insert(block.address(), request);
     }
 
-    /// Forgets a request that was not queued after all.
+    /// Forgets a request that the engine did not queue.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
         let mut in_flight = self.in_flight.lock();
         in_flight.requests.remove(&block.address());
@@ -195,14 +196,15 @@ impl Shared {
     fn ended(&self, event: IoEvent) {
         let result =
             u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32));
-        // SAFETY: the context was given the address with a request that began and ends just now.
+        // SAFETY: the context got this address with a request that began, and ends now.
         let block = unsafe { Block::in_flight(event.obj as usize) };
-        // SAFETY: as above, the word comes from `Ending::word`; a request ends once.
+        // SAFETY: [`Ending::word`] made the word, as above; a request ends once.
         let ending = unsafe { Ending::from_word(event.data) };
         self.end(block, ending, result);
     }
 
-    /// Ends a request: the outcome first, then the notice, then the waiting threads, as in glibc.
+    /// Ends a request: stores the outcome, sends the notice, and then wakes the waiting threads, as
+    /// glibc does.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -210,15 +212,16 @@ impl Shared {
         result: Result<u32, Errno>,
     ) {
         if let Err(errno) = result {
-            // Raised here if the write was tried here, with signals blocked.
+            // If the submitting thread attempted the write, the signal was raised here, with
+            // signals blocked.
             signal::take_back(errno);
         }
         let telling = ending.is_some().then(|| self.tellings.begin(block.address()));
-        // Both under the lock: aio_cancel sees a request either in flight or with its outcome.
+        // Both under the lock: aio_cancel finds a request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
         if self.process.is_ending() {
-            return; // no thread asks any more, and the block may be gone
+            return; // no thread waits for it, and the block may be freed
         }
         if mistake::makes(Mistake::TellTooEarly)
             && let Some(ending) = ending.take()
@@ -237,14 +240,14 @@ impl Shared {
         }
     }
 
-    /// Gives a notice to the application, unless the process is about to end.
+    /// Sends a notice to the application, unless the process is about to end.
     pub(crate) fn announce(&self, notice: Notice) {
         if notice.is_none() {
             return;
         }
         if self.process.is_leaving() {
             let mut kept = self.kept.lock();
-            // Again: what is told at the end of that may just have been taken out.
+            // Check again: `stays` may just have emptied the list.
             if self.process.is_leaving() {
                 return kept.push(notice);
             }
@@ -252,9 +255,9 @@ impl Shared {
         notice.tell(&self.notifiers);
     }
 
-    /// Returns the requests in flight on `fd`, or only that of `block`, each with the watch for its
-    /// end. The newest come first: to cancel one starts none that waits for it and is to be
-    /// cancelled, too.
+    /// Returns the requests in flight on `fd`, or only the request of `block`, each with the watch
+    /// for its end. The newest come first, so that cancelling one does not start another that waits
+    /// for it and is to be cancelled, too.
     pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
         let mut in_flight = self.in_flight.lock();
         let watch = |request: &mut InFlight| request.watch.get_or_insert_default().clone();

@@ -16,7 +16,7 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// What to do with a block, beside what it says.
+/// The request of a block, with what the block itself does not say.
 pub(crate) struct Order {
     pub(crate) block: Block,
     pub(crate) kind: Kind,
@@ -26,8 +26,8 @@ pub(crate) struct Order {
 /// Starts one request.
 ///
 /// # Errors
-/// As aio_read(3) and aio_fsync(3) say at the call: `EINVAL`: the priority. `EAGAIN`: too many
-/// requests. Everything else is the outcome of the request, which has then begun.
+/// As aio_read(3) and aio_fsync(3) return them: `EINVAL`: the priority. `EAGAIN`: too many
+/// requests. Any other error is the outcome of the request, which has then begun.
 pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
     let posix = Posix::current()?;
     let mut outcome = Err(Errno::AGAIN);
@@ -36,17 +36,17 @@ pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
     outcome
 }
 
-/// Makes data durable; `data_only` leaves out what is not needed to find them again.
+/// Makes data durable; with `data_only` without metadata that reading the data does not need.
 ///
 /// # Errors
-/// `EBADF`: not open. Those of [`start`].
+/// `EBADF`: not open. The errors of [`start`].
 pub fn sync(block: Block, data_only: bool) -> Result<(), Errno> {
     let kind = if data_only { Kind::Fdatasync } else { Kind::Fsync };
     open_for(block.fd())?;
     start(block, kind)
 }
 
-/// Starts requests in one submission, and says of each whether it has begun.
+/// Starts requests in one submission; returns for each if it has begun.
 pub(crate) fn submit(
     posix: &Posix,
     orders: impl ExactSizeIterator<Item = Order>,
@@ -85,8 +85,8 @@ pub(crate) fn submit(
     }
 }
 
-/// Leaves the block with an error, as glibc does where the call itself fails; the others of its
-/// list are told of without it.
+/// Stores an error in the block, as glibc does if the call itself fails. The notice of the list
+/// does not wait for it.
 fn refuse(
     posix: &Posix,
     block: Block,
@@ -100,7 +100,8 @@ fn refuse(
     Err(errno)
 }
 
-/// Begins a request. What the engine refuses is its outcome, except that there is no room for it.
+/// Begins a request. If the engine refuses it, the error becomes its outcome, except when no slot
+/// is free.
 fn begin(
     posix: &Posix,
     looks: &mut Looks<'_>,
@@ -138,7 +139,7 @@ fn hand_over(
     submission.submit(command.clone(), target).map_err(directory)
 }
 
-/// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.
+/// A read of a directory fails with EINVAL in the kernel's AIO, and with EISDIR in read(2).
 fn is_directory(command: &Command, errno: Errno) -> bool {
     let is_one = || file::stat(command.fd).is_ok_and(|stat| stat.is_directory());
     errno == Errno::INVAL && command.kind == Kind::Read && is_one()
@@ -150,7 +151,7 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     flags.check(kind)?;
     let (segments, offset) = match kind {
         Kind::Read | Kind::Write => {
-            // In the order of pread(2), which glibc calls.
+            // Checks in the order of pread(2), which glibc calls.
             let (base, len) = block.buffer();
             if block.offset() < 0 {
                 return Err(Errno::INVAL);
@@ -163,13 +164,15 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
         }
         _ => (Segments::NONE, 0),
     };
-    // SAFETY: the buffer is the application's until it sees the outcome, as the standard demands.
+    // SAFETY: the buffer belongs to the request until the application sees the outcome, as the
+    // standard demands.
     let mut command = unsafe { Command::new(kind, (fd, flags), segments, offset) };
     command.priority = priority(lowered_priority(block, kind));
     Ok(command)
 }
 
-/// Returns by how much a request is below its thread; a sync has no priority, whatever is there.
+/// Returns the number by which a request is below its thread's priority; a sync has none, whatever
+/// the block says.
 fn lowered_priority(block: Block, kind: Kind) -> i32 {
     match kind {
         Kind::Read | Kind::Write => block.lowered_priority(),
@@ -177,8 +180,8 @@ fn lowered_priority(block: Block, kind: Kind) -> i32 {
     }
 }
 
-/// Returns the I/O priority for a request lowered by so much: 0, that of the thread, if it is not;
-/// else best effort, whose levels 4 (that of other threads) to 7 share the range.
+/// Returns the I/O priority for a request lowered by this number. 0 is the thread's own priority.
+/// The numbers above share the best-effort levels from 4 (the level of other threads) to 7.
 fn priority(lowered: i32) -> u16 {
     const BEST_EFFORT: u16 = 2 << 13;
     const USUAL: i32 = 4;
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn a_failed_thread_is_said_once_by_the_next_request() {
         const NAME: &str = "submit::tests::a_failed_thread_is_said_once_by_the_next_request";
-        // In a process of its own: its standard error tells.
+        // Set for a child process, whose standard error the test reads.
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_none() {
             let mut child = Command::new(std::env::current_exe().unwrap());

@@ -2,8 +2,8 @@
 //!
 //! glibc stores the outcome of a request and sends its notice under one lock, which aio_error,
 //! aio_suspend and lio_listio take: none of them returns between the two. Here they wait without a
-//! lock, because signal handlers call them. The block cannot tell that its notice is still being
-//! sent: as soon as its outcome is visible, the program may free it.
+//! lock, because signal handlers call them. The block cannot hold the state "notice being sent":
+//! the program may free the block as soon as its outcome is visible.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -12,11 +12,11 @@ use core::sync::atomic::{
 use nowait_sys::{futex, time::Deadline};
 
 const BUCKETS: usize = 64;
-/// A thread sleeps until the bucket is empty.
+/// Set in a bucket if a thread sleeps until the bucket is empty.
 const IS_AWAITED: u32 = 1 << 31;
 
-/// How many notices are being sent, by the addresses of their blocks. Blocks that share a bucket
-/// are waited for together, which takes no longer than to send a notice.
+/// Counts of notices being sent, by a hash of the blocks' addresses. A thread that waits for one
+/// block waits for all blocks of its bucket, which takes no longer than sending a notice.
 #[derive(Debug)]
 pub struct Tellings([AtomicU32; BUCKETS]);
 
@@ -31,7 +31,7 @@ impl Default for Tellings {
 pub struct Telling<'a>(&'a AtomicU32);
 
 impl Tellings {
-    /// Begins to send the notice of the block at `address`, whose outcome is not visible yet.
+    /// Begins to send the notice of the block at `address`, before its outcome is visible.
     pub fn begin(&self, address: usize) -> Telling<'_> {
         let bucket = self.bucket(address);
         // The store of the outcome, which follows, releases this.
@@ -39,8 +39,8 @@ impl Tellings {
         Telling(bucket)
     }
 
-    /// Tells whether the notice of the block at `address`, whose outcome the caller has seen, may
-    /// still be being sent.
+    /// Returns `true` if the notice of the block at `address`, whose outcome the caller has seen,
+    /// may still be being sent.
     pub fn is_telling(&self, address: usize) -> bool {
         self.bucket(address).load(Acquire) != 0
     }
@@ -62,7 +62,7 @@ impl Tellings {
     }
 
     fn bucket(&self, address: usize) -> &AtomicU32 {
-        // Blocks have 168 bytes; those of an array are in buckets of their own.
+        // Blocks have 168 bytes; the blocks of an array are in different buckets.
         &self.0[address / 128 % BUCKETS]
     }
 }

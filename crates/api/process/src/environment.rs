@@ -3,7 +3,7 @@
 use nowait_engine::Options;
 use nowait_sys::environment::kept;
 
-/// Returns the options. Reads the environment of now if its variables were not kept.
+/// Returns the options. Reads the current environment if the library has not kept its variables.
 pub(crate) fn options() -> Options {
     let Some(kept) = kept() else { return Options::from_env() };
     Options::parse(|name| Some(String::from_utf8_lossy(kept.value(name)?).into_owned()))

@@ -1,10 +1,10 @@
-//! The guard of every function that C calls: panics and `errno` end here.
+//! The guard of every function that C calls: it stops panics and preserves `errno`.
 
 use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call: the result or the negative errno, with the C library's `errno` left alone. Signal
-/// handlers of the program wait until it is over.
+/// Runs a call; returns its result or the negative errno, and preserves the C library's `errno`.
+/// Signal handlers of the program wait until the call is over.
 pub fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
     let _inside = Inside::enter();
     let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));

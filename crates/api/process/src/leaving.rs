@@ -1,19 +1,19 @@
-//! The end of the process, or its becoming another program: what was accepted is done first, as if
-//! the kernel had it in hand.
+//! The end of the process, or an exec: first all accepted requests complete, as if the kernel
+//! carried them out.
 //!
-//! - *What waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler
-//!   that has interrupted malloc. It takes no lock and no memory, and runs no request; the engine's
-//!   memory has nothing to do with malloc (`nowait_sys::allocator`).
-//! - *For what:* for all that is accepted and ends by itself (`IoContext::owed`), reads too; not
+//! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
+//!   has interrupted malloc. It takes no lock, allocates no memory, and runs no request; the
+//!   engine's memory does not come from malloc (`nowait_sys::allocator`).
+//! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), reads too; not
 //!   for polls and streams.
-//! - **What brings it:* the engine's threads, and callers in io_getevents.
-//! - *Others that submit* wait when they have reserved their slots: they see that the process is
-//!   leaving, or they are seen.
-//! - *Handlers on the waiting thread* may run when it has waited, before exec. One that submits
-//!   would wait for its own thread: so that thread stays for now, and waits anew before the handler
-//!   returns ([`settlements`]), or after it where handlers are not watched ([`is_settled`]). In
-//!   `_exit` none runs any more.
-//! - *How long:* as long as anything ends; then for a time that is bounded.
+//! - *Who completes them:* the engine's threads, and callers in io_getevents.
+//! - *Other submitting threads* wait after they have reserved their slots: either they see that the
+//!   process is leaving, or the waiting thread sees their slots.
+//! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler that
+//!   submits would wait for its own thread. So that thread stops leaving for now, and waits again
+//!   before the handler returns ([`settlements`]), or after the handler if handlers are not watched
+//!   ([`is_settled`]). In `_exit` no handler runs any more.
+//! - *How long:* as long as requests end; then for a bounded time.
 
 use crate::{
     environment,
@@ -32,67 +32,68 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// How long nothing may end before the process goes all the same.
+/// Time without the end of a request after which the process leaves in any case.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The same where what is missing may never come: a thread is inside io_submit, perhaps for ever,
-/// or the calling thread itself was interrupted in a call of ours.
+/// The same time, if the missing requests may never end: a thread is inside io_submit, perhaps for
+/// ever, or the calling thread itself was interrupted in a call of the library.
 const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
-/// Between two looks, at first and in the end.
+/// First and longest pause between two looks.
 const PAUSE_NS: u64 = 10_000;
 const PAUSE_MAX_NS: u64 = 500_000;
 
-/// Whether the process is about to end, or to become another program.
+/// The state of a process that may be about to end, or to become another program.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessEnd {
-    /// Threads that are about to do that; what submitters sleep on.
+    /// Number of threads that are about to end or replace it; submitters sleep on this word.
     threads: AtomicU32,
-    /// By exit(3): its main function may have returned.
+    /// It ends by exit(3): its main function may have returned.
     is_ending: AtomicBool,
-    /// How far its report is.
+    /// State of its report: 0, `WRITING` or `WRITTEN`.
     report: AtomicU32,
 }
 
 /// A thread writes the report.
 const WRITING: u32 = 1;
-/// It is written, and says what was done until then: nothing is reported twice.
+/// The report is written, with everything done until then; no second one follows.
 const WRITTEN: u32 = 2;
 
 /// The number ([`ForkMark`]) of the process that has ended by exit(3), perhaps before its first
-/// request: it accepts nothing any more. A child has another.
+/// request: it accepts nothing any more. A forked child has another number.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Calls of this thread that are about to end the process: a handler may interrupt one by
-    /// another. Without a destructor, as it is looked at to the very end.
+    /// Number of calls of this thread that are about to end or replace the process: a handler may
+    /// interrupt one of them and make another. It has no destructor, as it is read until the very
+    /// end.
     static LEAVES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// In a forked child: the calls of its parent's thread are not about this process.
+/// Runs in a forked child: the calls of its parent's thread do not concern this process.
 pub(crate) fn forget_parent() {
     LEAVES.set(0);
 }
 
-/// Tells whether what the calling thread has settled is settled still: no handler that ran
-/// afterwards has submitted anything.
+/// Returns `true` if no signal handler has submitted anything since the calling thread has settled,
+/// that is, waited for all accepted requests.
 pub fn is_settled() -> bool {
     LEAVES.get() > 0 || Process::of_caller().is_none()
 }
 
-/// Returns how many calls of the calling thread are about to end the process, or to make it another
-/// program: none any more when a handler on top of them has submitted.
+/// Returns how many calls of the calling thread are about to end the process, or to replace it by
+/// another program: 0 once a handler on top of them has submitted a request.
 pub fn settlements() -> u32 {
     LEAVES.get()
 }
 
 impl Process {
-    /// Tells whether the process ends or becomes another program: what completes now is not
-    /// announced.
+    /// Returns `true` if the process ends or becomes another program: notices of requests that
+    /// complete now are held back.
     pub fn is_leaving(&self) -> bool {
         self.leaving.threads.load(SeqCst) > 0
     }
 
-    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks
-    /// and buffers on its stack are not there any more.
+    /// Returns `true` if the process ends by exit(3): its main function may have returned, so
+    /// blocks and buffers on its stack no longer exist.
     pub fn is_ending(&self) -> bool {
         self.leaving.is_ending.load(SeqCst)
     }
@@ -102,8 +103,8 @@ impl Process {
         self.leaving.threads.fetch_add(1, SeqCst);
     }
 
-    /// Says that the process goes on after all: it did not become another program. Nothing, if a
-    /// handler has made it so.
+    /// Called if the process continues: it did not become another program. Does nothing if a
+    /// handler's submission has already called it.
     pub fn stays(&self) {
         let leaves = LEAVES.get();
         if leaves == 0 {
@@ -116,11 +117,11 @@ impl Process {
         futex::wake(&self.leaving.threads, u32::MAX);
     }
 
-    /// Sleeps while the process is leaving; where the calling thread is about to end it, and a
-    /// handler submits in between, it stays.
+    /// Sleeps while the process is leaving. If the calling thread itself is ending the process, this
+    /// call comes from a signal handler that submits: then the process stays.
     ///
     /// # Errors
-    /// `EINVAL`: it has ended, apart from what the program does after us.
+    /// `EINVAL`: the process has ended, except for the program's later exit handlers.
     fn wait_until_it_stays(&self) -> Result<(), Errno> {
         loop {
             let leaving = self.leaving.threads.load(SeqCst);
@@ -144,7 +145,7 @@ impl Process {
         }
     }
 
-    /// Waits until everything is done that was accepted.
+    /// Waits until all accepted requests are complete.
     fn settle(&self, is_interrupted: bool) {
         let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
         let nobody = AtomicU32::new(0);
@@ -153,8 +154,7 @@ impl Process {
             if owed == Some(0) || mistake::makes(Mistake::LeaveAtOnce) {
                 return;
             }
-            // Each time: a thread that has stayed meanwhile may say a moment later that there is no
-            // hurry any more.
+            // In each round: a thread whose exec has failed may end the hurry a moment later.
             self.hurry(true);
             let owed = owed.unwrap_or(usize::MAX - 1);
             if owed < least {
@@ -170,15 +170,16 @@ impl Process {
         }
     }
 
-    /// Returns how much is missing; `None`: the contexts cannot be looked at just now.
+    /// Returns the number of requests that are not complete; `None`: the contexts are locked just
+    /// now.
     pub(crate) fn owed(&self) -> Option<usize> {
-        // In this order, in which they go from one to the other.
+        // Contexts move from the first to the second: lock in this order.
         let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
         Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())
     }
 
-    /// Tells whether the engine has requests that end by themselves: else what is missing are slots
-    /// that a thread inside io_submit has reserved.
+    /// Returns `true` if the engine has requests that end by themselves; if not, only slots are
+    /// missing that a thread inside io_submit has reserved.
     fn has_any_in_hand(&self) -> bool {
         let (Some(contexts), Some(going)) = (self.contexts().try_read(), self.going().try_read())
         else {
@@ -189,17 +190,17 @@ impl Process {
     }
 }
 
-/// Reserves slots as `IoContext::reserve` does, unless the process is leaving: then it does not
-/// return before it is known that the process stays.
+/// Reserves slots as `IoContext::reserve` does. If the process is leaving, first waits until it is
+/// known that the process stays.
 ///
 /// # Errors
-/// Those of `IoContext::reserve`.
+/// The errors of `IoContext::reserve`.
 #[inline]
 pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
     loop {
         let granted = context.io().reserve(count)?;
-        // After the slots are taken: a thread that waits for what is accepted sees them, or is seen
-        // here.
+        // Check after reserving the slots: either a thread that waits for accepted requests sees
+        // the slots, or this thread sees that one.
         let process = Process::existing().filter(|it| it.is_leaving() || it.has_ended());
         let Some(process) = process.filter(|_| !mistake::makes(Mistake::SubmitToTheEnd)) else {
             return Ok(granted);
@@ -214,8 +215,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Reports on what the process did, unless that was done. Where another thread is about it,
-    /// waits until it is: the end of the process would cut it off.
+    /// Writes the report of the process, once. If another thread is writing it, waits until it is
+    /// done: the end of the process would cut it off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -226,7 +227,7 @@ impl Process {
         futex::wake(report, u32::MAX);
     }
 
-    /// Waits for another thread's report, but not for ever; takes no lock and no memory.
+    /// Waits for another thread's report, but not for ever; takes no lock and allocates no memory.
     fn await_report(&self, patience_ns: u64) {
         let until = Deadline::after_ns(patience_ns);
         while self.leaving.report.load(SeqCst) == WRITING && !until.has_passed() {
@@ -235,8 +236,9 @@ impl Process {
     }
 }
 
-/// Waits until what was submitted is done: before exec, which may fail ([`Process::stays`]).
-/// `is_interrupted`: on top of a call of ours, whose locks are not released meanwhile.
+/// Waits until all accepted requests are complete, before exec, which may fail
+/// ([`Process::stays`]). `is_interrupted`: on top of a call of the library, which holds its locks
+/// meanwhile.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
@@ -244,10 +246,9 @@ pub fn settle(is_interrupted: bool) {
     }
 }
 
-/// Settles, and reports on what the process did if a report was asked for, and none was written:
-/// before `_exit`, which the children of many programs end by. A handler does not report, because
-/// it may have interrupted the holder of the memory or the lock for that; it only lets another
-/// thread finish its report.
+/// Settles, and writes the report if one was asked for and none was written: before `_exit`, by
+/// which the children of many programs end. A signal handler writes no report, because it may have
+/// interrupted the holder of a lock or of malloc; it only lets another thread finish its report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();
@@ -262,11 +263,11 @@ pub fn leave(is_interrupted: bool) {
 /// Runs when the process ends by exit(3), or by the return of its main function.
 pub fn at_exit() {
     if !fork::is_owner() {
-        return; // a child of vfork, and the memory is its parent's
+        return; // a child of vfork: the memory belongs to its parent
     }
     let number = ForkMark::new().number();
     if Process::existing().is_none() {
-        // What another thread submits first from here on would not be waited for.
+        // This thread would not wait for another thread's first request from here on.
         ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {

@@ -1,15 +1,15 @@
-//! The part that the C faces of a process (libaio's, POSIX AIO's) share: one engine.
+//! The parts that the C interfaces of a process (libaio, POSIX AIO) share: one engine.
 //!
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
 //! * [`last_thread`]: the end of a process whose last thread ends
-//! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first
-//! * [`looks`]: what one submission has found behind its descriptors
-//! * [`memory`]: pointers of the application, which may be anything
+//! * [`leaving`]: exit, `_exit` and exec: first all accepted requests complete
+//! * [`looks`]: state of the descriptors during one submission
+//! * [`memory`]: pointers of the application, which may have any value
 //! * `environment`: the library's own variables
-//! * [`guard`]: panics and `errno` end here
+//! * [`guard`]: stops panics and preserves `errno`
 //!
-//! `process`, `last_thread`, `leaving` and `stats` import each other: the first registers what the
-//! end of the process calls, and that needs the process.
+//! `process`, `last_thread`, `leaving` and `stats` import each other: `process` registers the
+//! functions that run at the end of the process, and they need the process.
 
 mod environment;
 pub mod guard;

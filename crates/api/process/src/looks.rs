@@ -1,8 +1,8 @@
-//! What one submission has found behind its descriptors.
+//! The state of the descriptors during one submission.
 //!
-//! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
-//! (by stdio, or the system call itself), and a request must never reach another file. Status
-//! flags of transfers may be remembered longer (`Context::status_flags`).
+//! Each io_submit looks once at every descriptor that it names: a program can close a number unseen
+//! (through stdio, or by the system call itself), and a request must never reach another file.
+//! Status flags of transfers may be remembered longer (`Context::status_flags`).
 
 use nowait_engine::{
     Context, Kind,
@@ -11,28 +11,27 @@ use nowait_engine::{
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// How many descriptors a call of submit reads the status flags of once. A database writes to a
-/// data file and a log in turn.
+/// Number of descriptors whose status flags one submission remembers. A database alternates between
+/// a data file and a log.
 const READ: usize = 8;
 
-/// What one call of submit has found behind its descriptors.
+/// The state of the descriptors during one call of submit.
 pub struct Looks<'a> {
     context: &'a Context,
     is_lone: bool,
     /// Descriptors whose status flags were read, by their numbers.
     read: [Option<(i32, Flags)>; READ],
-    /// Event counters by the application's numbers, which may mean other files by the time that a
-    /// request has ended.
+    /// Eventfds by the application's numbers, which may name other files when a request ends.
     counters: Vec<(i32, Fd)>,
 }
 
 impl<'a> Looks<'a> {
-    /// Begins a submission to `context` of so many requests.
+    /// Begins a submission of `count` requests to `context`.
     pub fn new(context: &'a Arc<Context>, count: usize) -> Looks<'a> {
         Looks { context, is_lone: count == 1, read: [None; READ], counters: Vec::new() }
     }
 
-    /// Returns `true` if the kernel may signal the event counter of the only request.
+    /// Returns `true` if the kernel may signal the eventfd of the only request.
     pub fn counts_by_kernel(&self) -> bool {
         self.context.counts_by_kernel()
     }
@@ -57,11 +56,12 @@ impl<'a> Looks<'a> {
         Ok(flags)
     }
 
-    /// Holds the event counter that is behind `number` now, as the kernel does, whatever becomes of
-    /// the number; returns one that is good as long as this lives. Once for each io_submit.
+    /// References the eventfd that `number` names now, as the kernel does, even if the number is
+    /// closed later. Returns a number that is valid as long as this value lives. Looks once in each
+    /// io_submit.
     ///
     /// # Errors
-    /// `EBADF`: not open. `EINVAL`: something else.
+    /// `EBADF`: not open. `EINVAL`: another kind of file.
     pub fn event_counter(&mut self, number: i32) -> Result<i32, Errno> {
         self.context.names_counter(number);
         if let Some((_, held)) = self.counters.iter().find(|(known, _)| *known == number) {
@@ -69,7 +69,7 @@ impl<'a> Looks<'a> {
         }
         let held = match self.context.duplicate_high(number) {
             Err(Errno::BADF) => return Err(Errno::BADF),
-            // The program has all descriptors that it may have: the number is all there is.
+            // The program has used up its descriptors: only the number itself can be kept.
             Err(_) => return self.context.check_event_counter(number, number).map(|()| number),
             Ok(held) => held,
         };

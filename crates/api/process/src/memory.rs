@@ -1,8 +1,8 @@
-//! Checks of the application's pointers, which may be anything.
+//! Checks of the application's pointers, which may have any value.
 //!
-//! The kernel answers EFAULT for an address that is not there. Asking it each time would cost
-//! more than the request, so the process remembers pages that were found good: a program that
-//! unmaps or protects such a page and then passes it gets SIGSEGV instead of EFAULT.
+//! The kernel answers EFAULT for an address that is not mapped. Asking the kernel each time would
+//! cost more than the request, so the process remembers the pages that it has checked. A program
+//! that unmaps or protects such a page and then passes it gets SIGSEGV instead of EFAULT.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
@@ -10,13 +10,13 @@ use nowait_sys::{
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
-/// Iocbs, arrays of segments and arrays of events lie on many pages.
+/// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages.
 const SLOTS: usize = 512;
 
-/// Pages found good, by a hash of their number: buffers lie at powers of two.
+/// Checked pages, by a hash of their number: buffers lie at powers of two.
 static GOOD: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
-/// A page number, and in the lowest bit whether the page may be written. Page 0 is never good.
+/// A page number; the lowest bit is set if the page may be written. Page 0 is never valid.
 #[derive(Clone, Copy)]
 struct Page(usize);
 
@@ -25,7 +25,7 @@ impl Page {
         Page(number << 1 | usize::from(writable))
     }
 
-    /// Tells whether what was found good is good for `asked`, too.
+    /// Returns `true` if a check with this result is enough for `asked`.
     fn serves(self, asked: Page) -> bool {
         asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
     }
@@ -37,18 +37,18 @@ impl Page {
     }
 }
 
-/// First address that no user memory has: on x86-64 the last page of 47 bits is one of them.
+/// First address that user memory cannot have: x86-64 excludes the last page of the 47 bits.
 #[cfg(target_arch = "x86_64")]
 const USER_END: u64 = 0x7fff_ffff_f000;
-/// First address that no user memory has: on arm64, whose memory has 48 bits, or 52.
+/// First address that user memory cannot have: on arm64 it has 48 bits, or 52.
 #[cfg(target_arch = "aarch64")]
 const USER_END: u64 = 1 << 52;
 
-/// Checks that user memory can be where the kernel is asked to read or write, as it does before it
-/// looks.
+/// Checks that the range is in the address range of user memory, as the kernel does before it reads
+/// or writes.
 ///
 /// # Errors
-/// `EFAULT`: it cannot.
+/// `EFAULT`: it is not.
 pub fn check_range(base: u64, len: u64) -> Result<(), Errno> {
     match base.checked_add(len) {
         Some(end) if end <= USER_END => Ok(()),
@@ -64,7 +64,7 @@ pub fn check_range(base: u64, len: u64) -> Result<(), Errno> {
 /// `T` is plain data, valid for any bits.
 pub unsafe fn read<T: Copy>(address: usize) -> Result<T, Errno> {
     require(address, size_of::<T>(), false)?;
-    // SAFETY: every page of the range was found readable; alignment is not assumed.
+    // SAFETY: every page of the range was checked to be readable; alignment is not assumed.
     Ok(unsafe { (address as *const T).read_unaligned() })
 }
 
@@ -73,10 +73,10 @@ pub unsafe fn read<T: Copy>(address: usize) -> Result<T, Errno> {
 /// # Errors
 /// `EFAULT`: not writable memory.
 /// # Safety
-/// The application has given the memory at `address` to be overwritten.
+/// The application passed the memory at `address` to be overwritten.
 pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
     require(address, size_of::<T>(), true)?;
-    // SAFETY: every page of the range was found writable; it is the application's to give.
+    // SAFETY: every page of the range was checked to be writable, and the caller may overwrite it.
     unsafe { (address as *mut T).write_unaligned(value) };
     Ok(())
 }

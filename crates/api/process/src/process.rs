@@ -38,25 +38,25 @@ use std::{
     sync::{Arc, OnceLock, Weak},
 };
 
-/// What belongs to one process; a forked child starts with none.
+/// The state of one process; a forked child starts with none.
 pub struct Process {
     options: Options,
     engine: Lazy<Arc<Engine>>,
-    /// Contexts by the address the application knows.
+    /// Contexts by the address that the application knows.
     contexts: RwLock<HashMap<usize, Arc<Context>>>,
-    /// Those that are being destroyed: the end of the process waits for what they owe, too.
+    /// Contexts being destroyed: the end of the process waits for their requests, too.
     going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
-    /// What contexts that are gone did.
+    /// Counters of destroyed contexts.
     ended: Mutex<Vec<Summary>>,
-    /// The state of a face that has one of its own.
+    /// The state of an interface that has its own: POSIX AIO.
     face: Lazy<Face>,
     pub(crate) leaving: ProcessEnd,
-    /// Whose state this is.
+    /// The process to which this state belongs.
     pub(crate) mark: ForkMark,
 }
 
-/// What a face knows of one process: ends with it, and is not inherited by a forked child.
+/// The state of an interface in one process: a forked child does not inherit it.
 pub type Face = Box<dyn Any + Send + Sync>;
 
 #[derive(Default)]
@@ -65,23 +65,23 @@ struct Ids {
     free: Vec<u32>,
 }
 
-/// The answer to `NOWAIT_CACHE=user`, which steers the Python API only.
+/// The complaint about `NOWAIT_CACHE=user`, which applies to the Python API only.
 const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
      removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
      Python API, or nowait serve)";
 
-/// The application's closes are seen: the preload library is in the process.
+/// The preload library watches the application's close calls in this process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Null before the first use: then calls of the C library are not looked at.
+/// Null before the first use: until then calls of the C library are not watched.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// Changes when a context goes away: what a thread remembered may be wrong.
+/// Changes when a context is destroyed: a context that a thread remembers may be that one.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// The handlers of fork(2) are registered; a child has its parent's.
+/// The handlers of fork(2) are registered; a child inherits them.
 static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The context this thread used last, not kept alive by that, and the generation in which it
+    /// The context that this thread used last, by a weak reference, and the generation in which it
     /// was looked up.
     static LAST: ManuallyDrop<RefCell<LastContext>> =
         const { ManuallyDrop::new(RefCell::new(NO_CONTEXT)) };
@@ -91,14 +91,14 @@ type LastContext = (usize, u64, Weak<Context>);
 
 const NO_CONTEXT: LastContext = (0, 0, Weak::new());
 
-/// Instead of a destructor of [`LAST`].
+/// Takes the place of a destructor of [`LAST`].
 static END: AtThreadEnd = AtThreadEnd::new(thread_ends);
 
 extern "C" fn thread_ends(_: *mut c_void) {
     remember(NO_CONTEXT);
 }
 
-/// Nothing, in a signal handler that comes while it is written.
+/// Does nothing in a signal handler that has interrupted this function.
 fn remember(context: LastContext) {
     let before = LAST
         .with(|last| last.try_borrow_mut().map(|mut last| core::mem::replace(&mut *last, context)));
@@ -106,7 +106,7 @@ fn remember(context: LastContext) {
 }
 
 impl Process {
-    /// Returns the process's state, made at first use.
+    /// Returns the process's state, which the first call makes.
     pub fn current() -> &'static Process {
         if let Some(process) = Process::existing() {
             return process;
@@ -116,13 +116,13 @@ impl Process {
         let new = Box::into_raw(Box::new(Process::new()));
         match CURRENT.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => {
-                // SAFETY: it was just made and is never freed: threads may use it to the end.
+                // SAFETY: just made and never freed: threads may use it to the end.
                 let process = unsafe { &*new };
                 process.complain();
                 process
             }
             Err(other) => {
-                // SAFETY: ours lost the race and no thread has seen it.
+                // SAFETY: this one lost the race, and no thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: never freed once published.
                 unsafe { &*other }
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Returns the process's state if there is one yet, and not its parent's: a child of `_Fork` or
+    /// Returns the process's state if it has one, excluding its parent's: a child of `_Fork` or
     /// clone(2) finds that in its memory.
     #[inline]
     pub fn existing() -> Option<&'static Process> {
@@ -165,7 +165,7 @@ impl Process {
         }
     }
 
-    /// Says that a thread of the engine has failed, if one has and it was not said yet.
+    /// Reports that a thread of the engine has panicked, unless that was reported.
     pub fn tell_failure(&self) {
         if let Some(line) = self.engine.get().and_then(|engine| engine.untold_failure()) {
             self.say(LogLevel::Warn, &line);
@@ -178,24 +178,26 @@ impl Process {
         }
     }
 
-    /// Returns the state of the process that calls: not that of its parent, whose memory a vfork
-    /// child shares.
+    /// Returns the state of the calling process, excluding its parent's, whose memory a child of
+    /// vfork shares.
     pub fn of_caller() -> Option<&'static Process> {
         Process::existing().filter(|_| fork::is_owner())
     }
 
-    /// Returns the engine, started at first use.
+    /// Returns the engine, which the first call starts.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now. `EAGAIN`: for a child of
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left for it. `EAGAIN`: in a child of
     /// vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
-            // Its threads would end with a child of vfork, and the memory is another process's.
+            // The engine's threads would end with a child of vfork, and the memory belongs to its
+            // parent.
             if !fork::is_owner() {
                 return Err(Errno::AGAIN);
             }
-            // Before the rings that are tried: the kernel's threads for them have the table, too.
+            // Before the probes make rings: the kernel's threads for them share the descriptor
+            // table.
             fd::make_room();
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
@@ -218,15 +220,15 @@ impl Process {
     /// Makes a context for `nr` requests and returns its address.
     ///
     /// # Errors
-    /// `ENOMEM`, and those of [`Process::engine`].
+    /// `ENOMEM`, and the errors of [`Process::engine`].
     pub fn new_context(&'static self, nr: u32) -> Result<usize, Errno> {
         self.enter_context(|engine, id| Context::new(engine, id, nr)).map(|it| it.address())
     }
 
-    /// Makes a context whose completions go to `sink`, for as long as the process lives.
+    /// Makes a context whose completions go to `sink`; it lives as long as the process.
     ///
     /// # Errors
-    /// Those of [`Process::new_context`].
+    /// The errors of [`Process::new_context`].
     pub fn new_sink_context(&'static self, sink: Sink) -> Result<Arc<Context>, Errno> {
         self.enter_context(|engine, id| Context::with_sink(engine, id, sink))
     }
@@ -242,10 +244,10 @@ impl Process {
         Ok(context)
     }
 
-    /// Returns the state of the face that keeps one here, which `begin` makes at its first use.
+    /// Returns the state of an interface, which the first call makes by `begin`.
     ///
     /// # Errors
-    /// Those of `begin`, which the next use calls again.
+    /// The errors of `begin`, which the next call runs again.
     pub fn face(
         &'static self,
         begin: impl FnOnce(&'static Process) -> Result<Face, Errno>,
@@ -253,7 +255,7 @@ impl Process {
         self.face.get_or_make(|| begin(self))
     }
 
-    /// Returns the same if it was made.
+    /// Returns the state of an interface if it was made.
     pub fn existing_face(&self) -> Option<&Face> {
         self.face.get()
     }
@@ -266,7 +268,8 @@ impl Process {
         self.moved_context(address)
     }
 
-    /// Takes the context at `address` out, to destroy it; [`Process::context_ended`] follows.
+    /// Removes the context at `address`, to destroy it; the caller then calls
+    /// [`Process::context_ended`].
     pub fn take_context(&self, address: usize) -> Option<Arc<Context>> {
         self.context(address)?;
         let mut contexts = self.contexts.write();
@@ -277,7 +280,7 @@ impl Process {
         context
     }
 
-    /// Keeps what a context did, and gives its number back.
+    /// Keeps the counters of a context, and frees its number.
     pub fn context_ended(&self, context: &Context, address: usize) {
         if let Some(summary) = Summary::of(context) {
             self.ended.lock().push(summary);
@@ -289,8 +292,8 @@ impl Process {
         self.ids.lock().give(id);
     }
 
-    /// Finds the context whose ring the application has moved to `address` (libaio's own tests
-    /// do): its header names it, and it is no longer where it was.
+    /// Finds the context whose ring the application has moved to `address` (libaio's own tests do
+    /// so): the ring's header names the context, whose ring is no longer at its old address.
     fn moved_context(&self, address: usize) -> Option<Arc<Context>> {
         if !is_ring(address) {
             return None;
@@ -305,7 +308,7 @@ impl Process {
         Some(context)
     }
 
-    /// Says that `fd` is closed or replaced.
+    /// Called when the application closes or replaces `fd`.
     pub fn forget_descriptor(&self, fd: i32) {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
@@ -318,12 +321,12 @@ impl Process {
         }
     }
 
-    /// Says that many descriptors are closed.
+    /// Called when the application closes many descriptors.
     pub fn forget_all_descriptors(&self) {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(None));
     }
 
-    /// Returns the descriptors in the application's table that are ours.
+    /// Returns the library's descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours =
             self.existing_engine().map(|engine| engine.descriptors()).unwrap_or_default();
@@ -347,7 +350,7 @@ impl Process {
         &self.going
     }
 
-    /// Reports on what the process did, if a report was asked for.
+    /// Writes the report of the process, if one was asked for.
     pub(crate) fn report(&self) {
         self.tell_failure();
         stats::end(self);
@@ -359,15 +362,15 @@ impl Process {
         report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
     }
 
-    /// Returns `true` if there is the memory that a report of all contexts takes: an allocation
-    /// that failed would end the process.
+    /// Returns `true` if memory for a report of all contexts is left: a failed allocation would end
+    /// the process.
     pub(crate) fn has_memory_for_report(&self) -> bool {
         const CONTEXT_BYTES: usize = 16 << 10;
         let contexts = self.contexts.read().len() + self.ended.lock().len();
         reserve::holds((contexts + 1) * CONTEXT_BYTES)
     }
 
-    /// Returns what contexts did that are gone, and what those do that are there.
+    /// Returns the counters of destroyed contexts, and of the existing ones.
     pub(crate) fn summaries(&self) -> Vec<Summary> {
         let mut summaries = self.ended.lock().clone();
         summaries.extend(self.contexts.read().values().filter_map(|it| Summary::of(it)));
@@ -392,7 +395,8 @@ impl Ids {
     }
 }
 
-/// Tells whether a completion ring without events is at `address`, ours or another's.
+/// Returns `true` if a completion ring without events is at `address`, in a context of the library
+/// or of the kernel.
 pub fn is_empty_ring(address: usize) -> bool {
     let ends = address.wrapping_add(core::mem::offset_of!(RingHeader, head));
     // SAFETY: head and tail are plain data, one behind the other.
@@ -400,13 +404,13 @@ pub fn is_empty_ring(address: usize) -> bool {
     is_ring(address) && ends().is_ok_and(|[head, tail]| head == tail)
 }
 
-/// Tells whether a completion ring is at `address`, ours or another's.
+/// Returns `true` if a completion ring is at `address`, of the library or of the kernel.
 fn is_ring(address: usize) -> bool {
     let magic = address.wrapping_add(core::mem::offset_of!(RingHeader, magic));
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
 }
 
-/// Tells whether a ring that is at `address` is that of `context`.
+/// Returns `true` if the ring at `address` belongs to `context`.
 fn is_ring_of(context: &Context, address: usize) -> bool {
     let memory = context.io().ring().memory();
     let holds = |offset, value| holds(address + offset, value);
@@ -414,14 +418,15 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
         && holds(core::mem::offset_of!(RingHeader, nr), memory.nr())
 }
 
-/// Runs `f` on the context at `address`; `None` when it is not a context of this process.
+/// Runs `f` on the context at `address`; `None`: no context of this process is there.
 ///
-/// The context used last is remembered by the thread: no lock, no count on the way.
+/// Each thread remembers the context that it used last, so that this takes no lock and no reference
+/// count.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let generation = GENERATION.load(Acquire);
     let remembered = LAST.with(|last| {
-        // Refused to a signal handler that comes while it is written.
+        // Fails in a signal handler that has interrupted a change of it.
         let last = last.try_borrow().ok()?;
         if last.0 == address && last.1 == generation { last.2.upgrade() } else { None }
     });
@@ -441,30 +446,30 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(result)
 }
 
-/// What the environment asked for when the library was loaded: a program may clear its own, as the
-/// workers of nginx do before their first request.
+/// The options from the environment when the library was loaded: a program may clear its own
+/// environment, as nginx's workers do before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
-/// Returns what the environment asked for when the library was loaded.
+/// Returns the options from the environment when the library was loaded.
 pub fn options_at_load() -> &'static Options {
     OPTIONS.get_or_init(environment::options)
 }
 
-/// Keeps what the environment asks for.
+/// Keeps the options from the environment.
 pub fn note_at_load() {
     if !nowait_sys::environment::keep() {
         options_at_load();
     }
 }
 
-/// Says that the application's closes are seen in this process.
+/// Records that the preload library watches the application's close calls in this process.
 #[unsafe(link_section = ".text.startup")]
 pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
 }
 
-/// Has forks watched from now on. Two threads that begin at a time may do it twice, which does no
-/// harm; a thread that waited for the other one would wait for ever in a child.
+/// Registers the handlers of fork(2). Two threads that begin at the same time may both do it, which
+/// is harmless; if one waited for the other, it would wait for ever in a forked child.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
         nowait_sys::thread::at_fork(forked);
@@ -477,8 +482,8 @@ extern "C" fn forked() {
     forget_parent();
 }
 
-/// Forgets the parent's state, if that is what this child has: the parent's threads, rings and
-/// locks are not there. Its contexts are unknown here (EINVAL), new ones get a new engine.
+/// Forgets the parent's state in a forked child: the parent's threads, rings and locks do not exist
+/// here. The parent's contexts are unknown here (EINVAL); new ones get a new engine.
 fn forget_parent() {
     let parents = CURRENT.load(Acquire);
     if parents.is_null() || Process::existing().is_some() {
@@ -507,8 +512,8 @@ mod tests {
         drop(process.take_context(address));
     }
 
-    /// Runs the test `name` in a process of its own, where it does what the caller passes by; its
-    /// standard error.
+    /// Runs the test `name` in a child process, where it does the part that its caller skips;
+    /// returns the child's standard error.
     fn said_in_child(name: &str) -> Option<String> {
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {

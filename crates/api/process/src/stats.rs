@@ -1,9 +1,9 @@
-//! What the process has done so far, for `nowait top`: a file in the folder of `NOWAIT_STATS`,
-//! which a thread writes anew every second. Without that variable there is neither.
+//! Counters of the running process, for `nowait top`: a thread writes them once a second to a file
+//! in the folder `NOWAIT_STATS`. Without that variable there is no thread and no file.
 //!
-//! The thread has a descriptor table of its own, as the engine's threads have: the program neither
-//! sees the file nor closes it, and the calls of the C library that are watched are not made. It
-//! ends with the process; of a process that was killed, the file stays.
+//! The thread has its own descriptor table, as the engine's threads have: the program neither sees
+//! nor closes the file, and the library does not watch calls that it makes. The thread ends with
+//! the process; the file of a killed process stays.
 
 use crate::process::Process;
 use nowait_engine::report;
@@ -16,20 +16,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From one writing to the next. Also before the first: then the engine is there.
+/// Time between two writes, and before the first: then the engine exists.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread if that is wanted; returns a line if it cannot be.
+/// Starts the thread if `NOWAIT_STATS` is set; returns a line for the log if that fails.
 pub(crate) fn begin(process: &Process) -> Option<String> {
     let path = path(process)?;
     let started = OwnThread::spawn("nowait-stats", STACK_BYTES, move || {
-        // There is nothing to say it with: `nowait top` shows no figures of this process.
+        // The thread cannot report its error: `nowait top` shows no figures of this process.
         let _ = write(&path);
     });
     started.err().map(|error| format!("NOWAIT_STATS: no thread for it: {error}"))
 }
 
-/// Removes the file: the process ends.
+/// Removes the file at the end of the process.
 pub(crate) fn end(process: &Process) {
     if let Some(path) = path(process) {
         let _ = inspect::unlink(&path);
@@ -44,7 +44,8 @@ fn path(process: &Process) -> Option<CString> {
 
 /// Writes the file until the process ends.
 fn write(path: &CString) -> Result<(), Errno> {
-    // Keeps descriptor 0, which is let go of at once: a pipe's other end waits for that.
+    // Keeps only descriptor 0, and closes it at once: it may be a pipe whose other end waits for
+    // that.
     fdtable::make_private(0)?;
     fd::close(0);
     let flags = inspect::O_CREAT | inspect::O_TRUNC | inspect::O_WRONLY | inspect::O_NOFOLLOW;
@@ -60,7 +61,7 @@ fn write(path: &CString) -> Result<(), Errno> {
         if let Some(text) = engine.caught("as it told its figures", text) {
             let file = match &file {
                 Some(file) => file,
-                // Late: a process that ends at once has removed it before.
+                // Created late: a process that ends at once never has the file.
                 None => file.insert(inspect::open(path, flags, 0o644)?),
             };
             inspect::replace_content(file.raw(), text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! The results of requests that end as one.
+//! The results of several requests that share one operation.
 
 use crate::error::{Failure, Outcome};
 use pyo3::{prelude::*, types::PyList};
@@ -15,7 +15,7 @@ impl Results {
         Results { values: (0..count).map(|_| None).collect(), left: count, failure: None }
     }
 
-    /// Takes the end of one request.
+    /// Takes the result of one request.
     pub(crate) fn take(&mut self, index: usize, outcome: Outcome) {
         self.left -= 1;
         match outcome {
@@ -28,7 +28,7 @@ impl Results {
         self.left == 0
     }
 
-    /// Makes the list, or the failure, when all are over.
+    /// Makes the list of results, or the failure, when all requests are over.
     pub(crate) fn outcome(self, py: Python<'_>) -> Outcome {
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -1,4 +1,4 @@
-//! The engine of a process, the limits of what is in flight on it, and its calls on helper threads.
+//! The engine of a process, its limits of requests in flight, and its calls on helper threads.
 
 use crate::{error::Failure, limits::Load};
 use core::time::Duration;
@@ -11,31 +11,31 @@ use nowait_sys::{
 };
 use pyo3::prelude::*;
 
-/// How long a wait at the exit lasts before it looks for signals.
+/// Time that a wait at the exit lasts before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Never dropped: the process ends with it, and a forked child cannot.
+/// Never dropped: it lives as long as the process, and a forked child cannot end it.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,
-    /// Files are cached by nowait unless the program says otherwise.
+    /// nowait caches files that are opened without a cache mode.
     user_cache: bool,
-    /// Calls on helper threads that the exit waits for.
+    /// Number of calls on helper threads that the exit waits for.
     aside: Mutex<usize>,
     none_aside: Condvar,
     process: ForkMark,
 }
 
 impl ProcessEngine {
-    /// Starts an engine as the environment asks for it; `parent` is the engine of the process that
-    /// this one was forked from.
+    /// Starts an engine with the options from the environment; `parent` is the engine of the
+    /// process that has forked this one.
     ///
     /// # Errors
-    /// `OSError`: no descriptors or threads.
+    /// `OSError`: no descriptors or threads left.
     pub(crate) fn start(parent: Option<&ProcessEngine>) -> PyResult<ProcessEngine> {
         let mut options = Options::from_env();
         options.complaints.iter().for_each(|line| say(line));
-        // Requests above the limits wait here: the engine would refuse them.
+        // Requests above the limits wait in this module: the engine would refuse them.
         let limits = core::mem::replace(&mut options.config.limits, Limits::NONE);
         let each = core::mem::replace(&mut options.config.context_limits, Limits::NONE);
         let limits = parent.map_or((limits.into(), each.into()), |it| it.load.limits());
@@ -49,7 +49,7 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if it is the engine of this process, not of the one it was forked from.
+    /// Returns `true` if this process has started it, `false` if a parent has before fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()
@@ -95,7 +95,7 @@ impl ProcessEngine {
     }
 }
 
-/// A call that is counted until it has returned, also by a panic.
+/// Counts a call until it has returned, also by a panic.
 struct Counted(&'static ProcessEngine);
 
 impl Drop for Counted {
@@ -108,12 +108,12 @@ impl Drop for Counted {
     }
 }
 
-/// Writes a line to the standard error; an error of that is ignored.
+/// Writes a line to the standard error; ignores an error of the write.
 fn say(line: &str) {
     stderr::say(&format!("nowait: {line}\n"));
 }
 
-/// Starts the engine, with another backend where the one that was asked for does not work.
+/// Starts the engine, with another backend if the one that was asked for does not work.
 fn start(options: &Options) -> Result<Nowait, nowait::Error> {
     let config = options.config.clone();
     let asked = config.backend;

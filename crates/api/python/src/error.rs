@@ -1,11 +1,11 @@
-//! Errors of the engine as Python's.
+//! Converts errors of the engine to Python exceptions.
 
 use nowait::Error;
 use pyo3::{exceptions, prelude::*};
 use std::path::PathBuf;
 
-/// What an exception is made of: a new one for each time that it is raised, because an exception
-/// holds the frames it went through.
+/// The parts of an exception. Each raise makes a new exception, because an exception holds the
+/// frames that it went through.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// An `OSError`.
@@ -17,19 +17,19 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Of a call that names its file.
+    /// Makes the failure of a call that names its file.
     pub(crate) fn of_path(error: &Error, path: PathBuf) -> Failure {
         let text = error.reason().map(str::to_owned);
         let text = text.unwrap_or_else(|| strerror(error.errno().raw()));
         Failure::System { errno: error.errno().raw(), text, path: Some(path) }
     }
 
-    /// Of a call of the standard library.
+    /// Makes the failure of a call of the standard library.
     pub(crate) fn of_io(error: &std::io::Error, path: PathBuf) -> Failure {
         if error.kind() == std::io::ErrorKind::OutOfMemory {
             return Failure::Memory;
         }
-        // What has no number is a path with a zero byte.
+        // An error without a number: a path with a zero byte.
         let errno = error.raw_os_error().unwrap_or(INVAL);
         Failure::System { errno, text: strerror(errno), path: Some(path) }
     }
@@ -51,7 +51,7 @@ impl Failure {
     }
 }
 
-/// How a request ends.
+/// The result of a request, or its failure.
 pub(crate) type Outcome = Result<Py<PyAny>, Failure>;
 
 impl From<Error> for Failure {
@@ -82,7 +82,7 @@ fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Returns what strerror(3) says.
+/// Returns the text of strerror(3).
 fn strerror(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     // The standard library adds the number.

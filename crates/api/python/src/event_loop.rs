@@ -1,5 +1,5 @@
-//! Which event loop runs in a thread: one of asyncio, or a run of trio, which `nowait/_trio.py`
-//! gives the methods that are asked of those.
+//! Finds the event loop of a thread: a loop of asyncio, or a run of trio, which `nowait/_trio.py`
+//! gives the methods of asyncio that are used here.
 
 use pyo3::{
     exceptions::PyRuntimeError,
@@ -12,14 +12,14 @@ use pyo3::{
 /// The event loop that runs in this thread.
 pub(crate) struct Running<'py> {
     pub(crate) event_loop: Bound<'py, PyAny>,
-    /// What is awaited there follows the rules of trio, not asyncio's.
+    /// An `await` follows the rules of trio, not asyncio's.
     pub(crate) is_trio: bool,
 }
 
 /// Returns the event loop that runs in this thread.
 ///
 /// # Errors
-/// `RuntimeError`: none does.
+/// `RuntimeError`: no event loop runs.
 #[inline]
 pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -37,9 +37,9 @@ pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
     Ok(Running { event_loop, is_trio: false })
 }
 
-/// Returns the run of trio in this thread, if there is one. trio says so by sniffio, also where it
-/// is the guest of a loop of asyncio, or its host; a program without them pays for one look into
-/// the dictionary of modules.
+/// Returns the run of trio in this thread, if there is one. trio tells sniffio, even when it is the
+/// guest or the host of an asyncio loop. A program without the two pays for one look into the
+/// dictionary of modules.
 fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static SAYS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -76,7 +76,7 @@ pub(crate) fn call_soon(
     event_loop.call_method(call, arguments, Some(&options)).map(drop)
 }
 
-/// Returns a copy of the context that runs here.
+/// Returns a copy of the current context.
 pub(crate) fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
     py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
 }

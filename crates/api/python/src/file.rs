@@ -16,7 +16,7 @@ use nowait_sys::file::O_APPEND;
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 use std::{os::fd::AsFd, os::fd::AsRawFd, path::PathBuf, sync::Arc};
 
-/// A file that is opened by `open_at`: positional requests.
+/// A file with positional requests, opened by `open_at`.
 #[pyclass(module = "nowait._nowait", subclass, frozen)]
 pub struct RawFile(Arc<Handle>);
 
@@ -28,8 +28,8 @@ impl RawFile {
         RawFile(Arc::default())
     }
 
-    /// Opens the file; the result is this object. `how` has the letters of `open`'s mode, and `s`
-    /// for writes that are durable when they end.
+    /// Opens the file; the operation's result is this object. `how` has the letters of `open`'s
+    /// mode, and `s` for writes that are durable when they end.
     fn open_at(
         slf: Py<RawFile>,
         py: Python<'_>,
@@ -43,7 +43,7 @@ impl RawFile {
         let (nowait, shared) = (process.engine.nowait.clone(), slf.get().0.clone());
         ask(py, move || {
             let opened = options.open(&nowait, &path);
-            // Not called if the operation was cancelled: then the file is closed with it.
+            // Not called if the operation was cancelled: then dropping it closes the file.
             move |_: Python<'_>| -> Outcome {
                 let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);
@@ -53,13 +53,13 @@ impl RawFile {
         })
     }
 
-    /// Reads `length` bytes at `offset`; fewer at the end of the file only.
+    /// Reads `length` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         submit(py, &file, Action::Read(Destination::New(length), offset))
     }
 
-    /// Reads at `offset` into the whole of `buffer`; returns how many bytes.
+    /// Reads at `offset` into the whole of `buffer`; returns the number of bytes.
     fn readinto_at(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         let memory = Memory::for_filling(buffer, file.alignment())?;
@@ -67,14 +67,15 @@ impl RawFile {
         submit(buffer.py(), &file, read)
     }
 
-    /// Writes all of `data` at `offset`; returns how many bytes.
+    /// Writes all of `data` at `offset`; returns the number of bytes.
     fn write_at(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         let memory = Memory::for_write(data, file.alignment())?;
         submit(data.py(), &file, Action::Write(memory, offset))
     }
 
-    /// Writes all of `data` at `offset`, and waits for it: for what no task can await any more.
+    /// Writes all of `data` at `offset` and blocks until it is done: for data that no task can
+    /// await any more.
     fn write_now(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
         let file = self.0.file()?;
         let written = py.detach(|| file.write_all_at(data, offset));
@@ -92,8 +93,8 @@ impl RawFile {
         submit_many(ranges.py(), &file, reads)
     }
 
-    /// Lends `length` bytes at `offset`, fewer at the end of the file, if they are in the cache of
-    /// nowait: objects for `memoryview`, in order. `None`: they are not, or are being changed.
+    /// Lends `length` bytes at `offset`, fewer at the end of the file, if nowait caches them:
+    /// objects for `memoryview`, in order. `None`: not cached, or a write is changing them.
     fn lend_at(&self, length: usize, offset: u64) -> PyResult<Option<Vec<LentPart>>> {
         let file = self.0.file()?;
         let lent = file.lend(offset, length).map_err(|error| Failure::from(error).exception())?;
@@ -105,18 +106,19 @@ impl RawFile {
         submit(py, &self.0.file()?, Action::SyncAll)
     }
 
-    /// Makes the data durable, and what is needed to read them.
+    /// Makes the data durable, and the metadata needed to read them.
     fn datasync(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         submit(py, &self.0.file()?, Action::SyncData)
     }
 
-    /// Makes `length` bytes from `offset` on durable; 0: all from there on.
+    /// Makes `length` bytes from `offset` on durable; 0: everything from there on.
     #[pyo3(signature = (offset, length = 0))]
     fn sync_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<Py<Operation>> {
         submit(py, &self.0.file()?, Action::SyncRange(offset, length))
     }
 
-    /// Says how a part of the file will be used; 0: to the end. A hint, which changes no result.
+    /// Announces how a part of the file will be used; length 0: to the end. A hint, which changes
+    /// no result.
     #[pyo3(signature = (advice, offset = 0, length = 0))]
     fn advise(
         &self,
@@ -159,7 +161,7 @@ impl RawFile {
         })
     }
 
-    /// Closes the file; what it has cached is written to the file first. Once is enough.
+    /// Closes the file, and first writes its cached data. A second close does nothing.
     fn close_at(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let Some(file) = self.0.take() else { return Operation::over(py, Ok(py.None())) };
         if !self.0.is_here() {
@@ -172,7 +174,7 @@ impl RawFile {
         })
     }
 
-    /// Has the file closed on a helper thread, which nothing waits for.
+    /// Closes the file on a helper thread; no thread waits for it.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
         match self.0.engine() {
@@ -181,24 +183,25 @@ impl RawFile {
         }
     }
 
-    /// Returns the number of the descriptor.
+    /// Returns the descriptor number.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.0.file()?.as_fd().as_raw_fd())
     }
 
-    /// Whether the file was closed.
+    /// Returns `True` if the file was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Whether the file is open.
+    /// Returns `True` if the file is open.
     #[getter]
     fn is_open(&self) -> bool {
         self.0.is_open()
     }
 
-    /// What divides offset and length, and the address, of direct requests; `None`: nothing.
+    /// Returns the numbers of bytes that must divide offset and length, and the address, of direct
+    /// requests; `None`: other files.
     #[getter]
     fn alignment(&self) -> PyResult<Option<(usize, usize)>> {
         let alignment = self.0.file()?.alignment();
@@ -207,7 +210,7 @@ impl RawFile {
 }
 
 impl Drop for RawFile {
-    /// Closing may block: it is done elsewhere.
+    /// Closing may block: a helper thread does it.
     fn drop(&mut self) {
         self.abandon();
     }

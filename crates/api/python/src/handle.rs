@@ -30,7 +30,7 @@ impl Handle {
         *self.state.lock() = State::Open(file);
     }
 
-    /// Takes the file out: it is closed for Python.
+    /// Takes the file out: Python sees it as closed.
     pub(crate) fn take(&self) -> Option<File> {
         match mem::replace(&mut *self.state.lock(), State::Closed) {
             State::Open(file) => Some(file),
@@ -57,7 +57,7 @@ impl Handle {
         }
     }
 
-    /// Returns the engine of a file that was opened.
+    /// Returns the engine, if the file was opened.
     pub(crate) fn engine(&self) -> Option<&'static ProcessEngine> {
         self.engine.get().copied()
     }

@@ -1,4 +1,4 @@
-//! Cached pages that Python sees in place: no copy, read-only.
+//! Cached pages lent to Python: in place, without a copy, read-only.
 
 use crate::engine::ProcessEngine;
 use core::{
@@ -10,7 +10,7 @@ use nowait::Lent;
 use pyo3::{ffi, prelude::*};
 use std::sync::Arc;
 
-/// Pages that were lent together. They go back when no view of them is left.
+/// Pages that were lent together. They are returned when no view of them is left.
 struct Loan {
     lent: ManuallyDrop<Lent>,
     engine: &'static ProcessEngine,
@@ -18,24 +18,24 @@ struct Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // A forked child has a copy of the cache, which another thread may have held locked.
+        // A forked child has a copy of the cache, whose locks another thread may have held.
         if self.engine.is_here() {
-            // SAFETY: not used again, and dropped here only.
+            // SAFETY: dropped only here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.lent) };
         }
     }
 }
 
-/// A part of them that is one piece of memory: for `memoryview`.
+/// A contiguous part of the pages, for `memoryview`.
 #[pyclass(module = "nowait._nowait", frozen)]
 pub struct LentPart {
     loan: Arc<Loan>,
     index: usize,
-    /// Views of it that were not given up.
+    /// Number of views that were not released.
     views: AtomicUsize,
 }
 
-/// Makes the parts of what was lent.
+/// Makes the parts of a loan.
 pub(crate) fn parts(lent: Lent, engine: &'static ProcessEngine) -> Vec<LentPart> {
     let count = lent.chunks().len();
     let loan = Arc::new(Loan { lent: ManuallyDrop::new(lent), engine });
@@ -45,10 +45,10 @@ pub(crate) fn parts(lent: Lent, engine: &'static ProcessEngine) -> Vec<LentPart>
 
 #[pymethods]
 impl LentPart {
-    /// The view holds this object, and with it the pages.
+    /// Fills a view, which then references this object and with it the pages.
     ///
     /// # Safety
-    /// CPython gives a view to be filled.
+    /// CPython passes a view to be filled.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, LentPart>,
         view: *mut ffi::Py_buffer,
@@ -57,8 +57,8 @@ impl LentPart {
         let part = slf.get();
         let bytes = part.loan.lent.chunks().nth(part.index).unwrap_or_default();
         let (at, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len() as ffi::Py_ssize_t);
-        // SAFETY: the view is the caller's, and takes a reference to the object, which keeps the
-        // memory at its place. It is told to be read-only, so nothing writes by the pointer.
+        // SAFETY: the view belongs to the caller, and takes a reference to the object, which keeps
+        // the memory in place. The view is read-only, so nothing writes through the pointer.
         match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at, len, 1, flags) } {
             0 => {
                 part.views.fetch_add(1, Relaxed);
@@ -68,15 +68,15 @@ impl LentPart {
         }
     }
 
-    /// A view is given up.
+    /// Counts a released view.
     ///
     /// # Safety
-    /// None is needed: the view is not looked at.
+    /// None is needed: the view is not accessed.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.views.fetch_sub(1, Relaxed);
     }
 
-    /// Whether there are views of it.
+    /// Returns `True` if views of it exist.
     #[getter]
     fn is_viewed(&self) -> bool {
         self.views.load(Relaxed) > 0

@@ -1,5 +1,5 @@
-//! The extension module of the Python package: what of a file and of its requests must be quick,
-//! or must outlive what Python does. The rest of the package is Python, in `python/nowait`.
+//! The extension module of the Python package: the parts of files and requests that must be fast,
+//! or must outlive Python's objects. The rest of the package is Python, in `python/nowait`.
 //!
 //! Each file imports only files below it:
 //!
@@ -24,18 +24,18 @@
 //!  event_loop.rs, error.rs   a loop of asyncio or a run of trio; failures as exceptions
 //! ```
 //!
-//! **What is over at once never suspends.** A request is submitted by the call, not by the
-//! `await`: if it ended within, the `Operation` returned is done, and the `await` on
-//! it goes on without the event loop.
+//! **A request that is over at once never suspends.** The call submits the request, not the
+//! `await`. If the request ends within the call, the returned `Operation` is done, and its `await`
+//! continues without the event loop.
 //!
-//! **An `Operation` is made before its request is submitted.** The thread that finds the end of the
-//! request finds the `Operation` too. It gets an event loop when it has to wait for one.
+//! **An `Operation` is made before its request is submitted.** The thread that reaps the request so
+//! always finds the `Operation`. It gets an event loop when it has to wait for one.
 //!
-//! **Memory stays until the engine is done with it.** The queue owns the buffer, whatever becomes
-//! of the awaitable: cancelled, forgotten, its loop closed. Queues are never dropped: that of a
-//! thread that ended goes to the next one.
+//! **Memory stays until the engine is done with it.** The queue owns the buffer, even if the
+//! awaitable is cancelled or forgotten, or its loop closed. Queues are never dropped: the queue of
+//! a thread that has ended goes to the next thread.
 //!
-//! **No Python code runs under a lock**: it could switch to a thread that wants the lock.
+//! **No Python code runs under a lock**: it could switch to a thread that waits for the lock.
 
 mod batch;
 mod engine;

@@ -1,8 +1,8 @@
-//! How much may be in flight: of each event loop, and of the process. What is more waits in its
-//! loop's line.
+//! Limits of the requests in flight, for each event loop and for the process. Further requests wait
+//! in their loop's line.
 //!
-//! **No loop waits for another one**, which may have ended: each may have one request, whatever the
-//! limit of the process. Of that limit, loops with a line have equal parts.
+//! **No loop waits for another loop**, which may have ended: each may have one request, whatever
+//! the limit of the process. Loops with a line share that limit equally.
 
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,
@@ -10,7 +10,7 @@ use core::sync::atomic::{
 };
 use nowait::Limits;
 
-/// Requests, and the bytes that they move.
+/// A number of requests, and of the bytes that they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) requests: usize,
@@ -46,13 +46,13 @@ impl Shared {
     }
 }
 
-/// What is in flight in the process, and its limits.
+/// The amount in flight in the process, and its limits.
 #[derive(Default)]
 pub(crate) struct Load {
     of_process: Shared,
     of_loop: Shared,
     used: Shared,
-    /// Loops that have requests in their line.
+    /// Number of loops with requests in their line.
     lines: AtomicUsize,
 }
 
@@ -73,8 +73,8 @@ impl Load {
         self.of_loop.set(of_loop);
     }
 
-    /// Counts a request of a loop that has `mine` in flight, and says whether it may begin; if not,
-    /// nothing was counted.
+    /// Counts a request of a loop that has `mine` in flight, and returns `true` if it may begin;
+    /// otherwise counts nothing.
     pub(crate) fn enter(&self, mine: &mut Amount, bytes: u64, is_in_line: bool) -> bool {
         let with = mine.with(bytes);
         let before = Amount {
@@ -100,7 +100,7 @@ impl Load {
         self.subtract(bytes);
     }
 
-    /// A loop has a line from now on, or none any more.
+    /// Records that a loop now has a line, or no longer has one.
     pub(crate) fn has_line(&self, has: bool) {
         match has {
             true => self.lines.fetch_add(1, SeqCst),
@@ -113,7 +113,7 @@ impl Load {
         self.used.bytes.fetch_sub(bytes, SeqCst);
     }
 
-    /// Returns what of the process's limit is for one loop, which has a line itself or not.
+    /// Returns one loop's share of the process's limit; `is_in_line`: the loop has a line itself.
     fn part(&self, is_in_line: bool) -> Amount {
         let loops = (self.lines.load(SeqCst) + usize::from(!is_in_line)).max(1);
         let Amount { requests, bytes } = self.of_process.get();

@@ -1,5 +1,5 @@
-//! What was read ahead of a stream, and its lines for `async for`: what is done for each line of
-//! a file is here, and all else of streams is Python.
+//! Data read ahead of a stream, and its lines for `async for`. The work for each line of a file is
+//! here; all other parts of streams are Python.
 
 use crate::{memory::copied, ready::Ready};
 use pyo3::{
@@ -8,32 +8,32 @@ use pyo3::{
     types::{PyBytes, PyString},
 };
 
-/// Bytes or text that was read ahead, taken from the front: by count, or a line at a time.
+/// Bytes or text read ahead, taken from the front: by count, or a line at a time.
 #[pyclass(module = "nowait._nowait")]
 pub struct Lines {
-    /// A `bytes` or a `str`, and what of it was not taken.
+    /// A `bytes` or a `str`, of which a part may be taken.
     data: Py<PyAny>,
     at: isize,
     len: isize,
     is_text: bool,
     ending: Ending,
-    /// Where the next carriage return is, if that is known: looked for once, not for each line.
+    /// Position of the next carriage return, if known: looked for once, not for each line.
     next_return: Option<isize>,
     ready: Ready,
 }
 
-/// What ends a line.
+/// The ending of lines.
 #[derive(Clone, Copy)]
 enum Ending {
     Char(u8),
-    /// A carriage return with a line feed.
+    /// A carriage return and a line feed.
     Both,
-    /// Each of them, and both.
+    /// A carriage return, a line feed, or both.
     Any,
 }
 
 impl Lines {
-    /// Returns where the line ends that begins at the front, if it is whole.
+    /// Returns the end of the first line, if the line is complete.
     #[inline]
     fn end_of_line(&mut self, py: Python<'_>) -> Option<isize> {
         match self.ending {
@@ -68,7 +68,7 @@ impl Lines {
             return found.map(|at| from + at as isize);
         }
         let text = self.data.as_ptr();
-        // SAFETY: it is a live `str`; the range is inside of it.
+        // SAFETY: it is a live `str`; the range is inside it.
         let at = unsafe { ffi::PyUnicode_FindChar(text, what.into(), from, to, 1) };
         (at >= 0).then_some(at)
     }
@@ -78,7 +78,7 @@ impl Lines {
     }
 
     fn bytes<'a>(&'a self, py: Python<'a>) -> Option<&'a [u8]> {
-        // SAFETY: `new` and `fill` take exact `bytes` where they take no `str`.
+        // SAFETY: `new` and `fill` accept either `str` or exact `bytes`.
         let bytes = || unsafe { self.data.bind(py).cast_unchecked::<PyBytes>() };
         (!self.is_text).then(|| bytes().as_bytes())
     }
@@ -94,7 +94,7 @@ impl Lines {
             let taken = copied(py, &bytes[from as usize..end as usize]);
             return taken.map_err(|failure| failure.exception());
         }
-        // SAFETY: it is a live `str`; what is returned is a new reference, or NULL with an
+        // SAFETY: it is a live `str`; the function returns a new reference, or NULL with an
         // exception set.
         unsafe {
             let part = ffi::PyUnicode_Substring(self.data.as_ptr(), from, end);
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Takes a line that is whole, as what is awaited for it.
+    /// Takes a complete line, as an awaitable.
     #[inline]
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(end) = self.end_of_line(py) else { return Ok(None) };
@@ -126,8 +126,8 @@ impl Lines {
 
 #[pymethods]
 impl Lines {
-    /// Makes one of bytes or of text, as `empty` is. `ending` is what ends lines: "\n", "\r",
-    /// "\r\n", or "" for each of them.
+    /// Makes lines of bytes or of text, as `empty` is. `ending` ends lines: "\n", "\r", "\r\n", or
+    /// "" for each of them.
     #[new]
     fn new(empty: &Bound<'_, PyAny>, ending: &str) -> PyResult<Lines> {
         let ending = match ending {
@@ -144,7 +144,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Appends what was read.
+    /// Appends data read from the stream.
     fn fill(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
         if self.at == self.len {
@@ -154,14 +154,15 @@ impl Lines {
         self.set(&rest.bind(py).add(data)?)
     }
 
-    /// Takes `count` bytes or characters, or all that there are; a negative count: all.
+    /// Takes `count` bytes or characters, or all if there are fewer; a negative count: all.
     fn take(&mut self, py: Python<'_>, count: isize) -> PyResult<Py<PyAny>> {
         let rest = self.len - self.at;
         let count = if (0..rest).contains(&count) { count } else { rest };
         self.take_to(py, self.at + count)
     }
 
-    /// Takes a line, or `limit` of it; `None`: it is not whole yet. A negative limit: none.
+    /// Takes a line, or `limit` of it; `None`: the line is not complete yet. A negative limit: no
+    /// limit.
     #[pyo3(signature = (limit = -1))]
     fn line(&mut self, py: Python<'_>, limit: isize) -> PyResult<Option<Py<PyAny>>> {
         let whole = self.end_of_line(py);
@@ -194,15 +195,15 @@ impl Lines {
         (self.len - self.at) as usize
     }
 
-    /// How much was taken since it was filled.
+    /// Returns the amount taken since the last fill.
     #[getter]
     fn taken(&self) -> isize {
         self.at
     }
 }
 
-/// The lines of a stream for `async for`. A line that was read ahead is awaited without a
-/// coroutine, and without the event loop; the other ones are those of `more`, a coroutine function.
+/// The lines of a stream for `async for`. Awaiting a line that was read ahead takes no coroutine
+/// and no event loop; `more`, a coroutine function, returns the other lines.
 #[pyclass(module = "nowait._nowait", frozen)]
 pub struct LineIterator {
     lines: Py<Lines>,
@@ -216,7 +217,7 @@ impl LineIterator {
         LineIterator { lines, more }
     }
 
-    /// For the collector: `more` holds the file, which may hold this.
+    /// For the garbage collector: `more` holds the file, which may hold this object.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.lines)?;
         visit.call(&self.more)

@@ -1,4 +1,4 @@
-//! The memory of a request: whose it is, and what becomes of it at the end.
+//! The memory of a request: its owner, and its use at the end.
 
 use crate::error::{Failure, Outcome};
 use nowait::{AlignedBuffer, Alignment, IoBuffer, IoBufferMut};
@@ -16,25 +16,24 @@ pub(crate) enum Memory {
     Fresh { bytes: Py<PyBytes>, at: *mut u8, len: usize },
     /// A `bytes` object of the program's, to be written.
     Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
-    /// A buffer of the program's: it cannot be resized meanwhile.
+    /// A buffer of the program: the view prevents a resize meanwhile.
     Given { _keep: PyUntypedBuffer, at: *mut u8, len: usize },
-    /// For direct I/O, where the memory of the program's is not aligned: what is read
-    /// is copied at the end.
+    /// For direct I/O, if the program's memory is not aligned: data read is copied at the end.
     Aligned { memory: AlignedBuffer, then: Then },
 }
 
-/// What becomes of aligned memory.
+/// The use of aligned memory at the end of the request.
 pub(crate) enum Then {
-    /// A new `bytes` object.
+    /// Make a new `bytes` object.
     Bytes,
-    /// A copy in the program's buffer.
+    /// Copy to the program's buffer.
     Copy(PyUntypedBuffer),
-    /// Nothing: it was written.
+    /// None: it was written.
     Nothing,
 }
 
-// SAFETY: the pointers are to memory of the objects beside them, which stays at its place; Python
-// objects may be held by any thread, and are given up with the interpreter's lock only.
+// SAFETY: the pointers are to memory of the objects beside them, which stays in place. Any thread
+// may hold Python objects, and drops them only under the interpreter's lock.
 unsafe impl Send for Memory {}
 
 /// Makes memory for direct I/O.
@@ -53,19 +52,19 @@ impl Memory {
             return Ok(Memory::Aligned { memory: aligned(len)?, then: Then::Bytes });
         }
         let size = ffi::Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
-        // SAFETY: a new object of this size or NULL with an exception set. The bytes are not
-        // initialized: nothing reads them before the engine has filled them, and no more.
+        // SAFETY: a new object of this size, or NULL with an exception set. The bytes are not
+        // initialized: nothing reads a byte before the engine has filled it.
         let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), size) };
-        // SAFETY: the reference is new, and ours.
+        // SAFETY: the reference is new, and owned here.
         let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
-        // SAFETY: it is a `bytes` object; the memory is that of the object.
+        // SAFETY: it is a `bytes` object, which owns the memory.
         let at = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast::<u8>();
         // SAFETY: made as one just now.
         let bytes = unsafe { object.cast_into_unchecked::<PyBytes>() }.unbind();
         Ok(Memory::Fresh { bytes, at, len })
     }
 
-    /// Takes a buffer of the program's to be filled.
+    /// Takes a buffer of the program to be filled.
     pub(crate) fn for_filling(
         buffer: &Bound<'_, PyAny>,
         alignment: Option<Alignment>,
@@ -81,7 +80,7 @@ impl Memory {
         })
     }
 
-    /// Takes bytes of the program's to be written.
+    /// Takes bytes of the program to be written.
     pub(crate) fn for_write(
         data: &Bound<'_, PyAny>,
         alignment: Option<Alignment>,
@@ -99,12 +98,12 @@ impl Memory {
             return Ok(Memory::Given { _keep: view, at, len });
         }
         let mut memory = aligned(len)?;
-        // SAFETY: both are `len` bytes, and the new ones are not the program's.
+        // SAFETY: both have `len` bytes, and the new ones do not overlap the program's.
         unsafe { std::ptr::copy_nonoverlapping(at, memory.as_mut_ptr(), len) };
         Ok(Memory::Aligned { memory, then: Then::Nothing })
     }
 
-    /// Makes what a transfer of `count` bytes gives the program: the bytes, or how many they are.
+    /// Makes the program's result of a transfer of `count` bytes: the bytes, or their number.
     pub(crate) fn into_result(self, py: Python<'_>, count: usize) -> Outcome {
         Ok(match self {
             Memory::Fresh { bytes, len, .. } if count == len => bytes.into_any(),
@@ -113,7 +112,8 @@ impl Memory {
                 copied(py, &bytes.bind(py).as_bytes()[..count])?
             }
             Memory::Aligned { memory, then: Then::Copy(view) } => {
-                // SAFETY: the view is writable memory of at least as many bytes, kept by it.
+                // SAFETY: the view is writable memory of at least as many bytes, which it keeps
+                // alive.
                 unsafe {
                     let into = view.buf_ptr().cast::<u8>();
                     std::ptr::copy_nonoverlapping(memory.as_ptr(), into, count);
@@ -129,7 +129,7 @@ impl Memory {
 /// Makes `bytes`.
 ///
 /// # Errors
-/// There is no memory for them.
+/// `MemoryError`: no memory left.
 pub(crate) fn copied(py: Python<'_>, bytes: &[u8]) -> Outcome {
     let fill = |new: &mut [u8]| {
         new.copy_from_slice(bytes);
@@ -157,9 +157,9 @@ fn is_aligned(at: *const u8, alignment: Option<Alignment>) -> bool {
     alignment.is_none_or(|alignment| at.addr().is_multiple_of(alignment.memory))
 }
 
-// SAFETY: each variant keeps the memory alive, at its place, until it is dropped. Other code may
-// write to buffers of the program's meanwhile, as it may to those it gives to `os.pwrite`: the
-// engine only hands addresses on, and copies by address.
+// SAFETY: each variant keeps the memory alive and in place until it is dropped. Other code may
+// write to the program's buffers meanwhile, as with buffers passed to `os.pwrite`: the engine only
+// passes addresses on, and copies by address.
 unsafe impl IoBuffer for Memory {
     fn as_ptr(&self) -> *const u8 {
         match self {
@@ -179,8 +179,8 @@ unsafe impl IoBuffer for Memory {
     }
 }
 
-// SAFETY: as above; what is read into is a fresh object, or was given to be filled. `Bytes` is
-// never given to a read.
+// SAFETY: as above; a read fills a new object, or a buffer passed to be filled. A read never gets
+// `Bytes`.
 unsafe impl IoBufferMut for Memory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {

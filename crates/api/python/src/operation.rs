@@ -1,10 +1,10 @@
 //! The awaitable of Python: a request, as a future of asyncio.
 //!
-//! A task of asyncio or uvloop waits for whatever has `_asyncio_future_blocking`: it asks for a
+//! A task of asyncio or uvloop waits for any object with `_asyncio_future_blocking`: it asks for a
 //! callback and takes the result when that runs. An operation that is done when it is awaited
-//! gives its result to the first step, and the task never gets to know of it.
+//! returns its result in the first step, and the task never sees it.
 //!
-//! Under trio what is awaited is a coroutine of `nowait/_trio.py`, which has a callback resume the
+//! Under trio a coroutine of `nowait/_trio.py` is awaited, which adds a callback that resumes the
 //! task.
 
 use crate::{
@@ -23,12 +23,12 @@ use pyo3::{
 };
 use std::{mem, ops::Range, sync::Arc};
 
-/// A request that was submitted, and its result when it is over: awaitable, by more than one task
-/// and more than once, and a future for `asyncio.gather`, `wait`, `shield`, `wait_for`.
+/// A submitted request, and its result when it is over. It is awaitable, by more than one task and
+/// more than once, and a future for `asyncio.gather`, `wait`, `shield`, `wait_for`.
 #[pyclass(module = "nowait", frozen, freelist = 64)]
 pub struct Operation {
     state: Mutex<State>,
-    /// A flag of asyncio's protocol: set by an `await` that suspends, reset by the task.
+    /// A flag of asyncio's protocol: an `await` that suspends sets it, the task resets it.
     blocking: AtomicBool,
     /// Its event loop is a run of trio.
     is_trio: AtomicBool,
@@ -36,18 +36,18 @@ pub struct Operation {
 
 struct State {
     phase: Phase,
-    /// The functions to be called at the end.
+    /// The functions to call at the end.
     callbacks: Vec<Callback>,
-    /// In which the callbacks are called; `None` for what was over at once.
+    /// The event loop that calls the callbacks; `None` if the request was over at once.
     event_loop: Option<Py<PyAny>>,
-    /// The requests in flight, to be cancelled.
+    /// The requests in flight, for a cancellation.
     request: Option<(Arc<OperationQueue>, Range<u64>)>,
 }
 
 /// The queue of a thread, whose requests end operations.
 pub(crate) type OperationQueue = ThreadQueue<Target>;
 
-/// The waiter for the end of a request.
+/// The receiver of a request's result.
 pub(crate) enum Target {
     One(Py<Operation>),
     /// One of several requests with one result, by its index.
@@ -68,7 +68,7 @@ enum Phase {
     Done(Py<PyAny>),
     Failed {
         failure: Failure,
-        /// The program was told.
+        /// The program has received the outcome.
         told: bool,
     },
     Cancelled(Option<Py<PyAny>>),
@@ -84,13 +84,13 @@ impl From<Outcome> for Phase {
 }
 
 impl Operation {
-    /// Makes one that is over.
+    /// Makes an operation that is over.
     pub(crate) fn over(py: Python<'_>, outcome: Outcome) -> PyResult<Py<Operation>> {
         Operation::new(py, outcome.into())
     }
 
-    /// Makes one for a request that is about to be submitted. If it is not over then,
-    /// [`Operation::set_loop`] follows.
+    /// Makes an operation for a request that is about to be submitted. If the request does not end
+    /// at once, the caller calls [`Operation::set_loop`].
     pub(crate) fn begun(py: Python<'_>) -> PyResult<Py<Operation>> {
         Operation::new(py, Phase::Pending)
     }
@@ -100,8 +100,8 @@ impl Operation {
         let (blocking, is_trio) = (AtomicBool::new(false), AtomicBool::new(false));
         let operation = Py::new(py, Operation { state: Mutex::new(state), blocking, is_trio })?;
         let object = operation.as_ptr();
-        // SAFETY: a live object that can be tracked. One that was free is not, which the collector
-        // would never look at.
+        // SAFETY: a live object that can be tracked. A recycled object is not tracked, and the
+        // collector would never look at it.
         unsafe {
             if ffi::PyObject_GC_IsTracked(object) == 0 {
                 ffi::PyObject_GC_Track(object.cast());
@@ -114,14 +114,14 @@ impl Operation {
         !matches!(self.state.lock().phase, Phase::Pending)
     }
 
-    /// Says in which event loop a task waits.
+    /// Sets the event loop in which a task waits.
     pub(crate) fn set_loop(&self, running: Running<'_>) {
         self.is_trio.store(running.is_trio, Relaxed);
         let before = self.state.lock().event_loop.replace(running.event_loop.unbind());
         drop(before);
     }
 
-    /// Returns `true` if no other event loop than this one was given to it.
+    /// Returns `true` if the operation has no other event loop than this one.
     pub(crate) fn is_of(&self, running: &Running<'_>) -> bool {
         let state = self.state.lock();
         state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
@@ -132,13 +132,13 @@ impl Operation {
         self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
     }
 
-    /// Says what `cancel` stops.
+    /// Sets the requests that `cancel` stops.
     pub(crate) fn set_request(&self, queue: &Arc<OperationQueue>, keys: Range<u64>) {
         self.state.lock().request = Some((queue.clone(), keys));
     }
 
-    /// Ends it, unless it was cancelled before: then the outcome is dropped. `here` is the event
-    /// loop that runs in this thread.
+    /// Ends the operation, unless it was cancelled before: then drops the outcome. `here` is the
+    /// event loop that runs in this thread.
     pub(crate) fn end(
         slf: &Bound<'_, Operation>,
         outcome: Outcome,
@@ -147,7 +147,7 @@ impl Operation {
         let mut state = slf.get().state.lock();
         if !matches!(state.phase, Phase::Pending) {
             drop(state);
-            return; // `outcome` goes here, without the lock
+            return; // drops `outcome`, without the lock
         }
         state.phase = outcome.into();
         let is_here = match (&state.event_loop, here) {
@@ -157,8 +157,8 @@ impl Operation {
         Operation::call_back(slf, state, is_here);
     }
 
-    /// Makes the event loop, of this thread or another, call the waiters. Takes the lock, to give
-    /// it up before.
+    /// Makes the event loop, of this thread or another, call the callbacks. Takes the lock's guard,
+    /// and releases it before the call.
     fn call_back(
         slf: &Bound<'_, Operation>,
         mut state: nowait_sys::mutex::MutexGuard<'_, State>,
@@ -171,19 +171,19 @@ impl Operation {
         drop(state);
         drop(request);
         let Some(event_loop) = event_loop else { return };
-        // A run of trio finds that out by itself.
+        // trio itself finds out which thread calls.
         let call = if is_here || slf.get().is_trio.load(Relaxed) {
             intern!(py, "call_soon")
         } else {
             intern!(py, "call_soon_threadsafe")
         };
         for (callback, context) in callbacks {
-            // The one error is that the loop was closed: then nothing waits.
+            // The only error is that the loop was closed: then nothing waits.
             let _ = call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref());
         }
     }
 
-    /// Returns the result, or raises what it ended with. `None`: it is not over.
+    /// Returns the result, or raises the failure. `None`: the operation is not over.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
         let mut state = self.state.lock();
         match &mut state.phase {
@@ -226,9 +226,9 @@ impl Operation {
                 Ok(Some(slf.clone().unbind()))
             }
             Some(Ok(value)) => {
-                // SAFETY: both are live objects. The value is no tuple and no exception, which
-                // would be taken for the arguments. NULL with this exception set is what an
-                // iterator that has returned a value returns.
+                // SAFETY: both are live objects. The value is neither a tuple nor an exception,
+                // which would be taken for the arguments. An iterator returns NULL with this
+                // exception set to return a value.
                 unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
                 Ok(None)
             }
@@ -255,22 +255,22 @@ impl Operation {
         }
     }
 
-    /// Returns `True` if it is over.
+    /// Returns `True` if the operation is over.
     fn done(&self) -> bool {
         self.is_over()
     }
 
-    /// Returns `True` if it was cancelled.
+    /// Returns `True` if the operation was cancelled.
     fn cancelled(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Cancelled(_))
     }
 
-    /// Returns the result; raises what the operation failed with, or `InvalidStateError`.
+    /// Returns the result; raises the operation's failure, or `InvalidStateError`.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.outcome(py).unwrap_or_else(|| Err(not_over(py)))
     }
 
-    /// Returns what the operation failed with, or `None`.
+    /// Returns the operation's failure, or `None`.
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if self.cancelled() {
             return self.result(py).map(Some);
@@ -305,14 +305,14 @@ impl Operation {
         call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref())
     }
 
-    /// Forgets a callback; returns how often it was to be called.
+    /// Removes a callback; returns the number of its registrations.
     fn remove_done_callback(&self, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
         let py = callback.py();
         let known = |state: &State| {
             let callbacks = state.callbacks.iter();
             callbacks.map(|(other, _)| other.clone_ref(py)).collect::<Vec<_>>()
         };
-        // To compare is code of the program's: it runs without the lock, and may fail.
+        // A comparison runs code of the program: without the lock, and it may fail.
         let others = known(&self.state.lock());
         let mut gone = Vec::new();
         for other in others {
@@ -327,7 +327,8 @@ impl Operation {
         Ok(removed.len())
     }
 
-    /// Ends one that [`turn`] has made; tells whether it was still awaited, and not cancelled.
+    /// Ends an operation that [`turn`] has made; returns `True` if it was still awaited, and not
+    /// cancelled.
     fn grant(slf: &Bound<'_, Operation>) -> bool {
         let mut state = slf.get().state.lock();
         let awaited = matches!(state.phase, Phase::Pending);
@@ -338,7 +339,7 @@ impl Operation {
         awaited
     }
 
-    /// Forgets a callback, and cancels the operation if it was the last: nothing waits any more.
+    /// Removes a callback, and cancels the operation if it was the last: nothing waits any more.
     fn leave(slf: &Bound<'_, Operation>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         slf.get().remove_done_callback(callback)?;
         if slf.get().state.lock().callbacks.is_empty() {
@@ -348,7 +349,8 @@ impl Operation {
     }
 
     /// Ends the wait with `CancelledError`, and asks the engine to end the request early. The
-    /// buffer stays with the engine until it has; a write may have happened, in part or whole.
+    /// engine keeps the buffer until the request has ended; a write may have happened, in part or
+    /// whole.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Operation>, msg: Option<Py<PyAny>>) -> bool {
         let mut state = slf.get().state.lock();
@@ -369,7 +371,7 @@ impl Operation {
         cancelled(py, self.cancel_message(py)).into_value(py).into_any()
     }
 
-    /// For asyncio's `gather`: what `cancel` was called with.
+    /// For asyncio's `gather`: the message that was passed to `cancel`.
     #[getter(_cancel_message)]
     fn cancel_message(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.state.lock().phase {
@@ -378,10 +380,11 @@ impl Operation {
         }
     }
 
-    /// For the collector: a callback, or what was opened, may be what holds the operation.
+    /// For the garbage collector: a callback, or an opened file, may hold the operation.
     ///
-    /// A thread has the lock while it is attached only. So the collector finds it taken if it runs
-    /// within, from the first to the last of its looks: then all that is held stays.
+    /// A thread holds the lock only while it is attached. If the collector runs while a thread
+    /// holds it, all its visits find it locked, and everything that the operation holds stays
+    /// alive.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Some(state) = self.state.try_lock() else { return Ok(()) };
         match &state.phase {
@@ -398,7 +401,7 @@ impl Operation {
 
     fn __clear__(slf: &Bound<'_, Operation>) {
         let mut state = slf.get().state.lock();
-        // A failure that no task was told of needs its loop still, and holds nothing else.
+        // A failure that no task has received still needs its loop, and holds nothing else.
         let phase = match &state.phase {
             Phase::Done(_) => mem::replace(&mut state.phase, Phase::Done(slf.py().None())),
             Phase::Cancelled(_) => mem::replace(&mut state.phase, Phase::Cancelled(None)),
@@ -433,7 +436,7 @@ impl Target {
         }
     }
 
-    /// Tells it of the end, in the thread whose loop is `here`.
+    /// Passes the result on, in the thread whose loop is `here`.
     pub(crate) fn end(self, py: Python<'_>, outcome: Outcome, here: Option<&Bound<'_, PyAny>>) {
         match self {
             Target::One(operation) => Operation::end(operation.bind(py), outcome, here),
@@ -447,7 +450,7 @@ impl Batch {
         Batch { operation, results: Mutex::new(Results::of(count)) }
     }
 
-    /// Takes the end of one part; that of the last is the end of all.
+    /// Takes the result of one part; the last part ends the whole operation.
     fn take(
         &self,
         py: Python<'_>,
@@ -467,7 +470,7 @@ impl Batch {
     }
 }
 
-/// Tells what waits for a request of its end, in the thread whose loop is `here`.
+/// Passes the result of a request to its receiver, in the thread whose loop is `here`.
 pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, PyAny>>) {
     let Ended { target, transfer, result } = ended;
     let value = || transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py));
@@ -478,7 +481,7 @@ pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, 
 }
 
 impl Drop for Operation {
-    /// A failure that the program was never told goes where asyncio's own go.
+    /// A failure that the program never received goes where asyncio reports its own.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let Phase::Failed { failure, told: false } = &state.phase else { return };
@@ -494,7 +497,7 @@ impl Drop for Operation {
     }
 }
 
-/// Returns what ends when [`Operation::grant`] is called: for the lock of a stream.
+/// Returns an operation that [`Operation::grant`] ends: for the lock of a stream.
 #[pyfunction]
 pub(crate) fn turn(py: Python<'_>) -> PyResult<Py<Operation>> {
     let (running, operation) = (running(py)?, Operation::begun(py)?);

@@ -1,5 +1,5 @@
-//! The state of nowait in a process: one engine, made when it is needed and anew in a forked child,
-//! the queues of its threads, and its open files, which are left at exit with nothing unwritten.
+//! The state of nowait in a process: one engine, made when needed and again in a forked child; the
+//! queues of its threads; and its open files, whose data the exit writes.
 
 use crate::{
     engine::ProcessEngine, handle::Handle, limits::Amount, operation::OperationQueue,
@@ -18,7 +18,7 @@ use nowait_sys::mutex::Mutex;
 use pyo3::prelude::*;
 use std::sync::{Arc, Weak};
 
-/// The engine, and what must be waited for at exit. Never dropped.
+/// The engine, and the queues and files that the exit waits for. Never dropped.
 pub(crate) struct PythonProcess {
     pub(crate) engine: ProcessEngine,
     queues: Mutex<Queues>,
@@ -33,14 +33,14 @@ struct Queues {
 }
 
 static PROCESS: AtomicPtr<PythonProcess> = AtomicPtr::new(ptr::null_mut());
-/// In a forked child: the process it was forked from.
+/// In a forked child: the state of the process that has forked it.
 static PARENT: AtomicPtr<PythonProcess> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
     static MINE: RefCell<Option<Mine>> = const { RefCell::new(None) };
 }
 
-/// The queue of a thread. It goes to another thread when this one ends.
+/// The queue of a thread. When the thread ends, the queue goes to another thread.
 struct Mine(Option<(&'static PythonProcess, Arc<OperationQueue>)>);
 
 impl Drop for Mine {
@@ -48,16 +48,16 @@ impl Drop for Mine {
         if let Some((process, queue)) = self.0.take() {
             match process.engine.is_here() {
                 true => process.queues.lock().free.push(queue),
-                false => mem::forget(queue), // the parent's
+                false => mem::forget(queue), // the parent's queue
             }
         }
     }
 }
 
-/// Returns the queue of this thread, which is made by the first call.
+/// Returns the queue of this thread, which the first call makes.
 ///
 /// # Errors
-/// `OSError`: no descriptors or threads.
+/// `OSError`: no descriptors or threads left.
 #[inline]
 pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
     let process = PythonProcess::get()?;
@@ -75,10 +75,10 @@ pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
 }
 
 impl PythonProcess {
-    /// Returns the one of this process, which the first call makes.
+    /// Returns the state of this process, which the first call makes.
     ///
     /// # Errors
-    /// `OSError`: no descriptors or threads.
+    /// `OSError`: no descriptors or threads left.
     #[inline]
     pub(crate) fn get() -> PyResult<&'static PythonProcess> {
         match PythonProcess::known() {
@@ -106,7 +106,7 @@ impl PythonProcess {
             Err(first) => {
                 // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: that of the thread that was first, which is not dropped.
+                // SAFETY: another thread was first and has published it; it is never dropped.
                 Ok(unsafe { &*first })
             }
         }
@@ -122,7 +122,7 @@ impl PythonProcess {
         Ok(made)
     }
 
-    /// Remembers an open file, so that it is written at exit.
+    /// Remembers an open file, so that the exit writes its data.
     pub(crate) fn opened(&self, file: &Arc<Handle>) {
         let mut files = self.files.lock();
         if files.len() == files.capacity() {
@@ -132,7 +132,7 @@ impl PythonProcess {
     }
 }
 
-/// In a forked child: forgets the parent's engine, whose threads are not here.
+/// Forgets the parent's engine in a forked child, where its threads do not exist.
 #[pyfunction]
 pub(crate) fn after_fork() {
     let parent = PROCESS.swap(ptr::null_mut(), AcqRel);
@@ -144,14 +144,14 @@ pub(crate) fn after_fork() {
 /// Requests and bytes, of the process and of each loop.
 type LimitNumbers = (usize, u64, usize, u64);
 
-/// Returns what may be in flight.
+/// Returns the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn limits() -> PyResult<LimitNumbers> {
     let (process, each) = PythonProcess::get()?.engine.load.limits();
     Ok((process.requests, process.bytes, each.requests, each.bytes))
 }
 
-/// Says what may be in flight.
+/// Sets the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     let (requests, bytes, loop_requests, loop_bytes) = numbers;
@@ -163,15 +163,15 @@ pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns what of this thread's event loop is in flight, requests and bytes, and how many more
-/// wait for their turn.
+/// Returns the requests and bytes in flight of this thread's event loop, and the number of requests
+/// that wait for their turn.
 #[pyfunction]
 pub(crate) fn in_flight() -> PyResult<(usize, u64, usize)> {
     Ok(own_queue()?.load())
 }
 
-/// Waits for everything in flight that changes something, and writes back what open files have
-/// cached: for the exit. Ends early if a handler of a signal raises, as for Ctrl-C.
+/// Waits for all requests in flight that change something, and writes back the cached data of open
+/// files: for the exit. Ends early if a signal handler raises, as for Ctrl-C.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
     let Some(process) = PythonProcess::known() else { return Ok(()) };
@@ -185,7 +185,7 @@ pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
     process.engine.wait_for_calls(py)
 }
 
-/// Returns the name of the backend in use, why it is, and the default cache mode.
+/// Returns the name of the backend, the reason for it, and the default cache mode.
 #[pyfunction]
 pub(crate) fn backend() -> PyResult<(&'static str, String, &'static str)> {
     let process = PythonProcess::get()?;

@@ -1,9 +1,8 @@
-//! What is awaited for a line that is there: an object that ends the `await` at once.
+//! The awaitable for a line that was read ahead: an object that ends the `await` at once.
 //!
-//! It is a type of C's, because what it does is done for each line: a method of a class would take
-//! as long as all the rest. CPython 3.11 asks `am_send`, which spares the exception that an
-//! iterator ends with; later ones ask the iterator, and would make an exception for each line:
-//! there it is one for all.
+//! It is a C type, because its work is done for each line: a method of a class would take as long
+//! as all the rest. CPython 3.11 calls `am_send`, which needs no exception. Later versions call the
+//! iterator, which ends with an exception for each line; this object reuses one exception for all.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
@@ -12,27 +11,27 @@ use core::{
 };
 use pyo3::{ffi, intern, prelude::*, sync::PyOnceLock};
 
-/// The memory of one.
+/// The memory of the object.
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,
-    /// A `bytes`, a `str`, or null: none yet, or it was awaited.
+    /// A `bytes`, a `str`, or null: not set yet, or already awaited.
     line: AtomicPtr<ffi::PyObject>,
     /// The `StopIteration` of the last line, or null.
     stop: AtomicPtr<ffi::PyObject>,
 }
 
-/// An object that gives its line when it is awaited, the next one as soon as the program has let go
-/// of it.
+/// An object that returns its line when awaited; it is reused for the next line as soon as the
+/// program has dropped it.
 pub(crate) struct Ready(Py<PyAny>);
 
 impl Ready {
-    /// Makes one without a line.
+    /// Makes an object without a line.
     pub(crate) fn new(py: Python<'_>) -> PyResult<Ready> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let class = CLASS.get_or_try_init(py, || make_class(py))?;
-        // SAFETY: a type, made for objects of this size. They begin as zeroes: with null pointers.
-        // What is returned is a new reference, or NULL with an exception set.
+        // SAFETY: a type made for objects of this size, whose memory begins as zeroes: with null
+        // pointers. The function returns a new reference, or NULL with an exception set.
         let object = unsafe {
             let object = ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0);
             Bound::from_owned_ptr_or_err(py, object)
@@ -40,7 +39,7 @@ impl Ready {
         Ok(Ready(object?.unbind()))
     }
 
-    /// Returns what is to be awaited for `line`, a `bytes` or a `str`.
+    /// Returns the awaitable for `line`, a `bytes` or a `str`.
     pub(crate) fn with(&mut self, py: Python<'_>, line: Py<PyAny>) -> PyResult<Py<PyAny>> {
         // SAFETY: a live object.
         if unsafe { ffi::Py_REFCNT(self.0.as_ptr()) } != 1 {
@@ -49,7 +48,7 @@ impl Ready {
         // SAFETY: only `new` makes these objects, with this memory.
         let object = unsafe { &*self.0.as_ptr().cast::<Object>() };
         let old = object.line.swap(line.into_ptr(), AcqRel);
-        // SAFETY: a reference that the object held, or null.
+        // SAFETY: the object owned this reference; it may be null.
         drop(unsafe { Bound::from_owned_ptr_or_opt(py, old) });
         Ok(self.0.clone_ref(py))
     }
@@ -72,16 +71,17 @@ fn make_class(py: Python<'_>) -> PyResult<Py<PyAny>> {
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: the slots end with a zero, and each function is of its slot's type; the name lives as
-    // long as the program. What is returned is a new reference, or NULL with an exception set.
+    // SAFETY: a zero ends the slots, and each function has its slot's type; the name lives as long
+    // as the program. The function returns a new reference, or NULL with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec)) }
         .map(Bound::unbind)
 }
 
-/// Takes the line out of an object: a reference of the caller's, or null with an exception set.
+/// Takes the line out of an object; returns a reference that the caller owns, or null with an
+/// exception set.
 ///
 /// # Safety
-/// It is one that [`Ready::new`] has made, and the caller holds the interpreter.
+/// [`Ready::new`] has made the object, and the caller holds the interpreter.
 unsafe fn take(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: see above.
     let line = unsafe { &*object.cast::<Object>() }.line.swap(ptr::null_mut(), AcqRel);
@@ -95,7 +95,7 @@ unsafe fn take(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 
 /// `am_await` and `tp_iter`.
 unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: CPython gives a live object of this type.
+    // SAFETY: CPython passes a live object of this type.
     unsafe { ffi::Py_INCREF(object) };
     object
 }
@@ -106,8 +106,8 @@ unsafe extern "C" fn send(
     _value: *mut ffi::PyObject,
     result: *mut *mut ffi::PyObject,
 ) -> ffi::PySendResult {
-    // SAFETY: CPython gives a live object of this type, and a place for the result, whose reference
-    // it takes over.
+    // SAFETY: CPython passes a live object of this type, and a place for the result, whose
+    // reference it takes over.
     unsafe { *result = take(object) };
     // SAFETY: as above.
     match unsafe { *result }.is_null() {
@@ -117,12 +117,12 @@ unsafe extern "C" fn send(
 }
 
 /// `tp_iternext`: the line is the value of a `StopIteration`.
-// What takes the place of `PyErr_Restore` is not in CPython 3.11.
+// Replaces `PyErr_Restore` by a function that CPython 3.11 does not have.
 #[allow(deprecated)]
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: CPython gives a live object of this type, and holds the interpreter. References: that
-    // to the line is given up, that to the exception stays with the object, and a second one goes
-    // with its type to `PyErr_Restore`.
+    // SAFETY: CPython passes a live object of this type, and holds the interpreter. References: the
+    // one to the line is dropped, the one to the exception stays with the object, and a second one
+    // goes with its type to `PyErr_Restore`.
     unsafe {
         let line = take(object);
         if line.is_null() {
@@ -142,8 +142,8 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     ptr::null_mut()
 }
 
-/// Returns a `StopIteration` that nothing else refers to, or null with an exception set: `known`,
-/// which may be null, or a new one. Takes over the reference.
+/// Returns a `StopIteration` to which nothing else refers, or null with an exception set. Reuses
+/// `known`, which may be null, if possible; takes over the reference.
 ///
 /// # Safety
 /// The caller holds the interpreter.
@@ -160,7 +160,7 @@ unsafe fn exception(known: *mut ffi::PyObject) -> *mut ffi::PyObject {
 
 /// `tp_dealloc`.
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: CPython gives an object of this type that nothing refers to. It holds references to
+    // SAFETY: CPython passes an object of this type that has no references. It holds references to
     // its line, its exception and, as every object of a type made at run time, to its type.
     unsafe {
         let class = ffi::Py_TYPE(object);

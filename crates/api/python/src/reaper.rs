@@ -1,5 +1,5 @@
-//! How the ends of requests come to their operations: by an event loop that watches the queue of
-//! its thread, or by a wait.
+//! Brings the results of requests to their operations: an event loop watches the queue of its
+//! thread, or a thread waits.
 
 use crate::{
     engine::LOOK,
@@ -27,16 +27,16 @@ pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyRes
     queue.watch(event_loop, || Ok(Py::new(event_loop.py(), Reaper(queue.clone()))?.into_any()))
 }
 
-/// Takes everything that has ended, and ends the operations.
+/// Takes all results that have arrived, and ends their operations.
 fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     let News { over, landed } = queue.news(py)?;
-    // Ended requests may belong to another loop, in another thread.
+    // A request that has ended may belong to another loop, in another thread.
     let here = running(py).ok().map(|running| running.event_loop);
     let here = here.as_ref();
     over.into_iter().for_each(|ended| end(py, ended, here));
     for (target, finish) in landed {
         match target.is_over() {
-            // Cancelled. What there is to drop may be a file, whose closing may block.
+            // Cancelled. `finish` may hold a file, whose close may block.
             true => queue.engine.run_aside(move || drop(finish)),
             false => target.end(py, finish(py), here),
         }
@@ -69,7 +69,8 @@ pub(crate) fn adopt(operation: &Bound<'_, Operation>) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits for the end of an operation, and of all else in its queue: where no event loop does.
+/// Waits, in a thread without an event loop, for the end of an operation and of all other requests
+/// in its queue.
 #[pyfunction]
 pub(crate) fn finish(py: Python<'_>, operation: &Bound<'_, Operation>) -> PyResult<()> {
     operation.get().queue().map_or(Ok(()), |queue| drain(&queue, py))

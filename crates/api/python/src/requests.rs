@@ -1,4 +1,4 @@
-//! The requests of a thread: in flight, or in line for a place.
+//! The requests of a thread: in flight, or waiting in line for a place.
 
 use crate::{
     error::Failure,
@@ -14,10 +14,10 @@ use std::{
     os::fd::AsRawFd,
 };
 
-/// Most requests of a thread that are in flight, whatever its limit.
+/// Most requests of a thread in flight, whatever its limit.
 pub(crate) const DEPTH: usize = 4096;
 
-/// A request, to be submitted.
+/// A request before its submission.
 pub(crate) enum Action {
     Read(Destination, u64),
     Write(Memory, u64),
@@ -27,9 +27,9 @@ pub(crate) enum Action {
     SyncRange(u64, u64),
 }
 
-/// Where bytes that are read go.
+/// Destination of the bytes of a read.
 pub(crate) enum Destination {
-    /// Memory of this length, which is made when the request begins: in line it has none.
+    /// Memory of this length, made when the request begins: a request in line has none.
     New(usize),
     Given(Memory),
 }
@@ -46,20 +46,20 @@ impl Action {
     }
 }
 
-/// The end of a request. The caller drops it without the lock: buffers may have code of the
-/// program's, and the last handle of a file closes it.
+/// The end of a request. The caller drops it without the lock: buffers may run code of the program,
+/// and dropping the last handle of a file closes it.
 pub(crate) struct Ended<T> {
-    /// The waiter for the request; `None`: nothing waits.
+    /// The receiver of the result; `None`: nothing waits.
     pub(crate) target: Option<T>,
-    /// `None`: it moves no bytes.
+    /// `None`: the request moves no bytes.
     pub(crate) transfer: Option<Transfer>,
     pub(crate) result: Result<(), Failure>,
 }
 
-/// The requests of a thread; a `T` waits for the end of each.
+/// The requests of a thread; a `T` receives the result of each.
 pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
-    /// By the keys of the requests: what waits, and the name in the queue.
+    /// The receiver of each request, and its name in the queue, by key.
     known: HashMap<u64, (T, Option<RequestId>)>,
     /// Requests that wait for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
@@ -83,7 +83,7 @@ impl<T> Requests<T> {
         self.queue.is_empty() && self.line.is_empty()
     }
 
-    /// Returns what is in flight, and how many requests are in line.
+    /// Returns the amount in flight, and the number of requests in line.
     pub(crate) fn load(&self) -> (Amount, usize) {
         (self.in_flight, self.line.len())
     }
@@ -92,13 +92,13 @@ impl<T> Requests<T> {
         self.queue.event_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// Waits until nothing is in flight, or for so long.
+    /// Waits until nothing is in flight, but not longer than `at_most`.
     pub(crate) fn wait_for_all(&mut self, at_most: Duration) -> Result<usize, Error> {
         self.queue.wait(usize::MAX, Some(at_most))
     }
 
-    /// Makes a read that finds all it asks for without waiting, and none in line before it; returns
-    /// the action if it is not such a read. The end has no target.
+    /// Makes a read that needs no wait and has no request in line before it; if the read would have
+    /// to wait, returns the action. The end has no target.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,
@@ -130,7 +130,8 @@ impl<T> Requests<T> {
         Ok(Ended { target: None, transfer: Some(transfer), result })
     }
 
-    /// Prepares a request, or puts it in line. `target` waits for its end; an end goes to `ended`.
+    /// Prepares a request, or puts it in line. `target` receives its result; a request that ends at
+    /// once goes to `ended`.
     pub(crate) fn take(
         &mut self,
         py: Python<'_>,
@@ -149,8 +150,8 @@ impl<T> Requests<T> {
         self.line.insert(key, (file.clone(), action));
     }
 
-    /// Submits what is prepared; what is over goes to `ended`. Tells whether the line has a turn,
-    /// because some of that was over at once: no completion will call for it.
+    /// Submits the prepared requests; those that end at once go to `ended`. Returns `true` if some
+    /// did, so that requests in line have a turn: no completion will start them.
     pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {
@@ -180,8 +181,9 @@ impl<T> Requests<T> {
         }
     }
 
-    /// Takes what has ended, and begins what then has a place. Tells whether more of the line may
-    /// begin, because some of that was over at once: it is the turn of the loop before.
+    /// Takes the requests that have ended, and begins requests in line that then have a place.
+    /// Returns `true` if some of those ended at once, so that more may begin: in the event loop's
+    /// next turn.
     pub(crate) fn reap(
         &mut self,
         py: Python<'_>,
@@ -209,7 +211,7 @@ impl<T> Requests<T> {
         Ok(has_turn)
     }
 
-    /// Asks for an early end; what was in line goes to `left`, with what waited for it.
+    /// Asks for an early end; a request that was in line goes to `left`, with its receiver.
     pub(crate) fn cancel(
         &mut self,
         load: &Load,
@@ -313,7 +315,7 @@ impl<T> Requests<T> {
     }
 }
 
-/// Returns how many bytes of a request were counted.
+/// Returns the number of bytes that were counted for a request.
 fn size(transfer: Option<&Transfer>) -> u64 {
     transfer.map_or(0, |transfer| transfer.size() as u64)
 }

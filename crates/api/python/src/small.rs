@@ -1,8 +1,8 @@
-//! A small file that is cached, by path: found, opened, read and closed inside the call.
+//! Reads a small cached file by path: finds, opens, reads and closes it inside the call.
 //!
-//! To open may wait where a file system asks another machine or another process. So only what is
-//! on a known mount is opened here: one where a helper thread has seen that a read may be told not
-//! to wait, which such file systems do not know, or that all is in memory.
+//! An open may wait if the file system asks another machine or another process. So this opens files
+//! only on known mounts: a helper thread has seen that the file system supports reads that do not
+//! wait, which such file systems do not, or that it is in memory.
 
 use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,12 +24,12 @@ use std::{
 /// Longest file that is read inside the call, in bytes.
 const LEN_MAX: usize = 256 << 10;
 
-/// Reads all of a file, if that does not wait.
+/// Reads a whole file, if that does not wait.
 pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let named = Named::find(&path).ok()?;
     let how = named.stat.mount.and_then(how_to_read)?;
-    // Those without a length may have content nevertheless, as in /proc.
+    // A file of length 0 may have content nevertheless, as in /proc.
     let len = usize::try_from(named.stat.size).ok().filter(|len| (1..=LEN_MAX).contains(len))?;
     let opened = named.open().ok()?;
     let bytes = read(py, &opened, len, how);
@@ -43,19 +43,19 @@ pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
 fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> {
     let mut memory = Memory::for_read(py, len, None).ok()?;
     let whole = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
-    // SAFETY: the memory is this long, and nothing else knows of it.
+    // SAFETY: the memory has this length, and nothing else refers to it.
     let count = unsafe { file::preadv2(file.raw(), &[whole], 0, flags) };
     (count == Ok(len)).then(|| memory.into_result(py, len).ok()).flatten()
 }
 
-/// Closes on a helper thread what would wait for its blocks to be given back.
+/// Closes descriptors on a helper thread if the close would wait until the file's blocks are freed.
 fn close_aside(descriptors: (Named, Fd)) {
     if let Ok(process) = PythonProcess::get() {
         process.engine.run_aside(move || drop(descriptors));
     }
 }
 
-/// Reads all of a file, and notes whether others of its mount may be read at once.
+/// Reads a whole file, and records if other files of its mount may be read at once.
 pub(crate) fn read_and_learn(path: &Path) -> io::Result<Vec<u8>> {
     let (mut file, mut bytes) = (File::open(path)?, Vec::new());
     file.read_to_end(&mut bytes)?;
@@ -65,7 +65,8 @@ pub(crate) fn read_and_learn(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the mount of a file that was just read, if it is not known and may be, with how to read.
+/// Returns the mount of a file that was just read, with the flags for reads, if it is not known yet
+/// and qualifies.
 fn mount_to_know(file: &File) -> Option<(u64, u32)> {
     const TMPFS: u32 = 0x0102_1994;
     const RAMFS: u32 = 0x8584_58f6;
@@ -85,15 +86,15 @@ fn mount_to_know(file: &File) -> Option<(u64, u32)> {
 /// The flags of a read in memory, where nothing waits.
 const IN_MEMORY: u32 = 0;
 
-/// Returns with which flags files of a mount are read at once; `None`: it is not known.
+/// Returns the flags with which files of a mount are read at once; `None`: the mount is unknown.
 fn how_to_read(mount: u64) -> Option<u32> {
     let known = KNOWN[slot(mount)].load(Relaxed);
     let is_in_memory = known & 1 == 1;
     (known >> 1 == mount).then_some(if is_in_memory { IN_MEMORY } else { rwf::NOWAIT })
 }
 
-/// Mounts that are known, each by its number times two, plus one if it is in memory. No lock: a
-/// child may be forked at any moment.
+/// Known mounts, each as its number times two, plus one if it is in memory. Atomics instead of a
+/// lock: the program may fork at any moment.
 static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
 fn slot(mount: u64) -> usize {

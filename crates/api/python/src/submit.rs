@@ -17,13 +17,14 @@ use std::{
     sync::Arc,
 };
 
-/// Submits a request, and returns what to wait for.
+/// Submits a request, and returns the operation to wait for.
 ///
 /// # Errors
-/// `RuntimeError`: no event loop runs in this thread; a read may be over without one. Failures of
-/// the request are its own.
+/// `RuntimeError`: no event loop runs in this thread; a read that ends at once needs none. The
+/// operation has the failures of the request.
 pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py<Operation>> {
-    // To ask costs a system call before Python 3.12: reads ask when they have to wait.
+    // Finding the loop costs a system call before Python 3.12: reads do it only when they have to
+    // wait.
     let known = match action {
         Action::Read(..) => None,
         _ => Some(running(py)?),
@@ -48,8 +49,8 @@ pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py
     wait_for(py, &queue, known, operation)
 }
 
-/// Submits reads together, and returns what to wait for: the list of their results, or their first
-/// failure when all are over.
+/// Submits reads together, and returns one operation: it ends with the list of their results, or
+/// with their first failure, when all are over.
 ///
 /// # Errors
 /// The errors of [`submit`].
@@ -81,8 +82,8 @@ pub(crate) fn submit_many(
     wait_for(py, &queue, None, operation)
 }
 
-/// Runs `work`, which may block, on a helper thread. What it returns is called by the event loop,
-/// and makes the result. The exit waits for it.
+/// Runs `work`, which may block, on a helper thread. The event loop calls the function that `work`
+/// returns, which makes the result. The exit waits for it.
 ///
 /// # Errors
 /// `RuntimeError`: no event loop runs in this thread.
@@ -96,8 +97,8 @@ where
     begin_call(py, work, ProcessEngine::run_aside)
 }
 
-/// Runs `work` as [`call`] does, and the exit does not wait for it: for a call that matters for its
-/// result only, and has no file that is open.
+/// Runs `work` as [`call`] does, but the exit does not wait for it: for a call that matters only
+/// for its result, and has no open file.
 ///
 /// # Errors
 /// The errors of [`call`].
@@ -125,7 +126,7 @@ where
     let (target, engine) = (Target::One(operation.clone_ref(py)), queue.engine);
     let call = move || {
         if target.is_over() {
-            return; // cancelled before its turn: what it holds is dropped here
+            return; // cancelled before its turn: `work` is dropped here
         }
         let finish = catch_unwind(AssertUnwindSafe(work));
         let finish = Box::new(move |py: Python<'_>| match finish {
@@ -141,7 +142,7 @@ where
 /// Makes the event loop that runs in this thread wait for an operation, unless that is over.
 ///
 /// # Errors
-/// `RuntimeError`: no event loop runs. The request goes on, and nothing waits for it.
+/// `RuntimeError`: no event loop runs. The request continues, and nothing waits for it.
 fn wait_for(
     py: Python<'_>,
     queue: &Arc<OperationQueue>,
@@ -156,7 +157,7 @@ fn wait_for(
     Ok(operation)
 }
 
-/// Requests that are over when a submission returns: mostly none, or the one that was submitted.
+/// Requests that are over when a submission returns: mostly none, or the request just submitted.
 #[derive(Default)]
 struct Over {
     others: Vec<Ended<Target>>,

@@ -1,8 +1,9 @@
-//! The queue of a thread: its requests, and what tells an event loop of their ends.
+//! The queue of a thread: its requests, and the descriptors that report their ends to an event
+//! loop.
 //!
 //! A thread has one queue, whichever loops run in it, one after another. Requests that are over
-//! when the submission returns never get here again. For the others the loop watches two
-//! descriptors: the queue's, and a bell for calls on helper threads. All that has ended is taken
+//! when the submission returns are not reported again. For the others the loop watches two
+//! descriptors: the queue's, and an eventfd for calls on helper threads. The loop takes all results
 //! at once.
 
 use crate::{
@@ -20,7 +21,7 @@ use core::{
 use nowait_sys::{eventfd::EventFd, mutex::Mutex};
 use pyo3::prelude::*;
 
-/// The requests of a thread; a `T` waits for the end of each.
+/// The requests of a thread; a `T` receives the result of each.
 pub(crate) struct ThreadQueue<T> {
     requests: Mutex<Requests<T>>,
     /// The loops that watch the descriptors.
@@ -28,15 +29,15 @@ pub(crate) struct ThreadQueue<T> {
     /// Results of helper threads.
     landed: Mutex<Vec<Landed<T>>>,
     bell: EventFd,
-    /// The bell is readable, or about to be.
+    /// The eventfd is readable, or about to be.
     rung: AtomicBool,
     pub(crate) engine: &'static ProcessEngine,
 }
 
-/// A call that a helper thread has made: what waits for it, and what makes its result.
+/// The result of a call on a helper thread: its receiver, and the function that makes the value.
 pub(crate) type Landed<T> = (T, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
 
-/// The ends since the last look.
+/// The requests and calls that have ended since the last look.
 pub(crate) struct News<T> {
     pub(crate) over: Vec<Ended<T>>,
     pub(crate) landed: Vec<Landed<T>>,
@@ -56,33 +57,33 @@ impl<T: Send> ThreadQueue<T> {
         Ok(ThreadQueue { requests, loops, landed, bell, rung, engine })
     }
 
-    /// Calls `work` on the requests, under the lock: no code of Python's runs there.
+    /// Calls `work` on the requests, under the lock: it runs no Python code.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Requests<T>, &Load) -> R) -> R {
         work(&mut self.requests.lock(), &self.engine.load)
     }
 
-    /// Hands over the result of a call on a helper thread.
+    /// Takes the result of a call on a helper thread.
     pub(crate) fn land(&self, landed: Landed<T>) {
         self.landed.lock().push(landed);
         self.ring();
     }
 
-    /// Makes the bell readable, so that the event loop looks for news.
+    /// Makes the eventfd readable, so that the event loop looks for results.
     pub(crate) fn ring(&self) {
         if !self.rung.swap(true, SeqCst) {
             self.bell.signal();
         }
     }
 
-    /// Returns how many requests and bytes are in flight, and how many requests wait for a place.
+    /// Returns the number of requests and bytes in flight, and the number of requests in line.
     pub(crate) fn load(&self) -> (usize, u64, usize) {
         let (in_flight, in_line) = self.requests.lock().load();
         (in_flight.requests, in_flight.bytes, in_line)
     }
 
-    /// Asks for an early end of requests whose operation was cancelled. What they leave behind is
-    /// dropped without the lock: buffers may have code of the program's.
+    /// Asks for an early end of requests whose operation was cancelled. Drops their remains without
+    /// the lock: buffers may run code of the program.
     pub(crate) fn cancel(&self, keys: Range<u64>) {
         let mut left = Vec::new();
         self.with(|requests, load| {
@@ -91,7 +92,7 @@ impl<T: Send> ThreadQueue<T> {
         drop(left);
     }
 
-    /// Makes an event loop call `reaper` when there is news, unless it does so already.
+    /// Makes an event loop call `reaper` when there are results, unless it does so already.
     pub(crate) fn watch(
         &self,
         event_loop: &Bound<'_, PyAny>,
@@ -121,12 +122,13 @@ impl<T: Send> ThreadQueue<T> {
         Ok(())
     }
 
-    /// Takes everything that has ended.
+    /// Takes all requests and calls that have ended.
     ///
     /// # Errors
-    /// `OSError`: the queue belongs to the process that this one was forked from.
+    /// `OSError`: the queue belongs to the parent of this forked process.
     pub(crate) fn news(&self, py: Python<'_>) -> PyResult<News<T>> {
-        // In this order: what rings after the second line rings again.
+        // In this order: a result that arrives after the second line makes the eventfd readable
+        // again.
         let is_rung = self.rung.load(SeqCst);
         if is_rung {
             self.bell.drain();
@@ -141,7 +143,7 @@ impl<T: Send> ThreadQueue<T> {
         Ok(News { over, landed })
     }
 
-    /// Waits until nothing is in flight, or for so long.
+    /// Waits until nothing is in flight, but not longer than `at_most`.
     pub(crate) fn wait_for_all(&self, py: Python<'_>, at_most: Duration) -> PyResult<()> {
         let waited = py.detach(|| self.requests.lock().wait_for_all(at_most));
         waited.map(drop).map_err(|error| Failure::from(error).exception())

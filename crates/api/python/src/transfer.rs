@@ -1,5 +1,5 @@
-//! A read or write of some memory, which goes on until all is done: the kernel may do a part of
-//! what it was asked for, of a write for example up to where the disk is full.
+//! A read or write of some memory, continued until it is complete: the kernel may do only a part of
+//! a request, for example a write up to the point where the disk is full.
 
 use crate::{
     error::{Failure, Outcome},
@@ -8,16 +8,16 @@ use crate::{
 use nowait::{File, IoBuffer, IoBufferMut};
 use pyo3::Python;
 
-/// As much the kernel moves in one request at most.
+/// Most bytes that the kernel moves in one request.
 const REQUEST_BYTES_MAX: usize = 0x7fff_f000;
 
-/// What a queue has of a transfer while a request of it is in flight.
+/// The queue's part of a transfer while a request of it is in flight.
 pub(crate) struct Transfer {
     memory: Memory,
-    /// Bytes that earlier requests have moved.
+    /// Number of bytes that earlier requests have moved.
     done: usize,
     pub(crate) file: File,
-    /// Where the file's part begins.
+    /// Offset in the file where the transfer begins.
     offset: u64,
     pub(crate) is_write: bool,
 }
@@ -27,18 +27,18 @@ impl Transfer {
         Transfer { memory, done: 0, file, offset, is_write }
     }
 
-    /// Returns the offset of what is left.
+    /// Returns the offset of the remaining bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.offset.saturating_add(self.done as u64)
     }
 
-    /// Returns the size of the whole.
+    /// Returns the size of the whole transfer.
     pub(crate) fn size(&self) -> usize {
         self.memory.len()
     }
 
-    /// Takes the end of a request that has moved `count` bytes; tells whether there is more to do.
-    /// A read ends where the file does.
+    /// Takes the result of a request that has moved `count` bytes; returns `true` if bytes remain.
+    /// A read ends at the end of the file.
     pub(crate) fn moved(&mut self, count: usize) -> bool {
         let asked = self.len();
         self.done += count;
@@ -46,12 +46,12 @@ impl Transfer {
         goes_on && 0 < count && count < asked
     }
 
-    /// Gives the memory back, of one that was not done.
+    /// Returns the memory of a transfer that was not made.
     pub(crate) fn into_memory(self) -> Memory {
         self.memory
     }
 
-    /// Makes the result of one that is over.
+    /// Makes the result of a transfer that is over.
     pub(crate) fn into_result(self, py: Python<'_>) -> Outcome {
         let is_whole = self.len() == 0;
         match self.is_write && !is_whole {
@@ -68,7 +68,7 @@ impl Transfer {
 /// EIO.
 const IO: i32 = 5;
 
-// SAFETY: the memory stays alive, at its place; what is left of it begins inside of it.
+// SAFETY: the memory stays alive and in place; the remaining part begins inside it.
 unsafe impl IoBuffer for Transfer {
     fn as_ptr(&self) -> *const u8 {
         self.memory.as_ptr().wrapping_add(self.done)

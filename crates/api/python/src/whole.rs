@@ -1,8 +1,8 @@
-//! Whole files, by path: one call on a helper thread each, instead of one for each step; and none
-//! for a small file that is cached.
+//! Whole files, by path: one call on a helper thread for each, instead of one for each step; and
+//! none for a small cached file.
 //!
-//! They are plain files of the kernel: what nowait has cached of a file in the mode `user`, and
-//! not written yet, is not in them.
+//! These calls use the kernel's files: data that nowait has cached of a file in the mode `user`,
+//! and not written yet, is not in them.
 
 use crate::{
     error::{Failure, INVAL, Outcome},
@@ -21,7 +21,7 @@ use std::{
     slice,
 };
 
-/// Reads all of a file.
+/// Reads a whole file.
 #[pyfunction]
 pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation>> {
     if let Some(bytes) = small::read_at_once(py, &path) {
@@ -36,11 +36,11 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
     })
 }
 
-/// Writes a file that is new, or takes the place of all that was in it; returns how many bytes.
+/// Writes a new file, or replaces the content of an existing one; returns the number of bytes.
 ///
-/// `atomic`: another file, which is durable, takes the name in one step; until then, and after a
-/// crash, the old content is there. It gets the permissions and the owner of the old one: `EPERM`
-/// if the caller may not give it that owner.
+/// `atomic`: a new, durable file takes the name in one step; until then, and after a crash, the old
+/// content is there. The new file gets the permissions and the owner of the old one: `EPERM` if the
+/// caller may not set that owner.
 #[pyfunction]
 pub(crate) fn write_whole(
     py: Python<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn write_whole(
 ) -> PyResult<Py<Operation>> {
     let memory = Memory::for_write(data, None)?;
     submit::call(py, move || {
-        // SAFETY: the memory keeps this many bytes alive, at this place.
+        // SAFETY: `memory` keeps this many bytes alive and in place.
         let bytes = unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) };
         let written = match atomic {
             true => replace(&path, bytes),
@@ -63,16 +63,16 @@ pub(crate) fn write_whole(
     })
 }
 
-/// Copies a file and its permissions, inside the kernel where the file system can; returns how many
-/// bytes.
+/// Copies a file and its permissions, inside the kernel if the file system can; returns the number
+/// of bytes.
 #[pyfunction]
 pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<Py<Operation>> {
     submit::call(py, move || {
         let copied = match is_same(&from, &to) {
-            true => Err(io::Error::from_raw_os_error(INVAL)), // it would be emptied first
+            true => Err(io::Error::from_raw_os_error(INVAL)), // the copy would empty it first
             false => fs::copy(&from, &to),
         };
-        // The standard library does not say which of the two it is.
+        // The standard library does not say which of the two paths failed.
         let of = if from.exists() { to } else { from };
         move |py: Python<'_>| -> Outcome {
             let count = copied.map_err(|error| Failure::of_io(&error, of))?;
@@ -81,17 +81,17 @@ pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult
     })
 }
 
-/// Tells whether two names are those of one file.
+/// Returns `true` if two names refer to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
     inode(one).is_ok_and(|one| inode(other).is_ok_and(|other| one == other))
 }
 
-/// Writes `bytes` to a file beside `path`, makes it durable, and gives it the name.
+/// Writes `bytes` to a new file beside `path`, makes it durable, and renames it to `path`.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &behind_links(path)?;
     let old = fs::metadata(path).ok();
-    // Until it has the permissions of the old one, only its owner may read it.
+    // Only its owner may read it until it has the permissions of the old file.
     let (beside, mut file) = new_file_beside(path, if old.is_some() { 0o600 } else { 0o666 })?;
     let written = file
         .write_all(bytes)
@@ -102,14 +102,14 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
-    // The name is durable with its folder.
+    // Sync the folder, too, to make the name durable.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Follows symbolic links, as a write in place would: also to where nothing is yet.
+/// Follows symbolic links, as a write in place would, even to a path that does not exist yet.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    // As many as the kernel follows.
+    // The number of links that the kernel follows.
     const LINKS_MAX: usize = 40;
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -121,18 +121,18 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(TOO_MANY_LINKS))
 }
 
-/// Gives a new file the owner and the permissions of the one that it takes the place of.
+/// Gives a new file the owner and the permissions of the file that it replaces.
 fn take_after(file: &fs::File, old: &fs::Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
         fchown(file, Some(old.uid()), Some(old.gid()))?;
     }
-    // After that: a change of the owner takes bits away.
+    // Permissions last: a change of the owner clears bits of them.
     file.set_permissions(old.permissions())
 }
 
-/// Makes a file with a name that no other has, in the folder of `path`. Its name does not tell
-/// that of the other, which may be as long as names can be.
+/// Makes a file with an unused name in the folder of `path`. The new name does not contain the old
+/// one, which may have the longest possible length.
 fn new_file_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     if path.file_name().is_none() {

@@ -1,4 +1,4 @@
-"""What opens files. The name is that of aiofiles: threads are for what nowait does not open."""
+"""Opens files. The name comes from aiofiles: threads serve only files that nowait does not open."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def open(
     loop: asyncio.AbstractEventLoop | None = None,
     executor: Executor | None = None,
 ) -> AiofilesContextManager[Any]:
-    """Open a file, with the arguments of the built-in ``open``; await this, or ``async with`` it.
+    """Open a file, with the arguments of the built-in ``open``; await the result, or use it in
+    ``async with``.
 
-    ``loop`` and ``executor`` are for what is opened by threads: descriptors, pipes, terminals, and
-    what an ``opener`` opens.
+    ``loop`` and ``executor`` are for files that threads open: descriptors, pipes, terminals, and
+    files with an ``opener``.
     """
     text = (encoding, errors, newline)
     if isinstance(file, int) or opener is not None or not closefd:
@@ -70,7 +71,7 @@ async def _open(
     await file._open()
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
-    # There are no offsets in a pipe or a terminal. It is not opened again: its peer would see that.
+    # A pipe or a terminal has no offsets. It is not opened again: its peer would see that.
     try:
         plain = builtins.open(os.dup(file.fileno()), mode, buffering, *text)
     finally:
@@ -83,7 +84,7 @@ def _native(
 ) -> AsyncFile:
     if "b" not in mode:
         encoding, errors, newline = text
-        # A checker knows it from 3.11 on only.
+        # A type checker knows this function only from 3.11 on.
         encoding = io.text_encoding(encoding)  # type: ignore[attr-defined,unused-ignore]
         return AsyncTextIOWrapper(path, mode, buffering, encoding, errors, newline, cache="host")
     if text != (None, None, None):
@@ -106,7 +107,7 @@ def wrap(
     loop: asyncio.AbstractEventLoop | None = None,
     executor: Executor | None = None,
 ) -> AsyncBase:
-    """Give an open file of ``io`` methods to be awaited, each call on a thread."""
+    """Give an open file of ``io`` awaitable methods, each a call on a thread."""
     if not isinstance(file, io.IOBase):
         raise TypeError(f"Unsupported io type: {file}.")
     return AsyncBase(file, loop, executor)

@@ -1,4 +1,4 @@
-"""Files of bytes, with what aiofiles has to be awaited and nowait has not."""
+"""Files of bytes, with the methods that are awaited in aiofiles and not in nowait."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class AsyncFileIO(File):
         return self
 
     async def isatty(self) -> bool:  # type: ignore[override]
-        """Tell whether it is a terminal."""
+        """Return true if the file is a terminal."""
         return super().isatty()
 
     async def seekable(self) -> bool:  # type: ignore[override]
-        """Tell whether there is a position."""
+        """Return true if the file has a position."""
         return super().seekable()
 
     async def writable(self) -> bool:  # type: ignore[override]
-        """Tell whether the file was opened for writing."""
+        """Return true if the file was opened for writing."""
         return super().writable()
 
 
 class AsyncBufferedIOBase(AsyncFileIO):
-    """A file that gathers what is written."""
+    """A file that gathers written data."""
 
     @property
     def raw(self) -> File:

@@ -1,4 +1,4 @@
-"""Files of text, with what aiofiles has to be awaited and nowait has not."""
+"""Files of text, with the methods that are awaited in aiofiles and not in nowait."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class AsyncTextIOWrapper(TextFile):
         return self
 
     async def isatty(self) -> bool:  # type: ignore[override]
-        """Tell whether it is a terminal."""
+        """Return true if the file is a terminal."""
         return super().isatty()
 
     async def readable(self) -> bool:  # type: ignore[override]
-        """Tell whether the file was opened for reading."""
+        """Return true if the file was opened for reading."""
         return super().readable()
 
     async def seekable(self) -> bool:  # type: ignore[override]
-        """Tell whether there is a position."""
+        """Return true if the file has a position."""
         return super().seekable()
 
     async def writable(self) -> bool:  # type: ignore[override]
-        """Tell whether the file was opened for writing."""
+        """Return true if the file was opened for writing."""
         return super().writable()
