@@ -99,7 +99,7 @@ Examples:
   nowait man | man -l -
   nowait man /usr/local/share/man/man1";
 
-/// What the libraries read from the environment, as flags.
+/// The settings that the libraries read from the environment, as flags.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Backend for the requests that would wait [default: auto, the best that works].

@@ -1,4 +1,4 @@
-//! The programs that do what `nowait serve`, `image` and `bench` say: found beside this one, or by
+//! The programs that carry out `nowait serve`, `image` and `bench`: found beside this one, or by
 //! PATH.
 
 use crate::program;
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A program that is not part of this one, in a package of its own, both with this name.
+/// A separate program, in a package of its own; both have this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Companion(&'static str);
 
@@ -23,7 +23,7 @@ pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     companion: Companion,
-    /// The command as the user calls it.
+    /// The command as the user wrote it.
     command: &'static str,
     words: Vec<OsString>,
 }
@@ -53,7 +53,7 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of its commands; nothing if it is not installed.
+    /// Returns the descriptions of its commands; none if it is not installed.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);
@@ -63,7 +63,8 @@ impl Companion {
         answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
     }
 
-    /// Makes it write its manual pages into `folder`; does nothing if it is not installed.
+    /// Makes the companion write its manual pages into `folder`; does nothing if it is not
+    /// installed.
     ///
     /// # Errors
     /// It cannot be started, or fails.
@@ -78,8 +79,8 @@ impl Companion {
     }
 }
 
-/// Returns the job that `words`, the arguments of `nowait`, are for a companion; `None` if they are
-/// for this program.
+/// Returns the companion's job for `words`, the arguments of `nowait`; `None` if this program
+/// handles them.
 pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     let (is_help, at) = match words.first()?.to_str() {
         Some("help") => (true, 1),
@@ -87,15 +88,14 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     };
     let (companion, command) = Companion::of(words.get(at)?)?;
     let help = is_help.then(|| OsString::from("help"));
-    // The benchmarks are one command; the servers' program has several.
+    // `nowait-bench` is one command; `nowait-serve` has several.
     let name = (companion == SERVE).then(|| OsString::from(command));
     let rest = words[at + 1..].iter().cloned();
     Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })
 }
 
 impl Job {
-    /// Becomes the companion: signals, exit status and standard streams are its own. Comes back
-    /// only when it cannot.
+    /// Executes the companion in place of this process. Returns only if that fails.
     pub(crate) fn run(self) -> Failure {
         let Job { companion: Companion(name), command, words } = self;
         let Some(path) = Companion(name).find() else {

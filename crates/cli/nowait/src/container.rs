@@ -1,4 +1,5 @@
-//! `nowait enable --container`: the lines that put a container under nowait. Nothing is written.
+//! `nowait enable --container`: prints the lines that put a container under nowait, and writes
+//! nothing.
 
 use crate::args::{ContainerKind, EnableArgs, Via};
 use crate::{libraries, run};
@@ -11,12 +12,12 @@ use std::process::ExitCode;
 /// Where the library is in the container.
 const INSIDE: &str = "/opt/nowait";
 
-/// What a container needs.
+/// The library that a container needs.
 #[derive(Debug)]
 struct Needs {
     /// The library on this host.
     library: PathBuf,
-    /// The same in the container.
+    /// Its path in the container.
     inside: PathBuf,
     variables: Vec<(&'static str, String)>,
 }
@@ -70,7 +71,7 @@ impl Needs {
         };
         let set: String = self.variables.iter().map(set).collect();
         let env = |(name, value): &(&str, String)| {
-            // What Docker would take for a variable of the build.
+            // Docker would expand `$` as a variable of the build.
             format!("ENV {name}={}\n", quoted(value).replace('$', "\\$"))
         };
         let env: String = self.variables.iter().map(env).collect();
@@ -85,7 +86,7 @@ impl Needs {
     }
 
     fn compose(&self) -> String {
-        // Compose takes `$` for a variable of its own.
+        // Compose would expand `$` as a variable.
         let value = |text: &str| quoted(&text.replace('$', "$$"));
         let set = |(name, text): &(&str, String)| format!("      {name}: {}\n", value(text));
         let set: String = self.variables.iter().map(set).collect();
@@ -99,7 +100,7 @@ impl Needs {
     }
 
     fn kubernetes(&self) -> String {
-        // Kubernetes takes `$(` for the beginning of a variable.
+        // Kubernetes would expand `$(` as a variable.
         let value = |text: &str| quoted(&text.replace("$(", "$$("));
         let set = |(name, text): &(&str, String)| {
             format!("        - name: {name}\n          value: {}\n", value(text))
@@ -122,7 +123,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Quotes for a shell where that is needed.
+/// Quotes for a shell if needed.
 fn in_shell(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/=,._-:+".contains(&byte);
     if text.bytes().all(plain) {

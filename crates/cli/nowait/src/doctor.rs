@@ -1,4 +1,4 @@
-//! `nowait doctor`: collects what the probes find. `text` prints it for people.
+//! `nowait doctor`: collects the results of the probes; `text` prints them for people.
 
 mod answer;
 mod engines;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// All that is known; the JSON of `--json`.
+/// All results; the JSON of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -25,17 +25,17 @@ struct Report {
     auto: Auto,
     path: Option<PathReport>,
     libraries: Vec<Library>,
-    /// NOWAIT_* variables in force.
+    /// Variables NOWAIT_* that are set.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Processes with more than one engine of nowait's.
+    /// Processes with more than one engine of nowait.
     several_engines: Vec<engines::Engines>,
-    /// What keeps nowait from working at all; empty when all is well.
+    /// Reasons why nowait cannot work at all; empty if there are none.
     problems: Vec<String>,
     notes: Vec<&'static str>,
 }
 
-/// The kernel and the limits that matter.
+/// The kernel, and the limits that nowait depends on.
 #[derive(Debug, Serialize)]
 struct Host {
     kernel: String,
@@ -49,7 +49,7 @@ struct Host {
     nofile: Limit,
 }
 
-/// A soft and a hard limit; null is none.
+/// A soft and a hard limit; null means unlimited.
 #[derive(Debug, Serialize)]
 struct Limit {
     soft: Option<u64>,
@@ -86,15 +86,15 @@ struct PathReport {
     file_system: String,
     nowait: Matrix,
     o_direct: bool,
-    /// Why not, or what it asks of requests.
+    /// The reason why direct I/O does not work, or the alignment that it needs.
     o_direct_error: Option<&'static str>,
     memory_alignment: Option<u32>,
     offset_alignment: Option<u32>,
-    /// Why writes wait here, and what to change.
+    /// The reason why writes wait here, and the remedy.
     advice: Option<&'static str>,
 }
 
-/// Answers to RWF_NOWAIT: `yes`, `EAGAIN`, `EOPNOTSUPP`, …
+/// The results of reads and writes with RWF_NOWAIT: `yes`, `EAGAIN`, `EOPNOTSUPP`, …
 #[derive(Debug, Serialize)]
 struct Matrix {
     buffered_read: String,
@@ -125,7 +125,7 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
      MariaDB) are seen by the preload library only"];
 
-/// Collects and prints; exit code 1 when something keeps nowait from working.
+/// Collects and prints the report; exit code 1 if something keeps nowait from working.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
@@ -172,7 +172,7 @@ impl Report {
     }
 }
 
-/// The program asked about by name, or else PATH itself where that can be executed.
+/// Inspects the program that was named, or else PATH itself if it is executable.
 fn look_at_program(args: &DoctorArgs) -> std::result::Result<Option<Program>, String> {
     match &args.program {
         None => Ok(program::is_executable(&args.path).then(|| program::look_at(&args.path))),
@@ -268,8 +268,9 @@ impl PathReport {
     }
 }
 
-/// Returns `true` if writes wait here because XFS updates the timestamps of a file in a transaction
-/// (xfs_vn_update_time): each write in another tick of the clock, though it allocates nothing.
+/// Returns `true` if writes wait because XFS updates a file's timestamps in a transaction
+/// (xfs_vn_update_time): this happens once in each tick of the clock, even if a write allocates
+/// nothing.
 fn timestamps_wait(support: &NowaitSupport) -> bool {
     let waits = |answer: &Answer| matches!(answer, Answer::WouldWait);
     support.file_system == "xfs" && (waits(&support.buffered_write) || waits(&support.direct_write))

@@ -1,4 +1,4 @@
-//! The kind of an executable file, read from its headers; nothing of it is run.
+//! The kind of an executable file, read from its headers without running it.
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Image {
     /// A 64-bit ELF file.
     Elf(Elf),
-    /// A text with `#!`: the interpreter and its first argument.
+    /// A text file that begins with `#!`: the interpreter and its first argument.
     Script(PathBuf, Option<String>),
     /// An ELF file of another word size or byte order.
     Foreign,
@@ -23,15 +23,15 @@ pub(crate) enum Image {
 /// A 64-bit ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// Whether a loader is asked for (PT_INTERP): without it no library can be put in front.
+    /// It names a loader (PT_INTERP); without a loader no library can be preloaded.
     pub(crate) dynamic: bool,
-    /// The libraries it names.
+    /// The names of the libraries that it needs.
     pub(crate) needed: Vec<String>,
-    /// The functions it takes from them.
+    /// The functions that it imports from them.
     pub(crate) imports: Vec<String>,
 }
 
-/// Looks at the file.
+/// Reads the headers of the file.
 ///
 /// # Errors
 /// It cannot be read, or its headers contradict themselves.

@@ -1,4 +1,4 @@
-//! `nowait enable` and `nowait disable`: a systemd service under nowait, by a drop-in.
+//! `nowait enable` and `nowait disable`: put a systemd service under nowait by a drop-in.
 //!
 //! ```text
 //!  Plan       the unit, its user, the library, the drop-in that would be written
@@ -24,16 +24,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// All that decides what is written.
+/// The facts that decide the text of the drop-in.
 #[derive(Debug)]
 struct Plan<'a> {
     options: &'a Options,
-    /// The unit without what we wrote before.
+    /// The unit without the drop-in of an earlier `nowait enable`.
     unit: Unit,
     setting: Setting,
-    /// As the service sees it.
+    /// Its path as the service sees it.
     library: PathBuf,
-    /// What the flags say, NOWAIT_*.
+    /// The variables NOWAIT_* that the flags set.
     variables: Vec<(&'static str, OsString)>,
 }
 
@@ -63,7 +63,7 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// Makes the text of the drop-in that takes the place of what was found.
+    /// Makes the text of the drop-in, which replaces the file found.
     fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
@@ -83,8 +83,7 @@ impl Plan<'_> {
     }
 }
 
-/// Returns what the unit itself has in the variable that brings the library in, without libraries
-/// of ours.
+/// Returns the libraries that the unit itself preloads, without nowait's.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -96,12 +95,12 @@ pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     (!kept.is_empty()).then(|| kept.join(":"))
 }
 
-/// Keeps systemd from taking `%` for a specifier.
+/// Escapes `%`, which begins a specifier of systemd.
 fn escaped(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns the manager that is meant: the user's own, that of an image, or the system's.
+/// Returns the manager that the flags choose: the user's own, an image's, or the system's.
 ///
 /// # Errors
 /// There is no such folder, or no home.
@@ -116,7 +115,7 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     Ok(Place::system(root))
 }
 
-/// Writes the drop-in, unless something stands against it.
+/// Writes the drop-in, unless a check refuses.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -157,7 +156,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
-    // The unit may be gone, and its drop-in not.
+    // The drop-in may exist without its unit.
     let unit = Unit::load(&place, &asked).map_or(asked, |unit| unit.name);
     let path = drop_in::path(&place, &unit);
     let found = drop_in::look(&place, &path)?;
@@ -176,7 +175,7 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     now(&args.services, &unit)
 }
 
-/// Returns the commands that make systemd use what was written; in an image there are none.
+/// Returns the commands that make systemd use the drop-in; none for an image.
 fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();
@@ -187,13 +186,14 @@ fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
-/// Names what runs of a unit: of a template, all its instances.
+/// Returns the name for systemctl: for a template, a pattern for all its instances.
 fn running(unit: &UnitName) -> String {
     let name = unit.to_string();
     if unit.is_template() { name.replace("@.", "@*.") } else { name }
 }
 
-/// Tells systemd, with `--now`. A service that does not run is not started.
+/// Reloads systemd and restarts the service, for `--now`. A service that does not run is not
+/// started.
 fn now(services: &Services, unit: &UnitName) -> Result<ExitCode> {
     if !services.now {
         return Ok(ExitCode::SUCCESS);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Overrides where the libraries are looked for.
+/// The variable that overrides the folder of the libraries.
 pub(crate) const LIBDIR: &str = "NOWAIT_LIBDIR";
 
 impl Via {
@@ -29,7 +29,7 @@ impl Via {
         }
     }
 
-    /// Returns what stands between the entries of the variable. Source: ld.so(8).
+    /// Returns the separators between entries of the variable. Source: ld.so(8).
     pub(crate) fn separators(self) -> &'static [char] {
         match self {
             Via::Preload => &[':', ' '],
@@ -37,7 +37,7 @@ impl Via {
         }
     }
 
-    /// Returns the new value of the variable: ours first, then what was there.
+    /// Returns the new value of the variable: nowait's library, then the old value.
     pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
         let mut value = match self {
             Via::Preload => library.as_os_str().to_owned(),
@@ -54,15 +54,15 @@ impl Via {
 /// Finds the library in `$NOWAIT_LIBDIR`, or else beside the directory of this executable.
 ///
 /// # Errors
-/// It is in none of these places, or its path cannot be given to the loader.
+/// The library is in none of these places, or its path cannot be given to the loader.
 pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Finds it in another system, where it is called as here.
+/// Finds the library in another system, where its path must be as here.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
     let name = via.file_name();
     let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {
@@ -95,8 +95,8 @@ fn beside_executable() -> Vec<PathBuf> {
     vec![prefix.join("lib"), prefix.join("lib/nowait")]
 }
 
-/// Reads the version out of a library, which is not loaded: what its reports name as their maker,
-/// `nowait 1.2.3 library`. `None`: it is no library of nowait's.
+/// Reads the version from the text of a library file, `nowait 1.2.3 library`, without loading it.
+/// `None`: not a library of nowait.
 pub(crate) fn version(file: &Path) -> Option<String> {
     const BEFORE: &[u8] = b"nowait ";
     const BEHIND: &[u8] = b" library";
@@ -114,10 +114,10 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child, this very executable, and tells what the loader said.
+/// Loads the library into a child, this very executable, and returns the loader's message.
 ///
 /// # Errors
-/// The loader refused it (one line), or the child did not end well.
+/// The loader's refusal in one line, or the child's failure.
 pub(crate) fn try_load(library: &Path) -> Result<()> {
     let executable = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let mut command = Command::new(executable);
@@ -143,7 +143,7 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     }
 }
 
-/// Tells whether `name` is a variable that the libraries read.
+/// Returns `true` if `name` is a variable that the libraries read.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
 }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_library_that_is_none_is_refused_with_the_loader_s_words() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // The test binary answers --version with an error of its own; the loader speaks first.
+        // The test binary itself fails on --version; the loader's message comes first.
         let failure = format!("{:?}", try_load(file.path()).unwrap_err());
         assert!(failure.contains("ld.so"), "{failure}");
     }

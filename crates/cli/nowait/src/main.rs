@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Completes the commands of the companions that are installed, too.
+/// Includes the commands of installed companions.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut described: Vec<_> = companion::ALL.into_iter().flat_map(Companion::commands).collect();
     let command = Cli::command().mut_subcommands(|command| {

@@ -1,4 +1,4 @@
-//! Judges by a program's file whether nowait can help it.
+//! Inspects a program's file to decide if nowait can help the program.
 
 use crate::elf::{self, Elf, Image};
 use crate::systemd::Place;
@@ -9,20 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A program that was looked at.
+/// A program that was inspected.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// The file that is executed.
+    /// The file to execute.
     pub(crate) path: PathBuf,
     /// The interpreter that runs it, for a script.
     pub(crate) interpreter: Option<PathBuf>,
-    /// Its headers, or the interpreter's.
+    /// The headers of the file, or of the interpreter.
     pub(crate) image: Result<Image, String>,
-    /// Why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it (AT_SECURE).
+    /// The reason why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH (AT_SECURE).
     pub(crate) secure: Option<&'static str>,
 }
 
-/// Whether nowait can help.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
@@ -35,7 +35,7 @@ pub(crate) enum Help {
 }
 
 impl Help {
-    /// Returns the word for programs.
+    /// Returns the word in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Help::Yes => "yes",
@@ -45,7 +45,7 @@ impl Help {
     }
 }
 
-/// Where a program is executed, and as which user.
+/// The system and the user for which a program is executed.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) place: Place,
@@ -53,12 +53,12 @@ pub(crate) struct Setting {
     pub(crate) path: OsString,
     pub(crate) user: u32,
     pub(crate) group: u32,
-    /// Whether execve(2) gives no rights at all: PR_SET_NO_NEW_PRIVS.
+    /// PR_SET_NO_NEW_PRIVS: execve(2) grants no privileges.
     pub(crate) no_new_privileges: bool,
 }
 
 impl Setting {
-    /// Is that of this process.
+    /// Returns the setting of this process.
     pub(crate) fn here() -> Setting {
         Setting {
             place: Place::system(Path::new("/")),
@@ -78,7 +78,7 @@ impl Setting {
         files.find(|file| is_executable(&self.place.follow(file)))
     }
 
-    /// Looks at the program, and at its interpreter when it is a script.
+    /// Inspects the program, and the interpreter of a script.
     pub(crate) fn look_at(&self, path: &Path) -> Program {
         let image = elf::inspect(&self.place.follow(path));
         if let Ok(Image::Script(interpreter, argument)) = &image {
@@ -127,19 +127,19 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
     Setting::here().find(name)
 }
 
-/// Looks at a program that is executed here.
+/// Inspects a program as this process would execute it.
 pub(crate) fn look_at(path: &Path) -> Program {
     Setting::here().look_at(path)
 }
 
-/// Tells whether `path` is a file with a right to execute it.
+/// Returns `true` if `path` is an executable file.
 pub(crate) fn is_executable(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
 impl Program {
-    /// Judges it: whether nowait helps, and one line that says why.
+    /// Returns the verdict, and its reason in one line.
     pub(crate) fn verdict(&self) -> (Help, String) {
         if let Some(secure) = self.secure {
             let why = "the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it";
@@ -165,7 +165,7 @@ impl Program {
         elf.needed.iter().any(|name| name.starts_with("liburing"))
     }
 
-    /// Returns why preloading is certain to have no effect, if so.
+    /// Returns the reason if preloading certainly has no effect.
     pub(crate) fn warning(&self) -> Option<String> {
         let (help, why) = self.verdict();
         let dynamic = matches!(&self.image, Ok(Image::Elf(elf)) if elf.dynamic);

@@ -1,4 +1,4 @@
-//! `nowait run`: sets the environment and becomes the program.
+//! `nowait run`: sets the environment and executes the program in place of itself.
 
 use crate::args::{Backend, Cache, Options, RunArgs, Submit};
 use crate::{libraries, program};
@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Executes the program; comes back only when it cannot.
+/// Executes the program; returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Failure {
     match prepare(args) {
         Ok(mut command) => not_executed(&args.command[0], &command.exec()),
@@ -40,7 +40,7 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     Ok(command)
 }
 
-/// Refuses flags that were removed, and says what became of them.
+/// Refuses flags that were removed, and names the replacement.
 pub(crate) fn check(options: &Options) -> Result<()> {
     if options.submit == Some(Submit::Inline) {
         return Err(Failure::usage(
@@ -60,7 +60,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     )))
 }
 
-/// A backend asked for by name must be usable: the library would quietly take another.
+/// Checks that a backend chosen by name works: otherwise the library would silently use another.
 pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     let probe: fn() -> Probe = match backend {
         Some(Backend::Uring) => probe::uring,
@@ -75,7 +75,7 @@ pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     })
 }
 
-/// What the flags say, as the libraries read it; what is not said stays as it was.
+/// The variables for the libraries that the flags set; other variables do not change.
 pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
     let mut set: Vec<(&'static str, OsString)> = Vec::new();
     let mut put = |name, value: Option<OsString>| set.extend(value.map(|value| (name, value)));
@@ -88,14 +88,15 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
         "NOWAIT_REPORT",
         args.report.as_ref().map(|file| match file {
             None => "1".into(),
-            // The program may change its directory, and a file may be called `1`.
+            // An absolute path, because the program may change its directory; a file may be called
+            // `1`.
             Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
         }),
     );
     set
 }
 
-/// Says in one line why `name` was not executed, with the exit code a shell has for it.
+/// Says in one line why `name` could not be executed, with the exit code of a shell.
 fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
     let there = program::find(name).is_some_and(|path| path.exists());
     let name = name.to_string_lossy();

@@ -1,4 +1,5 @@
-//! `nowait status`: the units that `nowait enable` changed, and the processes that are served.
+//! `nowait status`: the units that `nowait enable` has changed, and the processes that nowait
+//! serves.
 
 mod processes;
 
@@ -21,21 +22,21 @@ struct Report {
     processes: Vec<Process>,
 }
 
-/// A unit with a drop-in of ours.
+/// A unit with a drop-in of nowait.
 #[derive(Debug, Serialize)]
 struct EnabledUnit {
     unit: String,
     drop_in: String,
     library: String,
-    /// Of the library that is there now.
+    /// Version of the library that is installed now.
     version: Option<String>,
-    /// What else the drop-in sets.
+    /// The other variables that the drop-in sets.
     variables: Vec<String>,
-    /// What is wrong, and what to do.
+    /// The problem, and the remedy.
     problem: Option<String>,
 }
 
-/// Prints both lists; exit code 1 when a unit has a problem.
+/// Prints both lists; exit code 1 if a unit has a problem.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let place = place(args.user, args.root.as_deref())?;
     let processes = if place.is_here() { processes::all(Path::new("/proc")) } else { Vec::new() };
@@ -48,7 +49,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_wrong)))
 }
 
-/// Finds the drop-ins of ours in all folders of units.
+/// Finds the drop-ins of nowait in all folders of units.
 fn units(place: &Place) -> Vec<EnabledUnit> {
     let mut found: Vec<EnabledUnit> = Vec::new();
     for folder in place.folders() {

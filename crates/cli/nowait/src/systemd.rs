@@ -1,5 +1,5 @@
-//! systemd's unit files, read as systemd reads them, without asking it: so it works in images and
-//! in containers, where no systemd runs.
+//! Parses systemd's unit files as systemd does, without calling it: this works in images and in
+//! containers, where no systemd runs.
 //!
 //! ```text
 //!  name    mariadb.service, backup@.service, backup@disk.service
@@ -8,9 +8,9 @@
 //!  syntax  sections, assignments, continued lines, quotes, escapes
 //! ```
 //!
-//! The crates that parse unit files do not merge drop-ins by systemd's precedence and do not read
-//! quotes as it does; both decide here what a drop-in of ours would replace.
-//! `tests/enable/oracle.rs` asks systemd itself whether the result is the same.
+//! The existing crates for unit files neither merge drop-ins by systemd's precedence nor read
+//! quotes as it does; both decide which settings a drop-in of nowait would replace.
+//! `tests/enable/oracle.rs` compares the result with systemd's own.
 
 mod name;
 mod place;

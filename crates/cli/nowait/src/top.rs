@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What to look at, and how often.
+/// The servers to show, and the interval.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TopArgs {
     /// Status sockets to ask [default: those of all servers of this user].
@@ -35,14 +35,14 @@ pub(crate) struct TopArgs {
     pub(crate) json: bool,
 }
 
-/// What was seen in one look.
+/// The state at one moment.
 #[derive(Debug, Default)]
 struct Look {
     servers: BTreeMap<u32, Status>,
     programs: BTreeMap<u32, Program>,
 }
 
-/// A process that has our library.
+/// A process that has loaded nowait's library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Program {
     name: String,
@@ -51,14 +51,15 @@ struct Program {
     figures: Option<Figures>,
 }
 
-/// What a program under `nowait run --stats` says: sums over its contexts, from its beginning on.
+/// The counters that a program under `nowait run --stats` writes: sums over its contexts since it
+/// started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Figures {
     backend: String,
     requests: u64,
     completed_inline: u64,
     completions: u64,
-    /// Of the time inside submit, of the context in which it is longest.
+    /// Quantiles of the time inside submit, in the context with the longest times.
     submit_p50_ns: u64,
     submit_p99_ns: u64,
     submit_max_ns: u64,
@@ -84,10 +85,10 @@ impl Figures {
     }
 }
 
-/// Looks, and shows what has changed, until it is ended.
+/// Shows the changes between two moments, again and again, until the process is ended.
 ///
 /// # Errors
-/// No server answers at a socket that was named; the output is gone.
+/// No server answers at a socket that was named, or the output is closed.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     let failed = |error: io::Error| Failure::new(format!("standard output: {error}"));
     let mut out = io::stdout().lock();
@@ -111,13 +112,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
             let written = out.write_all(text.as_bytes());
             return written.map(|()| ExitCode::SUCCESS).map_err(failed);
         }
-        // Home, and what is left of the last screen is cleared.
+        // Moves the cursor home, and clears the rest of the last screen.
         write!(out, "\x1b[H\x1b[J{text}").and_then(|()| out.flush()).map_err(failed)?;
         (before, at) = (now, Instant::now());
     }
 }
 
-/// Waits; no data is sent to it.
+/// Waits; uses a socket on which no data arrives.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);
@@ -125,13 +126,13 @@ fn pause(time: Duration) {
 
 fn look(args: &TopArgs) -> Look {
     let sockets = if args.sockets.is_empty() { place::sockets() } else { args.sockets.clone() };
-    // A server that was killed leaves its socket behind, and answers no more.
+    // A killed server leaves its socket behind, which does not answer.
     let answers = sockets.iter().filter_map(|path| fetch(path).ok());
     let servers = answers.map(|status| (status.pid, status)).collect();
     Look { servers, programs: programs() }
 }
 
-/// Finds processes that have our library loaded, as far as this user may look.
+/// Finds the processes with nowait's library that this user may inspect.
 fn programs() -> BTreeMap<u32, Program> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -191,8 +192,8 @@ fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
     text
 }
 
-/// Makes the table of the images that lie on object stores. What is put for each byte written, and
-/// what failed, is since the server started.
+/// Makes the table of the images on object stores. The ratio of bytes put to bytes written, and the
+/// failures, count from the server's start.
 fn stores(before: &Look, now: &Look, ms: u64) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         status.exports.iter().filter_map(move |export| Some((*pid, export, export.store.as_ref()?)))
@@ -236,8 +237,8 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
     text
 }
 
-/// Makes the table of the images that lie on NBD servers. What became of the connection is since
-/// the server started.
+/// Makes the table of the images on NBD servers. The counters of the connection are since the
+/// server's start.
 fn connections(before: &Look, now: &Look) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         let exports = status.exports.iter();
@@ -270,7 +271,7 @@ fn percent(share: Option<u64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{share} %"))
 }
 
-/// Returns how many bytes were put for each that was written.
+/// Returns the ratio of bytes put to bytes written.
 fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     let written = export.kinds.iter().find(|one| one.kind == "write").map_or(0, |one| one.bytes);
     if written == 0 {
@@ -280,7 +281,7 @@ fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     }
 }
 
-/// Makes the table of the programs that tell more of themselves.
+/// Makes the table of the programs that write counters.
 fn figures(before: &Look, now: &Look, ms: u64) -> String {
     let mut text = String::new();
     for (pid, program) in &now.programs {

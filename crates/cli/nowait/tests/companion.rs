@@ -1,4 +1,4 @@
-//! `nowait serve`, `image` and `bench` become the programs that do it.
+//! `nowait serve`, `image` and `bench` execute their companions.
 
 mod support;
 
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::outcome;
 use tempfile::TempDir;
 
-/// Prints what it was called as, its process and its arguments, and ends with 7.
+/// Prints its name, its process number and its arguments, and exits with 7.
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
-/// One test at a time: a child that another has just forked still has this one's file open for
-/// writing, and execve(2) says ETXTBSY.
+/// One test at a time: a child that another test has just forked still has this test's file open
+/// for writing, and execve(2) fails with ETXTBSY.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A folder with a copy of nowait, in which no companion is.
+/// A folder with a copy of nowait and no companion.
 struct Place {
     _turn: MutexGuard<'static, ()>,
     folder: TempDir,

@@ -1,4 +1,4 @@
-//! `nowait enable --container` prints what Docker, Compose and Kubernetes can read.
+//! `nowait enable --container` prints lines that Docker, Compose and Kubernetes can read.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{libraries, nowait, outcome};
 use tempfile::TempDir;
 
 const INSIDE: &str = "/opt/nowait/libnowait_preload.so";
-/// A value that each of the three would take for something else.
+/// A value that each of the three would misread without quotes.
 const AWKWARD: &str = "/var/log/it's \"$HOME\" $(x) \\ #1: a";
 
 struct Lines {
@@ -51,7 +51,7 @@ fn a_compose_file_has_mount_and_environment() {
     assert_eq!(text(service, &["volumes", "0", "target"]), INSIDE);
     assert_eq!(at(service, &["volumes", "0", "read_only"]).as_bool(), Some(true));
     assert_eq!(text(service, &["environment", "LD_PRELOAD"]), INSIDE);
-    // A number would be one in YAML: it is a string.
+    // YAML would read an unquoted number as a number: it must be a string.
     assert_eq!(text(service, &["environment", "NOWAIT_WORKERS"]), "8");
     let report = text(service, &["environment", "NOWAIT_REPORT"]);
     assert_eq!(report, AWKWARD.replace('$', "$$"));

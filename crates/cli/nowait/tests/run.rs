@@ -1,4 +1,4 @@
-//! `nowait run` becomes the program, with the environment that its flags say.
+//! `nowait run` executes the program, with the environment that its flags set.
 
 mod support;
 
@@ -176,7 +176,7 @@ fn a_set_user_id_program_is_warned_about_and_run_all_the_same() {
     let place = Place::new("");
     std::fs::copy("/bin/true", place.script()).unwrap();
     let mode = std::fs::Permissions::from_mode(0o4755);
-    // Another user's, if this test may give files away.
+    // Give the file to another user, if this test may.
     if std::os::unix::fs::chown(place.script(), Some(12_345), None).is_err() {
         return note_skip_here("needs root");
     }

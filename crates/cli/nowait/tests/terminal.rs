@@ -1,4 +1,4 @@
-//! Names that would control a terminal are printed as text.
+//! Names that would control a terminal are printed escaped.
 
 mod support;
 
@@ -6,7 +6,7 @@ use support::{nowait, outcome};
 
 const RED: &str = "\x1b[31mred\r\nnowait: all is well";
 
-/// Demands one line, of characters that a terminal only shows.
+/// Returns `true` if the text is one line without control characters.
 fn is_shown(text: &str) -> bool {
     text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
 }

@@ -1,39 +1,40 @@
-//! What is counted of the other end of an image that does not lie on this machine.
+//! Counters of the remote end of an image that is not on this machine.
 
 use serde::{Deserialize, Serialize};
 
-/// An image on an object store: what it costs, since the server started.
+/// Counters of an image on an object store, since the server started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// `serving, epoch 3`, or why all requests fail.
+    /// `serving, epoch 3`, or the reason why all requests fail.
     pub state: String,
-    /// Requests to the store.
+    /// PUT requests to the store.
     pub puts: u64,
-    /// Bytes of the PUTs.
+    /// Bytes of the PUT requests.
     pub put_bytes: u64,
-    /// Requests to the store.
+    /// GET requests to the store.
     pub gets: u64,
-    /// Bytes that the GETs asked for.
+    /// Bytes that the GET requests asked for.
     pub got_bytes: u64,
-    /// Requests to the store.
+    /// DELETE requests to the store.
     pub deletes: u64,
-    /// Requests to the store that had no answer in time, or an error. Most are asked again.
+    /// Requests to the store without an answer in time, or with an error. Most of them are
+    /// repeated.
     pub failures: u64,
-    /// Why the last of those failed.
+    /// The reason of the last such failure.
     pub last_error: Option<String>,
-    /// Segments of the log that were given up after what was live in them had been moved.
+    /// Segments of the log that were freed, after the server had moved their live data.
     pub segments_collected: u64,
-    /// Bytes that were moved so; they are among those of the PUTs.
+    /// Bytes moved for that; the bytes of the PUT requests include them.
     pub moved_bytes: u64,
-    /// Bytes that were written and are not durable.
+    /// Bytes written that are not durable yet.
     pub unflushed_bytes: u64,
-    /// Reads of data that the cache has answered, if there is one.
+    /// Reads that the cache has answered, if there is one.
     #[serde(default)]
     pub cache_hits: u64,
-    /// Those that the store was asked for.
+    /// Reads that the store had to answer.
     #[serde(default)]
     pub cache_misses: u64,
-    /// The cache is not asked for now: the disk of its folder does not answer.
+    /// The cache is not used now: the disk of its folder does not answer.
     #[serde(default)]
     pub cache_is_aside: bool,
 }
@@ -41,24 +42,24 @@ pub struct StoreStatus {
 /// The connection to an NBD server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// There is one now.
+    /// The connection exists now.
     pub is_up: bool,
     /// Connections made after the first.
     pub reconnects: u64,
-    /// Requests asked again on a later connection.
+    /// Requests repeated on a later connection.
     pub repeated: u64,
-    /// Bytes that are kept to be written again, because the server has not flushed them.
+    /// Bytes kept to be written again, because the server has not flushed them.
     pub kept_bytes: u64,
     /// Reads that the cache has answered, if there is one.
     #[serde(default)]
     pub cache_hits: u64,
-    /// Those that the server was asked for.
+    /// Reads that the server had to answer.
     #[serde(default)]
     pub cache_misses: u64,
 }
 
 impl StoreStatus {
-    /// Returns the sum of what is counted of two.
+    /// Returns the sum of two.
     #[must_use]
     pub(crate) fn and(self, other: &StoreStatus) -> StoreStatus {
         StoreStatus {
@@ -78,12 +79,12 @@ impl StoreStatus {
         }
     }
 
-    /// Returns how many of a hundred reads the cache has answered; `None`: there were none.
+    /// Returns the percentage of reads that the cache has answered; `None`: there were no reads.
     pub fn hit_percent(&self) -> Option<u64> {
         (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
     }
 
-    /// Returns what was asked for since `before`; what is there now is as it is.
+    /// Returns the increase of the counters since `before`; current states stay as they are.
     #[must_use]
     pub fn since(&self, before: &StoreStatus) -> StoreStatus {
         StoreStatus {
@@ -103,15 +104,15 @@ impl StoreStatus {
 }
 
 impl ConnectionStatus {
-    /// Returns how many of a hundred reads the cache has answered since `before`; `None`: there
-    /// were none, or there is no cache.
+    /// Returns the percentage of reads that the cache has answered since `before`; `None`: there
+    /// were no reads, or there is no cache.
     pub fn hit_percent_since(&self, before: &ConnectionStatus) -> Option<u64> {
         let hits = self.cache_hits.saturating_sub(before.cache_hits);
         let misses = self.cache_misses.saturating_sub(before.cache_misses);
         (hits * 100).checked_div(hits + misses)
     }
 
-    /// Returns the sum of what is counted of two caches.
+    /// Returns the sum of two caches' counters.
     #[must_use]
     pub(crate) fn with_cache_of(self, other: &ConnectionStatus) -> ConnectionStatus {
         ConnectionStatus {

@@ -8,11 +8,11 @@ use std::{
     time::Instant,
 };
 
-/// Longest answer that is read: some thousands of exports.
+/// Most bytes of an answer: room for some thousands of exports.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A socket that is read and written until a moment: a server that sends a byte now and then gains
-/// nothing.
+/// A socket with a total time limit for reads and writes: a server that sends single bytes slowly
+/// cannot extend it.
 #[derive(Debug)]
 struct Timed {
     socket: UnixStream,
@@ -24,10 +24,10 @@ impl Timed {
         Timed { socket, until: Instant::now() + PATIENCE }
     }
 
-    /// Has the next call end in time.
+    /// Limits the next call to the time that is left.
     fn limit(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
-        // A limit of nothing would be none.
+        // A timeout of zero would mean no limit.
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -57,7 +57,7 @@ impl Write for Timed {
 /// Asks the server whose socket is at `path`.
 ///
 /// # Errors
-/// No server answers there, or not as ours does.
+/// No server answers there, or not in this format.
 pub fn fetch(path: &Path) -> io::Result<Status> {
     let mut server = Timed::new(UnixStream::connect(path)?);
     server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
@@ -78,7 +78,7 @@ mod tests {
         let mut timed = Timed::new(near);
         assert_eq!(timed.read(&mut [0; 4]).unwrap(), 4);
         timed.until = Instant::now();
-        // More is there, but the time is over.
+        // More data is there, but the time is over.
         assert_eq!(timed.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(timed.write(b"GET").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

@@ -8,7 +8,7 @@ pub fn rate(kind: &KindStatus, ms: u64) -> String {
     format!("{:.0}/s {:.1} MB/s", per_s(kind.requests), per_s(kind.bytes) / 1e6)
 }
 
-/// Returns what was asked of stores in a second, and what they have not got yet.
+/// Returns the requests to stores per second, and the bytes that the stores do not have yet.
 pub fn store(store: &StoreStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     let failed = match store.failures {

@@ -1,5 +1,5 @@
-//! The status of image servers and of programs under `nowait run`: its form, its place, and how
-//! to ask for it.
+//! The status of image servers and of programs under `nowait run`: its format, its place, and how
+//! to fetch it.
 //!
 //! ```text
 //!  server ── a socket ──▶ fetch ──▶ Status     place    where sockets and figures are
@@ -16,5 +16,5 @@ pub use backing::{ConnectionStatus, StoreStatus};
 pub use fetch::fetch;
 pub use status::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};
 
-/// How long a question to a server and its answer may take together.
+/// Time limit for a question to a server and its answer together.
 pub const PATIENCE: core::time::Duration = core::time::Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The folder of this user's status sockets, and of the figures of programs.
+//! The folder of this user's status sockets, and of the counters of programs.
 
 use nowait_sys::inspect;
 use std::{
@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-/// Where root's servers are without `XDG_RUNTIME_DIR`, and what begins the names of the folders
-/// that `contrib/systemd` gives its instances as such.
+/// The folder of root's servers without `XDG_RUNTIME_DIR`. `contrib/systemd` gives its instances
+/// folders whose names begin with this.
 const ROOTS: &str = "/run/nowait";
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
-/// Figures that are older are of a program that was killed: they are written every second.
+/// Counters that are older belong to a killed program: a running one writes them every second.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the folder in which each server has a socket: below `XDG_RUNTIME_DIR`, `/run` for root.
@@ -26,7 +26,7 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Returns the folder, which is made if it is missing, and which is this user's alone.
+/// Returns the folder, which only this user can access; makes it if it does not exist.
 ///
 /// # Errors
 /// The folder cannot be made, or it belongs to another user.
@@ -37,7 +37,7 @@ pub fn own_folder() -> io::Result<PathBuf> {
         _ => {}
     }
     let about = fs::symlink_metadata(&folder)?;
-    // Another user's folder in /tmp could lead us anywhere.
+    // Another user's folder in /tmp could redirect files anywhere.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
         let reason = format!("{} is not a folder of ours", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
@@ -45,19 +45,19 @@ pub fn own_folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns what a program under `nowait run --stats` says of itself: its report so far, in JSON, if
-/// it was written within the last seconds.
+/// Returns the report that a program under `nowait run --stats` has written about itself, in JSON,
+/// if it is a few seconds old at most.
 pub fn figures(pid: u32) -> Option<serde_json::Value> {
     let mut files = folders().into_iter().map(|folder| folder.join(format!("run-{pid}.json")));
     files.find_map(|file| {
         let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
         let text = fs::read(file).ok().filter(|_| age < FIGURES_AGE_MAX)?;
-        // One that is being written is not read.
+        // A file that is just being written does not parse.
         serde_json::from_slice(&text).ok()
     })
 }
 
-/// Returns the folders in which there are servers of this user; root sees those of services too.
+/// Returns the folders of servers of this user; for root, also those of services.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![folder()];
     if inspect::user_ids().1 == 0 {
@@ -74,8 +74,8 @@ fn instances(run: &Path) -> impl Iterator<Item = PathBuf> {
     of_unit.map(|entry| entry.path().join("nowait"))
 }
 
-/// Returns the sockets of all servers of this user, for root those of the services of
-/// `contrib/systemd` too, and those that ended without removing theirs among them.
+/// Returns the sockets of all servers of this user, including those that ended without removing
+/// theirs; for root, also those of the services of `contrib/systemd`.
 pub fn sockets() -> Vec<PathBuf> {
     let entries = folders().into_iter().flat_map(|folder| fs::read_dir(folder).into_iter());
     let paths = entries.flatten().flatten().map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! The counters of a server, as it tells them in JSON.
+//! The counters of a server, which it sends as JSON.
 
 use crate::{ConnectionStatus, StoreStatus};
 use serde::{Deserialize, Serialize};
@@ -8,39 +8,39 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// The version of this format.
     pub schema: u32,
-    /// The process.
+    /// The number of the process.
     pub pid: u32,
-    /// How long it has been serving.
+    /// Time since the start.
     pub uptime_ms: u64,
-    /// What carries its requests.
+    /// The backend that carries its requests.
     pub backend: String,
-    /// How often a thread panicked by a mistake of its own; must be 0.
+    /// Number of panics of threads, each caused by an internal error; must be 0.
     #[serde(default)]
     pub failed_threads: u64,
     /// nowait's own page cache, if it is in use.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
-    /// All clients.
+    /// Counters of all clients.
     pub clients: ClientsStatus,
-    /// Each image.
+    /// Counters of each image.
     pub exports: Vec<ExportStatus>,
 }
 
-/// What nowait's own page cache has done.
+/// Counters of nowait's own page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheStatus {
-    /// Reads that found all they wanted.
+    /// Reads that found all their data cached.
     pub hits: u64,
     /// Reads that did not.
     pub misses: u64,
-    /// Pages of 4 KiB read from the files, ahead of their readers too.
+    /// Pages of 4 KiB read from the files, including readahead.
     pub pages_read: u64,
     /// Pages of 4 KiB written to the files.
     pub pages_written: u64,
 }
 
 impl CacheStatus {
-    /// Returns how many of a hundred reads were hits since `before`; `None`: there were no reads.
+    /// Returns the percentage of reads that were hits since `before`; `None`: there were no reads.
     pub fn hit_percent_since(&self, before: &CacheStatus) -> Option<u64> {
         let hits = self.hits.saturating_sub(before.hits);
         let reads = hits + self.misses.saturating_sub(before.misses);
@@ -48,43 +48,43 @@ impl CacheStatus {
     }
 }
 
-/// What is counted of clients.
+/// Counters of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientsStatus {
-    /// Connected.
+    /// Clients that are connected.
     pub now: u64,
-    /// Came since the start.
+    /// Clients that have connected since the start.
     pub total: u64,
-    /// Were sent away because there were too many.
+    /// Clients refused because there were too many.
     pub refused: u64,
-    /// Were sent away because they did not go on.
+    /// Clients disconnected because they sent nothing in time.
     pub timed_out: u64,
 }
 
 /// One image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
-    /// What clients ask for.
+    /// The name by which clients ask for it.
     pub name: String,
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// In bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// Nothing may be changed.
+    /// Clients may not change it.
     pub read_only: bool,
-    /// Files that it is shown as.
+    /// The files at which it appears.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Clients that have chosen it, and how often its files are open.
+    /// Number of clients that have chosen it, plus the opens of its files.
     pub connections: u64,
     /// Requests in flight.
     pub in_flight: u64,
-    /// Kinds of requests that there were.
+    /// The kinds of requests so far.
     pub kinds: Vec<KindStatus>,
-    /// If it lies on an object store.
+    /// Set if the image is on an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreStatus>,
-    /// If it lies on an NBD server.
+    /// Set if the image is on an NBD server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionStatus>,
 }
@@ -94,13 +94,14 @@ pub struct ExportStatus {
 pub struct KindStatus {
     /// `read`, `write`, `flush`, `discard`, `zero`, `other`.
     pub kind: String,
-    /// Ended.
+    /// Requests that have ended.
     pub requests: u64,
-    /// Asked for, by those that did not fail.
+    /// Bytes of the requests that did not fail.
     pub bytes: u64,
-    /// Failed.
+    /// Requests that have failed.
     pub errors: u64,
-    /// How many took up to so many nanoseconds, above the entry before; only those that are not 0.
+    /// Histogram: upper bound in nanoseconds, and the number of requests above the bound before;
+    /// entries of 0 are left out.
     pub latency_ns: Vec<(u64, u64)>,
 }
 
@@ -108,19 +109,19 @@ impl Status {
     /// The version of this format, in [`Status::schema`].
     pub const SCHEMA: u32 = 1;
 
-    /// Adds up what stores have been asked for; `None`: no image is on one.
+    /// Adds up the counters of all stores; `None`: no image is on one.
     pub fn stores(&self) -> Option<StoreStatus> {
         let stores = self.exports.iter().filter_map(|export| export.store.as_ref());
         stores.fold(None, |sum, store| Some(sum.unwrap_or_default().and(store)))
     }
 
-    /// Adds up what the caches of images on NBD servers have done.
+    /// Adds up the counters of the caches of images on NBD servers.
     pub fn server_caches(&self) -> ConnectionStatus {
         let all = self.exports.iter().filter_map(|export| export.connection.as_ref());
         all.fold(ConnectionStatus::default(), ConnectionStatus::with_cache_of)
     }
 
-    /// Adds up a kind of all exports.
+    /// Adds up one kind of request over all exports.
     pub fn sum(&self, kind: &str) -> KindStatus {
         let mut sum = KindStatus { kind: kind.to_owned(), ..KindStatus::default() };
         let kinds = self.exports.iter().flat_map(|export| &export.kinds);
@@ -141,7 +142,7 @@ impl Status {
 }
 
 impl KindStatus {
-    /// Returns what came since `before`.
+    /// Returns the increase since `before`.
     #[must_use]
     pub fn since(&self, before: &KindStatus) -> KindStatus {
         let earlier = |upper_ns| {
@@ -159,7 +160,8 @@ impl KindStatus {
     }
 }
 
-/// Returns the value in nanoseconds that this share of all stays below; 0 if there were none.
+/// Returns the time in nanoseconds below which this share of all requests stays; 0 if there were
+/// none.
 pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     let total: u64 = latency_ns.iter().map(|entry| entry.1).sum();
     let wanted = (total as f64 * share).ceil() as u64;

@@ -1,4 +1,4 @@
-//! A command line as JSON: what one program needs to complete the arguments of another.
+//! A command line as JSON, by which one program completes the arguments of another.
 
 use crate::{Result, print_json};
 use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, StyledStr, ValueHint};
@@ -35,7 +35,7 @@ struct Argument {
     is_required: bool,
     is_repeated: bool,
     is_hidden: bool,
-    /// Options that cannot be given together with this one.
+    /// Options that conflict with this one.
     conflicts: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Description {
         print_json(&below(&command))
     }
 
-    /// Reads what [`Description::print_below`] has printed; `None` if `text` is something else.
+    /// Parses the output of [`Description::print_below`]; `None` if `text` is something else.
     pub fn read(text: &[u8]) -> Option<Vec<Description>> {
         serde_json::from_slice(text).ok()
     }
@@ -59,7 +59,7 @@ impl Description {
         &self.name
     }
 
-    /// Makes a command that is completed as the described one; it parses nothing by itself.
+    /// Makes a command with the described completions; it parses nothing.
     #[must_use]
     pub fn command(self) -> Command {
         Command::new(self.name)
@@ -82,7 +82,7 @@ impl Description {
     }
 }
 
-/// clap adds `help` by itself.
+/// clap adds `help` itself.
 fn below(command: &Command) -> Vec<Description> {
     let commands = command.get_subcommands();
     let shown = commands.filter(|it| !it.is_hide_set() && it.get_name() != "help");

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,

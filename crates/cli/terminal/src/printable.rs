@@ -1,21 +1,21 @@
-//! Text for a terminal, which names of files and images must not control.
+//! Escapes text for a terminal, which names of files and images must not control.
 
 use std::borrow::Cow;
 
-/// Escapes control characters other than the ends of lines and tabs, and those that change the
-/// direction of the text.
+/// Escapes control characters except line ends and tabs, and characters that change the direction
+/// of the text.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden_in_lines, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same, and the ends of lines: what is returned is one line.
+/// Escapes the same and line ends, so that the result is one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same as [`printable`] as JSON has it: its strings say what they said.
+/// Escapes the same as [`printable`], in JSON's notation, so that its strings keep their values.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // None of them has more than 16 bits.
+    // No such character has more than 16 bits.
     escape(text, is_hidden_in_lines, |c| format!("\\u{:04x}", u32::from(c)))
 }
 

@@ -2,7 +2,7 @@
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
-/// Makes an empty table; 100 columns where the output is no terminal.
+/// Makes an empty table; 100 columns wide if the output is not a terminal.
 pub fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use std::process::ExitCode;
 
-/// Prints help and version as asked, and an error in one line; returns the exit code.
+/// Prints help or version if requested, or an error in one line; returns the exit code.
 pub fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

@@ -88,7 +88,7 @@ pub(crate) struct DisableArgs {
     pub(crate) services: Services,
 }
 
-/// What runs a container.
+/// The tool that runs a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ContainerKind {
     /// `docker run` or `podman run`, and a Dockerfile.
@@ -99,7 +99,7 @@ pub(crate) enum ContainerKind {
     Kubernetes,
 }
 
-/// Where the services are, and what is done about them.
+/// The location of the services, and what the command changes.
 #[derive(Debug, Args)]
 pub(crate) struct Services {
     /// Print what would be done, and do nothing.

@@ -3,12 +3,12 @@
 use super::{ProgramReport, RefusalReport, Report};
 use crate::program::Help;
 
-/// The facts about the machine that an answer needs.
+/// The facts about the machine that the answer depends on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Machine<'a> {
     /// The backend that nowait chooses.
     backend: &'a str,
-    /// The refusal of io_uring, in words.
+    /// The reason why io_uring is refused, in words.
     uring_refused: Option<&'a str>,
     /// The first problem that keeps nowait from working at all.
     problem: Option<&'a str>,
@@ -26,7 +26,8 @@ pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
     answer(program, &machine).join("\n") + "\n"
 }
 
-/// Says whether nowait helps, how, by what, and what becomes of the program's own io_uring.
+/// Says if nowait helps, how, by which backend, and what happens to the program's own io_uring
+/// requests.
 fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
     let run_by = program.interpreter.as_ref().map_or(String::new(), |by| format!(" (run by {by})"));
     let verdict = match program.helps {
@@ -52,7 +53,7 @@ fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
     lines
 }
 
-/// Says what becomes of requests that a program makes by liburing.
+/// Says what happens to requests that a program makes by liburing.
 fn own_uring(refused: Option<&str>) -> String {
     match refused {
         None => {

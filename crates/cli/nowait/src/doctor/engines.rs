@@ -1,12 +1,12 @@
 //! Processes with more than one engine. The preload library (or nowait's libaio), the C library and
-//! the Python package each bring their own: they work side by side, and share nothing.
+//! the Python package each bring an engine: these work side by side, and share nothing.
 
 use crate::libraries;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// A process, and what brought its engines.
+/// A process, and the files that brought its engines.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Engines {
     pub(super) pid: u32,
@@ -15,7 +15,7 @@ pub(super) struct Engines {
     pub(super) brought_by: Vec<String>,
 }
 
-/// Looks at all processes that this user may look at.
+/// Inspects all processes that this user may inspect.
 pub(super) fn several(proc: &Path) -> Vec<Engines> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -46,10 +46,11 @@ fn mapped(line: &str) -> Option<&str> {
     Some(path.strip_suffix(" (deleted)").unwrap_or(path))
 }
 
-/// What brings an engine into a process.
+/// The kind of library that brings an engine into a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The preload library or libaio: with both, the functions of the first are used.
+    /// The preload library or libaio: if both are loaded, the program uses the functions of the
+    /// first.
     DropIn,
     Library,
     Python,
@@ -69,7 +70,7 @@ impl Kind {
     }
 }
 
-/// Whether a library that may be the system's libaio is nowait's.
+/// Returns `true` if a library with the name of the system's libaio is nowait's.
 fn is_ours(folder: &Path, path: &str) -> bool {
     let seen = folder.join("root").join(path.trim_start_matches('/'));
     path.contains("libnowait") || libraries::version(&seen).is_some()

@@ -1,4 +1,5 @@
-//! What stands against a library in a service: looked for before anything is written.
+//! Checks that run before anything is written: reasons why the library would not work in the
+//! service.
 
 mod programs;
 mod sight;
@@ -12,18 +13,18 @@ pub(super) use programs::{Judged, setting};
 use std::fs;
 use std::path::Path;
 
-/// What was found.
+/// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// It will not work: what is wrong, and what to do, one line each.
+    /// Reasons why it will not work, each with the remedy in one line.
     pub(super) refusals: Vec<String>,
-    /// It may not work, or not as well as it could.
+    /// Reasons why it may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 
 impl Findings {
-    /// Looks at everything.
+    /// Runs all checks.
     pub(super) fn collect(plan: &Plan) -> Findings {
         let mut found = Findings::default();
         programs::check(plan, &mut found);
@@ -44,7 +45,7 @@ impl Findings {
     }
 }
 
-/// What replaces or removes the variable after the drop-in has set it.
+/// Finds settings that replace or remove the variable after the drop-in has set it.
 fn overruled(plan: &Plan, found: &mut Findings) {
     let variable = plan.options.via.variable();
     for line in plan.unit.list("UnsetEnvironment") {
@@ -81,7 +82,7 @@ fn sets_variable(line: &str, variable: &str) -> bool {
     words(line).iter().any(|word| word.split_once('=').is_some_and(|(name, _)| name == variable))
 }
 
-/// What `SystemCallFilter=` does to nowait's calls.
+/// Checks what `SystemCallFilter=` does to nowait's calls.
 fn filtered(plan: &Plan, found: &mut Findings) {
     let Some(filter) = Filter::of(&plan.unit) else { return };
     let wanted = plan.options.backend;
@@ -94,7 +95,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
     for (part, backend, name) in
         [(Part::Uring, Backend::Uring, "io_uring"), (Part::Kaio, Backend::Kaio, "native AIO")]
     {
-        // `auto` tries native AIO only where it has no io_uring.
+        // `auto` tries native AIO only if io_uring does not work.
         let tried = match wanted {
             None | Some(Backend::Auto) => {
                 part == Part::Uring || filter.refused(Part::Uring).is_some()
@@ -121,7 +122,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
 const UNCHARGED_RINGS: (u32, u32) = (5, 12);
 /// Enough for the rings of some contexts.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
-/// What nowait starts beside its workers.
+/// Number of threads that nowait starts besides its workers.
 const OTHER_THREADS: u64 = 2;
 
 fn limited(plan: &Plan, found: &mut Findings) {
@@ -149,7 +150,7 @@ fn kernel(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Reads a soft limit, `64K` or `64K:1M`; `None`: there is none, or systemd alone can tell.
+/// Reads a soft limit, `64K` or `64K:1M`; `None`: unlimited, or only systemd can resolve it.
 fn number(text: &str) -> Option<u64> {
     let soft = text.split(':').next()?;
     let digits = soft.trim_end_matches(['K', 'M', 'G', 'T']);
@@ -164,7 +165,7 @@ fn number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Security modules that may keep the library out.
+/// Finds security modules that may keep the library out.
 fn confined(plan: &Plan, found: &mut Findings) {
     let place = plan.place();
     let read = |path: &str| fs::read_to_string(place.follow(Path::new(path))).unwrap_or_default();
@@ -186,7 +187,7 @@ fn confined(plan: &Plan, found: &mut Findings) {
     }
 }
 
-/// Finds a profile that is attached to one of the programs: `PATH … {` begins it.
+/// Finds a profile that is attached to one of the programs; it begins with `PATH … {`.
 fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     let folder = Path::new("/etc/apparmor.d");
     let entries = fs::read_dir(plan.place().follow(folder)).ok()?;

@@ -1,4 +1,4 @@
-//! The file that `nowait enable` writes: its text, and how it comes and goes.
+//! The file that `nowait enable` writes: its text, its creation and its removal.
 
 use crate::systemd::{Place, Source, UnitName, quote};
 use nowait_terminal::{Failure, Result};
@@ -7,11 +7,11 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Its name: behind what an administrator writes (`systemctl edit` makes `override.conf`), so that
-/// nothing replaces what it sets.
+/// Its name. It sorts after an administrator's files (`systemctl edit` makes `override.conf`), so
+/// that none of them replaces its settings.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
-/// How it begins.
+/// The beginning of its text.
 const HEADER: &str = "# Written by `nowait enable`";
 
 /// Returns the path for a unit, as the manager sees it.
@@ -19,17 +19,17 @@ pub(crate) fn path(place: &Place, unit: &UnitName) -> PathBuf {
     place.own().join(format!("{unit}.d")).join(NAME)
 }
 
-/// Tells whether `nowait enable` has written this file.
+/// Returns `true` if `nowait enable` has written this file.
 pub(crate) fn is_ours(source: &Source) -> bool {
     source.path.file_name().is_some_and(|name| name == NAME) && is_our_text(&source.text)
 }
 
-/// Tells whether `nowait enable` has written this text.
+/// Returns `true` if `nowait enable` has written this text.
 pub(crate) fn is_our_text(text: &str) -> bool {
     text.starts_with(HEADER)
 }
 
-/// How its first line ends if its folder was made with it.
+/// The end of its first line if `nowait enable` has also made its folder.
 const WITH_FOLDER: &str = "removes it and its folder.";
 
 /// Makes the text; a value may have specifiers of systemd.
@@ -43,19 +43,19 @@ pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)])
     format!("{HEADER} {version}; `nowait disable {unit}` {removes}\n[Service]\n{lines}")
 }
 
-/// What there is at the path.
+/// The state of the path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Neither the file nor its folder.
+    /// Neither the file nor its folder exists.
     Nothing,
-    /// The folder of the unit, which is not ours, without the file.
+    /// The unit's folder exists, made by another program, without the file.
     Folder,
     /// A file with this text that `nowait enable` has written.
     Ours(String),
 }
 
 impl Found {
-    /// Returns `true` if the folder comes and goes with the file.
+    /// Returns `true` if the folder is created and removed with the file.
     fn has_own_folder(&self) -> bool {
         match self {
             Found::Nothing => true,
@@ -65,10 +65,10 @@ impl Found {
     }
 }
 
-/// Looks at what there is.
+/// Reads the state of the path.
 ///
 /// # Errors
-/// A file of another author or, behind a link, of another unit; a link, or a file that cannot be
+/// A file of another author or, through a link, of another unit; a link, or a file that cannot be
 /// read.
 pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     let file = outside(place, path);
@@ -95,7 +95,8 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     }
 }
 
-/// Returns the unit for which a text was written that is found in another one's folder, a link.
+/// If a link leads to the folder of another unit, returns the unit for which the text there was
+/// written.
 fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> {
     link_to(place, path)?;
     let (_, behind) = text.lines().next()?.split_once("`nowait disable ")?;
@@ -104,12 +105,12 @@ fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> 
     (folder != format!("{unit}.d").as_str()).then_some(unit)
 }
 
-/// Returns where the file is for this process; a link in its own place is not followed.
+/// Returns the path of the file for this process; if the file itself is a link, does not follow it.
 fn outside(place: &Place, path: &Path) -> PathBuf {
     place.follow(folder_of(path)).join(NAME)
 }
 
-/// Returns where the folder of the unit leads to, if it is a link.
+/// Returns the target of the unit's folder, if the folder is a link.
 fn link_to(place: &Place, path: &Path) -> Option<PathBuf> {
     let folder = folder_of(path);
     let name = folder.file_name().unwrap_or_default();
@@ -125,11 +126,11 @@ fn not_ours(path: &Path) -> Failure {
     Failure::new(format!("{}: not written by `nowait enable`; {advice}", path.display()))
 }
 
-/// Refuses a folder that is a link: what is written there would be in another folder, for other
-/// units too.
+/// Refuses a folder that is a link: a file written there would be in another folder, and apply to
+/// other units too.
 ///
 /// # Errors
-/// It is one.
+/// The folder is a link.
 pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
     let Some(target) = link_to(place, path) else { return Ok(()) };
     let (folder, target) = (folder_of(path).display(), target.display());
@@ -137,7 +138,7 @@ pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
     Err(Failure::new(format!("{folder}: a link to {target}; {advice}")))
 }
 
-/// Writes it: systemd finds the old text or the new one, whatever happens meanwhile.
+/// Writes the file: systemd finds the old or the new text, even after a crash meanwhile.
 pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
     let file = outside(place, path);
     replace(&file, text).map_err(|error| failed(&file, &error))
@@ -158,8 +159,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Makes the folder, and those above it that are missing, for everyone to read; returns `false` if
-/// it was there.
+/// Makes the folder and its missing parents, readable for all users; returns `false` if it existed.
 fn make_folder(folder: &Path) -> io::Result<bool> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
@@ -173,7 +173,7 @@ fn make_folder(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that must not exist yet.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;
@@ -181,7 +181,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes it, and its folder if that was made with it and nothing else is in it.
+/// Removes the file, and its folder if that was made with it and is empty.
 pub(crate) fn remove(place: &Place, path: &Path, found: &Found) -> Result<()> {
     let file = outside(place, path);
     fs::remove_file(&file).map_err(|error| failed(&file, &error))?;

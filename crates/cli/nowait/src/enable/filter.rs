@@ -1,20 +1,20 @@
-//! What `SystemCallFilter=` of a unit does to the calls that nowait adds to a program's own.
+//! The effect of a unit's `SystemCallFilter=` on the calls that nowait adds to a program's own.
 //! Source: systemd.exec(5), "System Call Filtering".
 
 use crate::systemd::Unit;
 use std::collections::BTreeMap;
 
-/// What becomes of a call.
+/// The effect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// It fails, and nowait does without.
+    /// It fails, and nowait works without it.
     Fails,
-    /// The process is ended by SIGSYS.
+    /// The kernel ends the process by SIGSYS.
     Kills,
 }
 
-/// Which part of nowait makes a call.
+/// The part of nowait that makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
@@ -54,16 +54,16 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
 /// The filter of a unit.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    /// Whether what is not listed is allowed.
+    /// Calls that are not listed are allowed.
     open: bool,
-    /// What is listed, with what becomes of it.
+    /// The listed calls, with the effect on each.
     listed: BTreeMap<&'static str, Verdict>,
-    /// What becomes of what is not allowed.
+    /// The effect on calls that are not allowed.
     refusal: Verdict,
 }
 
 impl Filter {
-    /// Reads it; `None` where the unit has none.
+    /// Reads the filter; `None`: the unit has none.
     pub(crate) fn of(unit: &Unit) -> Option<Filter> {
         let lines = unit.list("SystemCallFilter");
         let first = lines.first()?;
@@ -77,7 +77,7 @@ impl Filter {
         Some(filter)
     }
 
-    /// A line that begins with `~` refuses its calls, another one allows them.
+    /// A line that begins with `~` refuses its calls, any other allows them.
     fn add(&mut self, line: &str) {
         let (refuses, words) = match line.strip_prefix('~') {
             Some(words) => (true, words),
@@ -100,7 +100,7 @@ impl Filter {
         }
     }
 
-    /// Returns the calls of one part that are not allowed, with the worst that becomes of them.
+    /// Returns the calls of one part that are not allowed, with the worst effect on them.
     pub(crate) fn refused(&self, part: Part) -> Option<(Verdict, Vec<&'static str>)> {
         let otherwise = if self.open { Verdict::Allowed } else { self.refusal };
         let verdict = |call: &str| self.listed.get(call).copied().unwrap_or(otherwise);
@@ -118,7 +118,7 @@ mod tests {
     use nowait_block::conformance::note_skip_here;
     use std::process::Command;
 
-    /// The groups are those of systemd 252; a later one may add calls to them.
+    /// The groups are those of systemd 252; a later version may add calls to them.
     #[test]
     fn groups_hold_the_calls_that_systemd_says() {
         let Ok(output) = Command::new("systemd-analyze").arg("syscall-filter").output() else {

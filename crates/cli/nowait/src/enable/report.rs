@@ -1,4 +1,4 @@
-//! What is said of a service, as text and as JSON.
+//! The report about a service, as text and as JSON.
 
 use super::checks::Judged;
 use super::print as print_bytes;
@@ -15,13 +15,13 @@ pub(super) struct Enabled {
     pub(super) unit_file: String,
     pub(super) programs: Vec<Judged>,
     pub(super) warnings: Vec<String>,
-    /// What the unit had preloaded itself, now behind nowait's.
+    /// The libraries that the unit preloads itself, now after nowait's.
     pub(super) kept: Option<String>,
     /// `written`, `unchanged` or `would be written`.
     pub(super) state: &'static str,
     pub(super) drop_in: String,
     pub(super) text: String,
-    /// Commands that are left to do.
+    /// Commands that the user still has to run.
     pub(super) next: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Processes that have a library of nowait's, by what /proc tells of them: they are not asked.
+//! Processes with a library of nowait, found through /proc without contacting them.
 
 use crate::args::Via;
 use crate::libraries;
@@ -8,30 +8,30 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process that has a library of nowait's.
+/// A process with a library of nowait.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
     /// The service that it belongs to.
     pub(super) unit: Option<String>,
-    /// As the process sees it.
+    /// The path as the process sees it.
     pub(super) library: String,
     pub(super) version: Option<String>,
-    /// The file of the library is another one by now.
+    /// The file of the library has been replaced since.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`: as its report says, or else by the threads and descriptors
-    /// that there are. `threads` is what is seen, too, before a ring or a native context was
-    /// needed; null: nothing has been handed on so far, so there is no thread of the engine.
+    /// `uring`, `kaio` or `threads`: from the report, or else from the threads and descriptors that
+    /// exist. `threads` also appears until a ring or a native context is needed; null: no request
+    /// has left its caller yet, so the engine has no thread.
     pub(super) backend: Option<String>,
-    /// Its report so far, if it runs by `nowait run --stats`.
+    /// Its last report, if it runs by `nowait run --stats`.
     pub(super) report: Option<Value>,
 }
 
-/// The names of the engine's threads begin so.
+/// The beginning of the names of the engine's threads.
 const THREADS: &str = "nowait-";
 
-/// Looks at all processes that this user may look at.
+/// Inspects all processes that this user may inspect.
 pub(super) fn all(proc: &Path) -> Vec<Process> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -52,7 +52,7 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that name; a replaced one can no longer be told apart.
+        // Any libaio has that name; a replaced one can no longer be recognized.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
@@ -70,7 +70,8 @@ fn look_at(
     })
 }
 
-/// Reads a line of proc_pid_maps(5): the path, which library it may be, and whether it is deleted.
+/// Parses a line of proc_pid_maps(5): returns the path, the library that it may be, and `true` if
+/// it was deleted.
 fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     let path = &line[line.find('/')?..];
     let (path, is_replaced) = match path.strip_suffix(" (deleted)") {
@@ -83,7 +84,8 @@ fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     Some((path, via, is_replaced))
 }
 
-/// Reads the version of a library that a process sees, perhaps in a container, once for each file.
+/// Reads the version of a library that a process sees, perhaps in a container; reads each file
+/// once.
 fn version(
     folder: &Path,
     path: &str,
@@ -101,8 +103,8 @@ fn unit_of(cgroup: &str) -> Option<String> {
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
-/// Tells the backend by what it leaves to see: a ring among the descriptors of the engine's
-/// threads, the mapping of a context of native AIO, or workers alone.
+/// Detects the backend by its traces: a ring among the descriptors of the engine's threads, the
+/// mapping of a native AIO context, or only workers.
 fn backend(folder: &Path, maps: &str) -> Option<&'static str> {
     let tasks = fs::read_dir(folder.join("task")).ok()?.flatten().map(|entry| entry.path());
     let is_ours = |task: &PathBuf| {
@@ -139,7 +141,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// A process with one thread of the engine, and what a descriptor of that is.
+        /// A process with one thread of the engine; `target` is a descriptor of that thread.
         fn process(&self, pid: u32, maps: &str, thread: &str, target: &str) {
             self.file(&format!("{pid}/maps"), maps);
             self.file(&format!("{pid}/comm"), "fio\n");
@@ -162,7 +164,7 @@ mod tests {
         proc.process(1, &preload, "nowait-driver\n", ring);
         proc.process(2, &aio, "nowait-w0\n", "anon_inode:[eventfd]");
         proc.process(3, &preload, "nowait-w0\n", "/x");
-        // The program's own ring, and no thread of the engine.
+        // The program has a ring of its own, and no thread of the engine.
         proc.process(4, &map("/a b/libnowait_preload.so (deleted)"), "fio\n", ring);
         proc.process(5, &map("/usr/lib/libaio.so.1.0.2"), "fio\n", "/x");
         proc.process(6, &map("/opt/lib/libaio.so.1"), "nowait-w0\n", "/x");

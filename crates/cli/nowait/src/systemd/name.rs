@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
-/// The name of a service, checked.
+/// The valid name of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitName {
-    /// What is before `@` or `.service`.
+    /// The part before `@` or `.service`.
     prefix: String,
-    /// What is behind `@`: nothing in a template.
+    /// The part after `@`: empty in a template.
     instance: Option<String>,
 }
 
@@ -16,7 +16,7 @@ impl UnitName {
     /// Reads a name with or without `.service`.
     ///
     /// # Errors
-    /// It is no name of a service; one line.
+    /// The name is not a service's; one line.
     pub(crate) fn new(text: &str) -> Result<UnitName, String> {
         const OTHERS: [&str; 10] = [
             "socket",
@@ -62,12 +62,13 @@ impl UnitName {
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })
     }
 
-    /// Tells whether it stands for all its instances.
+    /// Returns `true` if it names a template, and so all its instances.
     pub(crate) fn is_template(&self) -> bool {
         self.instance.as_ref().is_some_and(String::is_empty)
     }
 
-    /// Returns `other`, which a link with this name leads to; of a template, the same instance.
+    /// Returns the unit `other` to which a link with this name leads; if `other` is a template,
+    /// this name's instance of it.
     pub(crate) fn led_to(&self, other: UnitName) -> UnitName {
         match &self.instance {
             Some(instance) if other.is_template() => {
@@ -77,8 +78,8 @@ impl UnitName {
         }
     }
 
-    /// Returns the names whose folders `NAME.d` change this unit, the most particular first: its
-    /// own, its template's, and those of its beginnings that end with a dash.
+    /// Returns the names whose folders `NAME.d` change this unit, the most specific first: its own,
+    /// its template's, and its prefixes that end with a dash.
     pub(crate) fn drop_in_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut prefix = self.prefix.as_str();
@@ -94,8 +95,8 @@ impl UnitName {
         }
     }
 
-    /// Resolves the specifiers in `text` that a path of a program or a file has now and then;
-    /// `None` where one is left that only systemd can tell.
+    /// Resolves the specifiers in `text` that occur in paths; `None`: one is left that only systemd
+    /// can resolve.
     pub(crate) fn expand(&self, text: &str) -> Option<String> {
         let mut expanded = String::new();
         let mut letters = text.chars();

@@ -1,4 +1,4 @@
-//! Where unit files lie. Source: systemd.unit(5), "Unit File Load Path".
+//! The folders of unit files. Source: systemd.unit(5), "Unit File Load Path".
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,15 +8,15 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// As the manager sees them; the first has precedence.
+    /// The folders as the manager sees them; the first has precedence.
     folders: Vec<PathBuf>,
-    /// Where an administrator's files are: one of the folders.
+    /// The administrator's folder, one of the folders.
     own: PathBuf,
-    /// The name of the manager's own settings.
+    /// The file name of the manager's own settings.
     settings: &'static str,
 }
 
-/// Of the system's manager.
+/// The folders of the system's manager.
 const SYSTEM: [&str; 13] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -37,7 +37,7 @@ const SYSTEM: [&str; 13] = [
 const LINKS_MAX: usize = 40;
 
 impl Place {
-    /// Is the system whose files are below `root`.
+    /// Returns the system whose files are below `root`.
     pub(crate) fn system(root: &Path) -> Place {
         Place {
             root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()),
@@ -47,10 +47,10 @@ impl Place {
         }
     }
 
-    /// Is the manager of this user; `variable` reads the environment.
+    /// Returns the manager of this user; `variable` reads the environment.
     ///
     /// # Errors
-    /// There is no home; one line.
+    /// The user has no home folder; one line.
     pub(crate) fn user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Place, String> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = set("HOME").map(PathBuf::from).ok_or("HOME is not set: set it, for --user")?;
@@ -77,7 +77,7 @@ impl Place {
         Ok(Place { root: PathBuf::from("/"), folders, own, settings: "user.conf" })
     }
 
-    /// Tells whether this is the running system, not an image.
+    /// Returns `true` if this is the running system and not an image.
     pub(crate) fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -92,8 +92,8 @@ impl Place {
         &self.own
     }
 
-    /// Returns the files of the manager's own settings in the order in which they are read.
-    /// Source: systemd-system.conf(5).
+    /// Returns the files of the manager's own settings, in reading order. Source:
+    /// systemd-system.conf(5).
     pub(crate) fn settings(&self) -> Vec<PathBuf> {
         let folders =
             ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"];
@@ -112,12 +112,12 @@ impl Place {
         main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
-    /// Returns where `path` of that system is for this process; links in it are not followed.
+    /// Returns the path for this process of `path` in that system; does not follow links in it.
     pub(crate) fn outside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the file that `path` leads to in that system: absolute links stay below its root.
+    /// Returns the file to which `path` leads in that system: absolute links stay below its root.
     pub(crate) fn follow(&self, path: &Path) -> PathBuf {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

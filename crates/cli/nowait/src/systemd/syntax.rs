@@ -15,8 +15,7 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Reads the assignments in their order. Lines that systemd would complain about are left out, as
-/// it leaves them out.
+/// Parses the assignments in their order. Skips lines that systemd rejects and skips.
 pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     let mut found = Vec::new();
     let mut section = String::new();
@@ -33,8 +32,7 @@ pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     found
 }
 
-/// Joins the lines that end with a backslash, which becomes a blank; comments between them are
-/// left out.
+/// Joins lines that end with a backslash, which becomes a space; drops comments between them.
 fn whole_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut begun: Option<String> = None;
@@ -57,8 +55,8 @@ fn whole_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Splits a value at its blanks; quotes and escapes are resolved, specifiers are not. Where systemd
-/// cannot read on, the words before are what it takes.
+/// Splits a value at its spaces; resolves quotes and escapes, but not specifiers. At a syntax error
+/// returns the words before it, as systemd does.
 pub(crate) fn words(value: &str) -> Vec<String> {
     let mut letters = value.chars().peekable();
     let mut words = Vec::new();
@@ -92,7 +90,7 @@ fn push(letter: char, bytes: &mut Vec<u8>) {
     bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes());
 }
 
-/// Resolves what follows a backslash; no escape that is not known is taken.
+/// Resolves the escape after a backslash; takes nothing if the escape is unknown.
 fn escape(letters: &mut Peekable<Chars>, bytes: &mut Vec<u8>) -> Option<()> {
     let letter = letters.next()?;
     let mut number = |first: Option<char>, more: usize, radix: u32| {
@@ -119,7 +117,7 @@ fn escape(letters: &mut Peekable<Chars>, bytes: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Writes `word` so that [`words`] and systemd read it back as one.
+/// Quotes `word` so that [`words`] and systemd read it back as one word.
 pub(crate) fn quote(word: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in word.chars() {

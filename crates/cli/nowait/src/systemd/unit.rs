@@ -1,4 +1,4 @@
-//! A service as its unit file and all drop-ins together say. Source: systemd.unit(5).
+//! A service: its unit file merged with all drop-ins. Source: systemd.unit(5).
 
 use super::{Assignment, Place, UnitName, parse, words};
 use std::collections::BTreeMap;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 /// A service: a unit file and the drop-ins that change it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// Its own name, where it was asked for by another one.
+    /// Its own name, also if it was requested by an alias.
     pub(crate) name: UnitName,
-    /// What is in force, in the order in which systemd reads it: the unit file first.
+    /// The files in force, in systemd's reading order: the unit file first.
     pub(crate) sources: Vec<Source>,
-    /// What the manager sets for every service.
+    /// The variables that the manager sets for every service.
     defaults: BTreeMap<String, String>,
 }
 
 /// One file of a unit.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// As the manager sees it.
+    /// The path as the manager sees it.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     assignments: Vec<Assignment>,
@@ -29,7 +29,7 @@ impl Source {
     /// Reads the file at `path`, as the manager sees it.
     ///
     /// # Errors
-    /// It cannot be read; one line.
+    /// The file cannot be read; one line.
     pub(crate) fn read(place: &Place, path: PathBuf) -> Result<Source, String> {
         let read = fs::read(place.follow(&path));
         let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -51,10 +51,10 @@ impl Source {
 }
 
 impl Unit {
-    /// Reads the unit. Where a name is a link to another unit, that is the one.
+    /// Reads the unit. If the name is a link to another unit, reads that one.
     ///
     /// # Errors
-    /// There is none, or it is masked; one line.
+    /// The unit does not exist, or is masked; one line.
     pub(crate) fn load(place: &Place, name: &UnitName) -> Result<Unit, String> {
         let (name, file) = find(place, name)?;
         let mut sources = vec![Source::read(place, file)?];
@@ -69,7 +69,7 @@ impl Unit {
         &self.sources[0].path
     }
 
-    /// Returns all values of a key of `[Service]` that holds a list: an empty one clears it.
+    /// Returns all values of a list key of `[Service]`; an empty value clears the list.
     pub(crate) fn list(&self, key: &'static str) -> Vec<&str> {
         let mut values = Vec::new();
         for value in self.sources.iter().flat_map(|source| source.values(key)) {
@@ -78,13 +78,13 @@ impl Unit {
         values
     }
 
-    /// Returns the value of a key of `[Service]` that has one: the last.
+    /// Returns the value of a single-value key of `[Service]`: the last one.
     pub(crate) fn value(&self, key: &'static str) -> Option<&str> {
         let values = self.sources.iter().flat_map(|source| source.values(key));
         values.last().filter(|value| !value.is_empty())
     }
 
-    /// Tells whether a switch of `[Service]` is on.
+    /// Returns `true` if a boolean key of `[Service]` is on.
     pub(crate) fn is_on(&self, key: &'static str) -> bool {
         let on = |value: &str| ["1", "yes", "y", "true", "t", "on"].contains(&value);
         self.value(key).is_some_and(|value| on(&value.to_ascii_lowercase()))
@@ -121,10 +121,10 @@ fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, S
     pairs.collect()
 }
 
-/// Finds the unit file, by links to other names if need be.
+/// Finds the unit file, through links to other names if necessary.
 fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> {
     let mut name = asked.clone();
-    // As many links as systemd follows, more or less; a circle ends.
+    // About as many links as systemd follows; this also ends a circle.
     for _ in 0..8 {
         let names = [Some(name.clone()), name.template()];
         let Some(path) = names.into_iter().flatten().find_map(|name| lie(place, &name)) else {
@@ -153,8 +153,8 @@ fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())
 }
 
-/// Returns the drop-ins in the order in which they are read: by name, wherever they lie. Of two
-/// with one name the more particular one counts, then the one with precedence.
+/// Returns the drop-ins in reading order: by name, whichever folder holds them. Of several with the
+/// same name, the more specific one counts, then the one with precedence.
 fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     let mut found = BTreeMap::new();
     let mut look = |names: &[String]| {
@@ -176,7 +176,7 @@ fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
         look(&alias.drop_in_names());
     }
     look(&["service".to_owned()]);
-    // A link to /dev/null takes away those of its name.
+    // A link to /dev/null hides the drop-ins of the same name.
     let is_file = |path: &PathBuf| place.follow(path).is_file();
     found.into_values().filter(is_file).collect()
 }
@@ -251,7 +251,7 @@ mod tests {
             (&format!("{LIB}/a-b@.service"), service),
             (&format!("{LIB}/a-b@1.service.d/20.conf"), service),
             (&format!("{ETC}/a-b@.service.d/10.conf"), service),
-            // Hidden: one for the instance has its name.
+            // Hidden by the instance's drop-in of the same name.
             (&format!("{LIB}/service.d/20.conf"), service),
             (&format!("{ETC}/service.d/30.conf"), service),
             (&format!("{LIB}/a-b@.service.d/40.conf"), service),

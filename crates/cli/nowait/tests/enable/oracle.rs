@@ -1,5 +1,5 @@
-//! What `nowait enable` makes of a unit is compared with what systemd makes of it: it reads the
-//! same files and prints the variables that the service would get.
+//! Compares the variables that `nowait enable` finds in a unit with systemd's own: systemd reads
+//! the same files and prints the variables that the service would get.
 
 use crate::system::{ETC, LIB, LIBRARY, System};
 use nowait_block::conformance::note_skip_here;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const UNITS: usize = 60;
 
-/// Numbers that are the same in each run. Source: xorshift64, Marsaglia 2003.
+/// Pseudo-random numbers, the same in each run. Source: xorshift64, Marsaglia 2003.
 struct Chance(u64);
 
 impl Chance {
@@ -51,7 +51,7 @@ fn file(chance: &mut Chance) -> String {
     format!("[Service]\n{}\n", lines.join("\n"))
 }
 
-/// A template with an instance, or a unit with dashes, and drop-ins at all places.
+/// Makes a template with an instance, or a unit with dashes, and drop-ins in all places.
 fn unit(system: &System, number: usize, chance: &mut Chance) -> String {
     let (file_name, name, folders) = if chance.below(2) == 0 {
         let template = format!("t{number}-x@.service");

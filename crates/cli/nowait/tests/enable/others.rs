@@ -1,4 +1,4 @@
-//! Folders and links that were there before, and are not ours to replace or remove.
+//! Folders and links that existed before: nowait must not replace or remove them.
 
 use crate::support::{nowait, outcome};
 use crate::system::{ETC, LIB, System};
@@ -78,7 +78,7 @@ fn a_folder_that_was_there_stays_and_one_that_was_made_goes() {
     assert!(system.path(FOLDER).is_dir(), "it was there before");
     fs::remove_dir(system.path(FOLDER)).unwrap();
     enabled(&system, &["a"]);
-    // Written again, it is still the one that made the folder.
+    // The second write must still record that nowait made the folder.
     assert_eq!(enabled(&system, &["a", "--workers", "3"])["state"], "written");
     assert_eq!(system.nowait(&["disable", "a"]).0, 0);
     assert!(!system.path(FOLDER).exists());
@@ -98,7 +98,7 @@ fn everyone_may_read_what_is_written_whatever_the_umask_is() {
     let system = System::with("");
     let mut command = nowait(&["enable", "a", "--root"]);
     command.arg(system.path("")).env("NOWAIT_LIBDIR", "/usr/lib/nowait");
-    // SAFETY: between fork and exec one system call is made, which cannot fail.
+    // SAFETY: between fork and exec the closure makes one system call, which cannot fail.
     unsafe {
         command.pre_exec(|| {
             libc::umask(0o077);

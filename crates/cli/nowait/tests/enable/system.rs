@@ -13,7 +13,7 @@ pub(crate) const ETC: &str = "etc/systemd/system";
 pub(crate) const LIB: &str = "usr/lib/systemd/system";
 pub(crate) const LIBRARY: &str = "/usr/lib/nowait/libnowait_preload.so";
 
-/// Where systemd itself is, if it is.
+/// The path of systemd, if it is installed.
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
 
 pub(crate) struct System {
@@ -21,7 +21,7 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Has a dynamic program, `/usr/sbin/daemon`, and both libraries.
+    /// Makes a system with a dynamic program, `/usr/sbin/daemon`, and both libraries.
     pub(crate) fn new() -> System {
         let system = System { root: tempfile::tempdir().unwrap() };
         let open = fs::Permissions::from_mode(0o755);
@@ -33,7 +33,7 @@ impl System {
         system
     }
 
-    /// Has a unit `a.service` that runs the daemon, and more lines for it.
+    /// Makes a system with a unit `a.service` that runs the daemon and has these further lines.
     pub(crate) fn with(lines: &str) -> System {
         let system = System::new();
         let text = format!("[Service]\nExecStart=/usr/sbin/daemon\n{lines}\n");
@@ -75,8 +75,8 @@ impl System {
         outcome(&mut command)
     }
 
-    /// Asks systemd what it makes of the units: the variables of each that it wants to start.
-    /// `None`: there is no systemd here.
+    /// Returns the variables of each unit that systemd wants to start, read from systemd. `None`:
+    /// systemd is not installed.
     pub(crate) fn environments(
         &self,
         units: &[String],
@@ -92,7 +92,7 @@ impl System {
         command.env_clear().env("SYSTEMD_UNIT_PATH", folders).env("SYSTEMD_LOG_TARGET", "console");
         // SAFETY: takes no argument and cannot fail.
         if unsafe { libc::geteuid() } == 0 {
-            // systemd makes no test as root.
+            // systemd refuses its test mode as root.
             command.uid(65_534).gid(65_534);
         }
         let (code, out, err) = outcome(&mut command);

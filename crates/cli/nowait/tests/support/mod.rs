@@ -1,4 +1,4 @@
-//! A child with a seccomp filter of its own, and a place with libraries to find.
+//! A child with a seccomp filter of its own, and a folder with dummy libraries.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) const KAIO: &[i64] = &[
     libc::SYS_io_destroy,
 ];
 
-/// Prepares the command under test, with nothing of nowait in its environment.
+/// Prepares the command under test, without variables of nowait in its environment.
 #[allow(dead_code)]
 pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
@@ -36,14 +36,14 @@ pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs it and returns exit code, standard output and standard error.
+/// Runs the command; returns exit code, standard output and standard error.
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
 }
 
-/// Fills `dir` with stand-ins for both libraries: a real one that does nothing here.
+/// Fills `dir` with dummies for both libraries: real libraries that do nothing here.
 #[allow(dead_code)]
 pub(crate) fn libraries(dir: &Path) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the list of mappings");
@@ -53,22 +53,22 @@ pub(crate) fn libraries(dir: &Path) {
     }
 }
 
-/// Makes the child answer `errno` to `calls` before it executes the program.
+/// Makes `calls` fail with `errno` in the child before it executes the program.
 #[allow(dead_code)]
 pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     let program = filter(calls, errno);
-    // SAFETY: between fork and exec the closure makes two system calls on memory that was
-    // prepared before; it neither allocates nor locks.
+    // SAFETY: between fork and exec the closure makes two system calls on memory that was prepared
+    // before; it neither allocates nor locks.
     unsafe { command.pre_exec(move || install(&program)) };
 }
 
-/// Loads the number of the call and compares it with each of `calls`. The architecture is not
-/// looked at: these tests make no foreign calls.
+/// Loads the number of the call and compares it with each of `calls`. It ignores the architecture:
+/// these tests make no foreign calls.
 fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
     for (index, call) in calls.iter().enumerate() {
-        // Over the comparisons that are left, and the answer "allowed".
+        // Skips the remaining comparisons and the result "allowed".
         let jt = (calls.len() - index) as u8;
         let code = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
         program.push(sock_filter { code, jt, jf: 0, k: *call as u32 });
@@ -80,7 +80,7 @@ fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
 
 fn install(program: &[sock_filter]) -> io::Result<()> {
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: plain arguments; the call reads no memory.
+    // SAFETY: plain arguments; the kernel reads no memory.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }

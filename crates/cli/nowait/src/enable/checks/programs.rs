@@ -1,4 +1,4 @@
-//! The programs of a service, and whether nowait can help them.
+//! The programs of a service, and nowait's verdict on each.
 
 use super::{Findings, resolved};
 use crate::enable::Plan;
@@ -19,10 +19,10 @@ pub(in crate::enable) struct Judged {
 
 /// The PATH that the system's manager gives to services.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A user that has no rights of its own.
+/// A user without special privileges.
 const NOBODY: u32 = 65534;
 
-/// Returns where and as which user the service runs.
+/// Returns the user, and the environment, in which the service runs.
 pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Setting {
     if of_user {
         return Setting { place, ..Setting::here() };
@@ -48,7 +48,7 @@ pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Se
     Setting { place, path: PATH.into(), user, group, no_new_privileges }
 }
 
-/// Looks at each program; one that can be helped is enough.
+/// Checks each program; one that nowait can help is enough.
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
     let commands: Vec<_> = plan.unit.list("ExecStart").into_iter().flat_map(commands).collect();
     if commands.is_empty() {
@@ -82,12 +82,12 @@ pub(super) fn check(plan: &Plan, found: &mut Findings) {
 fn file_of(plan: &Plan, name: &str) -> Option<String> {
     let name = resolved(&plan.unit.name, name);
     let path = plan.setting.find(OsStr::new(&name))?;
-    // One with a specifier that systemd alone knows is left to it.
+    // Only systemd can resolve this specifier: assume that the file exists.
     let there = plan.place().follow(&path).is_file() || name.contains('%');
     there.then(|| path.display().to_string())
 }
 
-/// Splits `ExecStart=` into its commands: words without the signs that systemd has before them.
+/// Splits `ExecStart=` into its commands: the words without systemd's prefix signs.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = words(line);
     let commands = words.split(|word| word == ";").filter(|command| !command.is_empty());
@@ -98,7 +98,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     commands.map(bare).collect()
 }
 
-/// Returns the programs that the text of a shell names by their paths.
+/// Returns the programs that a shell's script names by their paths.
 fn started_by_shell(plan: &Plan, command: &[String]) -> Vec<String> {
     let shells = ["sh", "bash", "dash", "env"];
     let name = Path::new(&command[0]).file_name().and_then(OsStr::to_str);

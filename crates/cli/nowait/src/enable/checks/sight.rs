@@ -1,4 +1,4 @@
-//! Whether the service sees and may read the library, and may write the report.
+//! Checks that the service sees and may read the library, and may write the report.
 
 use super::Findings;
 use crate::enable::Plan;
@@ -29,7 +29,7 @@ fn folder<'a>(plan: &'a Plan<'_>) -> &'a Path {
     plan.library.parent().unwrap_or(Path::new("/"))
 }
 
-/// Returns the paths of a setting, without the signs before them and the options behind.
+/// Returns the paths of a setting, without the signs before them and the options after them.
 fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     let words = plan.unit.list(key).into_iter().flat_map(words);
     let bare = words.map(|word| {
@@ -39,7 +39,7 @@ fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     bare.collect()
 }
 
-/// Returns the setting that keeps the library out of the service's sight.
+/// Returns the setting that hides the library from the service.
 fn hidden_by(plan: &Plan) -> Option<String> {
     let library = plan.library.as_path();
     // SOURCE:DESTINATION:OPTIONS
@@ -85,7 +85,7 @@ fn hidden_by(plan: &Plan) -> Option<String> {
     (longest("NoExecPaths") > longest("ExecPaths")).then(|| "NoExecPaths=".to_owned())
 }
 
-/// Returns the folder or file on the way to the library that the service's user may not use.
+/// Returns the folder or file on the path to the library that the service's user may not access.
 fn closed(plan: &Plan) -> Option<PathBuf> {
     let user = plan.setting.user;
     let mut path = PathBuf::from("/");
