@@ -1,4 +1,5 @@
-/* Handles outlive what they were made from; a forked child leaves the parent's alone. */
+/* Handles may be used after the handles they were made from are destroyed; a forked child does not
+ * affect its parent's. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 static char memory[COUNT][BLOCK];
 
-/* Reads the file at `path`, whose blocks hold their numbers, having given up all it can before. */
+/* Reads the file at `path`, whose blocks hold their numbers, after destroying all it can before. */
 static void give_up_early(const char *path, int cache)
 {
 	nowait_engine *engine;
@@ -59,8 +60,8 @@ static void in_the_child(const char *path, nowait_engine *engine, nowait_file *f
 	_exit(0);
 }
 
-/* AddressSanitizer's allocator stays locked in a child that is forked while
- * another thread is in it: those of the engine are to sleep. */
+/* AddressSanitizer's allocator stays locked in a child that is forked while another thread is
+ * inside it: wait until the engine's threads sleep. */
 static void wait_until_others_sleep(void)
 {
 	int awake;
@@ -81,7 +82,7 @@ static void wait_until_others_sleep(void)
 			file = fopen(path, "r");
 			if (file == NULL)
 				continue;
-			/* One that ends meanwhile says nothing. */
+			/* A thread that ends meanwhile has no line. */
 			if (fgets(stat, sizeof(stat), file) == NULL)
 				stat[0] = 0;
 			fclose(file);

@@ -1,4 +1,5 @@
-/* A file in each cache mode, and a mapping of it: what one sees of the other, and when. */
+/* A file in each cache mode, and a mapping of it: which changes each sees of the other, and
+ * when. */
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <nowait.h>
@@ -32,7 +33,7 @@ static struct timespec modified(int fd)
 	return stat.st_mtim;
 }
 
-/* Writes to the mapping, and waits for another time of the file: its clock may tick slowly. */
+/* Writes to the mapping, and waits until the file's timestamp changes: its clock may be coarse. */
 static void store(char *mapped, int fd)
 {
 	struct timespec before = modified(fd), now;

@@ -1,5 +1,4 @@
-/* What docs/c.md shows, which quotes it from here: `pages FILE`, a file whose blocks hold their
- * numbers. */
+/* The code that docs/c.md quotes: `pages FILE`, a file whose blocks hold their numbers. */
 #include <err.h>
 #include <fcntl.h>
 #include <nowait.h>

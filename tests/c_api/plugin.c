@@ -1,4 +1,5 @@
-/* A library that is closed while its requests are in flight, and loaded again: `plugin FILE`. */
+/* A library that the program closes while requests are in flight, and loads again: `plugin
+ * FILE`. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nowait.h>

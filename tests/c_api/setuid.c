@@ -1,5 +1,5 @@
-/* setuid(2) and its like wait for every thread of the process to do the same, those of an engine
- * too; its requests go on.
+/* setuid(2) and similar calls wait until every thread of the process, also those of an engine, has
+ * made the same call; requests of the engine continue.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* C++ has it */
@@ -47,7 +47,7 @@ static void change_with_requests_in_flight(const char *path, int cache)
 	CHECK(nowait_engine_create(NULL, &engine) == 0);
 	CHECK(nowait_file_open(engine, path, O_RDWR, 0, cache, &file) == 0);
 	CHECK(nowait_queue_create(engine, COUNT + 1, &queue) == 0);
-	/* Waits, and has the timer's thread wait. */
+	/* This poll waits, and makes the timer's thread wait. */
 	nowait_prep_poll(&requests[COUNT], ends[0], 1 /* POLLIN */, COUNT);
 	requests[COUNT].timeout_ns = FAR_AWAY;
 	CHECK(nowait_submit(queue, &requests[COUNT], 1) == 1);

@@ -1,4 +1,5 @@
-/* What could not be made for want of descriptors or memory can be made when there are some. */
+/* An object that could not be made for lack of descriptors or memory can be made when there are
+ * some again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nowait.h>
@@ -49,7 +50,7 @@ int main(int argc, char **argv)
 	set_limit(RLIMIT_NOFILE, before);
 	CHECK(nowait_engine_create(NULL, &engine) == 0);
 #ifndef __SANITIZE_ADDRESS__
-	/* Enough for small things, not for a page cache. */
+	/* Enough for small objects, not for a page cache. */
 	before = set_limit(RLIMIT_AS, mapped_bytes() + (32 << 20));
 	CHECK(nowait_file_open(engine, argv[1], O_RDONLY, 0, NOWAIT_CACHE_USER, &file) == -ENOMEM);
 	set_limit(RLIMIT_AS, before);

@@ -1,9 +1,9 @@
 /*
- * A libaio that is wrong on purpose: the tests must notice.
+ * A libaio with deliberate mistakes, which the tests must notice.
  *
- * Requests run only when a thread reaps, in reverse order, on whatever the descriptor number
- * means by then, through a duplicate that is closed again, with the rights of the thread that
- * made the context; fsync does nothing. Each is a mistake that a plausible library makes.
+ * Requests run only when a thread reaps, in reverse order. They use the file that the descriptor
+ * number means by then, through a duplicate that is closed again, and the credentials of the thread
+ * that made the context; fsync does nothing. A plausible library could make each of these mistakes.
  */
 #define _GNU_SOURCE
 #include <errno.h>

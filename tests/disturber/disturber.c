@@ -1,14 +1,15 @@
-/* A second thread in any program, for LD_PRELOAD: it changes the group of the process to what it
- * is, forks children that leave at once, and sends signals with an empty handler to random threads.
- * What it does when follows from NOWAIT_TEST_DISTURB, a seed; it ends after some thousand steps.
+/* A second thread in any program, for LD_PRELOAD. It sets the group of the process to its current
+ * value, forks children that exit at once, and sends signals with an empty handler to random
+ * threads. The seed NOWAIT_TEST_DISTURB decides the actions and their order; the thread ends after
+ * some thousand steps.
  *
- * A program may rightly take EINTR from io_getevents for a failure, which the kernel's AIO says
- * after each of these signals, with SA_RESTART too, and after a change of the group. So that call
- * is made again here, with the time that was left.
+ * A program may rightly treat EINTR from io_getevents as a failure. The kernel's AIO returns EINTR
+ * after each of these signals, even with SA_RESTART, and after a change of the group. So this
+ * library repeats that call with the remaining time.
  *
- * From a program's first pthread_cancel(3) on the group is left alone: a cancellation that comes
- * while glibc's handler for a change of the group runs unwinds that, and the change then waits for
- * the thread for ever, with nowait and without (glibc 2.36).
+ * From a program's first pthread_cancel(3) on, the thread leaves the group alone. If a cancellation
+ * arrives while glibc's handler for a change of the group runs, it unwinds the handler, and the
+ * change then waits for the thread for ever, with nowait and without (glibc 2.36).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +26,7 @@
 
 #define STEPS_MAX 5000
 #define PAUSE_NS_MAX 2000000
-/* Neither is queued, and neither does anything by default. */
+/* Neither signal is queued, and neither has an effect by default. */
 #define RESTARTS SIGURG
 #define INTERRUPTS SIGWINCH
 
@@ -34,7 +35,7 @@ struct timeout {
 };
 
 static unsigned long state;
-/* The program's own system calls may be interrupted for good, too. */
+/* Signals may interrupt the program's own system calls without a restart, too. */
 static bool interrupts;
 
 /* xorshift64. */
@@ -57,7 +58,7 @@ static void install(int signal, int flags)
 
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static bool cancels;
-/* The process whose thread changes the group: a forked child has none. */
+/* The process whose thread disturbs: a forked child has none. */
 static pid_t disturbed;
 
 static void change_group(void)
@@ -80,7 +81,7 @@ int pthread_cancel(pthread_t thread)
 	return next(thread);
 }
 
-/* The child leaves by the C library, which a preloaded library watches, or past it. */
+/* The child exits through the C library, which a preloaded library watches, or directly. */
 static void fork_once(void)
 {
 	bool raw = random_below(2);
@@ -95,8 +96,8 @@ static void fork_once(void)
 		;
 }
 
-/* Threads of a program have numbers close together. They are not looked up: a program may rely on
- * the numbers of its descriptors.
+/* Threads of a program have numbers close together. The numbers are guessed and not looked up: that
+ * would open descriptors, on whose numbers a program may rely.
  */
 static void signal_some_thread(void)
 {
@@ -138,11 +139,11 @@ static void begin(void)
 	sigset_t all, before;
 	pthread_t thread;
 
-	/* A program that only becomes another one: glibc's signal for a change of the group, pending
-	 * across execve(2), ends that. */
+	/* Skip a program that only executes another one: glibc's signal for a change of the group, pending
+	 * across execve(2), would end that. */
 	if (!seed || strcmp(program_invocation_short_name, "seccomp-run") == 0)
 		return;
-	/* A multiplication apart, so that neighbours differ; never 0. */
+	/* Multiplied, so that neighbouring seeds differ; never 0. */
 	state = (strtoul(seed, NULL, 10) + 1) * 0x9e3779b97f4a7c15ul | 1;
 	interrupts = !getenv("NOWAIT_TEST_DISTURB_RESTARTS");
 	disturbed = getpid();
@@ -168,8 +169,8 @@ static int begin_with(int argc, char **argv, char **environment)
 	return program(argc, argv, environment);
 }
 
-/* Not before the program's main function: what a program sets up before that it sets up alone.
- * (QEMU's handlers of fork(2) are there before the locks that they take.) */
+/* Starts only before the program's main function: the earlier setup of a program runs alone. (QEMU
+ * registers its handlers of fork(2) before it makes the locks that they take.) */
 int __libc_start_main(entry *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
 		      void (*end)(void), void *stack)
 {
@@ -217,7 +218,7 @@ static int wait_again(waits *next, void *ctx, long min, long nr, void *events,
 	return ret;
 }
 
-/* The library's own; with five arguments it ignores the sixth. */
+/* Finds the library's own function; with five arguments it ignores the sixth. */
 static waits *found(const char *name, const char *version)
 {
 	void *next = dlvsym(RTLD_NEXT, name, version);

@@ -1,6 +1,6 @@
-# What the guests of tests/tests/guest.rs do with their disks. A disk has the name of its image,
-# which ends with the file system on it: nbd-ext4, vhost-xfs.
-# Lines that begin with "guest:" are for the test.
+# The actions of the guests of tests/tests/guest.rs on their disks. A disk has the name of its
+# image, which ends with its file system: nbd-ext4, vhost-xfs. Lines that begin with "guest:" are
+# for the test.
 
 # Prints the devices of disks, each with its name.
 disks() {
@@ -61,7 +61,7 @@ write_all() {
         mkdir -p "/mnt/$name"
         mount "$device" "/mnt/$name"
         case $name in
-            # This one can be booted from.
+            # A guest can boot from this one.
             *-ext4) cp -r /bin /sbin /lib /lib64 /task.sh /init "/mnt/$name/" ;;
         esac
         (cd "/mnt/$name" && fill)
@@ -85,7 +85,7 @@ check_all() { # the name of the root, or nothing
     done
 }
 
-# Makes ready what the first process goes on from.
+# Prepares the disk for a boot: the first process continues from it.
 boot_from() {
     check "$(device "$1")" "$1"
     mkdir -p /root
@@ -94,7 +94,7 @@ boot_from() {
     echo "guest: $1 is the root"
 }
 
-# Does what is to be done after a guest was killed, as init systems do it.
+# Recovers after a guest was killed, as init systems do.
 recover() {
     e2fsck -f -p "$(device "$1")" >/tmp/fsck 2>&1 || [ $? = 1 ] || { cat /tmp/fsck; return 1; }
     echo "guest: $1 is recovered"

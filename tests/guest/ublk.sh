@@ -1,9 +1,9 @@
-# What the guest with ublk does: images on its disk, served by nowait in it as /dev/ublkb0.
+# The actions of the guest with ublk: nowait in the guest serves images on its disk as /dev/ublkb0.
 # A part of task.sh.
 
 drive=/dev/ublkb0
 
-# Serves what is said, and waits until the disk is there.
+# Serves the images that the arguments name, and waits until the disk is there.
 serve() {
     rm -f /tmp/said
     mkfifo /tmp/said
@@ -31,7 +31,7 @@ setting() { # NAME VALUE
     [ "$found" = "$2" ] || { echo "guest: $1 is $found, not $2"; return 1; }
 }
 
-# Demands that a command fails, and says something.
+# Demands that a command fails, with this text.
 refuses() { # TEXT COMMAND...
     expected=$1
     shift
@@ -41,7 +41,7 @@ refuses() { # TEXT COMMAND...
 
 used_kib() { du -k "$1" | cut -f 1; }
 
-# A file system on it, and the file that it is in.
+# Makes a file system on the disk, and a file in it.
 keep_files() {
     truncate -s 192M /data/files
     serve vm=/data/files --ublk vm=0 --threads 2
@@ -65,7 +65,7 @@ keep_files() {
     stop
 }
 
-# Space is given back, and what is unused reads as zeroes.
+# A discard frees space, and unused blocks read as zeroes.
 give_back() {
     truncate -s 64M /data/raw
     serve /data/raw --ublk auto --sector-size 4096
@@ -77,14 +77,14 @@ give_back() {
     [ $((before - after)) -ge 24000 ] || { echo "guest: $before KiB, then $after"; return 1; }
     dd if="$drive" bs=1M skip=1 count=24 iflag=direct 2>/dev/null | tr -d '\0' >/tmp/rest
     [ ! -s /tmp/rest ]
-    # What is in the page cache only is written when it ends.
+    # The server writes data that is only in its page cache when it ends.
     dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null
     dd if=/tmp/data of="$drive" bs=64k conv=notrunc 2>/dev/null
     stop
     cmp -n 1048576 /tmp/data /data/raw
 }
 
-# The image grows, and the disk with it where the kernel can that (Linux 6.16).
+# The image grows, and the disk with it if the kernel supports that (Linux 6.16).
 grow() {
     truncate -s 48M /data/grown
     serve grown=/data/grown --ublk auto
@@ -104,7 +104,7 @@ grow() {
     stop
 }
 
-# The server is killed under a file system that is being written, twice; the files are whole.
+# The server is killed twice under a file system that is being written; the files are complete.
 outlive() {
     truncate -s 128M /data/killed
     truncate -s 128M /data/other

@@ -1,5 +1,5 @@
 /* Puts a limit on any program, for LD_PRELOAD, before its main function.
- * NOWAIT_TEST_LIMIT=addresses is `ulimit -v` of 1 GiB, which children and what is executed keep;
+ * NOWAIT_TEST_LIMIT=addresses is `ulimit -v` of 1 GiB, which children and executed programs keep;
  * NOWAIT_TEST_LIMIT=locked is mlockall(2) of all memory, now and later.
  */
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A program that could use AIO and does not: says how large it is. */
+/* A program that could use AIO and does not: prints its size. */
 #include <libaio.h>
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static int print(const char *path)
 	return file == NULL;
 }
 
-/* smaps_rollup counts pages; the counts in status may be some hundred KiB off. */
+/* smaps_rollup counts pages; the counts in status may be wrong by some hundred KiB. */
 int main(void)
 {
 	return print("/proc/self/status") + print("/proc/self/smaps_rollup");

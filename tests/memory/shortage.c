@@ -1,8 +1,9 @@
-/* A shortage of memory is an error of the call: what was accepted ends once, nothing else is
- * accepted, and when there is memory again everything works.
+/* A shortage of memory is an error of the call: accepted requests end once, the library accepts no
+ * others, and when there is memory again everything works.
  *
- * shortage FILE LIMIT WHEN KIB [posix]: LIMIT is `as`, `data` or `memlock`; WHEN is `load`
- * (it runs itself anew), `start` (before the first io_setup) or `started`; so many KiB are left.
+ * shortage FILE LIMIT WHEN KIB [posix]: LIMIT is `as`, `data` or `memlock`; WHEN is `load` (the
+ * program executes itself again), `start` (before the first io_setup) or `started`; KIB is the
+ * memory that is left.
  */
 #define _GNU_SOURCE
 #include <aio.h>
@@ -23,7 +24,7 @@
 #define BLOCK 4096
 #define BLOCKS 64
 
-/* Nothing here calls malloc: the program's own shortage is not what this is about. */
+/* This program does not call malloc: its own shortage is not the subject. */
 static char memory[BATCH][BLOCK] __attribute__((aligned(BLOCK)));
 static struct iovec vectors[BATCH];
 static struct iocb blocks[BATCH];
@@ -36,7 +37,7 @@ static bool is_shortage(int err) { return err == -EAGAIN || err == -ENOMEM; }
 
 static int resource;
 
-/* What the process has of it now, in bytes. */
+/* Returns the process's use of the limited resource, in bytes. */
 static rlim_t in_use(void)
 {
 	char text[256];
@@ -47,7 +48,7 @@ static rlim_t in_use(void)
 	CHECK(read(status, text, sizeof text - 1) > 0);
 	close(status);
 	CHECK(sscanf(text, "%lu %*u %*u %*u %*u %lu", &size, &data) == 2);
-	/* Locked memory is all memory: MCL_FUTURE. */
+	/* With MCL_FUTURE all memory is locked. */
 	return (rlim_t)(resource == RLIMIT_DATA ? data : size) * BLOCK;
 }
 
@@ -94,7 +95,7 @@ static bool has_ended_well(const struct io_event *event, int kind)
 	return kind == 7 ? res & POLLOUT : res == BLOCK;
 }
 
-/* Submits a batch of one kind; what is accepted ends once, and well or for want of memory. */
+/* Submits a batch of one kind; each accepted request must end once, with success or with ENOMEM. */
 static int run_batch(io_context_t context, int kind, bool is_short)
 {
 	struct iocb *list[BATCH];
@@ -219,7 +220,7 @@ static void open_files(const char *path)
 	CHECK(buffered >= 0 && ftruncate(buffered, BLOCKS * BLOCK) == 0);
 	for (int block = 0; block < BLOCKS; block++)
 		CHECK(pwrite(buffered, memory, BLOCK, block * BLOCK) == BLOCK);
-	/* What a file system refuses to open so is read and written through its cache. */
+	/* If a file system refuses direct opens, use its cache. */
 	direct = open(path, O_RDWR | O_DIRECT);
 	if (direct < 0)
 		direct = buffered;

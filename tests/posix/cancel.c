@@ -3,7 +3,7 @@
 
 #define BLOCK 4096
 
-/* Two reads of an empty pipe: even where requests of a descriptor run one after another, the second
+/* Two reads of an empty pipe: even if requests of a descriptor run one after another, the second
  * has not begun. */
 static void two_reads(int ends[2], struct aiocb blocks[2])
 {

@@ -1,5 +1,5 @@
-/* A claim of the standard, or of nowait, is a case: `conformance PAGE NAME FOLDER` runs one, and
- * ends with 0, with 1 and what was seen, or with 77 when this machine cannot show it.
+/* Each case is a claim of the standard, or of nowait: `conformance PAGE NAME FOLDER` runs one, and
+ * exits with 0, with 1 and the reason, or with 77 if this machine cannot show it.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #if defined(OLD_SYMBOLS) && defined(__x86_64__)
-/* What programs bind to that were linked with the librt of before glibc 2.34. */
+/* The symbols of programs that were linked with the librt of before glibc 2.34. */
 __asm__(".symver aio_read,aio_read@GLIBC_2.2.5");
 __asm__(".symver aio_write,aio_write@GLIBC_2.2.5");
 __asm__(".symver aio_fsync,aio_fsync@GLIBC_2.2.5");
@@ -34,7 +34,7 @@ __asm__(".symver aio_init,aio_init@GLIBC_2.2.5");
 __asm__(".symver lio_listio,lio_listio@GLIBC_2.4");
 #endif
 
-/* Which libraries keep the claim: all that conform, or nowait beyond glibc. */
+/* The libraries that keep the claim: all that conform, or nowait beyond glibc. */
 enum who { CONFORMING, NOWAIT };
 
 void add_case(const char *page, const char *name, enum who who, void (*run)(void));
@@ -47,7 +47,7 @@ void add_case(const char *page, const char *name, enum who who, void (*run)(void
 	}                                                                                      \
 	static void case_##page##_##name(void)
 
-/* Everything is evaluated once; `errno` is shown because most claims are about calls. */
+/* Evaluates each argument once, and shows `errno`, because most claims are about calls. */
 #define CHECK(claim)                                                                           \
 	do {                                                                                   \
 		if (!(claim))                                                                  \
@@ -69,26 +69,27 @@ _Noreturn void fail(const char *file, int line, const char *claim);
 _Noreturn void differ(const char *file, int line, const char *what, long seen, long expected);
 _Noreturn void skip(const char *why);
 
-/* A path in the case's folder. */
+/* Returns a path in the case's folder. */
 const char *path(const char *name);
-/* A new file of `len` bytes, each the number of its 4 KiB block; open for reading and writing. */
+/* Makes a file of `len` bytes, each the number of its 4 KiB block; open for reading and writing. */
 int new_file(const char *name, size_t len, int flags);
-/* A block for a transfer, without a notice. */
+/* Makes a block for a transfer, without a notice. */
 struct aiocb transfer(int fd, void *buffer, size_t len, off_t offset);
-/* The same with a notice by a signal, or by a function. */
+/* Add a notice by a signal, or by a function. */
 void by_signal(struct aiocb *block, int signo, int value);
 void by_thread(struct aiocb *block, void (*function)(union sigval), void *value);
 /* Waits for the end, and returns the error or the value. */
 int error_at_end(struct aiocb *block);
 ssize_t value_at_end(struct aiocb *block);
-/* Ends with this error, at the call or later, as the standard leaves it to the implementation. */
+/* The request ends with this error, at the call or later, as the standard leaves it to the
+ * implementation. */
 void refused(int called, struct aiocb *block, int error);
-/* Blocks a signal in this thread and those it will make. */
+/* Blocks a signal in this thread and in the threads that it makes. */
 void block_signal(int signo);
-/* Takes a blocked signal, waiting for it at most half a minute. */
+/* Waits at most half a minute for a blocked signal, and takes it. */
 siginfo_t take_signal(int signo);
 bool is_pending(int signo);
-/* Makes a handler that counts, without SA_RESTART. */
+/* Installs a handler that counts, without SA_RESTART. */
 void count_signals(int signo);
 extern volatile sig_atomic_t signals_seen;
 pthread_t thread_of(void *(*run)(void *), void *argument);

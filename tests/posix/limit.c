@@ -1,4 +1,4 @@
-/* EAGAIN: as many requests as there may be are in flight. */
+/* EAGAIN: the largest possible number of requests is in flight. */
 #include "check.h"
 
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ static void fill(void)
 	}
 }
 
-/* All read the end of the file. */
+/* The pipe's end is closed: all reads see the end of file. */
 static void drain(void)
 {
 	for (int i = 0; i < PIPES; i++)
@@ -85,7 +85,8 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(value_at_end(&more[1]), 1);
 }
 
-/* One has room and waits for its byte, and one has no room: the list is over with the first. */
+/* One request has a slot and waits for its byte, the other has none: the list is over with the
+ * first. */
 CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 {
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
@@ -101,7 +102,7 @@ CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 	fill();
 	EQUAL(write(ends[0][1], "x", 1), 1);
 	EQUAL(value_at_end(&blocks[0]), 1);
-	/* A slot is free a moment after its request has ended: until then neither has room. */
+	/* A slot is free a moment after its request has ended: until then neither request gets one. */
 	for (;;) {
 		FAILS(lio_listio(LIO_NOWAIT, list, 2, &event), EAGAIN);
 		EQUAL(aio_error(&more[1]), EAGAIN);
@@ -120,7 +121,7 @@ CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 	drain();
 }
 
-/* EAGAIN: too few descriptors, for the library to begin; glibc needs none. */
+/* EAGAIN: too few descriptors to start the library; glibc needs none. */
 CASE(aio_read, works_when_there_are_descriptors_again, CONFORMING)
 {
 	struct aiocb block = transfer(new_file("file", 4096, 0), &byte, 1, 0);

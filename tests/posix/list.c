@@ -8,7 +8,8 @@ static struct aiocb blocks[MANY];
 static struct aiocb *list[MANY + 2];
 static char buffer[MANY][BLOCK];
 
-/* Half of them writes behind the first blocks, half reads; a null and a no-operation among them. */
+/* Half of the requests write behind the first blocks, half read; among them are a null and a
+ * no-operation. */
 static int mixed_list(void)
 {
 	static struct aiocb nothing;
@@ -157,7 +158,7 @@ CASE(lio_listio, of_nothing_is_over_at_once, CONFORMING)
 	take_signal(SIGRTMIN);
 }
 
-/* Requests of nothing are requests: each ends, transfers nothing, and keeps the others' places. */
+/* Requests of 0 bytes are requests: each ends, transfers nothing, and keeps the others' places. */
 CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
 {
 	int fd = mixed_list();
@@ -179,7 +180,8 @@ CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
 	EQUAL(lseek(fd, 0, SEEK_END), MANY * BLOCK);
 }
 
-/* As many as one vector has segments, which is more than the standard's least AIO_LISTIO_MAX. */
+/* The number of segments of one vector, which is more than the standard's minimum of
+ * AIO_LISTIO_MAX. */
 CASE(lio_listio, of_a_thousand_and_twenty_four_requests, CONFORMING)
 {
 	enum { COUNT = 1024 };

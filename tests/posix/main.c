@@ -1,4 +1,4 @@
-/* Runs one case, or lists them: `conformance --list` prints "PAGE NAME WHO" a line. */
+/* Runs one case, or lists the cases: `conformance --list` prints "PAGE NAME WHO" on each line. */
 #include "check.h"
 
 static struct {

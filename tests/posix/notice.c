@@ -1,4 +1,4 @@
-/* aio.h: how the end of a request is notified; signals and threads. */
+/* aio.h: notification of the end of a request by signals and threads. */
 #include "check.h"
 
 #include <limits.h>
@@ -94,7 +94,7 @@ CASE(aio_h, sigev_none_notifies_no_thread, CONFORMING)
 	CHECK(!is_pending(SIGRTMIN));
 }
 
-/* What a function saw, handed to the main thread. */
+/* The values that a function saw, passed to the main thread. */
 static struct seen {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -173,7 +173,8 @@ CASE(aio_h, sigev_thread_sees_the_descriptors_of_the_process, CONFORMING)
 CASE(aio_h, sigev_thread_uses_the_attributes, CONFORMING)
 {
 	struct aiocb block = read_of(new_file("file", BLOCK, 0), 0);
-	/* Still read by the thread that makes the thread, when that has called the function. */
+	/* The thread that makes the notification's thread may still read the attributes when that calls
+	 * the function. */
 	static pthread_attr_t attributes;
 
 	EQUAL(pthread_attr_init(&attributes), 0);
@@ -246,7 +247,7 @@ static void note_and_read_again(union sigval value)
 	note(value);
 }
 
-/* glibc 2.36 crashes in it now and then. */
+/* glibc 2.36 sometimes crashes in it. */
 CASE(aio_h, a_function_may_start_the_next_request, NOWAIT)
 {
 	struct aiocb block = read_of(new_file("file", BLOCK, 0), 0);
@@ -265,7 +266,7 @@ CASE(aio_h, threads_are_used_again, NOWAIT)
 		EQUAL(aio_read(&block), 0);
 		await_calls(i);
 	}
-	/* A busy machine keeps one from coming back in time now and then. */
+	/* On a busy machine some threads do not come back in time. */
 	CHECK(seen.tid_count <= 50);
 }
 
@@ -284,7 +285,7 @@ CASE(aio_h, many_notices_of_all_kinds_come_once_each, CONFORMING)
 	struct sigaction action = { .sa_handler = count, .sa_flags = SA_RESTART };
 	int fd = new_file("file", MANY * BLOCK, 0);
 
-	/* Handled in any thread: the functions run with no signal blocked. */
+	/* Any thread may run the handler: the functions run with no signal blocked. */
 	EQUAL(sigaction(SIGRTMIN, &action, NULL), 0);
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < MANY; i++) {

@@ -1,5 +1,5 @@
-/* Requests in flight when a descriptor is closed, a thread or the process ends, forks, or becomes
- * another program.
+/* Requests in flight when the program closes a descriptor, or a thread or the process ends, forks,
+ * or becomes another program.
  */
 #include "check.h"
 #include <sys/syscall.h>
@@ -25,7 +25,7 @@ static void start_writes(int fd)
 	}
 }
 
-/* Every block of the file is full of its number. */
+/* Every block of the file is filled with its number. */
 static void check_file(const char *name)
 {
 	int fd = open(path(name), O_RDONLY);
@@ -42,7 +42,7 @@ static void check_file(const char *name)
 
 static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
-/* All but the first past the handlers of fork. */
+/* All but the first bypass the handlers of fork. */
 static pid_t (*const forks[])(void) = { fork, _Fork, by_clone };
 
 static int run_child_of(pid_t (*make)(void), void (*child)(void))
@@ -61,7 +61,7 @@ static int run_child_of(pid_t (*make)(void), void (*child)(void))
 
 static int run_child(void (*child)(void)) { return run_child_of(fork, child); }
 
-/* glibc's requests of a closed number are EBADF, or reach the next file of that number. */
+/* glibc's requests on a closed number fail with EBADF, or reach the next file of that number. */
 CASE(close, does_not_hinder_requests_in_flight, NOWAIT)
 {
 	for (int round = 0; round < 20; round++) {
@@ -120,7 +120,7 @@ static void uses_its_own(void)
 
 static struct aiocb pending;
 
-/* As with glibc: here it is in flight for ever. */
+/* As with glibc, the parent's request stays in flight for ever in the child. */
 static void looks_at_its_parents(void)
 {
 	const struct aiocb *list[] = { &pending };
@@ -141,7 +141,7 @@ static void makes_a_grandchild(void)
 	uses_its_own();
 }
 
-/* A child of glibc believes in the threads of its parent. */
+/* A child of glibc counts on the threads of its parent. */
 CASE(fork, leaves_requests_to_the_parent, NOWAIT)
 {
 	int fd = new_file("file", MANY * BLOCK, 0), ends[2];
@@ -218,14 +218,14 @@ static void has_a_read_on_the_stack(void)
 	EQUAL(aio_read(&block), 0);
 }
 
-/* The exit handlers run where the block was. */
+/* The exit handlers run where the block was on the stack. */
 CASE(exit, may_come_after_the_return_of_the_function_with_the_block, CONFORMING)
 {
 	for (int i = 0; i < 20; i++)
 		has_a_read_on_the_stack();
 }
 
-/* A signal whose default is to end a process, for which the next program is not prepared. */
+/* Signals whose default action ends a process, for which the next program is not prepared. */
 static void becomes_another_with_signals_to_come(void)
 {
 	start_writes(thread_fd);
@@ -252,7 +252,7 @@ CASE(exec, suppresses_the_notices_of_what_completes_meanwhile, NOWAIT)
 		sigaddset(&set, SIGUSR1);
 		pid = fork();
 		if (pid == 0) {
-			/* Those before the exec are handled. */
+			/* The signals before the exec are handled. */
 			signal(SIGUSR1, SIG_IGN);
 			becomes_another_with_signals_to_come();
 		}

@@ -1,4 +1,4 @@
-/* aio_suspend(3) is a cancellation point; the other calls do what they do. */
+/* aio_suspend(3) is a cancellation point; the other calls complete. */
 #include "check.h"
 
 static int ends[2];
@@ -54,7 +54,7 @@ static void *read_cancelled(void *block)
 	return NULL;
 }
 
-/* The first call, which starts what there is to start. */
+/* The first call, which also starts the engine. */
 CASE(pthread_cancel, does_not_end_a_thread_in_aio_read, NOWAIT)
 {
 	struct aiocb block = transfer(new_file("file", 4096, 0), &byte, 1, 0);

@@ -91,7 +91,7 @@ CASE(aio_read, einval_is_an_invalid_offset_or_priority, CONFORMING)
 	refused(aio_read(&low), &low, EINVAL);
 }
 
-/* The standard has EINVAL for it, pread(2) and so glibc EFAULT. */
+/* The standard says EINVAL; pread(2), and so glibc, returns EFAULT. */
 CASE(aio_read, efault_is_a_length_beyond_all_memory, CONFORMING)
 {
 	char byte;

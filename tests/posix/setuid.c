@@ -1,4 +1,5 @@
-/* setuid(2) and its like, which wait for every thread of the process to do the same. */
+/* setuid(2) and similar calls, which wait until every thread of the process has made the same
+ * call. */
 #include "check.h"
 
 #include <grp.h>
@@ -70,7 +71,7 @@ static void notice(union sigval value)
 	noticed = 1;
 }
 
-/* Its threads are of the C library, and stand by. */
+/* The threads for notifications are made by the C library, and stand by. */
 CASE(setuid, returns_in_a_notification_and_while_threads_stand_by, CONFORMING)
 {
 	char byte = 'x';

@@ -117,7 +117,7 @@ CASE(aio_suspend, a_time_far_away_is_a_long_wait, NOWAIT)
 }
 
 /* Ends reads of a pipe, each with a notice by a signal, and waits for each by `wait`: the signal
- * was sent when that returns. */
+ * must have been sent when that returns. */
 static void await_with_notices(void (*wait)(struct aiocb *block))
 {
 	int ends[2];
@@ -151,7 +151,8 @@ static void look(struct aiocb *block)
 
 CASE(aio_error, shows_the_end_when_the_notice_was_sent, CONFORMING) { await_with_notices(look); }
 
-/* Interrupts the main thread until told to stop: a signal before its sleep is no signal. */
+/* Interrupts the main thread until told to stop: a signal before the thread sleeps has no
+ * effect. */
 static volatile bool stop;
 
 static void *interrupt(void *thread)
@@ -197,7 +198,7 @@ CASE(aio_suspend, is_a_cancellation_point, CONFORMING)
 	struct aiocb block = waiting_read(ends);
 
 	EQUAL(aio_read(&block), 0);
-	/* More often than there are slots for waiters: each is given back. */
+	/* More waits than slots for waiters: each slot must be returned. */
 	for (int i = 0; i < 100; i++) {
 		pthread_t thread = thread_of(suspended, &block);
 		void *result;
@@ -210,7 +211,7 @@ CASE(aio_suspend, is_a_cancellation_point, CONFORMING)
 	EQUAL(value_at_end(&block), 1);
 }
 
-/* More than glibc has threads for. */
+/* More threads than glibc starts. */
 CASE(aio_suspend, wakes_each_of_many_threads, NOWAIT)
 {
 	enum { MANY = 50 };
@@ -245,7 +246,7 @@ CASE(aio_suspend, many_threads_may_wait_for_one, CONFORMING)
 		EQUAL(pthread_join(threads[i], NULL), 0);
 }
 
-/* What the handler waits for: renewed by the main program, which starts other requests. */
+/* The block that the handler waits for; the main program starts further requests with it. */
 static struct aiocb *volatile awaited;
 
 static void wait_in_handler(int signo)
@@ -263,7 +264,7 @@ static void wait_in_handler(int signo)
 	awaited = NULL;
 }
 
-/* glibc's takes a lock that the interrupted call may hold. */
+/* glibc's aio_suspend takes a lock that the interrupted call may hold. */
 CASE(aio_suspend, is_safe_in_a_signal_handler, NOWAIT)
 {
 	enum { MANY = 32 };
@@ -355,7 +356,7 @@ CASE(aio_return, a_block_may_be_freed_after_it, NOWAIT)
 		while (aio_error(block) == EINPROGRESS)
 			sched_yield();
 		EQUAL(aio_return(block), BLOCK);
-		/* An access now would show. */
+		/* A later access of the library would show. */
 		memset(block, 0xff, sizeof *block);
 		for (size_t at = 0; at < sizeof *block; at++)
 			EQUAL(((unsigned char *)block)[at], 0xff);

@@ -1,4 +1,4 @@
-/* How many threads serve a program. */
+/* The number of threads that serve a program. */
 #include "check.h"
 
 #include <dirent.h>
@@ -18,7 +18,7 @@ static int threads(void)
 	return count - 2; /* the folder itself, and its parent */
 }
 
-/* glibc has up to 20, and one for each descriptor. */
+/* glibc has up to 20, one for each descriptor. */
 static void read_with_few(int flags)
 {
 	static struct aiocb blocks[MANY];

@@ -52,7 +52,7 @@ CASE(aio_write, with_o_append_appends_in_the_order_of_the_calls, CONFORMING)
 	int fd = new_file("file", 10, O_APPEND);
 
 	for (int i = 0; i < MANY; i++) {
-		/* The offset does not matter. */
+		/* With O_APPEND the offset has no effect. */
 		blocks[i] = transfer(fd, memset(lines[i], i, 100), 100, 0);
 		EQUAL(aio_write(&blocks[i]), 0);
 	}

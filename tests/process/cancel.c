@@ -1,7 +1,8 @@
-/* pthread_cancel of threads in calls: with the asynchronous type they end there, with the deferred
- * one after the call or where that is a cancellation point, and others go on with what the calls
- * were about. `cancel libaio`, `cancel syscall`: in io_getevents, called as a function of the
- * library or by syscall(2); `cancel plain FILE`: in plain calls on a file that requests go to.
+/* pthread_cancel of threads in calls. With the asynchronous type a thread ends inside the call,
+ * with the deferred type after the call or at a cancellation point in it; other threads continue
+ * with the same context or file. `cancel libaio`, `cancel syscall`: in io_getevents, called as a
+ * function of the library or by syscall(2); `cancel plain FILE`: in plain calls on a file with
+ * requests.
  */
 #include "check.h"
 #include <sys/stat.h>
@@ -83,7 +84,7 @@ static void cancel_in_wait(int how, int has_request, int masked)
 	close(ends[1]);
 }
 
-/* Cancelled before it comes to the first call, which starts the engine. */
+/* The thread is cancelled before its first call, which starts the engine. */
 static void *begin_cancelled(void *unused)
 {
 	pthread_cancel(pthread_self());
@@ -145,7 +146,7 @@ static void *make_calls(void *unused)
 	return unused;
 }
 
-/* A request to the file, and its end. */
+/* Makes a request on the file, and waits for its end. */
 static void write_by_request(void)
 {
 	struct iocb request = { .opcode = 1, .fildes = fd, .bytes = BLOCK }, *list[] = { &request };

@@ -1,5 +1,5 @@
-/* What the programs about processes and threads share: the calls of libaio, as any program has
- * them, and requests whose end is known.
+/* Shared by the programs about processes and threads: the calls of libaio, as any program makes
+ * them, and requests whose result is known.
  */
 #ifndef PROCESS_CHECK_H
 #define PROCESS_CHECK_H
@@ -48,7 +48,7 @@ extern int io_getevents(void *ctx, long min, long nr, struct event *events, void
 extern int io_pgetevents(void *ctx, long min, long nr, struct event *events, void *timeout,
 			 sigset_t *mask);
 
-/* Writes of MANY blocks, and a poll of a pipe in which nothing is. */
+/* Writes of MANY blocks, and a poll of an empty pipe. */
 struct work {
 	void *ctx;
 	int fd, ends[2];
@@ -90,7 +90,7 @@ static inline void check_file(int fd, char byte)
 	}
 }
 
-/* A process that is stopped gets EINTR. */
+/* Retries after EINTR, which a stopped process gets. */
 static inline void take_event(void *ctx, struct event *event)
 {
 	int got;
@@ -101,7 +101,7 @@ static inline void take_event(void *ctx, struct event *event)
 	CHECK(got == 1);
 }
 
-/* Every event comes, each once, and the poll's not before there is something in the pipe. */
+/* Every event arrives, each once, and the poll's only after a write to the pipe. */
 static inline void end_work(struct work *work)
 {
 	struct timespec now = { 0, 0 };

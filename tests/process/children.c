@@ -1,5 +1,5 @@
-/* Children of every kind while requests are in flight: the parent's events all come, and a child
- * that lives on has contexts of its own. `children FOLDER [daemon]`.
+/* Children of every kind while requests are in flight: all events of the parent arrive, and a child
+ * that continues uses contexts of its own. `children FOLDER [daemon]`.
  */
 #include "check.h"
 #include <spawn.h>
@@ -17,7 +17,7 @@ static void wait_for(pid_t child, int code)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
-/* What is inherited is unknown here, and a context of its own works. */
+/* The parent's context is unknown here, and a context of the child works. */
 static void use_its_own(void)
 {
 	struct work own;
@@ -28,7 +28,7 @@ static void use_its_own(void)
 	end_work(&own);
 }
 
-/* GCC sees that a function with vfork in it must not return in the child: none does. */
+/* GCC sees that a function that calls vfork must not return in the child: no child returns. */
 static void vfork_and_exec(void)
 {
 	char *argv[] = { "true", NULL };
@@ -83,7 +83,7 @@ static void fork_and_leave(void)
 	wait_for(child, 0);
 }
 
-/* The grandchild lives on when its parent is gone. */
+/* The grandchild continues when its parent has ended. */
 static void fork_twice(void)
 {
 	int ends[2];
@@ -105,7 +105,7 @@ static void fork_twice(void)
 	close(ends[0]);
 }
 
-/* Becomes a daemon before or after it has a context, with requests in flight. */
+/* Becomes a daemon before or after it makes a context, with requests in flight. */
 static void be_a_daemon(int has_context)
 {
 	int ends[2], fd;

@@ -1,5 +1,4 @@
-/* A server whose child does the work and has another environment, as the workers of nginx have.
- * `cleared FILE`.
+/* A server whose child does the work in another environment, like nginx's workers. `cleared FILE`.
  */
 #include "check.h"
 

@@ -1,9 +1,8 @@
-/* Handlers of fork(2) that a preloaded library registers must be no library's: exit(3) removes
- * those of a library, and a fork of another thread that runs them right then aborts the process, if
- * they are more than one. So all go by this program's own `__register_atfork`, and none may name
- * a library.
- * In a child that uses the library, too, they are registered once: it has those of its parent.
- * `forks FILE`.
+/* Handlers of fork(2) that a preloaded library registers must not belong to a library: exit(3)
+ * removes the handlers of a library, and a fork in another thread that runs them at that moment
+ * aborts the process if there is more than one. So this program's own `__register_atfork` counts
+ * all registrations, and none may name a library. A child that uses the library must not register
+ * them again: it inherits its parent's. `forks FILE`.
  */
 #include "check.h"
 #include <dlfcn.h>

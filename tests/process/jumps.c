@@ -1,5 +1,6 @@
-/* siglongjmp by a signal handler, out of calls and in between: what follows is as if the call had
- * not been made, for signals and cancellation too. `jumps [aio_suspend]`; ends by _exit.
+/* A signal handler leaves by siglongjmp, inside and between calls: afterwards everything is as if
+ * the call had not been made, also for signals and cancellation. `jumps [aio_suspend]`; ends by
+ * _exit.
  */
 #include "check.h"
 #include <aio.h>
@@ -27,8 +28,8 @@ static void block(int how, int signal)
 	CHECK(pthread_sigmask(how, &one, NULL) == 0);
 }
 
-/* Handlers run at once, nothing is blocked but `blocked`, and the thread can be cancelled as it
- * could before. */
+/* Handlers run at once, no signal but `blocked` is blocked, and the thread can be cancelled as
+ * before. */
 static void check_thread(int blocked, int type)
 {
 	sigset_t now;
@@ -105,15 +106,16 @@ static void signal_a_waiter(void *(*run)(void *), long type)
 	until_asleep(getpid(), &waiter);
 	CHECK(pthread_kill(thread, SIGUSR1) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
-	/* Others go on with the context. */
+	/* Other threads continue to use the context. */
 	CHECK(io_submit(ctx, 1, list) == 1);
 	CHECK(write(ends[1], "x", 1) == 1);
 	take_event(ctx, &event);
 	CHECK(event.obj == &poll && read(ends[0], &event, 1) == 1);
 }
 
-/* At any instruction of a call that is safe in handlers, so that it may be left so. Other than
- * close(2) it is no cancellation point, which the C library leaves in its own way then. */
+/* The jump comes at any instruction of a call that is safe in handlers, and so may be left.
+ * Unlike close(2) the call is no cancellation point, whose leaving the C library handles in its
+ * own way. */
 static void jump_out_of_calls(void)
 {
 	const struct itimerval soon = { { 0, 0 }, { 0, 100 } };

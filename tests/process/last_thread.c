@@ -1,5 +1,6 @@
-/* A process ends when its last thread does (pthread_exit(3)): as by exit(3), with status 0, and not
- * before what it was to be told. `last_thread FILE CASE`; FILE begins with what the process wrote.
+/* A process ends when its last thread ends (pthread_exit(3)): as by exit(3), with status 0, and not
+ * before all notifications have arrived. `last_thread FILE CASE`; FILE begins with the output of
+ * the process.
  */
 #include "check.h"
 #include <aio.h>
@@ -9,7 +10,8 @@ static int ends[2];
 static char byte;
 static struct aiocb block;
 
-/* The C library runs it, on whatever thread ends the process: descriptors are the program's. */
+/* The C library runs this handler on the thread that ends the process: descriptors are the
+ * program's. */
 static void says_goodbye(void) { CHECK(write(STDOUT_FILENO, "goodbye\n", 8) == 8); }
 
 static void work(void)
@@ -48,7 +50,7 @@ static void begin_thread(void *(*run)(void *))
 	CHECK(pthread_detach(thread) == 0);
 }
 
-/* The child's main thread is the one that has forked. */
+/* The child's main thread is the thread that has forked. */
 static void *forks(void *unused)
 {
 	int status;
@@ -71,7 +73,7 @@ static void told(union sigval value)
 	CHECK(write(STDOUT_FILENO, "told\n", 5) == 5);
 }
 
-/* The byte comes when the process has no thread of its own any more. */
+/* The byte arrives when the process has no thread of its own any more. */
 static void reads_and_is_told(void)
 {
 	pid_t parent = getpid();

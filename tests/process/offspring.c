@@ -1,6 +1,6 @@
-/* Each way to make a child, those that no handler of fork sees among them, and what it does with
- * contexts: a line for each, which is the same with every library. The parent has requests in
- * flight, whose events all come. `offspring FOLDER [watched]`: the library sees how a process ends.
+/* Each way to make a child, also those that no handler of fork sees, and each use of contexts in
+ * it: one line for each, which is the same with every library. The parent has requests in flight,
+ * and all their events arrive. `offspring FOLDER [watched]`: the library sees how a process ends.
  */
 #include "check.h"
 #include <linux/sched.h>
@@ -13,7 +13,7 @@ typedef int body(void);
 
 static struct work work;
 static char file[4096], other[4096], third[4096];
-/* One has nothing in flight, the other one an event that was not taken. */
+/* `empty` has nothing in flight, `unread` an event that was not taken. */
 static void *empty, *unread;
 static struct iocb read_of_page;
 static char page[BLOCK];
@@ -55,7 +55,7 @@ static body *of_grandchild;
 
 static int makes_another(void) { return status_of(by_clone(of_grandchild)); }
 
-/* The parent of the child has had no request of its own. */
+/* The parent of the child has made no request itself. */
 static pid_t twice(body *runs)
 {
 	of_grandchild = runs;
@@ -79,7 +79,7 @@ static pid_t of_a_child_with_requests(body *runs)
 
 static int run_in_memory(void *runs) { return ((body *)runs)(); }
 
-/* As vfork does, in frames of its own. */
+/* Like vfork, on a stack of its own. */
 static pid_t in_memory(body *runs, int flags)
 {
 	static char stack[STACK] __attribute__((aligned(16)));
@@ -173,7 +173,7 @@ static int becomes_another(void)
 static const struct act {
 	const char *name;
 	body *body;
-	/* The writes are in the file when the child has ended. */
+	/* The child's end must write its data to the file. */
 	bool ends;
 } acts[] = {
 	{ "inherited", uses_inherited, false }, { "its own", uses_its_own, false },
@@ -198,7 +198,7 @@ static void *new_context(bool has_event)
 	volatile unsigned *ring;
 
 	CHECK(io_setup(4, &ctx) == 0);
-	/* Its head and its tail. */
+	/* The head and the tail of the ring. */
 	ring = ctx;
 	CHECK(!has_event || io_submit(ctx, 1, list) == 1);
 	while (has_event && ring[2] == ring[3])
@@ -273,7 +273,7 @@ int main(int argc, char **argv)
 	CHECK(status_of(by_vfork(uses_its_own)) == 0);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		for (size_t j = 0; j < sizeof acts / sizeof *acts; j++)
-			/* What shares the memory would run the exit handlers of its parent. */
+			/* A child that shares the memory would run the exit handlers of its parent. */
 			if ((!acts[j].ends || argc == 3) &&
 			    (!kinds[i].shares || acts[j].body != leaves_by_exit))
 				check(&kinds[i], &acts[j]);

@@ -1,6 +1,5 @@
 /* A plug-in that uses libaio, and the program that loads it, closes it while requests are in
- * flight, and loads it again. `plugin PLUGIN FILE [LIBRARY]`: with a library that is loaded
- * before it.
+ * flight, and loads it again. `plugin PLUGIN FILE [LIBRARY]`: loads LIBRARY before the plug-in.
  */
 #include "check.h"
 #include <dlfcn.h>

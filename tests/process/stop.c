@@ -1,6 +1,5 @@
-/* SIGSTOP and SIGCONT while requests are in flight and threads wait: nothing is lost, and a
- * thread that waits goes on, or gets EINTR from io_getevents, as from the kernel's.
- * `stop FOLDER`. */
+/* SIGSTOP and SIGCONT while requests are in flight and threads wait: nothing is lost, and a waiting
+ * thread continues, or gets EINTR from io_getevents, as from the kernel's AIO. `stop FOLDER`. */
 #include "check.h"
 #include <aio.h>
 #include <sys/mman.h>
@@ -30,7 +29,7 @@ static void *is_suspended(void *block)
 	return NULL;
 }
 
-/* Work goes through two threads' waits while a third submits and reaps until it is asked to end. */
+/* Two threads wait while a third submits and reaps, until the process is asked to end. */
 static void be_stopped(const char *path)
 {
 	struct event event;
@@ -127,7 +126,7 @@ static void stop_often(const char *path)
 		while (*waiter == 0 || !is_asleep(child, *waiter))
 			CHECK(runs(child));
 		stop_and_continue(child);
-		/* It goes on. */
+		/* The process continues. */
 		while (path && shared->rounds == before)
 			CHECK(runs(child));
 	}

@@ -1,5 +1,5 @@
-/* pthread_exit by a signal handler of a thread that waits for an event: the thread ends there, its
- * cleanup handlers run, and others go on with the context. `thread_end CALL`.
+/* A signal handler calls pthread_exit in a thread that waits for an event: the thread ends there,
+ * its cleanup handlers run, and other threads continue with the context. `thread_end CALL`.
  */
 #include "check.h"
 #include <aio.h>
@@ -25,7 +25,7 @@ static void *wait_for_ever(void *unused)
 	return unused;
 }
 
-/* The signal is blocked, but for the wait. */
+/* The signal is blocked except during the wait. */
 static void *wait_masked(void *unused)
 {
 	struct event event;

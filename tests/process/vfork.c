@@ -1,5 +1,5 @@
 /* A child of vfork that is killed at any instruction leaves the thread that made it as it was:
- * handlers run at once, and it can be cancelled. `vfork FOLDER`.
+ * signal handlers run at once, and the thread can be cancelled. `vfork FOLDER`.
  */
 #include "check.h"
 
@@ -12,7 +12,7 @@ static struct work work;
 
 static void count(int signal) { handled += signal == SIGUSR2; }
 
-/* The parent's main thread does not run meanwhile. */
+/* The parent's main thread does not run until the child has ended. */
 static void *kill_children(void *unused)
 {
 	for (unsigned round = 0; round < ROUNDS; round++) {

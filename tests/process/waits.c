@@ -1,6 +1,6 @@
-/* What completes does not interrupt the waits of the thread that has submitted: epoll_wait, a read
- * with a time limit, sigtimedwait and semop fail with EINTR for a signal handler only, and this
- * program has none. `waits FILE`: a file of FILE_BLOCKS blocks, on a device.
+/* Completions do not interrupt the waits of the submitting thread: epoll_wait, a read with a time
+ * limit, sigtimedwait and semop fail with EINTR only for a signal handler, and this program has
+ * none. `waits FILE`: a file of FILE_BLOCKS blocks, on a device.
  */
 #include "check.h"
 #include <aio.h>
@@ -44,7 +44,7 @@ static int sleeps(pid_t thread)
 	return state && state[2] == 'S';
 }
 
-/* Returns how many events will come. */
+/* Returns the number of events that will come. */
 static int submit(int kind, struct iocb *requests)
 {
 	struct iocb *list[MANY];
@@ -77,7 +77,8 @@ static int submit(int kind, struct iocb *requests)
 	return count;
 }
 
-/* Has all of it complete, the peer's part included, while the other thread sleeps, and wakes it. */
+/* While the other thread sleeps, lets all requests complete, also those that need the peer; then
+ * wakes it. */
 struct task {
 	int kind, wait, events;
 };
@@ -105,7 +106,7 @@ static void *complete(void *argument)
 
 		CHECK(io_setup(1, &other) == 0 && io_destroy(other) == 0);
 	}
-	/* It may have been awake for another reason when it was looked at first. */
+	/* The thread may have been awake for another reason at the first look. */
 	while (!sleeps(sleeper))
 		sched_yield();
 	switch (task->wait) {

@@ -1,4 +1,4 @@
-//! libaio as a program sees it: the calls and structures of libaio.h, nothing more.
+//! libaio as a program sees it: the calls and structures of libaio.h.
 //!
 //! The test programs link against the system's library, so that they are ordinary, unmodified
 //! users of `libaio.so.1`.
@@ -22,13 +22,13 @@ pub struct Iocb {
     pub opcode: i16,
     /// Priority, with its flag.
     pub reqprio: i16,
-    /// Which descriptor.
+    /// The file descriptor.
     pub fd: i32,
     /// Address of the buffer or vector, or the poll mask.
     pub buffer: u64,
     /// Bytes, or number of segments.
     pub bytes: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: i64,
     /// Must be 0.
     pub reserved: u64,

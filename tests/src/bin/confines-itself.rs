@@ -1,8 +1,8 @@
-//! A program that puts a filter of system calls on itself and goes on with AIO:
-//! `confines-itself before|after seccomp|prctl all|some FILE`
+//! A program that installs a seccomp filter on itself and continues to use AIO: `confines-itself
+//! before|after seccomp|prctl all|some FILE`
 //!
-//! The filter ends the process for calls that the program itself does not make. `some` are those
-//! that QEMU's `-sandbox` with all of libvirt's options has; `all` have io_uring in addition.
+//! The filter ends the process for calls that the program itself does not make. `some` are the
+//! calls that QEMU's `-sandbox` forbids with all options of libvirt; `all` adds io_uring.
 
 use std::fs::OpenOptions;
 use std::io::Error;
@@ -73,7 +73,7 @@ fn use_both_caches(context: &Context, path: &Path) {
     }
 }
 
-/// Has writes in flight, which make the file grow, while the filter comes.
+/// Installs the filter while writes are in flight that make the file grow.
 fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
     const WRITES: u64 = 60;
     let mut options = OpenOptions::new();
@@ -85,7 +85,7 @@ fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
     assert!(written.iter().all(|done| done.res == BLOCK as i64), "writes in flight");
 }
 
-/// Puts the filter on all threads (`seccomp`), or on this one and those that it will start.
+/// Installs the filter on all threads (`seccomp`), or on this thread and those that it will start.
 fn confine(way: &str, killing: &[c_long]) {
     let step = |code, operand, jt, jf| sock_filter { code, jt, jf, k: operand };
     let answer = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -97,7 +97,7 @@ fn confine(way: &str, killing: &[c_long]) {
     }
     filter.push(step(answer, libc::SECCOMP_RET_ALLOW, 0, 0));
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers. Without it an unprivileged process may not install a filter.
+    // SAFETY: plain numbers. An unprivileged process must set this before it installs a filter.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
     // SAFETY: the program and the filter that it names are live, and only read during the call.

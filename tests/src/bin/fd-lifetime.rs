@@ -1,6 +1,6 @@
-//! Programs about descriptors and order: what a file, a lock and a mount see of requests.
+//! Programs about descriptors and order: requests as seen by a file, a lock and a mount.
 //!
-//! `fd-lifetime CASE ARGS...`; exits 0 when the claim holds, else panics with what it saw.
+//! `fd-lifetime CASE ARGS...`; exits 0 if the claim holds, else panics with the reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
@@ -34,9 +34,10 @@ fn main() {
     }
 }
 
-/// As a server does that forks its workers and uses AIO in them only.
+/// Like a server that forks its workers and uses AIO only in them.
 fn a_child_makes_a_context() {
-    // SAFETY: the child has one thread, calls what the parent could, and leaves by _exit.
+    // SAFETY: the child has one thread, makes only calls that the parent could, and leaves by
+    // _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let made = std::panic::catch_unwind(|| Context::new(1).expect("io_setup")).is_ok();
@@ -82,8 +83,8 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         let count = requests.len();
         assert_eq!(context.submit(requests), count as i32, "round {round}");
         let replaced = replace(mine.into_raw_fd(), way, &other_path, &other);
-        // The number is the other file's from now on, also while those requests are in flight.
-        // SAFETY: `replace` gave it away, and it is open until the end of the round.
+        // From now on the number is the other file's, also while those requests are in flight.
+        // SAFETY: `replace` returned it, and it is open until the end of the round.
         let later = Request::read(unsafe { BorrowedFd::borrow_raw(replaced) }, BLOCK, slot);
         assert_eq!(context.submit_tagged(vec![(count as u64, later)]), 1, "round {round}");
         let done = context.reap_all(count + 1);
@@ -92,13 +93,14 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         assert!(results.starts_with(&[BLOCK as i64; 3]), "round {round}: {results:?}");
         assert!(!done[1].request.bytes().contains(&b'O'), "round {round} read the other file");
         assert_eq!(done[2].request.bytes(), [fill; BLOCK], "round {round} read its own write");
-        // SAFETY: `replace` gave it away, and it has no other owner.
+        // SAFETY: `replace` returned it, and it has no other owner.
         unsafe { libc::close(replaced) };
     }
     check_reused(rounds, &other_path, &mine_path);
 }
 
-/// The other file is untouched, and each slot holds what the last round there wrote.
+/// Checks that the other file is unchanged, and that each slot holds the bytes of the last round
+/// there.
 fn check_reused(rounds: usize, other: &Path, mine: &Path) {
     assert!(std::fs::read(other).unwrap().iter().all(|byte| *byte == b'O'), "touched");
     let bytes = std::fs::read(mine).unwrap();
@@ -109,7 +111,7 @@ fn check_reused(rounds: usize, other: &Path, mine: &Path) {
     }
 }
 
-/// Takes `fd` from its file and gives the number to the other one.
+/// Takes `fd` from its file, and gives the number to the other file.
 fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
     let from = other.as_raw_fd();
     // SAFETY: `fd` is owned by this function; the others are only duplicated onto it.
@@ -117,7 +119,7 @@ fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
         match way {
             "close" => libc::close(fd),
             "close_range" => libc::close_range(fd as u32, fd as u32, 0),
-            // The C library's own call, which no preload library sees.
+            // The C library's internal call, which no preload library sees.
             "fclose" => libc::fclose(libc::fdopen(fd, c"r+".as_ptr())),
             "dup2" => libc::dup2(from, fd),
             "dup3" => libc::dup3(from, fd, libc::O_CLOEXEC),
@@ -139,7 +141,8 @@ fn drop_pages(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// A daemon raises its limit of descriptors after its first context, and closes all it finds.
+/// A daemon raises its limit of descriptors after its first context, and closes every descriptor
+/// that it finds.
 fn closing_everything_leaves_aio_alone(path: &Path) {
     const LOW: u64 = 256;
     let hard = limit_descriptors(|hard| hard.min(LOW));
@@ -163,8 +166,8 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
     round(&file);
 }
 
-/// An event loop is not told of an event counter that the program has closed, though requests that
-/// it was for are still to be fetched.
+/// After the program has closed an eventfd, an event loop gets no event of it, even if requests
+/// that name it are not reaped yet.
 fn a_closed_event_counter_is_gone(path: &Path) {
     open(path).write_all_at(&[b'c'; BLOCK], 0).unwrap();
     let mut options = OpenOptions::new();
@@ -194,7 +197,7 @@ fn a_closed_event_counter_is_gone(path: &Path) {
         assert_eq!(ready(), 1);
     }
     drop(counter);
-    // Perhaps a thread of the engine closes it, which the program waits for a moment only.
+    // A thread of the engine may close it; the program waits only a moment for that.
     let deadline = Instant::now() + Duration::from_secs(5);
     while ready() > 0 {
         assert!(Instant::now() < deadline, "something holds the counter open");
@@ -202,7 +205,7 @@ fn a_closed_event_counter_is_gone(path: &Path) {
     }
 }
 
-/// Sets the soft limit of descriptors by the hard one, which it returns.
+/// Sets the soft limit of descriptors as a function of the hard one, which it returns.
 fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live limit.
@@ -213,7 +216,7 @@ fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
     limit.rlim_max
 }
 
-/// A write lock of this process is still there after requests of every kind.
+/// A write lock of this process still exists after requests of every kind.
 fn posix_lock_survives(path: &Path) {
     let file = open(path);
     file.write_all_at(&vec![1; BLOCK * 64], 0).unwrap();
@@ -239,7 +242,7 @@ fn posix_lock_survives(path: &Path) {
     assert_eq!(probe(path), "0", "closing the file releases the lock");
 }
 
-/// Asks a second process which process holds a lock.
+/// Starts a second process that reports which process holds a lock.
 fn probe(path: &Path) -> String {
     let me = std::env::current_exe().unwrap();
     let output = Command::new(me).arg("probe-lock").arg(path).output().unwrap();
@@ -247,7 +250,7 @@ fn probe(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// The process that holds a lock in our way; 0 if none does.
+/// Returns the process that holds a conflicting lock; 0 if none does.
 fn lock_holder(file: &File) -> i32 {
     let mut lock = whole_file(libc::F_WRLCK);
     // SAFETY: a live flock.
@@ -259,7 +262,7 @@ fn whole_file(kind: i32) -> libc::flock {
     libc::flock { l_type: kind as i16, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
-/// Once the program closed its descriptor, nothing of ours may keep the open file alive.
+/// Once the program has closed its descriptor, the library must not keep the open file alive.
 fn flock_goes_with_the_descriptor(path: &Path) {
     let context = Context::new(8).expect("io_setup");
     let second = open(path);
@@ -306,7 +309,7 @@ fn overlaps_take_effect_in_order(path: &Path) {
     }
 }
 
-/// As a database writes to a data file and a log.
+/// Like a database that writes to a data file and a log.
 fn two_files_are_written_in_turn(paths: [&Path; 2]) {
     let files = paths.map(open);
     let context = Context::new(32).expect("io_setup");
@@ -343,7 +346,7 @@ fn fsync_covers_earlier_writes(path: &Path, image: &Path) {
     }
 }
 
-/// Everything reaped and closed: the file system can go at once.
+/// After everything is reaped and closed, the file system can be unmounted at once.
 fn umount_is_not_busy(folder: &str, device: &str) {
     let context = Context::new(32).expect("io_setup");
     for round in 0..20 {

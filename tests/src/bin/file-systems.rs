@@ -1,8 +1,8 @@
-//! Programs about file systems: what becomes of requests when those are full, shared, frozen,
-//! replaced or made read-only.
+//! Programs about requests on file systems that are full, shared, frozen, replaced or made
+//! read-only.
 //!
-//! `file-systems rows FOLDER` prints a line `row: outcome` each, which must be the same under two
-//! libraries; the other cases exit 0 when the claim holds, else panic with what they saw.
+//! `file-systems rows FOLDER` prints a line `row: outcome` for each row, which must be the same
+//! under two libraries; the other cases exit 0 if the claim holds, else panic with the reason.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -39,7 +39,8 @@ fn main() {
     }
 }
 
-/// The modes that files of a folder know: in memory not every kernel has the second.
+/// Returns the modes that files of a folder support: a memory file system does not support direct
+/// I/O on every kernel.
 fn modes_in(folder: &Path) -> &'static [&'static str] {
     if direct::is_known_in(folder) { &["buffered", "direct"] } else { &["buffered"] }
 }
@@ -58,7 +59,7 @@ fn open(path: &Path, mode: i32) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The bytes of a file as runs of one byte each.
+/// Returns the content of a file as runs of equal bytes.
 fn contents(path: &Path) -> String {
     let bytes = std::fs::read(path).expect("a file of the row");
     let runs = bytes.chunk_by(|one, other| one == other);
@@ -70,7 +71,7 @@ fn result(context: &Context, request: Request) -> i64 {
     context.run(vec![request])[0].res
 }
 
-/// Shared extents, holes, and what is written behind the end.
+/// Shared extents, holes, and writes behind the end.
 fn rows(folder: &Path) {
     for mode in ["buffered", "direct"] {
         for what in ["clone", "hole", "extend", "unwritten"] {
@@ -98,7 +99,7 @@ fn rows(folder: &Path) {
     }
 }
 
-/// Makes the file of a row. Where extents cannot be shared it is a copy.
+/// Makes the file of a row. If extents cannot be shared it is a copy.
 fn prepare(file: &File, other: &Path, what: &str) {
     match what {
         "clone" => {
@@ -118,7 +119,7 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// There is no block left: a request that needs one gets the error, one that needs none does not.
+/// No block is left: a request that needs one fails, one that needs none does not.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));
@@ -143,7 +144,7 @@ fn full(folder: &Path) {
     }
 }
 
-/// Takes all blocks there are.
+/// Allocates all free blocks.
 fn take_all(file: &File) {
     let (mut end, mut part) = (0i64, 64 << 20);
     while part >= BLOCK as i64 {
@@ -155,10 +156,10 @@ fn take_all(file: &File) {
     }
 }
 
-/// A limit is reached: the write that would pass it says so.
+/// A quota is reached: the write that would exceed it fails with that error.
 fn quota(folder: &Path) {
     let modes = ["buffered", "direct"];
-    // Before there is no room for their names.
+    // Made first, while there is room for their names.
     let files = modes.map(|mode| open(&folder.join(mode), mode_of(mode)));
     for (mode, file) in modes.into_iter().zip(files) {
         let context = Context::new(8).expect("io_setup");
@@ -177,22 +178,22 @@ fn quota(folder: &Path) {
     }
 }
 
-/// Changes how a file system takes writes, by its folder.
+/// Freezes or thaws a file system, by its folder.
 fn control(folder: &File, request: libc::c_ulong) {
     // SAFETY: the call takes no memory.
     let rc = unsafe { libc::ioctl(folder.as_raw_fd(), request, 0) };
     assert_eq!(rc, 0, "{request:#x}: {}", Error::last_os_error());
 }
 
-/// While it is frozen writes wait, not the submitter, and reads do not; then all come to what they
-/// would have come to at their submission. What only a kernel with RWF_NOAPPEND can do: where there
-/// is none, a write may have become an append by the time that it begins.
+/// While the file system is frozen writes wait, not the submitter, and reads do not wait. After the
+/// thaw every request has the result that it would have had at its submission. Needs a kernel with
+/// RWF_NOAPPEND: without it, a write may have become an append when it begins.
 fn frozen(folder: &Path, mode: i32) {
     let context = Context::new(16).expect("io_setup");
     let path = folder.join("file");
     let file = open(&path, mode);
     let fd = file.as_fd();
-    // What a file system refuses is learnt by the first write.
+    // The first write finds out which flags the file system refuses.
     assert_eq!(result(&context, Request::write(fd, &vec![b'-'; FILE_BYTES], 0)), FILE_BYTES as i64);
     assert_eq!(result(&context, Request::fsync(fd)), 0);
     let root = File::open(folder).expect("the folder");
@@ -204,7 +205,7 @@ fn frozen(folder: &Path, mode: i32) {
         let submitted = context.submit(writes.collect());
         let read = Request::read(fd, BLOCK, WIDE as u64);
         let tagged = context.submit_tagged(vec![(100, read)]);
-        // No write is over, however long one looks; the read needs none.
+        // No write ends meanwhile; the read needs none to end.
         let first = context.reap(1, 1, Some(Duration::from_secs(30)));
         let early = context.reap(0, 8, Some(Duration::ZERO));
         set_append(&file, true);
@@ -227,7 +228,7 @@ fn frozen(folder: &Path, mode: i32) {
     }
 }
 
-/// Whether the kernel knows that flag, by a write with it.
+/// Returns `true` if the kernel knows that flag, by a write with it.
 fn knows_no_append(path: &Path) -> bool {
     let (file, mut byte) = (open(path, 0), b'-');
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -246,7 +247,8 @@ fn set_append(file: &File, set: bool) {
     assert_eq!(rc, 0);
 }
 
-/// One file system after another in the same place, in one context: memory, and then a device.
+/// One file system after another is mounted at the same place, used by one context: memory, then a
+/// device.
 fn replaced(folder: &Path, device: &str, kind: &str) {
     let context = Context::new(16).expect("io_setup");
     let mut numbers = [0; 2];
@@ -284,8 +286,8 @@ fn mount(source: &str, folder: &Path, kind: &str) {
     assert_eq!(rc, 0, "{}", Error::last_os_error());
 }
 
-/// Made read-only and writable again: what is open for reading is read, and nothing of ours that
-/// is open for writing is in the way.
+/// The file system is made read-only and writable again: files open for reading can be read, and
+/// the library holds no file open for writing that would prevent it.
 fn read_only(folder: &Path) {
     let context = Context::new(16).expect("io_setup");
     let path = folder.join("file");

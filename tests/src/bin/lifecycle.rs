@@ -1,6 +1,6 @@
-//! Programs about contexts: destroyed, inherited, interrupted, polled, shared.
+//! Programs about contexts that are destroyed, inherited, interrupted, polled or shared.
 //!
-//! `lifecycle CASE [FILE]`; exits 0 when the claim holds, else panics with what it saw.
+//! `lifecycle CASE [FILE]`; exits 0 if the claim holds, else panics with the reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -60,7 +60,7 @@ fn open(path: &Path) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A file of `blocks` blocks, each filled with its number, none of them cached.
+/// Makes a file of `blocks` blocks, each filled with its number, none of them cached.
 fn uncached(path: &Path, blocks: usize) -> File {
     use std::os::fd::AsRawFd;
     let file = open(path);
@@ -77,7 +77,7 @@ fn read_block(file: &File, block: usize) -> Request {
     Request::read(file.as_fd(), BLOCK, (block * BLOCK) as u64)
 }
 
-/// `io_destroy` returns when nothing can write to the buffers any more, and only works once.
+/// `io_destroy` returns when nothing can write to the buffers any more, and works only once.
 fn destroy_waits(path: &Path) {
     for _ in 0..20 {
         let file = uncached(path, 64);
@@ -85,13 +85,13 @@ fn destroy_waits(path: &Path) {
         assert_eq!(context.submit((0..64).map(|block| read_block(&file, block)).collect()), 64);
         assert_eq!(context.destroy(), 0);
         assert_eq!(context.destroy(), EINVAL, "a second io_destroy");
-        // No io_getevents: the system's library itself looks into the ring that is gone.
+        // Without io_getevents: the system's library itself would look into the unmapped ring.
         assert_eq!(context.submit(vec![read_block(&file, 0)]), EINVAL, "io_submit afterwards");
     }
 }
 
-/// Run with room for three requests in the process and for two in each context: what is too much
-/// is refused before it begins, and there is room again when something has ended.
+/// Run with room for three requests in the process and for two in each context: further requests
+/// are refused before they begin, and there is room again when one has ended.
 fn limits_refuse_with_eagain() {
     const EAGAIN: i32 = -libc::EAGAIN;
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -105,7 +105,7 @@ fn limits_refuse_with_eagain() {
         writer.write_all(b"x").unwrap();
         assert_eq!(one.reap(2, 8, None).expect("io_getevents").len(), 2);
         assert_eq!(other.reap(1, 8, None).expect("io_getevents").len(), 1);
-        // What ends inside io_submit is not counted.
+        // A request that ends inside io_submit does not count.
         assert_eq!(one.submit(polls(5)), 5);
         assert_eq!(one.reap(5, 8, None).expect("io_getevents").len(), 5);
         (&reader).read_exact(&mut [0]).unwrap();
@@ -113,7 +113,7 @@ fn limits_refuse_with_eagain() {
     assert_eq!((one.destroy(), other.destroy()), (0, 0));
 }
 
-/// A poll that never fires does not hold `io_destroy` up.
+/// A poll that never fires does not delay `io_destroy`.
 fn destroy_ends_polls() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -121,7 +121,7 @@ fn destroy_ends_polls() {
     assert_eq!(context.destroy(), 0);
 }
 
-/// Threads blocked in `io_getevents` learn that their context is gone.
+/// Threads blocked in `io_getevents` return when their context is destroyed.
 fn destroy_wakes_waiters() {
     for _ in 0..20 {
         let context = Arc::new(Context::new(8).expect("io_setup"));
@@ -137,7 +137,7 @@ fn destroy_wakes_waiters() {
     }
 }
 
-/// Requests belong to the process: the thread that submitted them may be gone.
+/// Requests belong to the process: the thread that submitted them may have ended.
 fn requests_outlive_their_thread(path: &Path) {
     let file = uncached(path, 32);
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -155,7 +155,7 @@ fn requests_outlive_their_thread(path: &Path) {
     assert_eq!(readiness(&context), libc::POLLIN);
 }
 
-/// Submits buffered writes and leaves at once; the caller looks at the file.
+/// Submits buffered writes and exits at once; the caller checks the file.
 fn exit_right_after_submit(path: &Path, way: &str) {
     let context = submit_fill(path);
     match way {
@@ -174,7 +174,7 @@ fn exit_right_after_submit(path: &Path, way: &str) {
 
 static IN_HANDLER: OnceLock<Context> = OnceLock::new();
 
-/// Runs when the thread-local memory of the main thread is gone already.
+/// Runs after the thread-local memory of the main thread was destroyed.
 extern "C" fn reap_in_handler() {
     let context = IN_HANDLER.get().unwrap();
     assert_eq!(context.reap_all(64).len(), 64);
@@ -192,7 +192,7 @@ fn submit_fill(path: &Path) -> Context {
     context
 }
 
-/// The child cannot touch the parent's context, and works with its own.
+/// The child cannot use the parent's context, and uses its own.
 fn fork_leaves_the_context_to_the_parent(path: &Path) {
     let file = uncached(path, 32);
     let context = Context::new(64).expect("io_setup");
@@ -220,7 +220,7 @@ fn fork_leaves_the_context_to_the_parent(path: &Path) {
 
 fn in_child(parents: &Context, file: &File) {
     assert_eq!(parents.submit(vec![read_block(file, 0)]), EINVAL, "io_submit");
-    // The library looks at the ring first: one without events does not reach the kernel.
+    // libaio looks at the ring first: if it has no events, the call does not reach the kernel.
     let looked = parents.reap(0, 4, Some(Duration::ZERO)).map(|it| it.len());
     assert!(matches!(looked, Ok(0) | Err(EINVAL)), "zero timeout: {looked:?}");
     let limit = Some(Duration::from_millis(1));
@@ -243,7 +243,7 @@ fn exec_right_after_submit(path: &Path) {
     panic!("exec: {error}");
 }
 
-/// The new program finds the data, no descriptors of the old one, and works.
+/// The new program finds the data, no descriptors of the old one, and can use AIO.
 fn executed(path: &Path) {
     let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open_files.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());
@@ -261,7 +261,7 @@ fn executed(path: &Path) {
     assert_eq!(context.run(vec![read_block(&open(path), 3)])[0].res, BLOCK as i64);
 }
 
-/// One count a completion, whenever it is reaped.
+/// The eventfd counts each completion once, whenever the event is reaped.
 fn eventfd_counts_completions(path: &Path) {
     let file = uncached(path, 32);
     // SAFETY: plain numbers; the new descriptor is owned here alone.
@@ -279,7 +279,7 @@ fn eventfd_counts_completions(path: &Path) {
         assert_eq!(ready.map(|it| it.len()), Ok(0));
     }
     assert_eq!(counted, 32);
-    // Announced means there: no waiting allowed.
+    // The events that the eventfd counts can be taken without waiting.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
 }
@@ -474,7 +474,7 @@ fn all_is_counted_when_the_context_is_destroyed(path: &Path) {
     }
 }
 
-/// Waits for a poll that never fires, with nothing to look after meanwhile.
+/// Waits for a poll that never fires, with no other request.
 fn an_idle_wait_is_one_sleep() {
     const LOOKS_MAX: u64 = 10;
     let sleeps = || {
@@ -492,8 +492,8 @@ fn an_idle_wait_is_one_sleep() {
     assert!(slept < LOOKS_MAX, "woken {slept} times for nothing");
 }
 
-/// A thread leaves the table of its process, waits for what the engine's threads bring, and ends:
-/// what it alone had open is closed.
+/// A thread leaves its process's descriptor table, waits for events that the engine's threads
+/// deliver, and ends: the files that it alone had open are closed.
 fn a_table_of_descriptors_ends_with_its_thread(path: &Path) {
     const ROUNDS: usize = 10;
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -522,7 +522,7 @@ fn a_table_of_descriptors_ends_with_its_thread(path: &Path) {
     assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the end of the stream");
 }
 
-/// The result of a poll is the mask; it fires at once, later, and on hang-up.
+/// The result of a poll is the mask of events: at once, later, and on hang-up.
 fn poll_reports_readiness() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -542,13 +542,13 @@ fn poll_reports_readiness() {
     assert_eq!(readiness(&context), libc::POLLHUP);
 }
 
-/// The mask of the one completion. The kernel adds bits that were not asked for (`POLLRDNORM`)
-/// when a wake-up, not the first look, found it ready.
+/// Returns the mask of the one completion. The kernel adds bits that were not asked for
+/// (`POLLRDNORM`) if a wake-up, not the first look, found it ready.
 fn readiness(context: &Context) -> i16 {
     context.reap_all(1)[0].res as i16 & (libc::POLLIN | libc::POLLOUT | libc::POLLHUP)
 }
 
-/// `io_cancel` only starts it: the completion comes through the ring, exactly once.
+/// `io_cancel` only begins the cancellation: the event arrives through the ring, exactly once.
 fn cancelled_polls_still_complete() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -561,8 +561,8 @@ fn cancelled_polls_still_complete() {
     assert!(more.is_empty(), "a completion too many");
 }
 
-/// A read that waits for data (the kernel's own would wait inside `io_submit`) is cancelled as a
-/// poll is, and takes nothing of what comes later.
+/// A read that waits for data (the kernel's own would wait inside `io_submit`) is cancelled like a
+/// poll, and takes no bytes that arrive later.
 fn cancelled_reads_of_streams_complete_once() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -580,7 +580,7 @@ fn cancelled_reads_of_streams_complete_once() {
     assert_eq!(context.destroy(), 0, "what waits for ever does not hold it up");
 }
 
-/// One after another, and all of them when the peer hangs up.
+/// Reads end one after another, and all of them when the peer hangs up.
 fn reads_of_a_stream_take_their_turns() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(64).expect("io_setup");
@@ -596,7 +596,7 @@ fn reads_of_a_stream_take_their_turns() {
     assert!(context.reap_all(10).iter().all(|done| done.res == 0), "the end of the stream");
 }
 
-/// A poll of a silent pipe stays pending while other requests come and go.
+/// A poll of an empty pipe stays in flight while other requests come and go.
 fn an_empty_pipe_does_not_delay_others() {
     let (silent, _kept) = std::io::pipe().unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -615,7 +615,7 @@ fn an_empty_pipe_does_not_delay_others() {
     assert_eq!(context.reap_all(1)[0].tag, 1000);
 }
 
-/// Four submit, three reap: each request is seen by exactly one reaper.
+/// Four threads submit, three reap: exactly one reaper gets each event.
 fn many_threads_share_a_context(path: &Path) {
     const EACH: usize = 1500;
     let file = uncached(path, 64);
@@ -641,7 +641,7 @@ fn many_threads_share_a_context(path: &Path) {
         for _ in 0..3 {
             scope.spawn(|| {
                 while left.load(Ordering::Acquire) > 0 {
-                    // A limit, because another reaper may take the last one.
+                    // With a time limit, because another reaper may take the last event.
                     let done = context.reap(1, 16, Some(Duration::from_millis(20))).unwrap();
                     for done in &done {
                         assert_eq!(done.res, BLOCK as i64);
@@ -657,7 +657,7 @@ fn many_threads_share_a_context(path: &Path) {
     assert_eq!(seen.into_inner(), 4 * EACH as u32);
 }
 
-/// Each of several sleeping waiters gets one completion; none sleeps on.
+/// Each of several sleeping waiters gets one event; none sleeps for ever.
 fn every_waiter_is_woken(path: &Path) {
     let file = open(path);
     for _ in 0..20 {

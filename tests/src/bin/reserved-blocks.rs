@@ -1,7 +1,7 @@
-//! A write is charged to the thread that submitted it, wherever it is carried out.
+//! A write is charged to the thread that submitted it, whichever thread carries it out.
 //!
-//! `reserved-blocks FOLDER`: the folder is a file system with blocks reserved to root. A thread
-//! that has given up its rights gets ENOSPC where root's own requests still succeed.
+//! `reserved-blocks FOLDER`: the folder is a file system with blocks reserved for root. A thread
+//! that has dropped its privileges gets ENOSPC where root's own requests still succeed.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use std::thread;
 
 use nowait_tests::request::{Context, Request};
 
-/// Neither root nor the owner of the reserve.
+/// Neither root nor the owner of the reserved blocks.
 const OTHER_USER: libc::uid_t = 12345;
 const WIDE: usize = 256 << 10;
 const ROUNDS: usize = 8;
@@ -29,7 +29,7 @@ fn main() {
                 answer.send(write_whole(context, &file)).expect("the other thread listens");
             }
         });
-        // Before the blocks run out: a directory may need another one for their names.
+        // Made before the blocks run out: a directory may need another block for their names.
         let files: Vec<_> = (0..ROUNDS)
             .map(|round| ["user", "root"].map(|who| create(&folder, &format!("{who}-{round}"))))
             .collect();
@@ -45,7 +45,7 @@ fn main() {
     });
 }
 
-/// Lets the other thread use up what is not reserved.
+/// Lets the other thread use up the blocks that are not reserved.
 fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
     for number in 0.. {
         to_a_caller.send(create(folder, &format!("fill-{number}"))).unwrap();
@@ -56,17 +56,17 @@ fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receive
     }
 }
 
-/// Root creates all files: only the blocks are in question.
+/// Root creates all files: the test is only about blocks.
 fn create(folder: &Path, name: &str) -> File {
     let file = File::options().read(true).write(true).create_new(true).open(folder.join(name));
     let file = file.expect("a new file");
-    // A hole with an end: the write below fills it and needs blocks, not an inode change.
+    // A hole with an end: the write below fills it and needs blocks, but no change of the inode.
     file.set_len(WIDE as u64).expect("a size");
     file
 }
 
-/// Writes it all; a short write ends at the first block that could not be had, and the request
-/// for the rest says why.
+/// Writes everything; a short write ends at the first block that could not be allocated, and the
+/// request for the rest returns the reason.
 fn write_whole(context: &Context, file: &File) -> i64 {
     let write = |from: i64| {
         let bytes = vec![5; WIDE - from as usize];
@@ -82,10 +82,10 @@ fn write_whole(context: &Context, file: &File) -> i64 {
     }
 }
 
-/// Only this thread's credentials, as a server acting for its client does: the C library's
+/// Changes only this thread's credentials, as a server acting for its client does: the C library's
 /// wrapper would change the whole process.
 fn drop_rights() {
-    // SAFETY: plain numbers; the raw call concerns this thread alone.
+    // SAFETY: plain numbers; the raw call affects this thread alone.
     let rc = unsafe { libc::syscall(libc::SYS_setresuid, OTHER_USER, OTHER_USER, OTHER_USER) };
     assert_eq!(rc, 0, "setresuid: {}", std::io::Error::last_os_error());
 }

@@ -1,7 +1,7 @@
-//! A program whose first use of the library finds too few descriptors.
+//! A program with too few descriptors for its first use of the library.
 //!
-//! `scarce COUNT FILE`: that many are left. Exits 0 when the library works once there are more,
-//! and has left nothing behind of what failed, else panics with what it saw.
+//! `scarce COUNT FILE`: COUNT descriptors are left. Exits 0 if the library works once there are
+//! more, and if the failed start has left nothing behind, else panics with the reason.
 
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -24,7 +24,7 @@ fn main() {
     }
     drop(kept);
     if left < 2 {
-        // A thread that only looked whether something works may still be ending.
+        // A thread that only probed may still be ending.
         wait_until(|| count("task") == threads);
         assert_eq!(count("fd"), descriptors, "what failed has left descriptors");
     }
@@ -33,13 +33,13 @@ fn main() {
     assert!(context.run(writes.collect()).iter().all(|done| done.res == 4096));
 }
 
-/// The entries of a folder of this process, that by which they are read not counted.
+/// Returns the number of entries in a folder of this process, without the descriptor that reads it.
 fn count(folder: &str) -> usize {
     let entries = std::fs::read_dir(format!("/proc/self/{folder}")).expect("the process's folder");
     entries.count() - usize::from(folder == "fd")
 }
 
-/// Lowers the limit to few, and takes all but `left` of those.
+/// Lowers the limit, and takes all but `left` of the descriptors.
 fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     let limit = Limit::lower(64);
     let mut taken = Vec::new();
@@ -56,7 +56,7 @@ fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     (taken, limit)
 }
 
-/// The limit of descriptors as it was, which comes back.
+/// The previous limit of descriptors, which is restored at the end.
 struct Limit(libc::rlimit);
 
 impl Limit {

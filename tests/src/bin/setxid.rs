@@ -1,7 +1,8 @@
 //! Programs that change their credentials while requests are in flight.
 //!
-//! The C library has every thread of the process do so, those of a library too, and waits for it.
-//! `setxid CASE PATH`, as root; exits 0 when the claim holds, else panics with what it saw.
+//! The C library makes every thread of the process, also those of a library, change its
+//! credentials, and waits for all. `setxid CASE PATH`, as root; exits 0 if the claim holds, else
+//! panics with the reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,13 +16,13 @@ use nowait_tests::thread_state::wait_until;
 
 const BLOCK: usize = 4096;
 const WIDE: usize = 256 << 10;
-/// Neither root nor the owner of the reserve.
+/// Neither root nor the owner of the reserved blocks.
 const OTHER_USER: libc::uid_t = 12345;
 const ROUNDS: usize = 4;
 const ENOSPC: i64 = -(libc::ENOSPC as i64);
 
 fn main() {
-    // A thread that waits for what another one was to do would keep the process.
+    // End the process after a panic: a thread that waits for another would keep it alive.
     let says = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |about| {
         says(about);
@@ -44,25 +45,27 @@ fn succeeds(call: &str, rc: i32) {
 }
 
 fn set_effective_user(user: libc::uid_t) {
-    // SAFETY: plain numbers; concerns every thread of the process.
+    // SAFETY: plain numbers; affects every thread of the process.
     succeeds("seteuid", unsafe { libc::seteuid(user) });
 }
 
-/// What the kernel says of each thread: real, effective and saved user and group; more groups.
+/// Returns the credentials of each thread from /proc: real, effective and saved user and group, and
+/// supplementary groups.
 fn identities() -> Vec<(String, String)> {
     let about = |task: std::fs::DirEntry| {
         let read = |name| std::fs::read_to_string(task.path().join(name)).ok();
         let (name, status) = (read("comm")?, read("status")?);
         let field = |line: &str| match line.split_once(":\t")? {
-            // The fourth, for files, may for a moment be that of a request carried out.
+            // The fourth number, for file access, may for a moment be that of a request being
+            // carried out.
             (field @ ("Uid" | "Gid"), all) => {
                 Some(format!("{field} {} ", all.rsplit_once('\t')?.0))
             }
             (field @ "Groups", all) => Some(format!("{field} {}", all.trim())),
             _ => None,
         };
-        // A thread of the kernel, made by io_uring: it acts with the rights of each request, and
-        // the C library knows nothing of it.
+        // A kernel thread made by io_uring: it acts with the credentials of each request, and the C
+        // library does not know it.
         let is_of_kernel = name.starts_with("iou-");
         (!is_of_kernel).then(|| (name, status.lines().filter_map(field).collect()))
     };
@@ -70,8 +73,8 @@ fn identities() -> Vec<(String, String)> {
     tasks.flatten().filter_map(about).collect()
 }
 
-/// All threads are the same, and what is expected: at once, but for one that ends just now, or
-/// carries out a request with the groups of its submission.
+/// Checks that all threads have the expected credentials: at once, except a thread that is ending,
+/// or that carries out a request with the groups of its submission.
 fn all_are(expected: &str) {
     wait_until(|| {
         let all = identities();
@@ -79,9 +82,9 @@ fn all_are(expected: &str) {
     });
 }
 
-/// Changes all there is to change, some of it back and forth.
+/// Changes all credentials, some of them back and forth.
 fn change_identity() {
-    // SAFETY: plain numbers and a live array; concerns every thread of the process.
+    // SAFETY: plain numbers and a live array; affects every thread of the process.
     unsafe {
         succeeds("setgid", libc::setgid(libc::getgid()));
         succeeds("setgroups", libc::setgroups(2, [7, 9].as_ptr()));
@@ -95,8 +98,8 @@ fn change_identity() {
     }
 }
 
-/// Requests of every kind come and go, others wait, and threads wait for them, while a thread that
-/// has nothing to do with them changes what the process is, at last for good.
+/// Requests of every kind come and go, others wait, and threads wait for them, while an unrelated
+/// thread changes the credentials of the process, at last for good.
 fn every_thread_changes(folder: &Path) {
     let create = |name: &str, flags: i32| {
         let mut options = OpenOptions::new();
@@ -109,7 +112,7 @@ fn every_thread_changes(folder: &Path) {
     let (silent, writer) = std::io::pipe().unwrap();
     let context = Context::new(64).expect("io_setup");
     let waiting = Context::new(8).expect("io_setup");
-    // A poll, and a read by a blocking call or a ring: neither ends before the pipe speaks.
+    // A poll, and a read by a blocking call or a ring: neither ends before a write to the pipe.
     let waits = vec![Request::poll(silent.as_fd(), libc::POLLIN)];
     assert_eq!(waiting.submit(waits), 1);
     thread::scope(|scope| {
@@ -139,13 +142,13 @@ fn every_thread_changes(folder: &Path) {
         (&writer).write_all(b"x").unwrap();
         assert_eq!(waiter.join().unwrap(), 1);
     });
-    // What starts now starts with the new identity.
+    // A context made now uses the new credentials.
     let more = Context::new(8).expect("io_setup afterwards");
     work(&more, &file, &direct, 0);
     all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
 }
 
-/// Writes that make the file longer, reads, direct ones, syncs: on every thread there is.
+/// Runs writes that make the file longer, reads, direct requests and syncs, on every thread.
 fn work(context: &Context, file: &File, direct: &File, round: usize) {
     let mut requests = Vec::new();
     for block in 0..4 {
@@ -174,11 +177,11 @@ fn work(context: &Context, file: &File, direct: &File, round: usize) {
     }
 }
 
-/// On a file system with blocks reserved to root: what was submitted without its rights does not
-/// get them because the process has taken them back since.
+/// On a file system with blocks reserved for root: a request submitted without root's privileges
+/// does not get them when the process regains them.
 fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     let context = Context::new(8).expect("io_setup");
-    // Before the blocks run out: a directory may need another one for their names.
+    // Made before the blocks run out: a directory may need another block for their names.
     let create = |name: String| create(&folder.join(name), flags);
     let files: Vec<_> = (0..ROUNDS * 3).map(|number| create(format!("file-{number}"))).collect();
     fill(&context, folder);
@@ -201,8 +204,8 @@ fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     assert_eq!(write(&context, &files[1]), ENOSPC, "for good");
 }
 
-/// Root creates all files: only the blocks are in question. A hole with an end: the write fills it
-/// and needs blocks, not an inode change.
+/// Root creates all files: the test is only about blocks. A hole with an end: the write fills it
+/// and needs blocks, but no change of the inode.
 fn create(path: &Path, flags: i32) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).custom_flags(flags);
@@ -211,7 +214,7 @@ fn create(path: &Path, flags: i32) -> File {
     file
 }
 
-/// Uses up what is not reserved.
+/// Uses up the blocks that are not reserved.
 fn fill(context: &Context, folder: &Path) {
     for number in 0.. {
         let file = create(&folder.join(format!("fill-{number}")), 0);
@@ -229,8 +232,8 @@ fn whole_write(file: &File) -> Request {
     Request::write(file.as_fd(), &vec![5; WIDE], 0)
 }
 
-/// The result of a write of it all; ENOSPC also after a part: at the first block that could not be
-/// had it ends.
+/// Returns the result of a write of everything; ENOSPC also after a part: the write ends at the
+/// first block that could not be allocated.
 fn write(context: &Context, file: &File) -> i64 {
     assert_eq!(context.submit(vec![whole_write(file)]), 1);
     result_of(context)

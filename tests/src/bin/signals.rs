@@ -1,6 +1,6 @@
-//! Programs about signals: what interrupts a waiter, and what a mask keeps out.
+//! Programs about signals that interrupt a waiter, and about masks that block them.
 //!
-//! `signals CASE [FILE]`; exits 0 when the claim holds, else panics with what it saw.
+//! `signals CASE [FILE]`; exits 0 if the claim holds, else panics with the reason.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ fn install(flags: i32) {
 }
 
 fn install_for(signal: i32, flags: i32) {
-    // SAFETY: an all-zero sigaction is a valid one: default action, empty mask.
+    // SAFETY: an all-zero sigaction is valid: default action, empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
     action.sa_flags = flags;
@@ -71,7 +71,7 @@ fn only_usr1() -> libc::sigset_t {
 }
 
 fn empty_set() -> libc::sigset_t {
-    // SAFETY: all-zero is a valid set; sigemptyset makes it the empty one.
+    // SAFETY: an all-zero set is valid; sigemptyset makes it the empty one.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -79,7 +79,7 @@ fn empty_set() -> libc::sigset_t {
     }
 }
 
-/// Changes this thread's mask, and gives the old one.
+/// Changes this thread's mask, and returns the old one.
 fn mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigset_t {
     let mut old = empty_set();
     let set = set.map_or(ptr::null(), ptr::from_ref);
@@ -93,7 +93,7 @@ fn contains_usr1(set: &libc::sigset_t) -> bool {
     unsafe { libc::sigismember(ptr::from_ref(set), libc::SIGUSR1) == 1 }
 }
 
-/// `EINTR`, with `SA_RESTART` too: signal(7) lists no restart for `io_getevents`.
+/// io_getevents fails with `EINTR`, even with `SA_RESTART`: signal(7) lists no restart for it.
 fn a_signal_interrupts_a_waiter(flags: i32) {
     install(flags);
     for round in 1..=20 {
@@ -107,13 +107,14 @@ fn a_signal_interrupts_a_waiter(flags: i32) {
     }
 }
 
-/// Two wanted, one there, a signal: the one is given, and no error.
+/// The caller wants two events, one is there, and a signal arrives: the call returns the one,
+/// without an error.
 fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
     install(0);
     let file = File::create(path).unwrap();
     let context = Arc::new(Context::new(8).expect("io_setup"));
     assert_eq!(context.submit(vec![Request::write(file.as_fd(), b"one", 0)]), 1);
-    // Where io_submit does not wait the event comes a little later.
+    // If io_submit does not wait, the event arrives a little later.
     wait_until(|| context.unread() == 1);
     let shared = context.clone();
     let (waiter, thread) =
@@ -136,7 +137,7 @@ fn the_mask_lets_a_pending_signal_in() {
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
 }
 
-/// What is pending comes in where the time is over at once, and where an event is there, which is
+/// A pending signal is delivered when the time limit is zero, and when an event is there, which is
 /// taken as well.
 fn the_mask_lets_signals_in_without_a_wait() {
     install(0);
@@ -161,8 +162,8 @@ fn the_mask_lets_signals_in_without_a_wait() {
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
 }
 
-/// libaio looks at the ring before it asks the kernel: where nothing is there, and the time is over
-/// at once, there is no system call, and no handler runs.
+/// libaio looks at the ring before it calls the kernel: if the ring is empty and the time limit is
+/// zero, it makes no system call, and no handler runs.
 fn a_look_at_nothing_lets_nothing_in() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -183,7 +184,7 @@ fn a_look_at_nothing_lets_nothing_in() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "the kernel was asked");
 }
 
-/// The system call itself lets signals in, and checks its arguments, also where nothing is there.
+/// The system call itself delivers signals and checks its arguments, even if there is no event.
 fn the_system_call_lets_in_what_the_mask_says() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -195,7 +196,7 @@ fn the_system_call_lets_in_what_the_mask_says() {
     let call = |min: i64, max: i64| {
         let (pointer, events) = (context.pointer(), ptr::null_mut::<u8>());
         let (time, set) = (ptr::from_ref(&at_once), sigset.as_ptr());
-        // SAFETY: no event is there to be written; time limit and mask are live.
+        // SAFETY: no event will be written; time limit and mask are live.
         let called =
             unsafe { libc::syscall(SYS_IO_PGETEVENTS, pointer, min, max, events, time, set) };
         if called < 0 {
@@ -210,8 +211,8 @@ fn the_system_call_lets_in_what_the_mask_says() {
     assert_eq!(call(2, 1), -i64::from(libc::EINVAL));
 }
 
-/// Signals that are queued: a program keeps what the handler has got in one place, and looks at it
-/// after each wait.
+/// With queued signals: a program stores the handler's value in one place, and reads it after each
+/// wait.
 fn the_mask_lets_in_one_of_a_number() {
     let number = libc::SIGRTMIN();
     install_for(number, 0);
@@ -228,7 +229,7 @@ fn the_mask_lets_in_one_of_a_number() {
     }
 }
 
-/// A signal that the mask holds back waits until the call is over.
+/// A signal that the mask blocks waits until the call is over.
 fn the_mask_keeps_a_signal_out() {
     install(0);
     let context = Arc::new(Context::new(8).expect("io_setup"));
@@ -247,7 +248,8 @@ fn the_mask_keeps_a_signal_out() {
     assert_eq!(timeout.map(|done| done.len()), Ok(0));
 }
 
-/// A signal for the process reaches one of its own threads, never a helper of the library.
+/// A signal for the process is delivered to one of its own threads, never to a helper of the
+/// library.
 fn helpers_do_not_take_signals(path: &Path) {
     install(0);
     let file = File::create(path).unwrap();

@@ -1,5 +1,5 @@
-//! A signal behind the last look at what was submitted, right before the process becomes another
-//! program: a filter of system calls raises it at that very instruction.
+//! A signal after the last look for submitted requests, just before the process becomes another
+//! program: a seccomp filter raises it at that instruction.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use nowait_tests::aio;
 
 use crate::rounds::{BLOCKS, in_child, setup};
 
-/// Too much to be written inside io_submit, or while the process becomes another program.
+/// Too many bytes to be written inside io_submit, or while the process becomes another program.
 const LEN: usize = 32 << 20;
 
 static CONTEXT: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
@@ -20,7 +20,7 @@ static BYTES: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static FD: AtomicI32 = AtomicI32::new(-1);
 static ENVIRONMENT: [usize; 1] = [0];
 
-/// Submits, and has execve(2) made again, with an environment: that one passes.
+/// Submits, and repeats execve(2) with an environment: the filter lets that pass.
 extern "C" fn submits(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let mut write = aio::Iocb {
         opcode: aio::PWRITE,
@@ -30,9 +30,9 @@ extern "C" fn submits(_signal: i32, _info: *mut libc::siginfo_t, context: *mut l
         ..aio::Iocb::default()
     };
     let iocbs = [&raw mut write];
-    // SAFETY: the iocb is read in the call, the bytes live to the end.
+    // SAFETY: the call reads the iocb; the bytes live to the end of the process.
     unsafe { aio::io_submit(CONTEXT.load(SeqCst).cast(), 1, iocbs.as_ptr()) };
-    // SAFETY: the kernel's, for as long as the handler runs.
+    // SAFETY: the kernel's memory, valid while the handler runs.
     let machine = unsafe { &mut (*context).uc_mcontext };
     let environment = ENVIRONMENT.as_ptr() as usize;
     #[cfg(target_arch = "x86_64")]
@@ -48,7 +48,7 @@ extern "C" fn submits(_signal: i32, _info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// An execve(2) whose environment is null raises SIGSYS from now on.
+/// Installs a filter that raises SIGSYS for an execve(2) without an environment.
 fn trap_exec() {
     const NUMBER_AT: u32 = 0;
     const THIRD_AT: u32 = 32;
@@ -80,7 +80,7 @@ pub(crate) fn a_handler_comes_right_before_exec(folder: &Path) {
     FD.store(file.as_raw_fd(), SeqCst);
     let status = in_child("exec", || {
         CONTEXT.store(setup(BLOCKS as i32).cast(), SeqCst);
-        // SAFETY: an all-zero sigaction is a valid one.
+        // SAFETY: an all-zero sigaction is valid.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = submits as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;

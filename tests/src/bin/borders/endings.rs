@@ -1,4 +1,4 @@
-//! The end of the process, of a thread, of a context, beside threads that submit.
+//! The end of the process, of a thread, of a context, while threads submit.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::rounds::{
     BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, rounds_in_child, setup,
 };
 
-/// How a process ends.
+/// The ways in which a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Exit,
@@ -19,7 +19,7 @@ pub(crate) enum Way {
     Quick,
     Return,
     Exec,
-    /// It does not end by that, but later.
+    /// The exec fails; the process ends later.
     ExecFails,
     Abort,
 }
@@ -27,12 +27,12 @@ pub(crate) enum Way {
 /// A context's address, for threads.
 #[derive(Clone, Copy)]
 struct Shared(ContextPointer);
-// SAFETY: contexts may be used by any thread.
+// SAFETY: any thread may use a context.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Threads submit, and take events, for ever; some of them to a context that they share.
+/// Threads submit, and take events, for ever; some of them on a context that they share.
 pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -69,14 +69,14 @@ fn submit_for_ever(target: &Target, file: &File, shared: Shared, seed: u32) {
     let mut requests = Requests::new(target, file, own, dice.roll(BLOCKS as u64) as usize);
     loop {
         let done = requests.submit(1 + dice.roll(BATCH as u64) as usize);
-        // At the end of the process contexts are gone.
+        // When the process ends its contexts no longer work.
         assert!(done >= 0 || [-libc::EAGAIN, -libc::EINVAL].contains(&done), "io_submit: {done}");
         let _ = reap(own, i64::from(done == -libc::EAGAIN));
     }
 }
 
 fn end_by(way: Way, requests: &mut Requests<'_>) {
-    // SAFETY: paths and arguments are terminated; the process ends, or becomes another.
+    // SAFETY: paths and arguments are terminated; the process ends, or becomes another program.
     unsafe {
         let program = c"/bin/true".as_ptr();
         let arguments = [program, std::ptr::null()];
@@ -90,7 +90,7 @@ fn end_by(way: Way, requests: &mut Requests<'_>) {
             }
             Way::ExecFails => {
                 assert_eq!(libc::execv(c"/nonexistent".as_ptr(), arguments.as_ptr()), -1);
-                // It goes on.
+                // The process continues.
                 let done = requests.submit(1);
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
@@ -109,13 +109,13 @@ unsafe extern "C" {
     fn quick_exit(status: i32) -> !;
 }
 
-/// What the C library does when `main` returns: exit with its value. Here `main` is Rust's, whose
-/// own end waits for no thread either.
+/// Does what the C library does when `main` returns: exit with its value. This program's `main` is
+/// Rust's, whose own end does not wait for threads either.
 fn returns_from_main() -> ! {
     std::process::exit(0)
 }
 
-/// A thread submits and ends; all of what it submitted completes, and in full.
+/// A thread submits and ends; all its requests complete, and in full.
 pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let context = Shared(setup(2 * BLOCKS as i32));
@@ -145,7 +145,7 @@ pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
     }
 }
 
-/// Threads submit to a context that is destroyed meanwhile.
+/// Threads submit to a context that another thread destroys.
 pub(crate) fn the_context_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let what = "threads beside io_destroy";
@@ -189,7 +189,7 @@ fn destroy_beside_threads(target: &Target, round: u32) {
         while submitted.load(SeqCst) < enough {
             std::thread::yield_now();
         }
-        // SAFETY: made by io_setup; the threads find it gone.
+        // SAFETY: io_setup made it; the threads get errors from then on.
         assert_eq!(unsafe { aio::io_destroy(context.0) }, 0);
         is_over.store(true, SeqCst);
     });
@@ -211,7 +211,7 @@ fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
     let mut read = aio::Iocb { opcode: aio::PREAD, buffer, bytes, ..poll };
     let mut poll = poll;
     let iocbs = [&raw mut poll, &raw mut read];
-    // SAFETY: iocbs are read in the call; the byte is a static that nothing else uses.
+    // SAFETY: the call reads the iocbs; the byte is a static that nothing else uses.
     unsafe { aio::io_submit(context, 2, iocbs.as_ptr()) }
 }
 
@@ -230,9 +230,9 @@ extern "C" fn stays_at_a_fault(_signal: i32) {
     }
 }
 
-/// Submits, and then once more with a list that is not there any more: a fault inside the call.
+/// Submits, and then once more with a list that is no longer mapped: a fault inside the call.
 fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
-    // SAFETY: a handler of the right form; fresh memory; the fault is what is wanted.
+    // SAFETY: a handler of the right type; fresh memory; the fault is intended.
     unsafe {
         libc::signal(libc::SIGSEGV, handler as *const () as usize);
         let map = libc::PROT_READ | libc::PROT_WRITE;
@@ -241,7 +241,8 @@ fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
         let context = setup(BLOCKS as i32);
         let mut requests = Requests::new(target, file, context, 0);
         assert_eq!(requests.submit(BATCH), BATCH as i32);
-        // A list whose first address is bad: the library has looked at it, and finds it good.
+        // A list whose first address is invalid: the library checks it, and remembers the page of
+        // the list.
         assert_eq!(aio::io_submit(context, 1, list.cast()), -libc::EFAULT);
         libc::munmap(list, 4096);
         aio::io_submit(context, 1, list.cast());
@@ -261,7 +262,7 @@ pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
     }
 }
 
-/// A thread never comes out of io_submit; the process ends all the same.
+/// A thread stays inside io_submit for ever; the process ends nevertheless.
 pub(crate) fn a_thread_stays_inside(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     for round in 0..rounds {

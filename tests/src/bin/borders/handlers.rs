@@ -17,7 +17,7 @@ extern "C" fn ends_the_process(_signal: i32) {
 }
 
 pub(crate) fn install(signal: i32, handler: extern "C" fn(i32), flags: i32) {
-    // SAFETY: an all-zero sigaction is a valid one: default action, empty mask.
+    // SAFETY: an all-zero sigaction is valid: default action, empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = flags;
@@ -36,7 +36,7 @@ unsafe extern "C" {
     fn setitimer(which: i32, new: *const libc::itimerval, old: *mut libc::itimerval) -> i32;
 }
 
-/// A timer goes off at some instruction of a loop of calls, and its handler calls `_exit`.
+/// A timer fires at a random instruction of a loop of calls, and its handler calls `_exit`.
 pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -51,7 +51,7 @@ pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool
                 start_timer(delay + 500, 0);
                 return submit_blocks_for_ever(&target, file.as_raw_fd());
             }
-            // In the first one the engine is started.
+            // In the first round the loop also starts the engine.
             if dice.roll(8) == 0 {
                 start_timer(delay, 0);
             }
@@ -74,23 +74,23 @@ fn submit_for_ever(requests: &mut Requests<'_>, mut context: aio::ContextPointer
         assert_eq!(wrong, 0, "writes that failed");
         in_flight -= taken as i64;
         if dice.roll(16) == 0 {
-            // SAFETY: made by io_setup, and not used after this.
+            // SAFETY: io_setup made it, and it is not used after this.
             assert_eq!(unsafe { aio::io_destroy(context) }, 0);
             (context, in_flight) = (setup(BLOCKS as i32), 0);
             requests.set_context(context);
         }
-        // The lock of malloc, too, may be one that the handler interrupts.
+        // The handler may also interrupt a holder of malloc's lock.
         for _ in 0..dice.roll(100) {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(1 + dice.roll(9000) as usize)));
         }
     }
 }
 
-/// The blocks of POSIX AIO, which the loop and the handler look at.
+/// The blocks of POSIX AIO, which both the loop and the handler use.
 static CONTROL: AtomicPtr<libc::aiocb> = AtomicPtr::new(ptr::null_mut());
 
 fn control_blocks() -> &'static mut [libc::aiocb] {
-    // SAFETY: all-zero is a valid block.
+    // SAFETY: an all-zero block is valid.
     let blocks: Vec<libc::aiocb> = (0..BLOCKS).map(|_| unsafe { std::mem::zeroed() }).collect();
     Box::leak(blocks.into_boxed_slice())
 }
@@ -105,7 +105,7 @@ fn submit_blocks_for_ever(target: &Target, fd: i32) {
 /// Writes all blocks and waits for them; none may fail.
 fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
     for (index, block) in blocks.iter_mut().enumerate() {
-        // SAFETY: all-zero is a valid block.
+        // SAFETY: an all-zero block is valid.
         *block = unsafe { std::mem::zeroed() };
         block.aio_fildes = fd;
         block.aio_buf = target.address(index) as *mut _;
@@ -130,11 +130,11 @@ fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
 }
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
-/// What the handler writes to, and a number of its own.
+/// The file that the handler writes to, and a descriptor of its own.
 static SINK: AtomicI32 = AtomicI32::new(-1);
 static WRONG: AtomicU32 = AtomicU32::new(0);
 
-/// One of the calls that POSIX allows here; the ones after another.
+/// Makes one of the calls that POSIX allows in a handler, in rotation.
 extern "C" fn makes_calls(_signal: i32) {
     let tick = TICKS.fetch_add(1, SeqCst);
     let (sink, block) = (SINK.load(SeqCst), CONTROL.load(SeqCst));
@@ -151,7 +151,8 @@ extern "C" fn makes_calls(_signal: i32) {
             }
             2 => libc::write(sink, [0u8; 16].as_ptr().cast(), 16) == 16,
             3 if !block.is_null() => {
-                // Not inside io_submit of the thread that would complete it: it always ends.
+                // Not inside io_submit of the thread that would complete the request: it must
+                // always end.
                 let list = [block.cast_const()];
                 while libc::aio_error(block) == libc::EINPROGRESS {
                     libc::aio_suspend(list.as_ptr(), 1, ptr::null());
@@ -169,7 +170,7 @@ extern "C" fn makes_calls(_signal: i32) {
     }
 }
 
-/// A fast timer, whose handler makes calls while the program is in the library.
+/// A fast timer, whose handler makes calls while the program is inside the library.
 pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let sink = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
@@ -210,7 +211,7 @@ pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
 static SEEN: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn sees_all(_signal: i32, info: *const libc::siginfo_t, _context: *const libc::c_void) {
-    // SAFETY: the kernel's; the signal was queued with a value.
+    // SAFETY: the kernel's pointer; the signal was queued with a value.
     SEEN.store(unsafe { (*info).si_value().sival_ptr } as u32, SeqCst);
 }
 
@@ -219,7 +220,7 @@ extern "C" fn sees_nothing(_signal: i32) {
 }
 
 fn installed() -> libc::sigaction {
-    // SAFETY: all-zero is a valid action; it is only asked for.
+    // SAFETY: an all-zero action is valid; the call only reads the current one.
     unsafe {
         let mut action = std::mem::zeroed();
         assert_eq!(libc::sigaction(libc::SIGUSR1, ptr::null(), &raw mut action), 0);
@@ -227,11 +228,11 @@ fn installed() -> libc::sigaction {
     }
 }
 
-/// Whatever stands before them: a program finds the handlers that it has installed.
+/// Whatever the library installs in front, a program reads back the handlers that it has installed.
 pub(crate) fn handlers_are_the_programs_own() {
     const ALL: i32 = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
     let (one, other) = (sees_all as *const () as usize, sees_nothing as *const () as usize);
-    // SAFETY: handlers of the right form, live actions, plain numbers.
+    // SAFETY: handlers of the right type, live actions, plain numbers.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         (action.sa_sigaction, action.sa_flags) = (one, ALL);

@@ -1,8 +1,8 @@
-//! Programs that end, or whose threads or contexts do, while requests are in flight.
+//! Programs that end, or whose threads or contexts end, while requests are in flight.
 //!
-//! `borders CASE FOLDER ROUNDS`: each round is a process, or a thread, of its own, which notes what
-//! io_submit has accepted; whatever becomes of it, every byte of that must be in the file, and
-//! nothing may hang. Exits 0 when that holds, else panics with what it saw.
+//! `borders CASE FOLDER ROUNDS`: each round is a process, or a thread, of its own, and records the
+//! requests that io_submit has accepted. However the round ends, every byte of them must be in the
+//! file, and nothing may hang. Exits 0 if that holds, else panics with the reason.
 
 mod behind;
 mod endings;

@@ -1,4 +1,4 @@
-//! The end of a process that reports to a FIFO, which holds it up for as long as a test wants.
+//! The end of a process that reports to a FIFO, which delays it for as long as a test wants.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,12 +23,12 @@ extern "C" fn submits(_signal: i32) {
         ..aio::Iocb::default()
     };
     let iocbs = [&raw mut write];
-    // SAFETY: the iocb is read in the call, the bytes are a static that is never written.
+    // SAFETY: the call reads the iocb; the bytes are a static that is never written.
     unsafe { aio::io_submit(CONTEXT.load(SeqCst).cast(), 1, iocbs.as_ptr()) };
 }
 
-/// The handler of a signal that comes at any time submits; another thread is to end the process,
-/// too, if `both`.
+/// The handler of a signal that arrives at any time submits; if `both`, another thread ends the
+/// process, too.
 pub(crate) fn the_process_ends(folder: &Path, both: bool) {
     let file = File::create(folder.join("file")).unwrap();
     FD.store(file.as_raw_fd(), SeqCst);

@@ -1,4 +1,4 @@
-//! The state that all cases share: a file, what is written to it, and what was accepted.
+//! State shared by all cases: a file, the bytes to write, and the accepted requests.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -50,12 +50,12 @@ impl Dice {
     }
 }
 
-/// Memory that a forked child shares with its parent: which blocks were accepted.
+/// Memory that a forked child shares with its parent: records the accepted blocks.
 pub(crate) struct Accepted(&'static [AtomicU32; BLOCKS]);
 
 impl Accepted {
     pub(crate) fn new() -> Self {
-        // SAFETY: a fresh mapping of its own.
+        // SAFETY: a new mapping.
         let memory = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -84,10 +84,10 @@ impl Accepted {
     }
 }
 
-/// The file of all rounds, and the memory that is written to it.
+/// The file of all rounds, and the memory to write to it.
 pub(crate) struct Target {
     path: PathBuf,
-    /// `O_DIRECT`, or nothing where files cannot be opened so.
+    /// `O_DIRECT`, or 0 if the file system does not support it.
     direct: i32,
     memory: *const u8,
     pub(crate) accepted: Accepted,
@@ -99,7 +99,7 @@ unsafe impl Sync for Target {}
 impl Target {
     pub(crate) fn new(folder: &Path) -> Self {
         let layout = std::alloc::Layout::from_size_align(BLOCKS * BLOCK, BLOCK).unwrap();
-        // SAFETY: not empty; every byte is written before it is read. It lives to the end.
+        // SAFETY: not empty; every byte is written before it is read. Never freed.
         let memory = unsafe { std::alloc::alloc(layout) };
         for block in 0..BLOCKS {
             // SAFETY: within the memory.
@@ -109,7 +109,7 @@ impl Target {
         Self { path: folder.join("file"), direct, memory, accepted: Accepted::new() }
     }
 
-    /// Makes the file as a round of this kind finds it, and opens it.
+    /// Makes and opens the file for a round of this kind.
     pub(crate) fn begin(&self, kind: Kind) -> File {
         self.accepted.clear();
         let mut options = OpenOptions::new();
@@ -135,7 +135,7 @@ impl Target {
         unsafe { self.memory.add(block * BLOCK) as u64 }
     }
 
-    /// Whatever was accepted must be there.
+    /// Checks that every accepted block is in the file.
     pub(crate) fn check(&self, what: &str) {
         let mut bytes = vec![0; BLOCKS * BLOCK];
         let file = File::open(&self.path).unwrap();
@@ -154,14 +154,14 @@ impl Target {
     }
 }
 
-/// A thread's requests: no memory is taken while they are made.
+/// The requests of a thread, which allocate no memory when made.
 pub(crate) struct Requests<'a> {
     target: &'a Target,
     fd: i32,
     context: ContextPointer,
     iocbs: [Iocb; BLOCKS],
     next: usize,
-    /// An fsync after so many batches.
+    /// Number of batches before an fsync.
     syncs: u64,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Requests<'a> {
         self.context = context;
     }
 
-    /// Submits the next blocks, and notes those that were accepted; how many were, or an errno.
+    /// Submits the next blocks, and records the accepted ones; returns their number, or an errno.
     pub(crate) fn submit(&mut self, count: usize) -> i32 {
         let first = self.next;
         let mut pointers = [ptr::null_mut(); BATCH + 1];
@@ -201,7 +201,7 @@ impl<'a> Requests<'a> {
         let mut sync = Iocb { opcode: aio::FSYNC, fd: self.fd, data: u64::MAX, ..Iocb::default() };
         let all = if self.syncs.is_multiple_of(16) { count + 1 } else { count };
         pointers[count] = &raw mut sync;
-        // SAFETY: iocbs are read in the call; the memory they name lives as long as the process.
+        // SAFETY: the call reads the iocbs; their memory lives as long as the process.
         let done = unsafe { aio::io_submit(self.context, all as i64, pointers.as_ptr()) };
         let writes = usize::try_from(done).unwrap_or(0).min(count);
         (0..writes).for_each(|index| self.target.accepted.note((first + index) % BLOCKS));
@@ -210,7 +210,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// A context; the errno if there is none.
+/// Makes a context; returns the errno if that fails.
 pub(crate) fn setup(depth: i32) -> ContextPointer {
     let mut context = ptr::null_mut();
     // SAFETY: a live null pointer, filled by the call.
@@ -219,7 +219,7 @@ pub(crate) fn setup(depth: i32) -> ContextPointer {
     context
 }
 
-/// Takes events, and counts those that say less than all was written.
+/// Takes events, and counts those of writes that are short or failed.
 pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
     let mut events = [Event::default(); BLOCKS];
     // SAFETY: room for as many as are asked for.
@@ -238,7 +238,7 @@ pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     rounds_in_child(what, 1, child)
 }
 
-/// The same for a process that has more than one round.
+/// Runs a child that makes more than one round.
 pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
     let patience_ms = (30_000 + 300 * rounds as i32) * hang::slowness() as i32;
     // SAFETY: this process has one thread.

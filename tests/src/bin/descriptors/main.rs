@@ -1,7 +1,8 @@
-//! Prints what requests come to on numbers and open files that change: one line `row: outcome`.
+//! Prints the results of requests on descriptor numbers and open files that change: one line `row:
+//! outcome` for each.
 //!
-//! `descriptors FOLDER buffered|direct`: run under two libraries, the two outputs must be the
-//! same. In each row a few requests come first, from which a library may remember something.
+//! `descriptors FOLDER buffered|direct`: run under two libraries, the two outputs must be the same.
+//! In each row some requests come first, from which a library may remember state.
 
 mod passing;
 mod rows;
@@ -18,7 +19,7 @@ fn main() {
         "direct" => libc::O_DIRECT,
         other => panic!("unknown mode {other}"),
     };
-    // One for all rows: what it remembers of a number may be of an earlier one.
+    // One context for all rows: it may remember the state of a number from an earlier row.
     let context = Context::new(8).expect("io_setup");
     for (name, row) in rows::all() {
         let mut stage = Stage::new(folder.as_ref(), mode, &context);

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::ptr;
 
-/// Room for one number, aligned as the kernel's header of it.
+/// Room for one number, aligned like the kernel's control header.
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
@@ -25,7 +25,7 @@ pub(crate) fn send(socket: RawFd, fd: RawFd) {
     });
 }
 
-/// Receives the open file that was sent: its number here.
+/// Receives an open file; returns its number in this process.
 ///
 /// # Panics
 /// None has come.

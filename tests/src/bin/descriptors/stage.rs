@@ -1,4 +1,4 @@
-//! Two files, a context, and what one row did with them.
+//! Two files, a context, and the results of one row.
 
 use std::ffi::CString;
 use std::io::Error;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use nowait_tests::request::{Context, Request};
 
 pub(crate) const BLOCK: usize = 4096;
-/// More than a submit copies itself.
+/// More than a submission copies inline.
 pub(crate) const LARGE: usize = 512 << 10;
 const FILE_BYTES: usize = 64 << 10;
-/// Requests from which something may be remembered.
+/// Number of requests before the change, from which the library may remember state.
 const BEFORE: usize = 4;
 
-/// What happens in one row.
+/// The state of one row.
 pub(crate) struct Stage<'a> {
     folder: PathBuf,
     /// `O_DIRECT` or nothing.
@@ -27,7 +27,7 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// The files `a` and `b`, full of their letters.
+    /// Makes the files `a` and `b`, each filled with its letter.
     pub(crate) fn new(folder: &Path, mode: i32, context: &'a Context) -> Self {
         for letter in ["a", "b"] {
             let bytes = letter.repeat(FILE_BYTES);
@@ -36,7 +36,7 @@ impl<'a> Stage<'a> {
         Self { folder: folder.to_owned(), mode, context, open: Vec::new(), outcome: Vec::new() }
     }
 
-    /// What happened, and what is in the files.
+    /// Returns the results, and the content of the files.
     pub(crate) fn outcome(mut self) -> String {
         let files = [self.contents("a"), self.contents("b")];
         self.outcome.extend(files);
@@ -48,7 +48,7 @@ impl<'a> Stage<'a> {
         self.outcome.join(", ")
     }
 
-    /// The bytes of a file as runs of one byte each.
+    /// Returns the content of a file as runs of equal bytes.
     fn contents(&self, name: &str) -> String {
         let bytes = std::fs::read(self.folder.join(name)).expect("a file of the row");
         let runs = bytes.chunk_by(|one, other| one == other);
@@ -67,15 +67,15 @@ impl<'a> Stage<'a> {
         self.open_at(&path, flags | self.mode)
     }
 
-    /// Opens a path just so.
+    /// Opens a path with exactly these flags.
     pub(crate) fn open_at(&mut self, path: &CString, flags: i32) -> RawFd {
         // SAFETY: a live string, and numbers.
         let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
         self.keep(fd)
     }
 
-    /// Opens a file without a name; notes it where the file system has none such: an overlay does
-    /// not on each kernel.
+    /// Opens a file without a name; notes it if the file system does not support that: an overlay
+    /// does not on every kernel.
     pub(crate) fn open_unnamed(&mut self) -> Option<RawFd> {
         let (path, flags) = (self.path("."), libc::O_RDWR | libc::O_TMPFILE | libc::O_CLOEXEC);
         // SAFETY: a live string, and numbers.
@@ -87,14 +87,14 @@ impl<'a> Stage<'a> {
         Some(self.keep(fd))
     }
 
-    /// Takes a number to be closed at the end.
+    /// Keeps a number, to be closed at the end.
     pub(crate) fn keep(&mut self, fd: RawFd) -> RawFd {
         assert!(fd >= 0, "{}", Error::last_os_error());
         self.open.push(fd);
         fd
     }
 
-    /// Requests before the change: what they come to is of no interest.
+    /// Makes requests before the change; ignores their results.
     pub(crate) fn read_before(&self, fd: RawFd) {
         for _ in 0..BEFORE {
             self.run(Request::read(borrow(fd), BLOCK, 0));
@@ -117,7 +117,7 @@ impl<'a> Stage<'a> {
         self.note("write", Request::write(borrow(fd), &vec![byte; len], offset));
     }
 
-    /// Runs a request and notes what it came to.
+    /// Runs a request and notes its result.
     pub(crate) fn note(&mut self, what: &str, request: Request) {
         let outcome = self.run(request);
         self.outcome.push(format!("{what} {outcome}"));
@@ -153,6 +153,6 @@ impl<'a> Stage<'a> {
 
 /// A number as a request names it, open or not.
 pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: it only becomes a number in an iocb; that it may be closed is what is tested.
+    // SAFETY: it only becomes a number in an iocb; the tests close it on purpose.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -24,7 +24,7 @@ fn print(case: &str, result: c_int) {
     println!("{case}: {}", name(result.into()));
 }
 
-/// Not a context, though mapped: the library may look at it.
+/// Mapped memory that is not a context: the library may read it.
 fn stranger() -> ContextPointer {
     world::memory(libc::PROT_READ | libc::PROT_WRITE) as ContextPointer
 }
@@ -40,7 +40,7 @@ fn setup() {
     // SAFETY: a live pointer; its value must be refused, not followed.
     print("setup over a context", unsafe { aio::io_setup(1, &raw mut preset) });
     for (depth, address) in [(1, 0usize), (1, 4096), (0, 4096)] {
-        // SAFETY: an address the library has to refuse without touching it itself.
+        // SAFETY: an address that the library must refuse without accessing it.
         let result = unsafe { aio::io_setup(depth, address as *mut ContextPointer) };
         print(&format!("setup of {depth} at address {address}"), result);
     }
@@ -87,7 +87,7 @@ fn submit(world: &World) {
     println!("submit gave events: {events}");
 }
 
-/// More than fits is refused; what is completed but not reaped still takes its place.
+/// More requests than slots are refused; a completed event that is not reaped keeps its slot.
 fn full(world: &World) {
     let context = Owned::new(1);
     let mut iocbs = vec![world.iocb(aio::PREAD, &world.both); 4000];
@@ -185,7 +185,7 @@ fn cancel(world: &World) {
 
 fn destroy() {
     let mut pointer = ptr::null_mut();
-    // SAFETY: a live null pointer, then its context, then a stale one, a stranger, none.
+    // SAFETY: a live null pointer, then its context, then the destroyed one, foreign memory, null.
     unsafe {
         print("destroy: setup", aio::io_setup(4, &raw mut pointer));
         print("destroy", aio::io_destroy(pointer));

@@ -1,4 +1,4 @@
-//! One request each: how io_submit takes it, and what its event says.
+//! One request for each case: the result of io_submit, and of its event.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ pub(crate) fn print_all(world: &World) {
 
 type Case = (String, Iocb);
 
-/// What becomes of one request on a context of its own.
+/// Returns the result of one request on a context of its own.
 fn outcome(world: &World, iocb: Iocb) -> String {
     let context = Owned::new(4);
     let mut iocbs = [iocb];
@@ -103,8 +103,8 @@ fn descriptors(world: &World) -> Vec<Case> {
     ])
 }
 
-/// What has no ordinary file behind it: the kernel's AIO refuses what its driver knows plain calls
-/// for only.
+/// Files other than regular ones: the kernel's AIO refuses them if their driver has only plain
+/// calls.
 fn devices(world: &World) -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, file) in &world.special {
@@ -117,7 +117,7 @@ fn devices(world: &World) -> Vec<Case> {
             cases.push((format!("{name}: {verb}"), Iocb { bytes, ..world.iocb(opcode, file) }));
         }
         cases.push((format!("{name}: fsync"), World::fsync(file)));
-        // The kernel's log shows POLLERR once it has overwritten what was to be read next.
+        // The kernel's log reports POLLERR once it has overwritten the next record to read.
         if *name != "/dev/kmsg" {
             let poll = World::poll(file, (libc::POLLIN | libc::POLLOUT) as u64);
             cases.push((format!("{name}: poll"), poll));
@@ -198,7 +198,7 @@ fn fields(world: &World) -> Vec<Case> {
     cases
 }
 
-/// Vectors live for good: the cases run long after they are made.
+/// Vectors are never freed: the cases run long after they are made.
 fn vectors(world: &World) -> Vec<Case> {
     let vector = |parts: &[(u64, u64)]| parts.to_vec().leak().as_ptr() as u64;
     let memory = world.memory;
@@ -315,7 +315,7 @@ fn polls(world: &World) -> Vec<Case> {
     ])
 }
 
-/// Its answer tells where the file is cached.
+/// The last case, whose result shows where the file is cached.
 fn last(world: &World) -> Vec<Case> {
     let nowait = Iocb { rw_flags: aio::RWF_NOWAIT, ..world.iocb(aio::PREAD, &world.both) };
     named(vec![("RWF_NOWAIT read after a plain write", nowait)])

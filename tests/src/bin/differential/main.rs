@@ -1,4 +1,4 @@
-//! Prints what libaio answers to every wrong and odd call: one line `case result` each.
+//! Prints libaio's result of every wrong or unusual call: one line `case result` for each.
 //!
 //! `differential FOLDER`: run under two libraries, the two outputs must be the same.
 

@@ -1,4 +1,4 @@
-//! The descriptors and memory that the cases use, and the way a result is written.
+//! The descriptors and memory of the cases, and the format of a result.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) both: File,
     pub(crate) direct: File,
     pub(crate) appending: File,
-    /// Another file, for writes far away: a cache may not take the file on after one.
+    /// Another file, for writes at large offsets: after one a cache may refuse the file.
     pub(crate) far: File,
     pub(crate) folder: File,
     pub(crate) path_only: File,
@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) full_reader: File,
     pub(crate) pipe_writer: File,
     pub(crate) null: File,
-    /// Files that have no bytes of their own, by name.
+    /// Files without bytes of their own, by name.
     pub(crate) special: Vec<(&'static str, File)>,
     pub(crate) memory: u64,
     kept: RefCell<Vec<File>>,
@@ -96,8 +96,8 @@ impl World {
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
     }
 
-    /// Takes what the eventfd counted. The kernel shows an event first, and counts it then: one
-    /// that `is_announced` is waited for.
+    /// Returns the count of the eventfd. The kernel shows an event before it counts it: waits for
+    /// the count if `is_announced`.
     pub(crate) fn counted(&self, is_announced: bool) -> u64 {
         let (fd, events) = (self.eventfd.as_raw_fd(), libc::POLLIN);
         let mut poll = libc::pollfd { fd, events, revents: 0 };
@@ -125,7 +125,7 @@ impl Owned {
     pub(crate) fn submit(&self, iocbs: &mut [Iocb]) -> i32 {
         let pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(ptr::from_mut).collect();
         // SAFETY: live iocbs. Their buffers are the world's memory, which is never freed, or
-        // addresses that the library has to refuse: that is what is tested.
+        // addresses that the library must refuse.
         unsafe { aio::io_submit(self.0, pointers.len() as i64, pointers.as_ptr()) }
     }
 
@@ -146,7 +146,7 @@ impl Drop for Owned {
     }
 }
 
-/// A count, or the name of the errno.
+/// Returns a count, or the name of the errno.
 pub(crate) fn name(result: i64) -> String {
     const NAMES: [(i32, &str); 14] = [
         (libc::EPERM, "EPERM"),
@@ -168,8 +168,8 @@ pub(crate) fn name(result: i64) -> String {
     errno.map_or_else(|| result.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Devices and files that show the kernel's state; those that this program may not open are left
-/// out.
+/// Returns devices and files that show the kernel's state, except those that this program may not
+/// open.
 fn special() -> Vec<(&'static str, File)> {
     const PATHS: [(&str, bool); 9] = [
         ("/dev/null", true),
@@ -190,28 +190,28 @@ fn special() -> Vec<(&'static str, File)> {
     PATHS.into_iter().filter_map(open).collect()
 }
 
-/// An inotify file that has nothing to tell.
+/// Returns an inotify file without events.
 pub(crate) fn inotify() -> File {
     // SAFETY: a new descriptor, owned here alone.
     unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }
 }
 
-/// Bytes of [`large_memory`]: to fill them takes longer than a slice of a processor's time.
+/// Bytes of [`large_memory`]: filling them takes longer than a time slice.
 pub(crate) const LARGE_BYTES: usize = 100_000_000;
 
-/// More memory, which is never given back.
+/// Returns further memory, which is never freed.
 pub(crate) fn large_memory() -> u64 {
     map_bytes(LARGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, ANONYMOUS, -1)
 }
 
 const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Memory that is never given back.
+/// Returns memory that is never freed.
 pub(crate) fn memory(protection: i32) -> u64 {
     map(protection, ANONYMOUS, -1)
 }
 
-/// Memory of a file that has no bytes there.
+/// Returns a mapping behind the end of its file.
 pub(crate) fn behind_the_end() -> u64 {
     // SAFETY: the name is a string.
     let file = unsafe { libc::memfd_create(c"empty".as_ptr(), libc::MFD_CLOEXEC) };

@@ -1,4 +1,4 @@
-//! Random requests that overlap, on one file, against a model of the order of their submission.
+//! Random overlapping requests on one file, checked against a model of their order of submission.
 //!
 //! | | |
 //! |---|---|
@@ -19,7 +19,7 @@ use play::Stage;
 use rule::Rule;
 use script::{REQUESTS_MAX, Script};
 
-/// Runs of a smaller script in which it must fail again.
+/// Number of runs in which a smaller script must fail again.
 const TRIES: usize = 40;
 
 fn main() {
@@ -48,7 +48,7 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Names the script of a request that has no event.
+/// The script that is running; printed if a request has no event.
 struct Running(u64);
 
 impl Drop for Running {

@@ -1,5 +1,5 @@
-//! What a script may leave in its file and read from it: for each byte, the values of those writes
-//! that no other is known to have covered.
+//! The possible results of a script in its file and its reads: for each byte, the values of the
+//! writes that no other write is known to have covered.
 
 use crate::play::{self, Outcome, Played};
 use crate::rule::Rule;
@@ -13,17 +13,18 @@ pub(crate) struct Model<'a> {
     played: &'a Played,
     /// The bytes that each request reads or writes.
     ranges: Vec<(u64, u64)>,
-    /// How long the file is after each request.
+    /// The length of the file after each request.
     sizes: Vec<u64>,
     /// `before[i][j]`: request `i` takes effect before `j`.
     before: Vec<Vec<bool>>,
-    /// `partly[i]`: buffered writes that may take bytes of their pages out of the direct write `i`.
+    /// `partly[i]`: buffered writes that may overwrite bytes of the direct write `i` in their
+    /// pages.
     partly: Vec<Vec<usize>>,
     /// Requests that may fail with EIO.
     may_fail: Vec<bool>,
 }
 
-/// When requests began and ended, and what of their order the rule demands.
+/// The times at which requests began and ended, and the order that the rule demands.
 struct Order<'a> {
     rule: Rule,
     script: &'a Script,
@@ -31,7 +32,7 @@ struct Order<'a> {
     ranges: &'a [(u64, u64)],
     /// Direct writes with the exceptions of those that allocate.
     excepted: Vec<bool>,
-    /// Direct requests that io_submit keeps back.
+    /// Direct requests that io_submit delays.
     kept_back: Vec<bool>,
     threads: usize,
 }
@@ -62,14 +63,14 @@ impl Order<'_> {
         self.has_ended(i, j) || self.is_submitted(i, j) && !has_no_order
     }
 
-    /// Returns `true` if the buffered write `j` may take bytes beside its own out of `i`.
+    /// Returns `true` if the buffered write `j` may overwrite bytes of `i` besides its own.
     fn takes_out(&self, i: usize, j: usize) -> bool {
         let has_no_order = !self.is_before(i, j) && !self.is_before(j, i);
         let misses = self.excepted[i] && self.is_submitted(i, j) && !self.has_ended(i, j);
         self.writes(i, true) && self.writes(j, false) && (has_no_order || misses)
     }
 
-    /// Returns `true` if the buffered write `j` meets the direct write `i` in flight.
+    /// Returns `true` if the buffered write `j` shares a page with the direct write `i` in flight.
     fn collides(&self, i: usize, j: usize) -> bool {
         let (one, other) = (pages(self.ranges[i]), pages(self.ranges[j]));
         let is_beside = self.has_ended(i, j) || self.is_submitted(j, i);
@@ -114,7 +115,7 @@ impl<'a> Model<'a> {
         Self { script, played, ranges, sizes, before, partly, may_fail }
     }
 
-    /// Returns what is not as it may be.
+    /// Checks the outcomes; returns the first that is not possible.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (index, request) in self.script.requests.iter().enumerate() {
             self.check_request(index, request, &self.played.outcomes[index])?;
@@ -155,7 +156,7 @@ impl<'a> Model<'a> {
         self.check_bytes(Some(index), at, read).map_err(|why| format!("{why} in\n{it}"))
     }
 
-    /// Looks at what a read found, or at the whole file.
+    /// Checks the bytes of a read, or of the whole file.
     fn check_bytes(&self, reader: Option<usize>, at: u64, bytes: &[u8]) -> Result<(), String> {
         let end = at + bytes.len() as u64;
         let mut cuts = vec![at, end];
@@ -172,7 +173,7 @@ impl<'a> Model<'a> {
         for cut in cuts.windows(2) {
             let values = self.values(reader, cut[0]);
             let part = &bytes[(cut[0] - at) as usize..(cut[1] - at) as usize];
-            // Most are of one value: looked at as a whole.
+            // Most pages have one value: check one byte for all.
             let looked_at = if part[1..] == part[..part.len() - 1] { &part[..1] } else { part };
             if let Some(wrong) = looked_at.iter().position(|byte| !values[usize::from(*byte)]) {
                 let at = cut[0] + wrong as u64;
@@ -186,12 +187,12 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Returns the values that may be found at an offset, by a read or at the end.
+    /// Returns the possible values at an offset, for a read or at the end.
     fn values(&self, reader: Option<usize>, at: u64) -> Values {
         let writes = (0..self.ranges.len())
             .filter(|i| self.script.requests[*i].writes() && contains(self.ranges[*i], at));
         let writes: Vec<usize> = writes.collect();
-        // What is known to be there before the reader, whatever else is.
+        // A write that certainly takes effect before the reader.
         let is_sure = |i: &usize| {
             reader.is_none_or(|it| self.before[*i][it]) && !self.may_be_taken_out(*i, at)
         };
@@ -206,7 +207,7 @@ impl<'a> Model<'a> {
         values
     }
 
-    /// Returns `true` if a buffered write beside `at` may undo there what a direct one wrote.
+    /// Returns `true` if a buffered write beside `at` may overwrite a direct write there.
     fn may_be_taken_out(&self, write: usize, at: u64) -> bool {
         self.partly[write].iter().any(|it| {
             let (from, to) = self.ranges[*it];
@@ -215,7 +216,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The pages that bytes lie in, as bytes.
+/// Returns the pages that contain the bytes, as a range of bytes.
 fn pages((from, to): (u64, u64)) -> (u64, u64) {
     (from / PAGE * PAGE, to.next_multiple_of(PAGE))
 }

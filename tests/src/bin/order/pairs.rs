@@ -1,4 +1,5 @@
-//! Two requests at a time: which kinds of them do not take effect in the order of submission.
+//! Two requests at a time: finds the kinds of pairs that do not take effect in the order of
+//! submission.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

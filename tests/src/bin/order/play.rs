@@ -1,4 +1,4 @@
-//! Makes the file of a script, carries its requests out through libaio, and says what came of it.
+//! Makes the file of a script, submits its requests through libaio, and records the outcomes.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,40 +14,40 @@ use crate::script::{
     Blocks, CONTEXTS, Cached, Kind, PAGE, PAGES, REQUESTS_MAX, Request, Script, THREADS_MAX,
 };
 
-/// What the file is full of before the first request, but for holes.
+/// The byte that fills the file before the first request, except for holes.
 pub(crate) const OLD: u8 = 0xff;
-/// What buffers of reads are full of.
+/// The byte that fills the buffers of reads.
 pub(crate) const UNTOUCHED: u8 = 0xfe;
 
-/// How one request went; times are ticks of one clock.
+/// The outcome of one request; times are ticks of one clock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) res: i64,
-    /// The buffer of a read, all of it.
+    /// The whole buffer of a read.
     pub(crate) bytes: Vec<u8>,
-    /// When its io_submit began and returned, and when its event had been taken.
+    /// The ticks at which its io_submit began and returned, and its event was taken.
     pub(crate) begun: u64,
     pub(crate) returned: u64,
     pub(crate) taken: u64,
 }
 
-/// How a script went.
+/// The outcome of a script.
 pub(crate) struct Played {
     /// In the order of the script's requests.
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) size: u64,
-    /// The file as the page cache has it, and then as the device has it.
+    /// The file as the page cache has it, and as the device has it.
     pub(crate) views: [(&'static str, Vec<u8>); 2],
 }
 
-/// The openings of the file that all scripts of a run have.
+/// The open files that all scripts of a run share.
 pub(crate) struct Stage {
     path: PathBuf,
     buffered: File,
     direct: File,
-    /// The same with O_APPEND, the buffered one first.
+    /// Opened with O_APPEND, the buffered one first.
     appending: [File; 2],
-    /// Those of each thread.
+    /// The contexts of each thread.
     contexts: Vec<[Context; CONTEXTS as usize]>,
 }
 
@@ -73,8 +73,8 @@ impl Stage {
         Self { path, buffered, direct, appending, contexts }
     }
 
-    /// Makes the file as the script wants it. What is written goes past the page cache: without a
-    /// sync nothing of it is cached then.
+    /// Makes the file as the script describes it. Its writes bypass the page cache: nothing of them
+    /// is cached without a sync.
     fn set(&self, script: &Script) {
         self.forget_errors();
         self.buffered.set_len(0).expect("ftruncate");
@@ -113,16 +113,16 @@ impl Stage {
         });
     }
 
-    /// Has the next sync not hear of what an earlier script has met.
+    /// Clears an error of an earlier script, so that the next sync does not report it.
     fn forget_errors(&self) {
         for file in [&self.buffered, &self.direct] {
             let (fd, what) = (file.as_raw_fd(), libc::SYNC_FILE_RANGE_WAIT_BEFORE);
-            // SAFETY: numbers only. An error is what it is called for.
+            // SAFETY: numbers only. The call is made to consume the error.
             let _ = unsafe { libc::sync_file_range(fd, 0, 1, what) };
         }
     }
 
-    /// Carries out a script.
+    /// Runs a script.
     pub(crate) fn play(&self, script: &Script) -> Played {
         self.set(script);
         let clock = AtomicU64::new(1);
@@ -147,7 +147,8 @@ impl Stage {
         let room = size.next_multiple_of(PAGE) as usize;
         let mut device = request::Request::read(self.direct.as_fd(), room, 0);
         let count = self.direct.read_at(device.bytes_mut(), 0).or_else(|_| {
-            // It has met blocks that are reserved only, as `rule.rs` says of reads.
+            // The sync may fail because of blocks that are only reserved, as `rule.rs` says of
+            // reads.
             let _ = self.direct.sync_all();
             self.direct.read_at(device.bytes_mut(), 0)
         });
@@ -156,7 +157,7 @@ impl Stage {
         Played { outcomes, size, views }
     }
 
-    /// What one thread does: its requests, in their order.
+    /// Runs the requests of one thread, in their order.
     fn act(&self, script: &Script, thread: usize, clock: &AtomicU64) -> Vec<(usize, Outcome)> {
         let tick = || clock.fetch_add(1, Ordering::SeqCst);
         let contexts = &self.contexts[thread];
@@ -202,7 +203,7 @@ impl Stage {
             Kind::Sync => return request::Request::fsync(fd),
             Kind::Read => request::Request::read(fd, len, wanted.at).filled(UNTOUCHED),
             Kind::Write => request::Request::write(fd, &vec![wanted.value(); len], wanted.at),
-            // Every other one to a file that is open for appends.
+            // Every other append goes to the file that is open with O_APPEND.
             Kind::Append if wanted.number.is_multiple_of(2) => {
                 let fd = self.appending[usize::from(wanted.direct)].as_fd();
                 request::Request::write(fd, &vec![wanted.value(); len], 0)
@@ -221,10 +222,10 @@ impl Drop for Stage {
     }
 }
 
-/// What the script's file has at an offset before the first request.
+/// Returns the byte at an offset before the first request.
 pub(crate) fn before(script: &Script, at: u64) -> u8 {
     let page = script.pages.get((at / PAGE) as usize);
-    // Whole blocks are written.
+    // The setup writes whole blocks.
     let end = script.size / PAGE * PAGE;
     match page {
         Some(page) if page.blocks == Blocks::Written && at < end => OLD,
@@ -245,7 +246,7 @@ fn each_run<'a>(
     }
 }
 
-/// What a thread submits: to which context, whether it waits before, and what.
+/// Returns the batches of a thread: the context, whether it waits before, and the requests.
 fn batches(script: &Script, thread: usize) -> Vec<Batch<'_>> {
     let mut batches: Vec<Batch<'_>> = vec![];
     let own = script.requests.iter().enumerate().filter(|(_, it)| it.thread == thread);

@@ -1,10 +1,10 @@
 //! The order that the kernel's own AIO keeps among requests in flight on one file.
 //!
-//! A request takes effect before those that are submitted after it: its bytes, and where the file
-//! ends. On btrfs and tmpfs that is all. On ext4 and xfs there are exceptions.
+//! A request takes effect before those that are submitted after it: its bytes, and the end of the
+//! file. On btrfs and tmpfs there are no exceptions. On ext4 and xfs there are:
 //!
-//! **A direct write that allocates**, into a hole, into what fallocate(2) has reserved, or beyond
-//! the end of the file, until its event:
+//! **A direct write that allocates**, into a hole, into blocks that fallocate(2) has reserved, or
+//! beyond the end of the file, until its event:
 //!
 //! | exception | ext4 | xfs |
 //! |---|---|---|
@@ -12,21 +12,21 @@
 //! | a buffered write to a part of one of its pages may take its other bytes out of that page | likewise | yes |
 //! | the file ends where it did: reads end there, appends begin there | no | yes |
 //!
-//! **io_submit of more than two requests** keeps direct ones back until all have begun, or it
-//! sleeps. These have no order with those after them in the same call.
+//! **io_submit of more than two requests** delays direct ones until all have begun, or until it
+//! sleeps. They have no order with later requests of the same call.
 //!
 //! **Several threads**: a direct request has no order with any other until its event. A buffered
 //! one takes effect before those whose io_submit begins when its own has returned.
 //!
-//! Where a direct write and a buffered write to a part of one of its pages have no order, the
-//! latter may take the direct write's other bytes out of that page.
+//! If a direct write and a buffered write to a part of one of its pages have no order, the buffered
+//! one may overwrite the direct write's other bytes of that page.
 //!
 //! The kernel itself fails some requests with EIO: a sync after a buffered write to a page of a
 //! direct write in flight, because it could not drop the page when the direct write ended; on xfs a
-//! direct read that meets blocks beyond the old end that a buffered write has reserved.
+//! direct read of blocks beyond the old end that a buffered write has reserved.
 //!
-//! In all other cases two direct requests reach the device in the order of submission. The device
-//! decides then: a loop device and the disk of a virtual machine keep the order.
+//! In all other cases two direct requests reach the device in the order of submission. Then the
+//! device decides: a loop device and the disk of a virtual machine keep the order.
 //!
 //! Found by `order pairs` and `order run` with the system's libaio on Linux 6.18.
 
@@ -35,14 +35,14 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Which exceptions there are.
+/// The exceptions of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// None.
     Strict,
-    /// Those of ext4.
+    /// The exceptions of ext4.
     Ext4,
-    /// Those of xfs.
+    /// The exceptions of xfs.
     Xfs,
 }
 
@@ -63,8 +63,8 @@ impl Rule {
         }
     }
 
-    /// Returns `true` if the exceptions concern a direct write that allocates, and `grows` the file
-    /// or not.
+    /// Returns `true` if the exceptions apply to a direct write that allocates; `grows`: it makes
+    /// the file longer.
     pub(crate) fn excepts(self, grows: bool) -> bool {
         match self {
             Self::Strict => false,
@@ -73,18 +73,18 @@ impl Rule {
         }
     }
 
-    /// Returns `true` if a direct write makes the file longer at its event only.
+    /// Returns `true` if a direct write makes the file longer only at its event.
     pub(crate) fn lengthens_late(self) -> bool {
         self == Self::Xfs
     }
 
-    /// Returns `true` if io_submit of so many requests keeps direct ones back.
+    /// Returns `true` if io_submit of so many requests delays direct ones.
     pub(crate) fn keeps_back(self, requests: usize) -> bool {
         const AT_ONCE_MAX: usize = 2;
         self != Self::Strict && requests > AT_ONCE_MAX
     }
 
-    /// Returns `true` if a direct request has no order until its event when there are `threads`.
+    /// Returns `true` if a direct request has no order until its event when `threads` submit.
     pub(crate) fn is_lost_among(self, threads: usize) -> bool {
         self != Self::Strict && threads > 1
     }

@@ -1,4 +1,4 @@
-//! What a run does to one file: how the file is made, and the requests in their order.
+//! The script of one run: how the file is made, and the requests in their order.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use crate::rule::Rule;
 
 /// A page of the page cache, and a block of the file systems.
 pub(crate) const PAGE: u64 = 4096;
-/// What direct requests are multiples of.
+/// Offsets and lengths of direct requests are multiples of this.
 pub(crate) const SECTOR: u64 = 512;
-/// Pages that a script makes its file of; requests reach a little further.
+/// Most pages of a script's file; requests reach a little further.
 pub(crate) const PAGES: u64 = 96;
 /// Bytes of the longest request.
 const LEN_MAX: u64 = 64 * PAGE;
-/// Requests of the longest script: each writes bytes of a value of its own.
+/// Most requests of a script: each writes its own value.
 pub(crate) const REQUESTS_MAX: u64 = 32;
 pub(crate) const THREADS_MAX: u64 = 3;
 pub(crate) const CONTEXTS: u64 = 2;
@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// The blocks behind a page.
+/// The blocks below a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
     Hole,
@@ -70,7 +70,7 @@ pub(crate) enum Cached {
     Dirty,
 }
 
-/// How pages are before the first request.
+/// The state of pages before the first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) blocks: Blocks,
@@ -88,21 +88,22 @@ pub(crate) enum Kind {
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// Its number in the script, also after others have been left out.
+    /// Its number in the script, which stays when others are left out.
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// Where it begins; an append begins at the end.
+    /// The offset where it begins; an append begins at the end.
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// Bytes of each part of its vector; 0: it has none.
+    /// Bytes of each part of its vector; 0: no vector.
     pub(crate) part: u64,
     pub(crate) thread: usize,
-    /// Which of its thread's contexts it is submitted to.
+    /// The index of the context of its thread.
     pub(crate) context: usize,
-    /// Its thread takes all events of earlier requests first.
+    /// Its thread first takes all events of earlier requests.
     pub(crate) waits: bool,
-    /// One io_submit with the thread's request before it, if that has the same context.
+    /// Submitted in one io_submit with the thread's request before it, if that has the same
+    /// context.
     pub(crate) joined: bool,
 }
 
@@ -111,13 +112,13 @@ impl Request {
         matches!(self.kind, Kind::Write | Kind::Append)
     }
 
-    /// The byte that it writes.
+    /// Returns the byte that it writes.
     pub(crate) fn value(&self) -> u8 {
         self.number as u8 + 1
     }
 }
 
-/// A file, and what is done to it.
+/// A file, and the requests on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
@@ -126,7 +127,7 @@ pub(crate) struct Script {
     pub(crate) requests: Vec<Request>,
 }
 
-/// What the requests of one script are like.
+/// The kinds of requests of one script, with their frequencies.
 struct Style {
     kinds: [u64; 4],
     direct: u64,
@@ -139,7 +140,7 @@ struct Style {
 }
 
 impl Style {
-    /// Draws how often a script does what: some kinds of things it never does.
+    /// Draws how often a script does what; some kinds it never does.
     fn draw(random: &mut Random) -> Self {
         let mut often = |usual: u64| [0, usual, usual, 3 * usual][random.below(4) as usize];
         let kinds = [3 + often(6), 3 + often(8), often(2), often(1)];
@@ -158,7 +159,7 @@ impl Style {
 }
 
 impl Script {
-    /// The script of this seed, with at most `requests_max` requests.
+    /// Draws the script of this seed, with at most `requests_max` requests.
     pub(crate) fn draw(seed: u64, requests_max: u64, rule: Rule) -> Self {
         let mut random = Random::new(seed);
         let pages = draw_pages(&mut random);
@@ -175,13 +176,13 @@ impl Script {
         script
     }
 
-    /// Its seed and the numbers of its requests, as `order again` takes them.
+    /// Returns its seed and the numbers of its requests, as `order again` takes them.
     pub(crate) fn line(&self) -> String {
         let numbers: Vec<_> = self.requests.iter().map(|it| it.number.to_string()).collect();
         format!("{} {}", self.seed, numbers.join(","))
     }
 
-    /// Returns which bytes each request reads or writes, and how long the file is then.
+    /// Returns the bytes that each request reads or writes, and the length of the file after it.
     pub(crate) fn reach(&self) -> (Vec<(u64, u64)>, Vec<u64>) {
         let mut size = self.size;
         let reach = |it: &Request| {
@@ -195,21 +196,21 @@ impl Script {
         self.requests.iter().map(reach).unzip()
     }
 
-    /// Returns `true` if a direct write there may have to find blocks.
+    /// Returns `true` if a direct write there may have to allocate blocks.
     pub(crate) fn allocates(&self, (from, to): (u64, u64)) -> bool {
         let mut pages = from / PAGE..to.div_ceil(PAGE);
         to > self.size / PAGE * PAGE
             || pages.any(|page| self.pages[page as usize].blocks != Blocks::Written)
     }
 
-    /// Has what depends on the end of the file wait for direct writes that move it late: what it
-    /// has to do is known then.
+    /// Makes requests that depend on the end of the file wait for direct writes that move it late,
+    /// so that their expected result is known.
     fn settle(&mut self, rule: Rule) {
         if !rule.lengthens_late() {
             return;
         }
         let (ranges, sizes) = self.reach();
-        // Where the file ends for sure.
+        // The certain end of the file.
         let (mut settled, mut size) = (self.size, self.size);
         for (index, it) in self.requests.iter_mut().enumerate().filter(|(_, it)| it.thread == 0) {
             let depends = it.kind == Kind::Append || ranges[index].1 > settled;
@@ -224,8 +225,8 @@ impl Script {
         }
     }
 
-    /// Only the first of several threads changes or sees where the file ends: lengths of the
-    /// others are known, however the threads meet.
+    /// With several threads, only the first changes or sees the end of the file: the lengths of the
+    /// others' requests are known in every order of the threads.
     fn draw_request(
         &self,
         random: &mut Random,
@@ -289,7 +290,8 @@ impl Script {
         (at, len.next_multiple_of(quantum))
     }
 
-    /// The same with these requests only. `None`: a direct append would begin within a sector.
+    /// Returns the script with only these requests. `None`: a direct append would begin within a
+    /// sector.
     pub(crate) fn only(&self, numbers: &[usize], rule: Rule) -> Option<Self> {
         let requests = self.requests.iter().filter(|it| numbers.contains(&it.number)).cloned();
         let mut script = Self { requests: requests.collect(), ..self.clone() };
@@ -312,7 +314,7 @@ fn draw_pages(random: &mut Random) -> Vec<Page> {
     while (pages.len() as u64) < PAGES {
         let blocks = blocks[random.below(kinds) as usize];
         let cached = cached[random.below(states) as usize];
-        // One page of a long run is what makes a difference.
+        // Often one single page of a long run makes a difference.
         let run = if random.chance(30) { 1 } else { 1 + random.below(most) };
         pages.extend((0..run).map(|_| Page { blocks, cached }));
     }
