@@ -1,4 +1,4 @@
-//! Finds a file's bytes on its device: what a later crash would leave.
+//! Finds a file's bytes on its device, as a later crash would leave them.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ struct Extent {
     reserved: [u32; 3],
 }
 
-/// Reads `length` bytes of `file` from the image its file system lies in, without syncing.
+/// Reads `length` bytes of `file`, without syncing, from the image that holds its file system.
 ///
 /// # Errors
 /// A part has no place on the device yet.
@@ -59,7 +59,7 @@ fn extents(file: &File, length: u64) -> io::Result<Vec<Extent>> {
     let mut map = Box::new(Fiemap {
         start: 0,
         length,
-        flags: 0, // no FIEMAP_FLAG_SYNC: the question is what is there already
+        flags: 0, // no FIEMAP_FLAG_SYNC: only blocks on the device already count
         mapped_extents: 0,
         extent_count: EXTENTS_MAX as u32,
         reserved: 0,

@@ -1,9 +1,9 @@
-//! A cache of what is expensive to make and never changes, below the build folder.
+//! A cache, below the build folder, of files that are expensive to make and never change.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The folder `name`, filled by `make` if it is not there in this `version` already.
+/// Returns the folder `name`, filled by `make` if it does not exist in this `version`.
 pub fn folder<E>(
     name: &str,
     version: &str,
@@ -12,9 +12,9 @@ pub fn folder<E>(
     let test = std::env::current_exe().expect("the path of this test");
     let profile = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
     let lock = File::create(profile.join(format!("{name}.lock"))).expect("a lock file");
-    lock.lock().expect("flock"); // other tests and test processes may be at it too
+    lock.lock().expect("flock"); // other tests and test processes may make it, too
     let folder = profile.join(name);
-    // Beside the folder: what is in it is the maker's.
+    // Beside the folder, whose content belongs to its maker.
     let stamp = profile.join(format!("{name}.version"));
     if fs::read_to_string(&stamp).is_ok_and(|made| made == version) && folder.exists() {
         return Ok(folder);

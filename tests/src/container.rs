@@ -1,4 +1,4 @@
-//! Programs under the seccomp filters of containers, and the backend that is left there.
+//! Programs under the seccomp filters of containers, and the backend that works there.
 
 use crate::fio::Job;
 use crate::harness::{self, Harness};
@@ -11,41 +11,41 @@ use crate::subject::{Backend, Library, Subject};
 /// A filter, by its profile.
 #[derive(Debug, Clone, Copy)]
 pub struct Container {
-    /// The built program that installs it and becomes another.
+    /// The built program that installs the filter and executes another program.
     pub seccomp_run: &'static str,
-    /// Its name there.
+    /// Its name for that program.
     pub profile: &'static str,
-    /// What works under it.
+    /// The backend that works under it.
     pub left: Backend,
 }
 
 impl Container {
-    /// Docker's: no `io_uring`.
+    /// Docker's filter: no `io_uring`.
     pub fn docker(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "docker", left: Backend::Kaio }
     }
 
-    /// Neither `io_uring` nor native AIO.
+    /// A filter with neither `io_uring` nor native AIO.
     pub fn bare(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "bare", left: Backend::Threads }
     }
 
-    /// A library that is left to choose by itself. The system's has nothing to fall back to: where
-    /// native AIO is denied, it is not a subject.
+    /// Returns a library that chooses its backend itself. The system's library has no fallback: if
+    /// the filter denies native AIO, it is not a subject.
     pub fn subject(self, library: Library) -> Option<Subject> {
         let subject = Subject::chosen(library, Backend::Auto)?;
         (!subject.is_system() || self.left == Backend::Kaio).then_some(subject)
     }
 
-    /// Prepares a program to run under it.
+    /// Prepares a program to run under the filter.
     pub fn launch(self, subject: Subject, program: &str) -> Program {
         subject.launch(self.seccomp_run).args(["--profile", self.profile, "--", program])
     }
 
-    /// Demands that fio finds what it has written.
+    /// Demands that fio reads back what it has written.
     ///
     /// # Panics
-    /// It does not, or another backend was at work.
+    /// It does not, or another backend served it.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -56,10 +56,10 @@ impl Container {
         }
     }
 
-    /// Demands that QEMU finds what it has written.
+    /// Demands that QEMU reads back what it has written.
     ///
     /// # Panics
-    /// It does not, or another backend was at work.
+    /// It does not, or another backend served it.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");

@@ -1,10 +1,10 @@
-//! Cases of the program `lifecycle` that run as ever whatever is around it.
+//! Cases of the program `lifecycle` whose results do not depend on their environment.
 
 use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::subject::Subject;
 
-/// Those about contexts; not those that end the process.
+/// The cases about contexts, except those that end the process.
 pub const CASES: &[&str] = &[
     "destroy-in-flight",
     "destroy-poll",

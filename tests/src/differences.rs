@@ -1,9 +1,8 @@
-//! Two tables of answers, held against each other.
+//! Compares two tables of results.
 
 use std::fmt::Write;
 
-/// The lines that are not the same, one below the other; those that begin as one of `allowed` may
-/// differ.
+/// Returns the lines that differ, one below the other; lines with a prefix in `allowed` may differ.
 pub fn differences(reference: &str, ours: &str, allowed: &[(&str, &str)]) -> String {
     let is_allowed = |line: &str| allowed.iter().any(|(case, _)| line.starts_with(case));
     let mut text = String::new();
@@ -19,8 +18,8 @@ pub fn differences(reference: &str, ours: &str, allowed: &[(&str, &str)]) -> Str
     text
 }
 
-/// The answers of the program `descriptors` as they are where the kernel's AIO reads timers. A
-/// kernel that does not refuses the request; ours takes it there, too.
+/// Returns the results of the program `descriptors` on a kernel whose AIO reads timers. A kernel
+/// that does not refuses the request there; nowait accepts it on every kernel.
 pub fn with_timers_read(reference: &str) -> String {
     let taken = |line: &str| match line.contains(", for a timer: ") {
         true => line.replacen("read refused -22", "read -11", 1) + "\n",

@@ -1,4 +1,4 @@
-//! Whether files can be opened for direct I/O.
+//! Finds out if files can be opened for direct I/O.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Whether the files of `folder` can be, by opening one: in memory (tmpfs) not on each kernel.
+/// Returns `true` if the files of `folder` can, by opening one: in memory (tmpfs) not every kernel
+/// supports it.
 ///
 /// # Panics
-/// They cannot, on a device: that must not look like a kernel's lack.
+/// The folder is on a device and they cannot: that must not look like a kernel without support.
 pub fn is_known_in(folder: &Path) -> bool {
     let file = tempfile::NamedTempFile::new_in(folder).expect("a file to try");
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());
@@ -27,7 +28,7 @@ fn is_in_memory(folder: &Path) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a live string, and room for the answer.
     let rc = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) };
-    // SAFETY: it is filled where the call succeeds.
+    // SAFETY: filled if the call succeeds.
     rc == 0 && unsafe { found.assume_init() }.f_type == libc::TMPFS_MAGIC
 }
 

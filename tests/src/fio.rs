@@ -30,14 +30,14 @@ pub struct Job {
     pub depth: u32,
     /// Jobs, each with its own file.
     pub jobs: u32,
-    /// Whether completions are read from the user-mapped ring.
+    /// fio reads completions from the user-mapped ring.
     pub userspace_reap: bool,
     /// Threads instead of processes.
     pub threads: bool,
 }
 
 impl Job {
-    /// Something of everything; a base to vary.
+    /// A job with every kind of request; a base to vary.
     pub const BASIC: Self = Self {
         engine: "libaio",
         pattern: "randrw",
@@ -49,7 +49,7 @@ impl Job {
         threads: true,
     };
 
-    /// Bytes for each job: O_SYNC waits for the device, so it gets less.
+    /// Returns the bytes of each job: O_SYNC waits for the device, so it gets fewer.
     fn size(self) -> &'static str {
         match (self.mode, self.jobs) {
             (Mode::Sync, _) => "512k",
@@ -76,7 +76,7 @@ impl Job {
             .arg(flag("direct", self.mode == Mode::Direct))
             .arg(flag("sync", self.mode == Mode::Sync))
             .arg(flag("thread", self.threads));
-        // The ring can only be looked at, not waited on: fio must be told not to insist.
+        // fio can only look at the ring, not wait on it: its minimum of completions must be 0.
         match self.userspace_reap {
             true => fio.args(["--userspace_reap=1", "--iodepth_batch_complete_min=0"]),
             false => fio,

@@ -1,5 +1,5 @@
-//! Images shown as files, the loop devices on them and what is mounted on those: all gone when
-//! dropped, also after a failed test, and in an order in which nothing can hang.
+//! Images shown as files, the loop devices on them and the file systems mounted on those. A drop,
+//! also after a failed test, removes them in an order in which nothing can hang.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,17 +12,17 @@ use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::skip::{self, Skip};
 
-/// Longer than any step of a test; a server that takes longer is killed, which wakes all that wait
-/// for it in the kernel, where no signal reaches them.
+/// Longer than any step of a test. A server that takes longer is killed, which wakes all processes
+/// that wait for it in the kernel, where no signal reaches them.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Needed for every mount.
+/// Checks the requirements of every mount.
 pub fn missing_fuse() -> Result<(), Skip> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     device.map(drop).map_err(|error| Skip(format!("/dev/fuse: {error}")))
 }
 
-/// A server, the file it shows, and what is built on that file.
+/// A server, the file it shows, and the loop device and mount on that file.
 #[derive(Debug)]
 pub struct Shown {
     server: Option<Server>,
@@ -33,8 +33,8 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Serves what `arguments` say, and the first image as `file`; `None`: this run is not about
-    /// it.
+    /// Serves the images that `arguments` name, and shows the first as `file`; `None`: this run
+    /// does not test nowait.
     pub fn start(scratch: &Scratch, file: &Path, arguments: &[&str]) -> Option<Shown> {
         let shown = file.to_str().expect("a path of text");
         let arguments = [arguments, &["--fuse", shown]].concat();
@@ -50,12 +50,12 @@ impl Shown {
         Some(shown)
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&mut self) -> &mut Server {
         self.server.as_mut().expect("it was not stopped")
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -75,7 +75,7 @@ impl Shown {
         self.point = Some(point.to_owned());
     }
 
-    /// Takes down what is mounted on the loop device, which stays.
+    /// Unmounts the loop device, which stays.
     pub fn umount(&mut self) {
         if let Some(point) = &self.point {
             Program::new("umount").arg(point).deadline(PATIENCE).succeed();
@@ -83,14 +83,14 @@ impl Shown {
         self.point = None;
     }
 
-    /// Gives the loop device up.
+    /// Detaches the loop device.
     pub fn detach(&mut self) {
         if let Some(device) = self.device.take() {
             Program::new("losetup").args(["--detach", &device]).succeed();
         }
     }
 
-    /// Takes all down, ends the server as an administrator would, and demands success.
+    /// Unmounts and detaches, ends the server as an administrator would, and demands success.
     pub fn stop(mut self) -> Output {
         self.umount();
         self.detach();
@@ -98,13 +98,13 @@ impl Shown {
         self.server.take().expect("it was not stopped").stop()
     }
 
-    /// Ends the server as a crash would. What is built on the file stays, and fails.
+    /// Kills the server, as in a crash. Loop device and mount stay, and fail.
     pub fn kill(&mut self) {
         self.watchdog = None;
         self.server.take().expect("it was not stopped").kill();
     }
 
-    /// Takes down all but the file itself, after a crash: nothing of it can succeed.
+    /// Removes everything but the file itself after a crash; none of these steps can succeed.
     pub fn give_up(&mut self) {
         // Not `Program`: it panics, and a panic while unwinding aborts the other tests.
         let run = |program: &str, arguments: &[&str], on: &Path| {
@@ -123,7 +123,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         let failed = self.server.is_some();
         self.watchdog = None;
-        // First of all: a program that waits for it gets an error then.
+        // First of all: then a program that waits for the server gets an error.
         self.server = None;
         self.give_up();
         if failed {
@@ -144,7 +144,7 @@ fn watch(pid: i32) -> Sender<()> {
     sender
 }
 
-/// Programs that make a file system on a loop device.
+/// Checks for the programs that make a file system on a loop device.
 pub fn missing_tools() -> Result<(), Skip> {
     skip::missing_root()?;
     missing_fuse()?;

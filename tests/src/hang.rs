@@ -1,12 +1,13 @@
-//! The stack of a program that hangs, printed before it is killed, so that a deadline is a finding.
+//! Prints the stacks of a program that hangs before it is killed, so that a missed deadline shows
+//! its cause.
 
 use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// How many times longer than on a usual machine a program may take before it is said to hang:
-/// `NOWAIT_TEST_SLOWNESS`, where the processor is an interpreter.
+/// Returns the factor by which a program may be slower than on a usual machine before it counts as
+/// hanging: `NOWAIT_TEST_SLOWNESS`, for example on an emulated processor.
 pub fn slowness() -> u32 {
     let times = env::var("NOWAIT_TEST_SLOWNESS").ok().and_then(|times| times.parse().ok());
     times.unwrap_or(1)
@@ -22,7 +23,7 @@ pub fn describe(group: i32) -> String {
     text
 }
 
-/// The processes of a group, from `/proc/PID/stat`.
+/// Returns the processes of a group, from `/proc/PID/stat`.
 fn members(group: i32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -33,7 +34,7 @@ fn members(group: i32) -> Vec<i32> {
 
 fn group_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain blanks and parentheses; the fields start after the last one.
+    // The name may contain spaces and parentheses; the fields start after the last one.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(2)?.parse().ok()
 }
@@ -55,7 +56,7 @@ fn describe_tasks(pid: i32, text: &mut String) {
     }
 }
 
-/// What gdb says; empty when it is not installed or may not attach.
+/// Returns gdb's output; empty if gdb is not installed or may not attach.
 fn user_stacks(pid: i32) -> String {
     let gdb = Command::new("timeout")
         .args(["--kill-after=1", "20", "gdb", "--batch", "--nx", "-p", &pid.to_string()])

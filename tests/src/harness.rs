@@ -1,6 +1,6 @@
 //! libaio's own tests: fetched as Debian's source package, built against the system's library.
 //!
-//! Nothing system-wide changes: apt gets private lists and sources, and all lies in a cache
+//! Nothing system-wide changes: apt gets private lists and sources, and all files are in a cache
 //! below the build folder.
 
 use std::fs::{self, File};
@@ -16,45 +16,45 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// Counts contexts against `aio-max-nr`: nothing else may hold any meanwhile.
+/// The case that counts contexts against `aio-max-nr`: no other program may hold any meanwhile.
 const COUNTS_CONTEXTS: &str = "20";
-/// Cases that take half a minute, and what gives them a tenth of the rounds: two million requests
-/// of one at a time; a thousand contexts in each of a hundred threads.
+/// Cases that take half a minute, and the replacement that gives them a tenth of the rounds: two
+/// million single requests; a thousand contexts in each of a hundred threads.
 const SLOW: [(&str, &str, &str); 2] = [("11", "1000000", "100000"), ("18", "i < 1000", "i < 100")];
-/// The ending of their names with a tenth of the rounds.
+/// The suffix of their names with a tenth of the rounds.
 const SHORTENED: &str = ".short";
-/// Seconds each; only in the full form where the cases run a second time.
+/// Cases that take seconds; they run a second time only in the full form.
 const LONG: &[&str] = &["6", "14", "11", "11.short", "18", "18.short", COUNTS_CONTEXTS];
 
-/// They fail under a disturber with the system's library too: what they count, or wait for, is cut
-/// short by signals and children of others.
+/// Cases that fail under a disturber with the system's library, too: signals and children of other
+/// threads disturb their counts or waits.
 const NOT_DISTURBED: &[&str] = &["17", COUNTS_CONTEXTS, "22"];
 
 /// The built harness.
 #[derive(Debug)]
 pub struct Harness(PathBuf);
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Debug)]
 pub struct Verdict {
     /// Its number.
     pub case: String,
-    /// Whether it passed.
+    /// The case passed.
     pub passed: bool,
-    /// How it ended, and its output if it did not pass.
+    /// How it ended, and its output if it failed.
     pub detail: String,
 }
 
 impl Harness {
-    /// The harness, fetched and built at first use.
+    /// Returns the harness, fetched and built at first use.
     pub fn ready() -> Result<&'static Self, Skip> {
         static READY: OnceLock<Result<Harness, String>> = OnceLock::new();
         READY.get_or_init(|| Self::build().map_err(|Skip(why)| why)).as_ref().map_err(|why| {
-            Skip(why.clone()) // the first failure is the reason of all
+            Skip(why.clone()) // the first failure is the reason for all
         })
     }
 
-    /// The cases of a usual run, in order.
+    /// Returns the cases of a usual run, in order.
     pub fn cases(&self) -> Vec<String> {
         let mut cases = names_in(&self.0.join("cases"), ".p");
         cases.retain(|case| match crate::full() {
@@ -65,12 +65,12 @@ impl Harness {
         cases
     }
 
-    /// The cases that take less than a second.
+    /// Returns the cases that take less than a second.
     pub fn short_cases(&self) -> Vec<String> {
         self.cases().into_iter().filter(|case| !LONG.contains(&case.as_str())).collect()
     }
 
-    /// Runs cases one by one; `wrapper` goes before each (a seccomp filter, for example).
+    /// Runs cases one by one; `wrapper` is the command before each (a seccomp filter, for example).
     pub fn run(&self, subject: Subject, cases: &[String], wrapper: &[&str]) -> Vec<Verdict> {
         let work = Scratch::new("harness");
         prepare(&work);
@@ -101,13 +101,13 @@ impl Harness {
             None => subject.launch(binary),
             Some((first, rest)) => subject.launch(first).args(rest).arg(binary),
         };
-        // Its cases wait for their children without a look at EINTR.
-        // In an interpreter the hundred threads of case 18 take minutes.
+        // Its cases do not handle EINTR when they wait for their children. On an emulated processor
+        // the hundred threads of case 18 take minutes.
         let program = program.env(disturber::RESTARTS, "1").dir(work.path());
         let program = program.deadline(Duration::from_mins(10));
         let (passed, detail) = match program.try_run() {
             Err(hang) => (false, hang),
-            // 3 is the harness's own "skipped".
+            // 3 means "skipped" in the harness.
             Ok(output) if matches!(output.status.code(), Some(0 | 3)) => {
                 (true, format!("{:?}", output.elapsed))
             }
@@ -145,7 +145,7 @@ impl Harness {
     }
 }
 
-/// The table of a run, one line a case.
+/// Returns the table of a run, one line for each case.
 pub fn table(subject: Subject, verdicts: &[Verdict]) -> String {
     let line = |it: &Verdict| {
         let word = if it.passed { "pass" } else { "FAIL" };
@@ -190,7 +190,7 @@ fn fetch(cache: &Path) -> Result<(), Skip> {
     apt(&["-q", "-y", "source", "libaio"])
 }
 
-/// The distribution's own entries, asking for sources instead of binaries.
+/// Writes the distribution's own entries, changed to sources instead of binaries.
 fn write_sources(parts: &Path) -> Result<(), Skip> {
     let mut written = 0;
     let folder = Path::new("/etc/apt/sources.list.d");
@@ -213,7 +213,7 @@ fn write_sources(parts: &Path) -> Result<(), Skip> {
     if written > 0 { Ok(()) } else { Err(Skip("apt has no distribution sources".to_owned())) }
 }
 
-/// The harness folder of whichever version was fetched.
+/// Returns the harness folder of the version that was fetched.
 fn sources(cache: &Path) -> Result<PathBuf, Skip> {
     let folder = cache.join("src");
     let found = names_in(&folder, "").into_iter().map(|name| folder.join(name).join("harness"));
@@ -237,7 +237,7 @@ fn compile(harness: &Path) {
     }
 }
 
-/// The names in a folder that end so, without the ending.
+/// Returns the names in a folder with this suffix, without the suffix.
 fn names_in(folder: &Path, ending: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let name =

@@ -1,25 +1,25 @@
-//! Messages of HTTP/1.1, whole: what the proxy before a store reads and passes on.
+//! Whole HTTP/1.1 messages, which the proxy before a store reads and passes on.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 
-/// More than the largest object of an image, and a limit to what a broken server may ask for.
+/// Larger than the largest object of an image; limits the memory that a broken server can cause.
 const BODY_MAX: u64 = 64 << 20;
 const HEAD_MAX: u64 = 64 << 10;
 
-/// A request or an answer.
+/// A request or a response.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// Its first line.
     pub start: String,
     /// Names and values, in their order.
     pub headers: Vec<(String, String)>,
-    /// What follows them, without the marks of chunks.
+    /// The body, without the marks of chunks.
     pub body: Vec<u8>,
 }
 
 impl Message {
-    /// An answer of the proxy's own, as S3 words an error.
+    /// Makes a response of the proxy itself, with an error in S3's format.
     pub fn error(status: &str, code: &str) -> Self {
         let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
         let headers = vec![("Content-Type".to_owned(), "application/xml".to_owned())];
@@ -29,7 +29,8 @@ impl Message {
         message
     }
 
-    /// Reads a request; `None`: the client has gone. `proceed` gets what asks for its body.
+    /// Reads a request; `None`: the client has gone. Sends the permission for its body to
+    /// `proceed`, if it asks for one.
     pub fn request(from: &mut impl BufRead, proceed: &mut impl Write) -> io::Result<Option<Self>> {
         let Some(mut request) = Self::head(from)? else { return Ok(None) };
         if request.remove("Expect").is_some() {
@@ -39,7 +40,7 @@ impl Message {
         Ok(Some(request))
     }
 
-    /// Reads the answer to a request of this method.
+    /// Reads the response to a request of this method.
     pub fn answer(from: &mut impl BufRead, method: &str) -> io::Result<Self> {
         loop {
             let mut answer = Self::head(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -57,29 +58,29 @@ impl Message {
         }
     }
 
-    /// The method of a request.
+    /// Returns the method of a request.
     pub fn method(&self) -> &str {
         self.start.split(' ').next().unwrap_or_default()
     }
 
-    /// The status of an answer.
+    /// Returns the status of a response.
     pub fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 
-    /// Gives a header this value alone.
+    /// Gives a header only this value.
     pub fn set(&mut self, name: &str, value: &str) {
         self.remove(name);
         self.headers.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The bytes as they are sent.
+    /// Returns the bytes to send.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{}\r\n", self.start);
         for (name, value) in &self.headers {
@@ -106,7 +107,7 @@ impl Message {
         Ok(Some(Self { start, headers, body: Vec::new() }))
     }
 
-    /// Reads as much as the headers say; `unsaid` if they say nothing, or up to the end.
+    /// Reads as many bytes as the headers say; if they say nothing, `unsaid`, or up to the end.
     fn read_body(&mut self, from: &mut impl BufRead, unsaid: Option<u64>) -> io::Result<()> {
         if self.remove("Transfer-Encoding").is_some() {
             while let Some(len) = chunk(from)? {
@@ -124,7 +125,7 @@ impl Message {
     }
 }
 
-/// The length of the next chunk; `None` behind the last, whose end is read too.
+/// Returns the length of the next chunk; `None` after the last, whose end is read too.
 fn chunk(from: &mut impl BufRead) -> io::Result<Option<u64>> {
     let line_of_it = line(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let digits = line_of_it.split(';').next().unwrap_or_default().trim();
@@ -144,7 +145,7 @@ fn take(from: &mut impl BufRead, len: u64, body: &mut Vec<u8>) -> io::Result<()>
     if read as u64 == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A line without its end; `None` where there is nothing more.
+/// Returns a line without its end; `None` at the end of the stream.
 fn line(from: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     if from.read_until(b'\n', &mut line)? == 0 {

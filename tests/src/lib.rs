@@ -22,7 +22,7 @@
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
 //! | `NOWAIT_ROUNDS` | how many rounds each case of `borders` has, default few, 10,000 at full length |
 
-// Builders of a test support crate: a forgotten call shows at once.
+// Builders of a test support crate: a test shows a forgotten call at once.
 #![allow(clippy::return_self_not_must_use)]
 
 pub mod aio;
@@ -63,7 +63,7 @@ pub mod symbols;
 pub mod thread_state;
 pub mod xml_puts;
 
-/// Whether the long form of the tests was asked for (`NOWAIT_FULL=1`).
+/// Returns `true` if the long form of the tests was chosen (`NOWAIT_FULL=1`).
 pub fn full() -> bool {
     std::env::var("NOWAIT_FULL").is_ok_and(|value| value == "1")
 }

@@ -1,7 +1,7 @@
 //! An object that puts a limit on the program it is loaded into (`tests/limiter`).
 //!
-//! Built by the system's compiler at its first use, and preloaded, so that any program of any suite
-//! runs under it: `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
+//! The system's compiler builds it at its first use. It is preloaded, so that any program of any
+//! suite runs under it: `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use crate::program::Program;
 use crate::scratch::Scratch;
 
-/// The variable with the limit, in the tests' environment and in that of the program.
+/// The variable with the limit, in the environments of the tests and of the program.
 pub const VARIABLE: &str = "NOWAIT_TEST_LIMIT";
 
-/// What a program is limited to.
+/// The limit of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// 1 GiB of addresses (`RLIMIT_AS`).
@@ -25,7 +25,7 @@ impl Limit {
     /// All limits.
     pub const ALL: [Self; 2] = [Self::Addresses, Self::Locked];
 
-    /// Its name in `NOWAIT_TEST_LIMIT`.
+    /// Returns its name in `NOWAIT_TEST_LIMIT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Addresses => "addresses",
@@ -33,10 +33,10 @@ impl Limit {
         }
     }
 
-    /// The limit that this run puts on all programs.
+    /// Returns the limit that this run puts on all programs.
     ///
     /// # Panics
-    /// There is none of that name.
+    /// No limit has that name.
     pub fn of_this_run() -> Option<Self> {
         let name = std::env::var(VARIABLE).ok()?;
         let limit = Self::ALL.into_iter().find(|it| it.name() == name);
@@ -44,10 +44,10 @@ impl Limit {
     }
 }
 
-/// The built object, to be preloaded before all others.
+/// Returns the built object, to be preloaded before all others.
 ///
 /// # Panics
-/// There is no compiler: a program that asks for a limit must not go without.
+/// There is no compiler: the program must not run without its limit then.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Real file systems on loop devices, gone when dropped, also after a failed test.
+//! Real file systems on loop devices, removed when dropped, also after a failed test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Extents, journal; `RWF_NOWAIT` writes refused.
+    /// Extents, journal; refuses `RWF_NOWAIT` writes.
     Ext4,
-    /// `RWF_NOWAIT` writes mostly `EAGAIN`.
+    /// `RWF_NOWAIT` writes mostly fail with `EAGAIN`.
     Xfs,
     /// Copy on write.
     Btrfs,
-    /// Memory; no `RWF_NOWAIT` at all.
+    /// In memory; no `RWF_NOWAIT` at all.
     Tmpfs,
 }
 
@@ -29,12 +29,12 @@ pub enum Kind {
 pub struct Mount {
     point: PathBuf,
     image: Option<PathBuf>,
-    // Last: the folder can only be removed once nothing is mounted in it.
+    // Dropped last: the folder can only be removed once nothing is mounted in it.
     _scratch: Scratch,
 }
 
 impl Kind {
-    /// Its name for mount(8).
+    /// Returns its name for mount(8).
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// How it is made; empty for one that needs no device.
+    /// Returns the command that makes it; empty if it needs no device.
     fn mkfs(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["mkfs.ext4", "-q", "-F", "-E", "nodiscard"],
@@ -61,20 +61,20 @@ impl Mount {
         Self::made_by(kind, kind.mkfs(), IMAGE_BYTES)
     }
 
-    /// An ext4 of `bytes` of which `percent` are reserved to root.
+    /// Makes an ext4 of `bytes` with `percent` reserved for root.
     pub fn with_reserved_blocks(percent: u32, bytes: u64) -> Result<Self, Skip> {
         let percent = percent.to_string();
-        // Without a journal the small image has room; the claim is about blocks.
+        // Without a journal the small image has room; the tests are about blocks.
         let mkfs = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", &percent];
         Self::made_by(Kind::Ext4, &mkfs, bytes)
     }
 
-    /// An ext4 whose blocks are allocated when they are written, not when they are written back.
+    /// Makes an ext4 that allocates blocks at the write, not at the writeback.
     pub fn without_delayed_allocation() -> Result<Self, Skip> {
         Self::made_with(Kind::Ext4, Kind::Ext4.mkfs(), IMAGE_BYTES, ",nodelalloc")
     }
 
-    /// One folder over another, on the disk of the temporary folder.
+    /// Makes an overlay of two folders on the disk of the temporary folder.
     pub fn overlay() -> Result<Self, Skip> {
         skip::missing_root()?;
         let scratch = Scratch::new("overlay");
@@ -104,7 +104,7 @@ impl Mount {
         Self::made_with(kind, mkfs, bytes, "")
     }
 
-    /// Mounts with more options than usual: empty, or beginning with a comma.
+    /// Mounts with further options: empty, or beginning with a comma.
     fn made_with(kind: Kind, mkfs: &[&str], bytes: u64, more: &str) -> Result<Self, Skip> {
         let scratch = Scratch::new(kind.name());
         let point = scratch.folder("mnt");
@@ -136,12 +136,12 @@ impl Mount {
         Ok(Self { point, image, _scratch: scratch })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.point
     }
 
-    /// A path inside it; nothing is created.
+    /// Returns a path inside it; creates nothing.
     pub fn file(&self, name: &str) -> PathBuf {
         self.point.join(name)
     }
@@ -153,12 +153,12 @@ impl Mount {
         path
     }
 
-    /// The backing image; none for tmpfs.
+    /// Returns the backing image; none for tmpfs.
     pub fn image(&self) -> Option<&Path> {
         self.image.as_deref()
     }
 
-    /// The loop device below it, from the mount table.
+    /// Returns the loop device below it, from the mount table.
     pub fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         let mine = |line: &&str| line.split(' ').nth(1) == self.point.to_str();
@@ -173,7 +173,8 @@ impl Drop for Mount {
             let output = Command::new("umount").args(flags).arg(&self.point).output();
             output.is_ok_and(|output| output.status.success())
         };
-        // A killed program may still hold it for a moment: detach, the loop device goes with it.
+        // A killed program may still use it for a moment: a lazy unmount also frees the loop
+        // device.
         let _ = umount(&[]) || umount(&["--lazy"]);
     }
 }

@@ -5,12 +5,12 @@ use crate::scratch::Scratch;
 use std::fs;
 use std::path::PathBuf;
 
-/// An authority, a certificate for `localhost` and one for a client; and a folder with the
-/// certificate of the authority alone, for clients that have none of their own.
+/// An authority, a certificate for `localhost` and one for a client; and a folder with only the
+/// authority's certificate, for clients without their own.
 pub struct Pki {
-    /// All of them.
+    /// The folder with all of them.
     pub folder: PathBuf,
-    /// That of the authority alone.
+    /// The folder with the authority's certificate only.
     pub anonymous: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! Our conformance programs of POSIX AIO (`tests/posix`), built with the system's compiler and
-//! headers: one program, a case for each claim.
+//! The project's conformance programs of POSIX AIO (`tests/posix`), built with the system's
+//! compiler and headers: one program with a case for each claim.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// What a case ends with when the machine cannot show it.
+/// Exit status of a case that the machine cannot show.
 const SKIPPED: i32 = 77;
 
 /// The built program.
@@ -24,27 +24,27 @@ pub struct Conformance {
 /// One claim.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The page of the standard, or the call, that it is about.
+    /// The page of the standard, or the call.
     pub page: String,
     /// The claim.
     pub name: String,
-    /// Whether glibc keeps it too.
+    /// glibc keeps the claim, too.
     pub glibc: bool,
 }
 
-/// How the program is compiled: each kind binds to other symbols.
+/// The symbols that the program binds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Symbols {
-    /// `aio_read` and its like, of the version that the C library has now.
+    /// `aio_read` and similar, in the current version of the C library.
     Usual,
-    /// `aio_read64` and its like.
+    /// `aio_read64` and similar.
     Large,
-    /// `aio_read` and its like, as they were in librt before glibc 2.34.
+    /// `aio_read` and similar, in the version of librt before glibc 2.34.
     Old,
 }
 
 impl Conformance {
-    /// Builds the program, once for each kind of symbols.
+    /// Returns the program, built once for each kind of symbols.
     pub fn built(symbols: Symbols) -> Result<&'static Self, Skip> {
         static USUAL: OnceLock<Conformance> = OnceLock::new();
         static LARGE: OnceLock<Conformance> = OnceLock::new();
@@ -76,7 +76,7 @@ impl Conformance {
         Self { program, cases, _folder: folder }
     }
 
-    /// The cases of a page; all of them for `*`.
+    /// Returns the cases of a page; all for `*`.
     ///
     /// # Panics
     /// There is no such page.
@@ -87,7 +87,7 @@ impl Conformance {
         cases
     }
 
-    /// The pages, each once.
+    /// Returns the pages, each once.
     pub fn pages(&self) -> Vec<&str> {
         let mut pages: Vec<&str> = self.cases.iter().map(|case| case.page.as_str()).collect();
         pages.sort_unstable();
@@ -95,7 +95,7 @@ impl Conformance {
         pages
     }
 
-    /// Runs a case in a folder of its own; says what went wrong.
+    /// Runs a case in a folder of its own; returns its failure.
     pub fn run(&self, subject: Subject, case: &Case) -> Result<(), String> {
         let scratch = Scratch::new("posix-case");
         let program = subject.launch(&self.program).arg(&case.page).arg(&case.name);
@@ -113,10 +113,10 @@ impl Conformance {
         }
     }
 
-    /// Runs cases, and demands that each holds.
+    /// Runs cases, and demands that each succeeds.
     ///
     /// # Panics
-    /// One does not; the message has all of those.
+    /// A case fails; the message lists all failures.
     pub fn demand(&self, subject: Subject, cases: &[&Case]) {
         let failed: Vec<String> =
             cases.iter().filter_map(|case| self.run(subject, case).err()).collect();

@@ -1,4 +1,4 @@
-//! Runs one program: captured, with a deadline, and with a failure message one can act on.
+//! Runs one program: captures its output, sets a deadline, and explains a failure.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::hang;
 use crate::report::{self, Report};
 
-/// Long enough for a slow machine; a program that takes longer hangs.
+/// Long enough for a slow machine; a program that takes longer counts as hanging.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A program about to be run.
@@ -33,11 +33,11 @@ pub struct Output {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
-    /// What nowait reported, one entry a process.
+    /// The reports of nowait, one for each process.
     pub reports: Vec<Report>,
     /// The command line, environment included.
     pub line: String,
-    /// How long it ran.
+    /// The time that it ran.
     pub elapsed: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Program {
         self
     }
 
-    /// Sets the folder it runs in.
+    /// Sets its working folder.
     pub fn dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -90,13 +90,13 @@ impl Program {
         self
     }
 
-    /// Sets how long it may take.
+    /// Sets its time limit.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Asks nowait for a report in `file`, which is read when the program has ended.
+    /// Sets the file for nowait's report, which is read when the program has ended.
     pub fn report_to(mut self, file: PathBuf) -> Self {
         self.command.env("NOWAIT_REPORT", &file);
         self.report = Some(file);
@@ -106,13 +106,13 @@ impl Program {
     /// Runs it to its end.
     ///
     /// # Panics
-    /// It cannot be started, or hangs: then the message holds the stacks of its threads.
+    /// It cannot be started, or hangs: then the message contains the stacks of its threads.
     pub fn run(self) -> Output {
         let deadline = self.deadline;
         self.spawn().wait(deadline)
     }
 
-    /// Runs it to its end, or says where it hangs.
+    /// Runs it to its end, or returns where it hangs.
     pub fn try_run(self) -> Result<Output, String> {
         let deadline = self.deadline;
         self.spawn().try_wait(deadline)
@@ -137,7 +137,7 @@ impl Program {
         Running { child, line, stdout, stderr, report: self.report, started: Instant::now() }
     }
 
-    /// The command as one could type it.
+    /// Returns the command as a user could type it.
     fn line(&self) -> String {
         let mut line = String::new();
         for (name, value) in self.command.get_envs() {
@@ -153,22 +153,22 @@ impl Program {
 }
 
 impl Running {
-    /// Whether it has ended already.
+    /// Returns `true` if it has ended already.
     pub fn ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Whether it ends within this time.
+    /// Returns `true` if it ends within this time.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         self.ended() || ends_within(self.pid(), time)
     }
 
-    /// Its process number.
+    /// Returns its process number.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// What it wrote to standard error so far.
+    /// Returns its standard error so far.
     pub fn stderr(&self) -> String {
         text_of(&self.stderr)
     }
@@ -181,7 +181,7 @@ impl Running {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }
 
-    /// Waits for its end; what hangs where, if it does not come in time.
+    /// Waits for its end; if it does not end in time, returns where it hangs.
     pub fn try_wait(mut self, deadline: Duration) -> Result<Output, String> {
         let deadline = deadline * hang::slowness();
         if !ends_within(self.pid(), deadline) {
@@ -225,7 +225,7 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// Waits on a pidfd, so that nothing has to be polled by time.
+/// Waits on a pidfd, without polling.
 fn ends_within(pid: i32, deadline: Duration) -> bool {
     // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -244,7 +244,7 @@ fn ends_within(pid: i32, deadline: Duration) -> bool {
     }
 }
 
-/// Reads from the beginning, and leaves the position alone: the program writes at the same one.
+/// Reads from the beginning without moving the position, which the writing program shares.
 fn text_of(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |about| about.len()) as usize];
     let read = file.read_at(&mut bytes, 0).expect("a temporary file can be read");
@@ -252,7 +252,7 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The end of a long text: the failure is there.
+/// Returns the end of a long text: the failure is there.
 fn tail(text: &str) -> &str {
     let start = text.len().saturating_sub(6000);
     let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);

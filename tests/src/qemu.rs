@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::program::Program;
 
-/// Bytes of the image that the commands below touch.
+/// Size of the image that the commands below use.
 pub const IMAGE_BYTES: u64 = 64 << 20;
 
-/// Writes, overwrites, flushes, reads back; a pattern that is not there is printed as such.
+/// Writes, overwrites, flushes, and reads back; qemu-io reports a pattern that does not match.
 const COMMANDS: [&str; 16] = [
     "aio_write -P 0x11 0 1M",
     "aio_write -P 0x22 1M 1M",
@@ -33,7 +33,7 @@ pub fn arguments(qemu_io: Program, image: &Path) -> Program {
     qemu_io.args(["-f", "raw", "-n", "-i", "native"]).args(commands).arg(image)
 }
 
-/// What it said, without how long it took.
+/// Returns its output without the times.
 pub fn without_times(output: &str) -> String {
     let lines = output.lines().filter(|line| !line.contains("ops;"));
     lines.flat_map(|line| [line, "\n"]).collect()

@@ -1,4 +1,4 @@
-//! Waits for a server to listen: woken by the socket's appearance, not by the clock.
+//! Waits until a server listens: the appearance of the socket wakes it, not a clock.
 
 use std::fs::File;
 use std::io::{Error, Read};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::Running;
 
-/// How long a server may take to start, recovery included.
+/// Time limit for the start of a server, recovery included.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Returns once `socket` takes a connection.
@@ -24,7 +24,7 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
         assert!(!server.ended(), "the server ended\n{}", server.stderr());
         assert!(start.elapsed() < DEADLINE, "no server listens\n{}", server.stderr());
         let mut poll = libc::pollfd { fd: watch.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // The limit is for a server that dies, or listens a moment after making its socket.
+        // The time limit serves a server that dies, or listens a moment after making its socket.
         // SAFETY: one live pollfd.
         if unsafe { libc::poll(&raw mut poll, 1, 200) } == 1 {
             let _ = watch.read(&mut [0; 4096]);
@@ -32,7 +32,7 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     }
 }
 
-/// An inotify descriptor that is readable when something appears in `folder`.
+/// Returns an inotify descriptor that is readable when something appears in `folder`.
 fn watch(folder: &Path) -> File {
     // SAFETY: a new descriptor, owned here alone.
     let watch = unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_CLOEXEC)) };

@@ -1,4 +1,4 @@
-//! The report of a process under nowait at its exit: one JSON object a line.
+//! The report that a process under nowait writes when it exits: one JSON object on each line.
 
 use std::fs;
 use std::path::Path;
@@ -10,38 +10,38 @@ use serde_json::Value;
 pub struct Report(Value);
 
 impl Report {
-    /// The program's name.
+    /// Returns the program's name.
     pub fn program(&self) -> &str {
         self.0["program"].as_str().unwrap_or_default()
     }
 
-    /// The backend that served it.
+    /// Returns the backend that served it.
     pub fn backend(&self) -> &str {
         self.0["backend"].as_str().unwrap_or_default()
     }
 
-    /// Why that backend.
+    /// Returns the reason for that backend.
     pub fn backend_reason(&self) -> &str {
         self.0["backend_reason"].as_str().unwrap_or_default()
     }
 
-    /// Whether another backend was started first, and found too few descriptors.
+    /// Returns `true` if another backend was started first and found too few descriptors.
     pub fn lacked_descriptors(&self) -> bool {
         let reason = self.backend_reason();
         reason.contains("starting it failed") && reason.contains("EMFILE")
     }
 
-    /// How many requests went through nowait, over all contexts.
+    /// Returns the number of requests through nowait, over all contexts.
     pub fn requests(&self) -> u64 {
         self.total("requests")
     }
 
-    /// How many of them were completed.
+    /// Returns the number of completed requests.
     pub fn completions(&self) -> u64 {
         self.total("completions")
     }
 
-    /// How many requests of a kind this party completed, over all contexts.
+    /// Returns the number of requests of a kind that this party completed, over all contexts.
     pub fn served(&self, kind: &str, party: &str) -> u64 {
         let contexts = self.0["contexts"].as_array().map_or(&[][..], Vec::as_slice);
         contexts.iter().filter_map(|context| context["served"][kind][party].as_u64()).sum()
@@ -53,7 +53,7 @@ impl Report {
     }
 }
 
-/// Takes the reports out of a file; a missing one is empty, a broken line is a failure.
+/// Takes the reports out of a file; a missing file has none, a broken line is a failure.
 pub fn take(file: &Path) -> Vec<Report> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let _ = fs::remove_file(file);

@@ -1,4 +1,4 @@
-//! A context whose requests own their buffers: safe to use whatever the library does.
+//! A context whose requests own their buffers: safe to use even with a faulty library.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,13 +22,13 @@ pub struct Request {
     parts: Vec<libc::iovec>,
 }
 
-// SAFETY: the addresses are those of `memory`, which moves with the request and stays in place.
+// SAFETY: the addresses point into `memory`, which moves with the request and stays in place.
 unsafe impl Send for Request {}
 
 /// A request that completed.
 #[derive(Debug)]
 pub struct Done {
-    /// The request, given back.
+    /// The request itself.
     pub request: Box<Request>,
     /// Its tag.
     pub tag: u64,
@@ -40,12 +40,12 @@ pub struct Done {
 #[derive(Debug)]
 pub struct Context {
     pointer: ContextPointer,
-    // The event's data names the request, the caller's own tag lies beside it.
+    // The event's data is the key of the request; the caller's own tag is stored beside it.
     in_flight: Mutex<HashMap<u64, (u64, Box<Request>)>>,
     next: AtomicU64,
 }
 
-// SAFETY: libaio contexts may be used by any thread; the rest is behind a lock.
+// SAFETY: any thread may use a libaio context; the rest is behind a lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -91,13 +91,13 @@ impl Request {
         request
     }
 
-    /// The same, with these `RWF_*`.
+    /// The same with these `RWF_*` flags.
     pub fn flags(mut self, flags: u32) -> Self {
         self.iocb.rw_flags = flags;
         self
     }
 
-    /// The same, with a buffer that is full of `byte` before.
+    /// The same with a buffer that is filled with `byte` before.
     pub fn filled(mut self, byte: u8) -> Self {
         self.memory.fill(byte);
         self
@@ -114,7 +114,7 @@ impl Request {
         self
     }
 
-    /// The same, announcing its completion on an eventfd.
+    /// The same with an eventfd that announces its completion.
     pub fn eventfd(mut self, fd: BorrowedFd<'_>) -> Self {
         self.iocb.flags |= aio::FLAG_RESFD;
         self.iocb.eventfd = fd.as_raw_fd() as u32;
@@ -174,7 +174,8 @@ impl Context {
         done
     }
 
-    /// Submits all of them in one call, tagged 0, 1, 2...; how many were accepted, or an errno.
+    /// Submits all of them in one call, tagged 0, 1, 2...; returns the number of accepted ones, or
+    /// an errno.
     pub fn submit(&self, requests: Vec<Request>) -> i32 {
         let tagged = requests.into_iter().enumerate();
         self.submit_tagged(tagged.map(|(tag, request)| (tag as u64, request)).collect())
@@ -206,7 +207,7 @@ impl Context {
         rc
     }
 
-    /// Waits for at least `min` completions and takes at most `max`; an errno as `Err`.
+    /// Waits for at least `min` completions and takes at most `max`; `Err` holds an errno.
     pub fn reap(&self, min: i64, max: usize, limit: Option<Duration>) -> Result<Vec<Done>, i32> {
         self.reap_masked(min, max, limit, None)
     }
@@ -252,14 +253,14 @@ impl Context {
         done
     }
 
-    /// Submits all, reaps all, and gives the results by order of submission.
+    /// Submits all, reaps all, and returns the results in the order of submission.
     pub fn run(&self, requests: Vec<Request>) -> Vec<Done> {
         let count = requests.len();
         assert_eq!(self.submit(requests), count as i32, "io_submit of {count}");
         self.reap_all(count)
     }
 
-    /// Cancels the request in flight that has this tag: what `io_cancel` said.
+    /// Cancels the request in flight with this tag; returns the result of `io_cancel`.
     pub fn cancel(&self, tag: u64) -> i32 {
         let mut in_flight = self.in_flight.lock().unwrap();
         let (_, request) = in_flight.values_mut().find(|it| it.0 == tag).expect("in flight");
@@ -268,13 +269,13 @@ impl Context {
         unsafe { aio::io_cancel(self.pointer, &raw mut request.iocb, &raw mut event) }
     }
 
-    /// Destroys the context through a shared reference: what `io_destroy` said.
+    /// Destroys the context through a shared reference; returns the result of `io_destroy`.
     pub fn destroy(&self) -> i32 {
-        // SAFETY: the pointer came from io_setup; a stale one is answered EINVAL.
+        // SAFETY: the pointer came from io_setup; a second destroy fails with EINVAL.
         unsafe { aio::io_destroy(self.pointer) }
     }
 
-    /// The address libaio gave.
+    /// Returns the address that libaio returned.
     pub fn pointer(&self) -> ContextPointer {
         self.pointer
     }

@@ -1,11 +1,11 @@
-//! A private folder that is gone when the test is over.
+//! A private folder that is removed at the end of the test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A temporary folder on a real disk where there is one.
+/// A temporary folder, on a real disk if there is one.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 
@@ -21,7 +21,7 @@ impl Scratch {
         self.0.path()
     }
 
-    /// A path inside it; nothing is created.
+    /// Returns a path inside it; creates nothing.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -33,14 +33,14 @@ impl Scratch {
         path
     }
 
-    /// Makes an image of so many bytes, without any data.
+    /// Makes an image of this size, without any data.
     pub fn image(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.file(name);
         fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
         path
     }
 
-    /// Makes a file of so many bytes that tell where they belong.
+    /// Makes a file of this size whose bytes depend on their offset.
     pub fn patterned(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.file(name);
         let bytes: Vec<u8> = (0..bytes).map(|i| (i * 31 + (i >> 12)) as u8).collect();

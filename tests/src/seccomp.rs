@@ -1,4 +1,4 @@
-//! Seccomp filters as containers have them: chosen system calls answer an errno.
+//! Seccomp filters like those of containers: chosen system calls fail with an errno.
 
 use std::io;
 
@@ -30,7 +30,7 @@ const AIO: &[libc::c_long] = &[
 const OPENAT2: &[libc::c_long] = &[libc::SYS_openat2];
 const RWF: &[libc::c_long] = &[libc::SYS_preadv2, libc::SYS_pwritev2];
 const REGISTER: &[libc::c_long] = &[libc::SYS_io_uring_register];
-/// Asks which operations io_uring knows.
+/// The operation that asks which operations io_uring supports.
 const IORING_REGISTER_PROBE: u32 = 8;
 
 #[cfg(target_arch = "x86_64")]
@@ -38,11 +38,11 @@ const SYS_IO_PGETEVENTS: libc::c_long = 333;
 #[cfg(target_arch = "aarch64")]
 const SYS_IO_PGETEVENTS: libc::c_long = 292;
 
-/// System calls of one group, all answered with the same errno.
+/// System calls of one group, which all fail with the same errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denial {
     calls: &'static [libc::c_long],
-    /// Only with this second argument.
+    /// Applies only if the second argument has this value.
     second: Option<u32>,
     errno: i32,
 }
@@ -67,9 +67,10 @@ impl Denial {
         Ok(Self { calls, second: None, errno })
     }
 
-    /// `docker`: its default profile forbids `io_uring`. `bare`: neither `io_uring` nor native
-    /// AIO exists, as in gVisor-like sandboxes. `words`: `io_uring` says of no operation that it is
-    /// known, so that its rings are not asked to wait on words of memory, as before Linux 6.7.
+    /// `docker`: its default profile forbids `io_uring`. `bare`: neither `io_uring` nor native AIO
+    /// exists, as in sandboxes like gVisor. `words`: the probe of `io_uring` reports no operation
+    /// as supported, so that nowait does not let its rings wait on words of memory, as before Linux
+    /// 6.7.
     pub fn profile(name: &str) -> Result<Vec<Self>, String> {
         match name {
             "docker" => Ok(vec![Self { calls: IO_URING, second: None, errno: libc::EPERM }]),
@@ -86,25 +87,25 @@ impl Denial {
     }
 }
 
-/// Puts the filter on this thread and all it starts, for good.
+/// Installs the filter on this thread and all that it starts, permanently.
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or forbids them here.
 pub fn install(denials: &[Denial]) -> io::Result<()> {
     let mut filter = compile(denials);
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers. Without it an unprivileged process may not install a filter.
+    // SAFETY: plain numbers. An unprivileged process must set this before it installs a filter.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `program` and the live `filter` it names are only read during the call.
+    // SAFETY: the kernel only reads `program` and the live `filter` that it names, during the call.
     let rc =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Another architecture's calls pass; then one comparison and one return for each call, between
-/// them another comparison where only one argument is denied.
+/// Calls of another architecture pass. Then each call has one comparison and one return, and
+/// between them another comparison if only one argument is denied.
 fn compile(denials: &[Denial]) -> Vec<sock_filter> {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -12,7 +12,7 @@ use crate::subject::{self, Backend, Library, Subject};
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// The built tool, if this run is about nowait at all.
+/// Returns the built tool; `None`: this run does not test nowait.
 pub fn tool() -> Option<Program> {
     if Subject::chosen(Library::Preload, Backend::Auto)?.is_system() {
         skip::note("the system has no such tool");
@@ -29,7 +29,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves what `arguments` say, on a socket in `scratch`; `None`: this run is not about it.
+    /// Serves the images that `arguments` name, on a socket in `scratch`; `None`: this run does not
+    /// test nowait.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
         let socket = scratch.file("nbd");
         let tool = Store::credentials(tool()?).env("XDG_RUNTIME_DIR", scratch.path());
@@ -39,12 +40,12 @@ impl Server {
         Some(Server { running, socket })
     }
 
-    /// The address of an export.
+    /// Returns the address of an export.
     pub fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -54,7 +55,7 @@ impl Server {
         ready::wait_for_socket(socket, &mut self.running);
     }
 
-    /// The port of its TCP socket, as it says when it has begun.
+    /// Returns the port of its TCP socket, which it prints when it has begun.
     pub fn port(&mut self) -> u16 {
         loop {
             let said = self.running.stderr();
@@ -66,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Waits until it has said `text` on its standard error.
+    /// Waits until its standard error contains `text`.
     pub fn wait_until_it_says(&mut self, text: &str) {
         while !self.running.stderr().contains(text) {
             assert!(!self.running.ended(), "the server ended\n{}", self.running.stderr());
@@ -74,12 +75,12 @@ impl Server {
         }
     }
 
-    /// What it has said on its standard error.
+    /// Returns its standard error so far.
     pub fn said(&self) -> String {
         self.running.stderr()
     }
 
-    /// The process.
+    /// Returns its process number.
     pub fn pid(&self) -> i32 {
         self.running.pid()
     }
@@ -96,7 +97,7 @@ impl Server {
         self.stop_told()
     }
 
-    /// Waits for its end, which a signal has told it to come to, and demands success.
+    /// Waits for its end after a signal, and demands success.
     pub fn stop_told(self) -> Output {
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "failed\n{output}");

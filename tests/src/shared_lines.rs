@@ -1,5 +1,5 @@
-//! The cache lines that two threads share and at least one of them writes, and the sources that
-//! touch them.
+//! The cache lines that two threads share and at least one of them writes, and the source files
+//! that access them.
 
 use crate::program::{Output, Program, Running};
 use crate::skip::Skip;
@@ -15,14 +15,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The longest a trace may take.
+/// Time limit of a trace.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// Folders in the paths of the debug information: the project's sources, those of the compiler.
+/// Prefix, in the paths of the debug information, of the project's own sources.
 const PROJECT: &str = "/crates/";
 const COMPILER: &str = "/rustc/";
-/// Hands out memory that another thread used before.
+/// The allocator, which hands out memory that another thread used before.
 const ALLOCATOR: &str = "sys/src/allocator.rs";
-/// Locks are used by the code that has them, which is what a line is named after.
+/// The locks: a line is named after the code that uses a lock, not after the lock.
 const LOCKS: &str = "sys/src/mutex.rs";
 
 /// A line that one thread writes and the other reads or writes.
@@ -30,7 +30,8 @@ const LOCKS: &str = "sys/src/mutex.rs";
 pub struct SharedLine {
     /// Its address.
     pub address: u64,
-    /// The sources of the functions that tell what it is; none if they are not of the project.
+    /// The sources of the functions after which the line is named; empty if they do not belong to
+    /// the project.
     pub sources: BTreeSet<String>,
     /// The names of these functions.
     pub functions: BTreeSet<String>,
@@ -96,8 +97,8 @@ fn called(place: &Place, symbols: &mut Symbols) -> Vec<Function> {
     place.iter().take_while(|it| **it != 0).flat_map(|it| symbols.functions(*it)).collect()
 }
 
-/// Returns the functions that tell what a line is: those that write it, or, if none is known, those
-/// that read it. Memory that passed from thread to thread is named after the allocator alone.
+/// Returns the functions after which a line is named: those that write it, or, if none is known,
+/// those that read it. Memory that passed from thread to thread is named after the allocator alone.
 fn named_after(writers: Vec<Owner>, readers: Vec<Owner>) -> Vec<Owner> {
     let allocates = |it: &&Owner| it.0 == ALLOCATOR;
     if let Some(allocator) = writers.iter().chain(&readers).find(allocates) {
@@ -112,7 +113,7 @@ fn owner(functions: Vec<Function>) -> Option<Owner> {
     ours.into_iter().find(|(source, _)| source != LOCKS)
 }
 
-/// Returns the path of a source behind the folder that its crate lies in.
+/// Returns the path of a source below the folder of its crate.
 fn source(file: &str) -> Option<String> {
     let (_, path) = file.split_once(PROJECT).filter(|_| !file.starts_with(COMPILER))?;
     path.split_once('/').map(|(_, path)| path.to_owned())

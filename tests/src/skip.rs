@@ -1,14 +1,14 @@
-//! The skip of a test when the machine lacks what it needs: never a silent pass.
+//! Marks a test as skipped if the machine lacks what it needs: never a silent pass.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Why a test cannot run here.
+/// The reason why a test cannot run here.
 #[derive(Debug)]
 pub struct Skip(pub String);
 
-/// Gives the value, or notes the skip under the name of the running test.
+/// Returns the value, or records the skip under the name of the running test.
 pub fn unless<T>(needed: Result<T, Skip>) -> Option<T> {
     match needed {
         Ok(value) => Some(value),
@@ -30,7 +30,7 @@ pub fn note(why: &str) {
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// Says which of `programs` is not installed, if any.
+/// Returns the one of `programs` that is not installed, if any.
 pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     match programs.iter().find(|program| !installed(program)) {
         Some(program) => Err(Skip(format!("{program} is not installed"))),
@@ -38,7 +38,7 @@ pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     }
 }
 
-/// Needed for mounts, other users' credentials and loop devices.
+/// Checks the requirement of mounts, other users' credentials and loop devices.
 pub fn missing_root() -> Result<(), Skip> {
     // SAFETY: takes nothing, cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -47,7 +47,7 @@ pub fn missing_root() -> Result<(), Skip> {
 
 fn installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    // Services and mkfs live in sbin, which is not on every user's path.
+    // Services and mkfs are in sbin, which is not in every user's PATH.
     path.split(':')
         .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"])
         .any(|folder| Path::new(folder).join(program).exists())

@@ -1,11 +1,11 @@
 //! Steps a thread of another process through its instructions, and collects the lines of the
 //! processor's cache that it reads and writes.
 //!
-//! The thread runs at full speed outside of its marks; other threads always do. A system call is
-//! one step: memory that the kernel touches does not count, nor does memory whose address an
+//! The thread runs at full speed outside its marks; other threads always do. A system call is one
+//! step: neither the memory that the kernel accesses counts, nor memory whose address an
 //! instruction takes from vector registers.
 
-/// An instruction at which a traced thread stops. It kills a thread that has no tracer.
+/// An instruction at which a traced thread stops. Without a tracer it kills the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mark {
@@ -13,7 +13,7 @@ pub enum Mark {
     Begin = 1,
     /// From here on the thread runs.
     End = 2,
-    /// The tracer lets go of the thread.
+    /// The tracer detaches from the thread.
     Done = 3,
 }
 
@@ -62,14 +62,14 @@ mod x86_64 {
     /// The instructions that touched a line.
     #[derive(Debug, Clone, Default)]
     pub struct Touch {
-        /// Those that read only.
+        /// The instructions that only read.
         pub reads: BTreeSet<Place>,
-        /// Those that wrote.
+        /// The instructions that wrote.
         pub writes: BTreeSet<Place>,
     }
 
     impl Touch {
-        /// Whether any instruction wrote.
+        /// Returns `true` if an instruction wrote.
         pub fn is_written(&self) -> bool {
             !self.writes.is_empty()
         }
@@ -94,7 +94,7 @@ mod x86_64 {
     }
 
     impl Traced {
-        /// Begins to trace a thread of a child process; it goes on as before.
+        /// Begins to trace a thread of a child process, which continues as before.
         ///
         /// # Errors
         /// The system refuses ptrace(2).
@@ -107,7 +107,8 @@ mod x86_64 {
             Ok(Self { thread, memory, code, lines, calls })
         }
 
-        /// Runs the thread to its Done and lets go of it; steps through what marks enclose.
+        /// Runs the thread up to its Done and detaches from it; steps through the code between
+        /// marks.
         ///
         /// # Panics
         /// The process ends before.
@@ -136,7 +137,7 @@ mod x86_64 {
             self.lines
         }
 
-        /// Whether the instruction at `address`, which has been carried out, is a mark.
+        /// Returns `true` if the executed instruction at `address` is a mark.
         fn is_mark(&mut self, address: u64, stepping: bool) -> bool {
             // A step over another instruction may end behind a byte that looks like a mark.
             let mut byte = [0];
@@ -145,14 +146,14 @@ mod x86_64 {
                 && (!stepping || self.code.get(&address).is_some_and(|it| it.code == Code::Int3))
         }
 
-        /// Waits until the thread stops; returns the signal that it is to get.
+        /// Waits until the thread stops; returns the signal to deliver to it.
         fn wait(&self) -> i32 {
             let mut status = 0;
             // SAFETY: a live number; __WALL waits for threads.
             let rc = unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) };
             assert_eq!(rc, self.thread, "waitpid: {}", io::Error::last_os_error());
             assert!(libc::WIFSTOPPED(status), "the traced thread ended: {status:#x}");
-            // The event of a stop is no signal.
+            // The event of a stop is not a signal.
             if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 }
         }
 
@@ -164,7 +165,7 @@ mod x86_64 {
             registers
         }
 
-        /// Counts the memory that the next instruction touches.
+        /// Counts the memory that the next instruction accesses.
         fn note(&mut self, registers: &Registers) {
             let (memory, at) = (&self.memory, registers.rip);
             let place = place(at, &self.calls);
@@ -195,7 +196,7 @@ mod x86_64 {
         place
     }
 
-    /// Whether an access writes; `None`: it is none.
+    /// Returns `true` if an access writes; `None`: the operand is not accessed.
     fn writes(access: OpAccess) -> Option<bool> {
         match access {
             OpAccess::None | OpAccess::NoMemAccess => None,

@@ -1,8 +1,8 @@
-//! A proxy before an object store that does, by a seed, what stores and networks do at their
-//! worst, and counts what passes.
+//! A proxy before an object store. By a seed, it makes the worst faults of stores and networks, and
+//! counts requests and bytes.
 //!
-//! Each request is read whole, judged, passed on by a connection of its own, and answered. What
-//! becomes of it is drawn in the order in which requests arrive.
+//! The proxy reads each request whole, draws its fate, passes it on by a connection of its own, and
+//! answers. It draws in the order in which requests arrive.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -13,29 +13,29 @@ use std::time::{Duration, Instant};
 
 use crate::http::Message;
 
-/// What may become of a request besides being done.
+/// The faults that a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The connection is closed before the store hears of it.
+    /// The proxy closes the connection before the store receives the request.
     Cut,
-    /// The store hears half of it, then the connection ends. Not for moto, which takes the half
-    /// for all of it.
+    /// The store receives half of it, then the connection ends. Not for moto, which takes the half
+    /// for the whole.
     Halve,
-    /// 500 without doing it.
+    /// Status 500; the store does not receive it.
     Fail,
-    /// 503 SlowDown without doing it.
+    /// Status 503 SlowDown; the store does not receive it.
     SlowDown,
-    /// It is done, and the connection is closed without the answer.
+    /// The store carries it out, and the proxy closes the connection without the response.
     Forget,
-    /// It is done, and answered with 500.
+    /// The store carries it out, and the proxy answers 500.
     Deny,
-    /// It is done twice, and the second answer is the client's.
+    /// The store carries it out twice, and the client gets the second response.
     Repeat,
-    /// Half the answer's body comes, then the connection ends.
+    /// The client gets half of the response's body, then the connection ends.
     Truncate,
 }
 
-/// Those that every store is right in the face of.
+/// The faults under which every store stays correct.
 pub const FAULTS: [Fault; 7] = [
     Fault::Cut,
     Fault::Fail,
@@ -46,45 +46,45 @@ pub const FAULTS: [Fault; 7] = [
     Fault::Truncate,
 ];
 
-/// How a proxy behaves.
+/// The behaviour of a proxy.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// Which faults it has.
+    /// The faults that it makes.
     pub faults: Vec<Fault>,
-    /// How many of a thousand requests get one of them.
+    /// Number of requests out of a thousand that get a fault.
     pub per_mille: u64,
-    /// Each request waits up to this long; with `is_constant`, exactly so long.
+    /// Each request waits up to this time; with `is_constant`, exactly this time.
     pub delay: Duration,
-    /// Whether the delay is the same for each request.
+    /// The delay is the same for each request.
     pub is_constant: bool,
 }
 
-/// What has passed.
+/// The requests and bytes that have passed.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     /// Requests by their methods.
     pub requests: BTreeMap<String, u64>,
     /// Bytes of the requests' bodies.
     pub sent: u64,
-    /// Bytes of the answers' bodies.
+    /// Bytes of the responses' bodies.
     pub received: u64,
-    /// Faults that were done.
+    /// Number of faults made.
     pub faults: BTreeMap<Fault, u64>,
 }
 
 impl Counts {
-    /// How many requests of this method have come.
+    /// Returns the number of requests of this method.
     pub fn of(&self, method: &str) -> u64 {
         self.requests.get(method).copied().unwrap_or(0)
     }
 
-    /// How many requests have come.
+    /// Returns the number of all requests.
     pub fn all(&self) -> u64 {
         self.requests.values().sum()
     }
 }
 
-/// A running proxy; gone when dropped.
+/// A running proxy; dropping it ends it.
 #[derive(Debug)]
 pub struct StoreProxy {
     address: SocketAddr,
@@ -110,7 +110,7 @@ struct State {
 }
 
 impl StoreProxy {
-    /// Starts one before the store at `store`, which does all it is asked as fast as it can.
+    /// Starts a proxy before the store at `store`, at first without faults or delays.
     pub fn start(store: SocketAddr, seed: u64) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let state = State {
@@ -131,32 +131,33 @@ impl StoreProxy {
         Self { address, shared, accepting }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Behaves otherwise from the next request on.
+    /// Changes the behaviour, from the next request on.
     pub fn behave(&self, behaviour: Behaviour) {
         self.shared.change(|state| state.behaviour = behaviour);
     }
 
-    /// Holds requests and answers back: a partition.
+    /// Holds requests and responses back: a partition.
     pub fn stand_still(&self) {
         self.shared.change(|state| state.stands_still = true);
     }
 
-    /// Lets go what was held back.
+    /// Releases requests and responses that were held back.
     pub fn heal(&self) {
         self.shared.change(|state| state.stands_still = false);
     }
 
-    /// What has passed so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.shared.state().counts.clone()
     }
 
-    /// Returns once `enough` is true of what has passed, or after `patience`: whether it is.
+    /// Waits until `enough` accepts the counts, or until `patience` has passed; returns the last
+    /// result of `enough`.
     pub fn wait_for(&self, patience: Duration, enough: impl Fn(&Counts) -> bool) -> bool {
         let state = self.shared.state();
         let waited =
@@ -192,7 +193,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Counts a request and draws what becomes of it.
+    /// Counts a request and draws its fault and its delay.
     fn judge(&self, request: &Message) -> (Option<Fault>, Duration) {
         let mut state = self.state();
         let (chance, which, share) = (state.draw(), state.draw(), state.draw());
@@ -211,7 +212,7 @@ impl Shared {
         (fault, delay)
     }
 
-    /// Waits for the delay, and for the end of a partition; fails when the proxy ends meanwhile.
+    /// Waits for the delay, and for the end of a partition; fails if the proxy ends meanwhile.
     fn hold(&self, delay: Duration) -> io::Result<()> {
         let end = Instant::now() + delay;
         let mut state = self.state();
@@ -233,7 +234,7 @@ impl Shared {
 }
 
 impl State {
-    /// The next number (splitmix64).
+    /// Returns the next number (splitmix64).
     fn draw(&mut self) -> u64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.seed;
@@ -253,7 +254,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.clients.extend(client.try_clone());
         drop(state);
         let shared = Arc::clone(shared);
-        // A connection that ends early is what this proxy is for.
+        // A connection that ends early is this proxy's purpose: ignore its error.
         threads.push(thread::spawn(move || drop(serve(&client, &shared))));
     }
     for thread in threads {
@@ -261,7 +262,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers the requests of a connection, until it ends or a fault ends it.
+/// Answers the requests of a connection, until the client or a fault ends it.
 fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let outcome = answer_all(client, shared);
     let _ = client.shutdown(Shutdown::Both);
@@ -287,7 +288,7 @@ fn answer_all(mut client: &TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// The answer to a request, if the client gets any.
+/// Returns the response to a request, if the client gets any.
 fn done(request: &Message, fault: Option<Fault>, store: SocketAddr) -> io::Result<Option<Message>> {
     let ask = || Message::answer(&mut BufReader::new(passed(request, store)?), request.method());
     let failed = Message::error("500 Internal Server Error", "InternalError");
@@ -317,7 +318,7 @@ fn passed(request: &Message, store: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The request as the store gets it, by a connection of its own.
+/// Returns the request for the store, on a connection of its own.
 fn to_store(request: &Message) -> Message {
     let mut request = request.clone();
     request.set("Connection", "close");

@@ -1,4 +1,4 @@
-//! An image on an object store: made, served, written and read by the tools of users.
+//! An image on an object store: made, served, written and read by users' tools.
 
 use crate::program::{Output, Program};
 use crate::scratch::Scratch;
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 /// The size of the image.
 pub const SIZE: &str = "64M";
-/// How long a client may take.
+/// Time limit of a client.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A store, and an empty image on it; `None`: something is missing, which is said.
+/// Starts a store, and makes an empty image on it; `None`: a program is missing, which is recorded
+/// as a skip.
 pub fn made(kind: Kind) -> Option<(Store, String)> {
     skip::unless(skip::missing_program(&["curl", "qemu-io", "nbdcopy"]))?;
     tool()?;
@@ -29,14 +30,14 @@ pub fn image(endpoint: &str, words: &[&str]) -> Output {
     tool.args(words).args(["--endpoint", endpoint]).run()
 }
 
-/// Runs `nowait image`, which must succeed, and returns what it says.
+/// Runs `nowait image`, which must succeed, and returns its output.
 pub fn done(endpoint: &str, words: &[&str]) -> String {
     let output = image(endpoint, words);
     succeeded(&output);
     output.stdout
 }
 
-/// Demands that a command succeeded, and that each of qemu-io's did.
+/// Demands that a command succeeded, and each command of qemu-io in it.
 pub fn succeeded(output: &Output) {
     assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
 }
@@ -46,7 +47,7 @@ pub fn serve(scratch: &Scratch, endpoint: &str) -> Server {
     serve_with(scratch, endpoint, &[])
 }
 
-/// Serves it with further options.
+/// Serves the image with further options.
 pub fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
     serve_of(scratch, endpoint, "vm", words)
 }
@@ -56,29 +57,29 @@ pub fn serve_of(scratch: &Scratch, endpoint: &str, image: &str, words: &[&str]) 
     serve_url(scratch, endpoint, &Store::url(image), words)
 }
 
-/// The same of a URL, of whichever store.
+/// Serves the image of a URL, on any kind of store.
 pub fn serve_url(scratch: &Scratch, endpoint: &str, url: &str, words: &[&str]) -> Server {
     let name = format!("vm={url}");
     let words = [&[&name, "--endpoint", endpoint], words].concat();
     let mut server = Server::start(scratch, &words).expect("asked before");
-    // It listens before the image is its own.
+    // The server listens before it has taken over the image.
     server.wait_until_it_says("serving vm");
     server
 }
 
-/// Runs commands of qemu-io's on the image, each of which must succeed.
+/// Runs commands of qemu-io on the image, each of which must succeed.
 pub fn qemu_io(uri: &str, commands: &[String]) -> Output {
     qemu_io_with(&[], uri, commands)
 }
 
-/// The same with options of qemu-io's.
+/// The same with options of qemu-io.
 pub fn qemu_io_with(options: &[&str], uri: &str, commands: &[String]) -> Output {
     let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
     let qemu_io = Program::new("qemu-io").args(["-f", "raw"]).args(options).args(words);
     qemu_io.arg(uri).deadline(PATIENCE).run()
 }
 
-/// The pattern of a block, never that of what was not written.
+/// Returns the pattern of a block, which is never the pattern of an unwritten one.
 pub fn pattern(block: usize) -> usize {
     block % 254 + 1
 }

@@ -1,4 +1,4 @@
-//! Real servers of objects that others wrote, each with a bucket.
+//! Real object-store servers of other projects, each with a bucket.
 //!
 //! | server | speaks | written in | keeps its objects |
 //! |---|---|---|---|
@@ -20,9 +20,9 @@ use crate::xml_puts::XmlPuts;
 
 /// The bucket that each server has.
 pub const BUCKET: &str = "disks";
-/// Who asks: only versitygw minds.
+/// The name of the user: only versitygw checks it.
 pub const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-/// The secret of it.
+/// The secret key of the user.
 pub const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 /// A region, which signatures need.
 pub const REGION: &str = "us-east-1";
@@ -31,27 +31,27 @@ pub const REGION: &str = "us-east-1";
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/\
     K1SZFPTOtr/KBHBeksoGMGw==";
-/// What may do anything with the blobs of the account until 2999, signed by that key.
+/// A signature by that key that permits everything with the blobs of the account until 2999.
 const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01-01T00%3A00%3A00Z&\
     sig=2e75XsdEqEX6pnqN2DL6Y42UWGHca0VzR5up%2FpSX0ws%3D";
 
-/// How long a server may take to start on a busy machine.
+/// Time limit for the start of a server on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(1);
 /// Ports of servers.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
-/// How soon it is noticed that it listens.
+/// Interval at which the test checks if it listens.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Which server.
+/// The kinds of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// In memory.
+    /// moto: S3, in memory.
     Moto,
-    /// In files.
+    /// versitygw: S3, in files.
     Versitygw,
-    /// Azure's protocol.
+    /// Azurite: Azure's protocol.
     Azurite,
-    /// Google's.
+    /// fake-gcs-server: Google's protocol.
     FakeGcs,
 }
 
@@ -66,7 +66,7 @@ pub struct Store {
     puts: Option<XmlPuts>,
 }
 
-/// What a server answered to one request.
+/// A server's response to one request.
 #[derive(Debug)]
 pub struct Answer {
     /// The status.
@@ -112,17 +112,17 @@ impl Store {
         }
     }
 
-    /// Where its clients connect.
+    /// Returns the address for its clients.
     pub fn address(&self) -> SocketAddr {
         self.puts.as_ref().map_or(self.address, XmlPuts::address)
     }
 
-    /// What its clients call it.
+    /// Returns its endpoint, as its clients write it.
     pub fn own_endpoint(&self) -> String {
         self.endpoint_at(self.address())
     }
 
-    /// What they call a proxy before it.
+    /// Returns the endpoint of a proxy before it.
     pub fn endpoint_at(&self, address: SocketAddr) -> String {
         let endpoint = Self::endpoint(address);
         match self.kind {
@@ -131,17 +131,17 @@ impl Store {
         }
     }
 
-    /// What clients of S3 call the server, or a proxy before it.
+    /// Returns the endpoint of an S3 server, or of a proxy before it.
     pub fn endpoint(address: SocketAddr) -> String {
         format!("http://{address}")
     }
 
-    /// The URL of an image in the bucket, on those that speak S3.
+    /// Returns the URL of an image in the bucket, on servers with S3's protocol.
     pub fn url(image: &str) -> String {
         Kind::Moto.url(image)
     }
 
-    /// Gives a program the credentials by the variables that clients of each protocol read.
+    /// Gives a program the credentials, in the variables that clients of each protocol read.
     pub fn credentials(program: Program) -> Program {
         program
             .env("AWS_ACCESS_KEY_ID", KEY)
@@ -189,12 +189,12 @@ impl Store {
         self.running = Some(running);
     }
 
-    /// Asks for an object, signed.
+    /// Sends a signed request about an object.
     pub fn request(&self, method: &str, key: &str, headers: &[&str], body: &[u8]) -> Answer {
         self.request_at(self.address, method, key, headers, body).expect("the store answers")
     }
 
-    /// The same by way of a proxy; `None`: the connection ended without a whole answer.
+    /// The same through a proxy; `None`: the connection ended without a whole response.
     pub fn request_at(
         &self,
         address: SocketAddr,
@@ -213,7 +213,7 @@ impl Store {
             .args(["-H", &format!("x-amz-content-sha256: {}", sum(&sent)), "-o"])
             .arg(&received);
         curl = match method {
-            // As it is: data would be a form's, which moto reads as one.
+            // A file, and not data: moto would parse data as a form.
             "PUT" => curl.arg("-T").arg(&sent),
             _ => curl,
         };
@@ -227,8 +227,8 @@ impl Store {
     }
 }
 
-/// An address that stays free while the server is dead: below the ports that the system gives to
-/// those that ask for any.
+/// Returns an address that stays free while the server is dead: below the ports that the system
+/// assigns.
 fn free_address() -> SocketAddr {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(31);
@@ -238,7 +238,8 @@ fn free_address() -> SocketAddr {
     addresses.find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
-/// The sum of a body, which its signature covers: without it versitygw takes half a body for all.
+/// Returns the checksum of a body, which the signature covers: without it versitygw takes half a
+/// body for the whole.
 fn sum(file: &Path) -> String {
     let output = Program::new("sha256sum").arg(file).succeed();
     output.stdout.split(' ').next().unwrap_or_default().to_owned()
@@ -252,7 +253,7 @@ impl Answer {
 }
 
 impl Kind {
-    /// The URL of an image in the bucket.
+    /// Returns the URL of an image in the bucket.
     pub fn url(self, image: &str) -> String {
         let scheme = match self {
             Self::Moto | Self::Versitygw => "s3",
@@ -262,7 +263,7 @@ impl Kind {
         format!("{scheme}://{BUCKET}/{image}")
     }
 
-    /// Where `make setup` puts it.
+    /// Returns the program, where `make setup` puts it.
     pub fn program(self) -> Result<PathBuf, Skip> {
         let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/stores");
         let (path, what) = match self {

@@ -9,7 +9,7 @@ use crate::limiter::{self, Limit};
 use crate::program::{Output, Program};
 use crate::report::Report;
 
-/// Which library serves the program.
+/// The library that serves the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// The system's libaio.
@@ -23,7 +23,7 @@ pub enum Library {
 /// The backend that nowait is set to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// Whatever it finds usable.
+    /// The backend that nowait chooses.
     Auto,
     /// `io_uring`.
     Uring,
@@ -33,12 +33,12 @@ pub enum Backend {
     Threads,
 }
 
-/// Where the first iteration of a request runs.
+/// The place where the first iteration of a request runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submit {
     /// nowait decides.
     Auto,
-    /// Elsewhere.
+    /// On the engine's threads.
     Offload,
 }
 
@@ -47,23 +47,23 @@ pub enum Submit {
 pub struct Subject {
     /// Which library.
     pub library: Library,
-    /// Which backend; meaningless for the system's library.
+    /// The backend; without meaning for the system's library.
     pub backend: Backend,
-    /// Which submit mode; likewise.
+    /// The submit mode; without meaning for the system's library.
     pub submit: Submit,
     /// The seed of a thread that disturbs the program, see [`crate::disturber`].
     pub disturb: Option<u64>,
-    /// What it is limited to, see [`crate::limiter`].
+    /// The limit of the program, see [`crate::limiter`].
     pub limit: Option<Limit>,
 }
 
 impl Library {
-    /// The library called so in `NOWAIT_TEST_SUBJECT`.
+    /// Returns the library with this name in `NOWAIT_TEST_SUBJECT`.
     pub fn named(name: &str) -> Option<Self> {
         [Self::System, Self::Libaio, Self::Preload].into_iter().find(|it| it.name() == name)
     }
 
-    /// Its name in `NOWAIT_TEST_SUBJECT`.
+    /// Returns its name in `NOWAIT_TEST_SUBJECT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -74,10 +74,10 @@ impl Library {
 }
 
 impl Backend {
-    /// Those that can be asked for by name.
+    /// The backends that can be chosen by name.
     pub const NAMED: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
 
-    /// Its name in `NOWAIT_BACKEND` and in reports.
+    /// Returns its name in `NOWAIT_BACKEND` and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -87,7 +87,7 @@ impl Backend {
         }
     }
 
-    /// The backends of this run, from `NOWAIT_TEST_BACKENDS`.
+    /// Returns the backends of this run, from `NOWAIT_TEST_BACKENDS`.
     pub fn selected() -> Vec<Self> {
         let wanted = std::env::var("NOWAIT_TEST_BACKENDS");
         let wanted = wanted.unwrap_or_else(|_| "uring,kaio,threads".to_owned());
@@ -98,7 +98,7 @@ impl Backend {
 }
 
 impl Submit {
-    /// Its name in `NOWAIT_SUBMIT`.
+    /// Returns its name in `NOWAIT_SUBMIT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -117,10 +117,10 @@ impl Subject {
         limit: None,
     };
 
-    /// The subject for this library and backend in this run; `None` if it is not part of it.
+    /// Returns the subject with this library and backend; `None`: this run does not include it.
     ///
-    /// Under `NOWAIT_TEST_SUBJECT=system` every test runs once, against the system's library.
-    /// Leaving some out was asked for, so it is no skip.
+    /// Under `NOWAIT_TEST_SUBJECT=system` every test runs once, against the system's library. The
+    /// user chose to leave the others out, so this is no skip.
     pub fn chosen(library: Library, backend: Backend) -> Option<Self> {
         let backends = Backend::selected();
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
@@ -140,7 +140,7 @@ impl Subject {
         Some(Self { library, backend, submit, disturb, limit })
     }
 
-    /// The same, disturbed by this seed; `None`: not at all.
+    /// The same, disturbed by this seed; `None`: undisturbed.
     pub fn disturb(self, seed: Option<u64>) -> Self {
         Self { disturb: seed, ..self }
     }
@@ -155,7 +155,7 @@ impl Subject {
         Self { submit, ..self }
     }
 
-    /// Whether this is the system's own library.
+    /// Returns `true` if this is the system's own library.
     pub fn is_system(self) -> bool {
         self.library == Library::System
     }
@@ -193,19 +193,19 @@ impl Subject {
             .report_to(report_file())
     }
 
-    /// Demands that the program ended with a report: the library was really in it.
+    /// Demands that the program wrote a report: the library was loaded in it.
     ///
     /// # Panics
-    /// It was not.
+    /// It wrote none.
     pub fn assert_loaded(self, output: &Output) {
         let loaded = self.is_system() || !output.reports.is_empty();
         assert!(loaded, "no report by {self}: was the library loaded?\n{output}");
     }
 
-    /// Demands that the program's requests went through nowait, on the backend asked for.
+    /// Demands that the program's requests went through nowait, on the chosen backend.
     ///
     /// # Panics
-    /// They did not. The system's library proves nothing and demands nothing.
+    /// They did not. For the system's library nothing is demanded.
     pub fn assert_served(self, output: &Output) {
         if self.is_system() {
             return;
@@ -228,10 +228,10 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// The built file `name` of `dist`.
+/// Returns the built file `name` of `dist`.
 ///
 /// # Panics
-/// It is not there.
+/// It does not exist.
 pub fn built(name: &str) -> PathBuf {
     let path = dist().join(name);
     assert!(path.exists(), "{} is missing: run `make dist` first", path.display());
@@ -244,13 +244,13 @@ fn dist() -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// The only library this run is about, if it was restricted.
+/// Returns the library to which this run is restricted, if any.
 fn only_library() -> Option<Library> {
     let name = std::env::var("NOWAIT_TEST_SUBJECT").ok()?;
     Some(Library::named(&name).unwrap_or_else(|| panic!("unknown NOWAIT_TEST_SUBJECT {name}")))
 }
 
-/// A report file per launch; it is removed once read.
+/// Returns a new report file for each launch; it is removed once read.
 fn report_file() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The functions that addresses of another process lie in, by the debug information of its objects.
+//! Maps addresses of another process to functions, by the debug information of its objects.
 
 use addr2line::Loader;
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ pub struct Symbols {
     loaders: HashMap<String, Option<Loader>>,
 }
 
-/// A function, as the debug information calls it.
+/// A function, as the debug information names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
     /// Its name; an address if it has none.
@@ -23,7 +23,7 @@ pub struct Function {
 struct Mapped {
     start: u64,
     end: u64,
-    /// Where the object begins.
+    /// The address at which the object begins.
     base: u64,
     path: String,
 }
@@ -32,7 +32,7 @@ impl Symbols {
     /// Reads the mappings of a process.
     ///
     /// # Panics
-    /// There is no such process.
+    /// The process does not exist.
     pub fn of(process: i32) -> Self {
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("a process");
         let mut bases: HashMap<String, u64> = HashMap::new();

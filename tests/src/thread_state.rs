@@ -1,4 +1,4 @@
-//! Waits until a thread of this process is really asleep in the kernel.
+//! Waits until a thread of this process sleeps in the kernel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -29,7 +29,7 @@ pub fn spawn_until_asleep<T: Send + 'static>(
 /// Yields until `condition` holds.
 ///
 /// # Panics
-/// It does not within 20 s.
+/// The condition does not hold within 20 s.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -38,7 +38,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// The state letter of a thread of this process: `R`, `S`, `D`...
+/// Returns the state letter of a thread of this process: `R`, `S`, `D`...
 fn state(thread: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

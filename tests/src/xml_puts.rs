@@ -1,5 +1,6 @@
-//! Google's XML API before fake-gcs-server, which has all that images need of it but PUTs: these
-//! are said to it in the JSON API, where it keeps their conditions. Nothing else is changed.
+//! Google's XML API before fake-gcs-server, which supports all that images need of it except PUTs.
+//! This translates PUTs to the JSON API, where that server keeps their conditions. It changes
+//! nothing else.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::http::Message;
 
-/// A running translator; gone when dropped.
+/// A running translator; dropping it ends it.
 #[derive(Debug)]
 pub struct XmlPuts {
     address: SocketAddr,
@@ -18,7 +19,7 @@ pub struct XmlPuts {
 }
 
 impl XmlPuts {
-    /// Starts one before the server at `store`.
+    /// Starts a translator before the server at `store`.
     pub fn start(store: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -30,7 +31,7 @@ impl XmlPuts {
                     if is_ending.load(SeqCst) {
                         break;
                     }
-                    // It ends with its client.
+                    // The thread ends with its client.
                     thread::spawn(move || drop(serve(&client, store)));
                 }
             }
@@ -38,7 +39,7 @@ impl XmlPuts {
         Self { address, is_ending, accepting }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -69,7 +70,7 @@ fn serve(mut client: &TcpStream, store: SocketAddr) -> io::Result<()> {
 }
 
 fn ask(mut request: Message, store: SocketAddr) -> io::Result<Message> {
-    // It tells the APIs apart by the host, too.
+    // The server distinguishes the APIs by the host, too.
     request.set("Host", &store.to_string());
     request.set("Connection", "close");
     let mut stream = TcpStream::connect(store)?;
@@ -77,7 +78,8 @@ fn ask(mut request: Message, store: SocketAddr) -> io::Result<Message> {
     Message::answer(&mut BufReader::new(stream), request.method())
 }
 
-/// `PUT /BUCKET/OBJECT`, whose condition is a header, as an upload, which has it in the query.
+/// Turns `PUT /BUCKET/OBJECT`, whose condition is a header, into an upload, which has the condition
+/// in the query.
 fn in_json(mut request: Message) -> io::Result<Message> {
     let path = request.start.split(' ').nth(1).and_then(|path| path.strip_prefix('/'));
     let (bucket, object) =
@@ -89,7 +91,7 @@ fn in_json(mut request: Message) -> io::Result<Message> {
     Ok(request)
 }
 
-/// What the JSON of an upload says of the object, in the headers of a PUT.
+/// Puts the JSON of an upload's response into the headers of a PUT's response.
 fn in_headers(mut answer: Message) -> Message {
     if answer.status() != 200 {
         return answer;

@@ -1,7 +1,8 @@
-//! What io_submit has accepted is done, whatever ends: the thread that submitted, the context, the
-//! process, in whatever way, by a signal handler at whatever instruction; and nothing hangs.
+//! Requests that io_submit has accepted complete, whatever ends: the submitting thread, the
+//! context, or the process, in any way, also by a signal handler at any instruction; and nothing
+//! hangs.
 //!
-//! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` as many as it says.
+//! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` the given number.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -21,7 +22,7 @@ use nowait_tests::thread_state::wait_until;
 
 const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 
-/// Runs as many rounds of a case: few, or what the environment asks for.
+/// Runs a case with a few rounds, or the number from the environment.
 fn hold_rounds(subject: Subject, case: &str, folder: &Path, few: u32) {
     let asked = std::env::var("NOWAIT_ROUNDS").ok().map(|it| it.parse().expect("NOWAIT_ROUNDS"));
     let rounds: u32 = asked.unwrap_or(if nowait_tests::full() { 10_000 } else { few });
@@ -58,7 +59,7 @@ cases! {
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;
 }
 
-// A round of these takes the second that is waited for what may never come.
+// A round of these takes one second: the time limit for requests that may never end.
 for_each_subject!(
     a_fault_inside_a_call_may_end_the_process,
     |subject| runs(subject, "fault"),
@@ -81,7 +82,7 @@ for_each_subject!(
     [preload]
 );
 
-/// The report goes to a FIFO, whose opening waits for a reader: until then the process is ending.
+/// The report goes to a FIFO, whose open waits for a reader: until then the process is ending.
 fn reports_once(subject: Subject, case: &str) {
     if subject.is_system() {
         return;
@@ -106,24 +107,24 @@ fn reports_once(subject: Subject, case: &str) {
         // SAFETY: plain numbers; a child that was not waited for.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGUSR1) }, 0);
     }
-    // Also for writing, so that no reader sees an end between two reports.
+    // Also open for writing, so that the reader sees no end between two reports.
     let mut options = OpenOptions::new();
     let fifo = options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(fifo);
     let mut fifo = fifo.expect("the FIFO");
     let output = running.wait(Duration::from_mins(1));
     assert!(output.status.success(), "{output}");
     let mut reports = Vec::new();
-    let _ = fifo.read_to_end(&mut reports); // EAGAIN: that was all
+    let _ = fifo.read_to_end(&mut reports); // EAGAIN: no more data
     let reports = String::from_utf8(reports).expect("text");
     assert_eq!(reports.matches("\"schema\"").count(), 1, "{reports}");
     assert!(reports.ends_with("}\n"), "{reports}");
 }
 
-/// Threads of a program that ends.
+/// Number of threads of an ending program in each state.
 struct End {
-    /// Open the FIFO, to write the report.
+    /// Threads that open the FIFO, to write the report.
     opens: usize,
-    /// Wait until it is written: a word that is 1 until then.
+    /// Threads that wait until it is written, on a word that is 1 until then.
     waits: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The C API as a program finds it in dist/: through pkg-config, shared and static, in C and C++.
+//! Builds programs with the C API in dist/: through pkg-config, shared and static, in C and C++.
 
 use nowait_tests::{
     program::{Output, Program},
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How a program is compiled and linked.
+/// One way to compile and link a program.
 #[derive(Clone, Copy)]
 struct Build {
     compiler: &'static str,
@@ -25,7 +25,7 @@ const C: Build =
     Build { compiler: "cc", standard: "-std=c11", is_static: false, address_sanitizer: false };
 const CPP: Build = Build { compiler: "c++", standard: "-std=c++17", ..C };
 
-/// Every way; all examples go each of them.
+/// All ways; every example is built in each.
 const BUILDS: &[Build] = &[
     C,
     Build { is_static: true, ..C },
@@ -36,7 +36,7 @@ const BUILDS: &[Build] = &[
 ];
 
 impl Build {
-    /// Compiles the source, which lies in the workspace; returns the program, ready to be run.
+    /// Compiles a source of the workspace; returns the program, ready to run.
     fn program(self, scratch: &Scratch, source: &str) -> Program {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
         let path = scratch.file("program");
@@ -55,14 +55,14 @@ impl Build {
         if self.address_sanitizer {
             compiler = compiler.args(["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]);
         }
-        // After `-x c++` a library would be read as a source.
+        // After `-x c++` the compiler would read a library as a source.
         let compiler = compiler.arg(source).args(["-x", "none", "-o"]).arg(&path);
         compiler.args(self.flags(scratch)).succeed();
         let program = Program::new(path).env("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0");
         if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
     }
 
-    /// Asks pkg-config; for a static library in a folder that has no shared one.
+    /// Returns pkg-config's flags; for a static library from a folder without a shared one.
     fn flags(self, scratch: &Scratch) -> Vec<String> {
         let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
         let mut folder = libraries();
@@ -85,7 +85,7 @@ fn libraries() -> PathBuf {
     built("lib/libnowait.so").parent().unwrap().to_owned()
 }
 
-/// Runs a claim about an example on each build of it.
+/// Checks a claim about an example on each build of it.
 fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
     let needed = ["cc", "c++", "pkg-config"];
     let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
@@ -95,7 +95,7 @@ fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
     }
 }
 
-/// A file whose 4 KiB blocks hold their numbers, and some bytes more.
+/// Makes a file whose 4 KiB blocks hold their numbers, and some further bytes.
 fn numbered(scratch: &Scratch, blocks: u32) -> (PathBuf, Vec<u8>) {
     let path = scratch.file("numbered");
     let mut bytes: Vec<u8> = (0..blocks).flat_map(|n| [n as u8; 4096]).collect();
@@ -153,7 +153,7 @@ fn lend_gives_the_bytes_out() {
         let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
         shell.arg(&path).arg(&out).env("LD_LIBRARY_PATH", libraries()).succeed();
         assert!(fs::read(out).unwrap() == bytes, "the bytes differ");
-        // Readahead caches what follows: lent, not copied.
+        // Readahead has cached the next blocks: they are lent, not copied.
         let numbers: Vec<u32> = stderr.split(' ').filter_map(|word| word.parse().ok()).collect();
         assert!(numbers[1] < numbers[0], "nothing was lent: {stderr}");
     });
@@ -194,7 +194,7 @@ fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
         let numbers = numbers.join("\n") + "\n";
         assert!(ended.stdout == numbers, "{ended}");
         assert_eq!(ended.stderr, format!("{} bytes, then the end\n", numbers.len()));
-        // Open for writing too: it never ends.
+        // Open for writing too, so that it never ends.
         let silent = run("mkfifo \"$1\" && exec 3<>\"$1\" && echo hello >&3 && \"$0\" 300 <&3");
         assert_eq!(silent.stdout, "hello\n");
         assert_eq!(silent.stderr, "6 bytes, then silence\n");
@@ -257,7 +257,7 @@ fn a_shortage_is_not_for_ever() {
     });
 }
 
-/// By name alone: the program is not linked with it.
+/// Loaded by name: the program is not linked with it.
 #[test]
 fn the_library_may_go_and_come_with_requests_in_flight() {
     let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return };
@@ -275,7 +275,7 @@ fn the_library_may_go_and_come_with_requests_in_flight() {
     }
 }
 
-/// The functions that the header declares.
+/// Returns the functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/capi/nowait.map");

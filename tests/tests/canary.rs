@@ -1,4 +1,4 @@
-//! A library that makes the plausible mistakes must fail: the nets are known to hold.
+//! A library with plausible mistakes must fail the tests: this proves that they find such mistakes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn assert_noticed(output: &Output, what: &str) {
     assert!(output.stderr.contains(what), "noticed something else\n{output}");
 }
 
-/// Otherwise the others would fail for the wrong reason.
+/// Otherwise the other cases would fail for the wrong reason.
 #[test]
 fn the_canary_serves_a_simple_program() {
     let Some(canary) = Canary::built() else { return };

@@ -1,14 +1,14 @@
-//! A program that puts a filter of system calls on itself is not ended for what nowait calls.
+//! A program that installs a seccomp filter on itself is not killed for calls of nowait.
 
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_confines-itself");
-/// What libvirt starts QEMU with.
+/// The options with which libvirt starts QEMU.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
-/// The filter is for io_uring, too.
+/// The filter forbids io_uring, too.
 #[test]
 fn before_its_first_context_a_program_may_forbid_all_that_it_does_not_call() {
     for library in [Library::Libaio, Library::Preload] {
@@ -24,12 +24,12 @@ fn what_a_filter_allows_is_used() {
     if ring() {
         confine(Library::Preload, ["before", "seccomp", "some"], Backend::Uring);
     }
-    // A filter that was not seen on its way may be about anything.
+    // The library has not seen this filter being installed, so it may forbid anything.
     confine(Library::Preload, ["before", "prctl", "some"], Backend::Kaio);
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }
 
-/// On all threads, those of the engine too.
+/// On all threads, also those of the engine.
 #[test]
 fn a_filter_may_come_while_contexts_are_in_use() {
     confine(Library::Preload, ["after", "seccomp", "some"], Backend::Auto);
@@ -43,7 +43,7 @@ fn confine(library: Library, args: [&str; 3], left: Backend) {
     Subject { backend: left, ..subject }.assert_served(&output);
 }
 
-/// QEMU puts its filter on all threads before it opens its images.
+/// QEMU installs its filter on all threads before it opens its images.
 #[test]
 fn a_virtual_machine_of_libvirt_writes_and_reads_its_image() {
     const QEMU: &str = "qemu-system-x86_64";

@@ -1,4 +1,4 @@
-//! Where a container forbids the better backend, the next one down does the work.
+//! If a container forbids the better backend, the next one serves.
 
 use nowait_tests::container::Container;
 use nowait_tests::fio::Job;
@@ -101,7 +101,7 @@ fn harness(container: Container) {
     }
 }
 
-/// fio by another engine and the system's libraries: shows that the filter is real.
+/// fio with another engine and the system's libraries: shows that the filter works.
 fn engine_under(container: Container, engine: &str) -> Output {
     let scratch = Scratch::new("engine");
     container

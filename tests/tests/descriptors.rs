@@ -1,4 +1,4 @@
-//! Numbers and open files that change: requests come to what they come to with the kernel's AIO.
+//! Descriptor numbers and open files that change: requests have the results of the kernel's AIO.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,11 +11,11 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// On a device and in memory, for these are different ways.
+/// On a device and in memory, because requests take different paths there.
 const KINDS: [Kind; 2] = [Kind::Ext4, Kind::Tmpfs];
 const MODES: [&str; 2] = ["buffered", "direct"];
 
-/// Rows that may differ, and why.
+/// Rows that may differ, with the reasons.
 const MAY_DIFFER: [(&str, &str); 2] = [
     (
         "close, for an event counter:",
@@ -44,7 +44,7 @@ fn compare(subject: Subject) {
     }
 }
 
-/// The system's answers, found once each.
+/// Returns the system's results, computed once each.
 fn reference(kind: Kind, mode: &str) -> &'static str {
     static REFERENCES: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(kind == Kind::Tmpfs) * 2 + usize::from(mode == "direct");

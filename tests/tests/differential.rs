@@ -1,4 +1,4 @@
-//! Wrong and odd calls get the kernel's answers: one table, run under both libraries.
+//! Wrong and unusual calls have the kernel's results: one table, run under both libraries.
 
 use std::sync::OnceLock;
 
@@ -9,14 +9,14 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
-/// Cases whose answers may differ, and why. (A read of an empty *blocking* pipe is not even in
-/// the table: the kernel's `io_submit` would block in it for good, ours waits armed.)
+/// Cases whose results may differ, with the reasons. (A read of an empty *blocking* pipe is not in
+/// the table: the kernel's `io_submit` would block in it for ever, nowait's request waits.)
 const MAY_DIFFER: &[(&str, &str)] = &[
     #[cfg(target_arch = "aarch64")]
     ("bytes of the largest ssize_t:", "memory ends at 48 bits or at 52, and ours does not ask"),
 ];
 
-/// Cases whose answers may differ on kernels that have no RWF_NOAPPEND (before 6.9), and why.
+/// Cases whose results may differ on kernels without RWF_NOAPPEND (before 6.9), with the reasons.
 const MAY_DIFFER_OLD: &[(&str, &str)] = &[
     ("/dev/", PLAIN_CALLS),
     ("/proc/", PLAIN_CALLS),
@@ -42,7 +42,7 @@ fn check(subject: Subject) {
     }
 }
 
-/// The system's answers, found once.
+/// Returns the system's results, computed once.
 fn reference() -> &'static str {
     static REFERENCE: OnceLock<String> = OnceLock::new();
     REFERENCE.get_or_init(|| table(Subject::SYSTEM))

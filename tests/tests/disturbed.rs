@@ -1,6 +1,6 @@
-//! The suites under a second thread of the same program, which changes the group of the process,
-//! forks, and sends signals: a quick form of each, one seed a backend. Any suite, whole, and with
-//! any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
+//! The suites with a second thread in the same program, which sets the group of the process, forks,
+//! and sends signals: a quick form of each, with one seed for each backend. Any suite, whole, and
+//! with any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
 
 use nowait_tests::container::Container;
 use nowait_tests::contexts;
@@ -17,7 +17,7 @@ const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// What a disturbed program may be told otherwise, as by the kernel.
+/// Results that may differ in a disturbed program, as with the kernel's AIO.
 const ALLOWED: &[(&str, &str)] =
     &[("large read of /dev/", "the kernel ends a read of a device where a signal comes")];
 
@@ -26,7 +26,7 @@ for_each_subject!(contexts_live_and_die_as_ever_disturbed, lifecycle, [libaio, p
 for_each_subject!(answers_are_the_same_disturbed, answers, [libaio, preload]);
 for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
 
-/// By the seed of this run, or else one of the backend's own.
+/// Disturbs by the seed of this run, or else by one of the backend's own.
 fn disturbed(subject: Subject) -> Subject {
     subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
 }
@@ -41,7 +41,7 @@ fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
     filtered(Container::bare(SECCOMP_RUN));
 }
 
-/// Left to choose, and disturbed by the seed of what is left.
+/// Lets the library choose its backend, and disturbs by that backend's seed.
 fn filtered(container: Container) {
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = container.subject(library) else { continue };
@@ -64,7 +64,7 @@ fn own_cases(subject: Subject) {
 
 fn lifecycle(subject: Subject) {
     if subject.is_system() {
-        return; // streams wait inside its io_submit
+        return; // the system's io_submit waits for streams
     }
     for case in contexts::CASES {
         contexts::run(subject, disturbed(subject).launch(LIFECYCLE), case);

@@ -1,6 +1,6 @@
-//! io_uring as it is before Linux 6.7, by a filter on a newer kernel: its rings cannot wait on a
-//! word of memory, so threads that wait there are roused by event counters, which have a number in
-//! the program's table of descriptors and another in the engine's.
+//! io_uring as before Linux 6.7, by a filter on a newer kernel. Its rings cannot wait on a word of
+//! memory, so eventfds wake the threads that wait there; an eventfd has one number in the program's
+//! descriptor table and another in the engine's.
 
 use nowait_tests::contexts;
 use nowait_tests::program::Program;
@@ -15,7 +15,7 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
 
-/// Ways to end, how often, and whether only the preload library sees them.
+/// Ways to end, the number of rounds, and `true` if only the preload library sees them.
 const ENDINGS: &[(&str, u32, bool)] = &[
     ("exit", 6, false),
     ("destroy", 10, false),
@@ -95,14 +95,14 @@ fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
     subjects().for_each(|subject| lifecycle(subject, "idle"));
 }
 
-/// No thread of the library has the table of a thread of the program.
+/// No thread of the library shares the table of a thread of the program.
 #[test]
 fn a_table_of_descriptors_ends_with_its_thread() {
     subjects().for_each(|subject| lifecycle(subject, "own-table"));
 }
 
-/// As `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`, with one more descriptor that may be
-/// lacking.
+/// Like `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`, with one more descriptor that may
+/// be missing.
 #[test]
 fn a_start_that_lacks_the_counter_alone_is_served_by_threads() {
     for subject in subjects() {

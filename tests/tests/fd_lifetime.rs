@@ -1,4 +1,4 @@
-//! Descriptors, locks, mounts and credentials are as with the kernel's own AIO.
+//! Descriptors, locks, mounts and credentials behave as with the kernel's own AIO.
 
 use nowait_tests::for_each_subject;
 use nowait_tests::mount::{Kind, Mount};
@@ -9,7 +9,7 @@ use nowait_tests::subject::{Backend, Library, Subject, Submit};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 
-/// Together 10,000 rounds.
+/// Ways and rounds; together 10,000 rounds.
 const WAYS: [(&str, u32); 5] =
     [("close", 3000), ("fclose", 2000), ("dup2", 3000), ("dup3", 1000), ("close_range", 1000)];
 
@@ -39,13 +39,13 @@ fn close_all(subject: Subject) {
     in_every_mode(subject, "close-all");
 }
 
-/// Never disturbed: a forked child has the counter, too, until it ends.
+/// Never disturbed: a forked child has the eventfd, too, until it ends.
 fn event_counter(subject: Subject) {
     in_every_mode(subject.disturb(None), "event-counter");
 }
 
-/// Never disturbed: a forked child has the open file too, and with it the lock, until it ends; a
-/// program without any AIO is refused the lock then.
+/// Never disturbed: a forked child has the open file too, and with it the lock, until it ends; even
+/// a program without any AIO would not get the lock then.
 fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
@@ -60,8 +60,8 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// In memory the modes differ most: in auto there is never a request, and offload copies on the
-/// engine's thread.
+/// In memory the modes differ most: in auto no read or write becomes a request, and offload copies
+/// on the engine's thread.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
@@ -94,25 +94,26 @@ fn fsync(subject: Subject) {
 }
 
 /// Never disturbed: a forked child has the open file too until it ends, and keeps the file system
-/// busy; a program without any AIO is refused as well.
+/// busy; even a program without any AIO could not unmount it then.
 fn umount(subject: Subject) {
     let subject = subject.disturb(None);
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
-    // The loop device would go with the first umount: a second user keeps it.
+    // The loop device would disappear with the first unmount: a second user keeps it.
     let device = mount.device().expect("a loop device");
     let _kept = std::fs::File::open(&device).expect("the loop device");
     let program = subject.launch(PROGRAM).arg("umount").arg(mount.path()).arg(&device);
     subject.assert_served(&program.succeed());
 }
 
-/// The system's library has no modes: once is enough.
+/// The system's library has no modes: one run is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
     let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }
 }
 
-/// The kernel's threads for a ring have the table, too; the first number of ours behind its end
-/// waits for all processors from then on. fork gives a child a small table.
+/// The kernel's threads for a ring share the descriptor table. A first number beyond the table's
+/// end would enlarge it, and every such enlargement then waits for all processors. fork gives a
+/// child a small table.
 #[test]
 fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Uring) else { return };
@@ -142,7 +143,7 @@ fn descriptors_in_turn_are_looked_at_once_in_each_call() {
     assert_eq!(calls.matches("F_GETFL").count(), 2, "one for each file\n{calls}");
 }
 
-/// The number at or above which a traced call wants a duplicate.
+/// Returns the lowest number that a traced call asks for a duplicate.
 fn lowest_number(call: &str) -> Option<u32> {
     let (_, floor) = call.split_once("F_DUPFD_CLOEXEC, ")?;
     floor.split(')').next()?.parse().ok()

@@ -37,14 +37,14 @@ fn overlay(subject: Subject) {
     compare(subject, Mount::overlay());
 }
 
-/// Shared extents, holes, numbers that change: the same as with the system's library.
+/// Shared extents, holes, numbers that change: the results are those of the system's library.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
     let rows =
         |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
     let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
     assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
-    // Where no close is watched most is unseen.
+    // A library that watches no close cannot see most of these changes.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
     for mode in modes {
@@ -111,19 +111,19 @@ for_each_subject!(while_it_is_frozen_writes_wait_and_submit_does_not, frozen, [l
 
 fn frozen(subject: Subject) {
     if subject.is_system() {
-        return; // its io_submit waits, for the program that would thaw
+        return; // its io_submit waits, and the program would never thaw the file system
     }
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO takes direct writes in by the io_submit that waits; with a ring as the backend
-        // it does that where the submitter sends them itself.
+        // Native AIO takes in a direct write by io_submit itself, which waits; with a ring as the
+        // backend it does so if the submitter sends the write itself.
         let is_native = match subject.backend {
             Backend::Kaio => true,
             Backend::Threads => false,
             Backend::Auto | Backend::Uring => submit == Submit::Auto,
         };
-        // In `auto` a buffered write is made inside submit, and waits there as in the kernel's.
+        // In `auto` a buffered write is made inside submit, and waits there as in the kernel's AIO.
         let modes = [("buffered", submit == Submit::Offload), ("direct", !is_native)];
         for (mode, _) in modes.into_iter().filter(|(_, is_tried)| *is_tried) {
             let program = subject.submit(submit).launch(PROGRAM).arg("frozen");
@@ -134,7 +134,7 @@ fn frozen(subject: Subject) {
     drop(thawing);
 }
 
-/// A program that failed may have left it frozen.
+/// Thaws at the end: a program that failed may have left it frozen.
 struct Thawing<'a>(&'a Path);
 
 impl Drop for Thawing<'_> {

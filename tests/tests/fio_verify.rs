@@ -1,7 +1,7 @@
 //! fio reads back what it wrote, on every file system, by every backend.
 //!
-//! Quick form: combinations in which every pair of values meets. `NOWAIT_FULL=1`: all of them
-//! (of submit modes, libraries and block sizes one with each, in turn).
+//! Quick form: combinations in which every pair of values meets. `NOWAIT_FULL=1`: all of them (for
+//! submit modes, libraries and block sizes one with each, in turn).
 
 #[path = "fio_verify/pairwise.rs"]
 mod pairwise;
@@ -50,7 +50,7 @@ fn verify_on(kind: Kind) {
     let Some(mount) = skip::unless(ready) else { return };
     let knows_direct = direct::is_known_in(mount.path());
     for (number, (subject, job)) in combinations_on(kind).into_iter().enumerate() {
-        // In memory not every kernel can.
+        // In memory not every kernel supports direct I/O.
         let is_possible = job.mode != Mode::Direct || knows_direct;
         let job = if is_possible { job } else { Job { mode: Mode::Buffered, ..job } };
         let folder = mount.folder(&number.to_string());
@@ -58,7 +58,7 @@ fn verify_on(kind: Kind) {
         let what = format!("{subject} on {} {job:?}", kind.name());
         assert!(output.status.success(), "{what}\n{output}");
         assert!(!output.stderr.contains("verify:"), "{what}\n{output}");
-        // Jobs that are processes leave by _exit, which only the preload library sees.
+        // Jobs that are processes exit by _exit, which only the preload library sees.
         if job.threads || subject.library == Library::Preload {
             subject.assert_served(&output);
         }
@@ -66,7 +66,7 @@ fn verify_on(kind: Kind) {
     }
 }
 
-/// The rows of the table that are about this file system.
+/// Returns the combinations for this file system.
 fn combinations_on(kind: Kind) -> Vec<(Subject, Job)> {
     let backends = Backend::selected();
     let what = [
@@ -87,7 +87,7 @@ fn combinations_on(kind: Kind) -> Vec<(Subject, Job)> {
         .collect()
 }
 
-/// Every pair of values in two different surroundings.
+/// Returns combinations with every pair of values in two different surroundings.
 fn covered_twice(sizes: &[usize]) -> Vec<Vec<usize>> {
     let rows = pairwise::covering(sizes);
     let mirrored =
@@ -96,7 +96,7 @@ fn covered_twice(sizes: &[usize]) -> Vec<Vec<usize>> {
     [rows, others].concat()
 }
 
-/// Every combination of `what`, each with one of the combinations of `how`, in turn.
+/// Returns every combination of `what`, each with one of the combinations of `how`, in turn.
 fn crossed(what: &[usize], how: &[usize]) -> Vec<Vec<usize>> {
     let how = pairwise::covering(how);
     let rows = pairwise::product(what).into_iter().zip(how.iter().cycle());

@@ -1,5 +1,5 @@
-//! Virtual machines on disks of `nowait serve`: by NBD and by vhost-user-blk; and one in which it
-//! serves, by ublk.
+//! Virtual machines on disks of `nowait serve`, by NBD and by vhost-user-blk; and one in which
+//! nowait serves, by ublk.
 
 #[path = "guest/machine.rs"]
 mod machine;
@@ -13,7 +13,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};
 use nowait_tests::{skip, stored};
 
-/// As small as XFS can be.
+/// The smallest size of an XFS.
 const SIZE: u64 = 320 << 20;
 
 /// Makes an empty image, and returns it as an argument of `nowait serve`.
@@ -25,7 +25,7 @@ fn name_of(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name of text")
 }
 
-/// A server of images by NBD, and by vhost-user those that are called so.
+/// Starts a server of images by NBD, and of those with "vhost" in their names by vhost-user.
 fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     let names = || images.iter().map(|path| name_of(path));
     let socket = |name: &str| scratch.file(&format!("{name}.socket"));
@@ -47,7 +47,7 @@ fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     Some((server, disks))
 }
 
-/// Demands that `nowait top` counts the writes of the guest that was there, however they came.
+/// Demands that `nowait top` counts the writes of the earlier guest, through every frontend.
 fn top_counts(scratch: &Scratch, names: &[&str]) {
     let top = || tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path()).arg("top");
     let json = top().arg("--json").succeed().stdout;
@@ -74,7 +74,7 @@ fn survives(names: &[&str]) {
         assert!(told.contains(&format!("{name} is filled")), "{told:?}");
     }
     top_counts(&scratch, names);
-    // The same server goes on with the next guest; then another does.
+    // The same server serves the next guest; then another server does.
     let root = names.last().expect("a disk");
     let boot = Guest::start(&parts, &scratch, &format!("task=boot disk={root}"), &disks);
     let told = boot.finish("boot");
@@ -155,7 +155,7 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     guest.wait_for(&format!("guest: {DISK} is the root"));
     drop(guest);
     server.kill();
-    // As on another host.
+    // Like another host.
     let (server, disks) = serve(&second);
     let recover = format!("task=recover disk={DISK}");
     let told = Guest::start(&parts, &scratch, &recover, &disks).finish("recover");

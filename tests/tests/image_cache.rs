@@ -1,5 +1,5 @@
-//! Images on object stores with a cache before them: in memory, and in a folder that the next
-//! server finds again.
+//! Images on object stores with a cache: in memory, and in a folder that the next server finds
+//! again.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,7 +23,7 @@ use nowait_tests::stores::{self, Store};
 
 const BLOCKS: usize = 64;
 
-/// A server that can be asked for its figures.
+/// A server whose counters the test can read.
 struct Watched {
     server: Server,
     status: std::path::PathBuf,
@@ -40,13 +40,13 @@ impl Watched {
     fn write(&self) {
         let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
         let writes = (0..BLOCKS).map(write).chain(["flush".to_owned()]);
-        // In few segments: not each write by itself.
+        // Together, in few segments, instead of one for each write.
         let (together, writes) = (["-t", "writeback"], writes.collect::<Vec<_>>());
         let output = qemu_io_with(&together, &self.server.uri("vm"), &writes);
         succeeded(&output);
     }
 
-    /// Reads all that was written; returns how often the cache had it, and had it not.
+    /// Reads all blocks; returns the numbers of cache hits and misses.
     fn read(&self) -> (u64, u64) {
         let before = self.asked();
         verified(&self.server.uri("vm"), BLOCKS);
@@ -67,7 +67,7 @@ impl Watched {
         json["exports"][0]["store"].clone()
     }
 
-    /// Tells whether the cache is not asked, because its disk does not answer.
+    /// Returns `true` if the server does not use the cache, because its disk does not answer.
     fn is_aside(&self) -> bool {
         self.store()["cache_is_aside"].as_bool().expect("yes or no")
     }
@@ -87,14 +87,14 @@ impl Disk {
         let (image, point) = (scratch.file("image"), scratch.folder("mnt"));
         File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
         let mut shown = Shown::start(&scratch, &scratch.file("shown"), &[text(&image)])?;
-        // What was read of it is not in the kernel's memory.
+        // With direct I/O, so that no data read from it stays in the kernel's memory.
         let device = shown.attach(&["--direct-io=on"]);
         Program::new("mkfs.ext4").args(["-q", "-F", &device]).succeed();
         shown.mount(&point);
         Some(Disk { shown, point, _scratch: scratch })
     }
 
-    /// Has nothing of the cache's file be in the kernel's memory, and no I/O end any more.
+    /// Drops the cache's file from the kernel's memory, and stops all I/O on the disk.
     fn stand_still(&mut self) -> Still {
         let file = format!("if={}", text(&self.point.join("nowait-cache")));
         Program::new("dd").args([&file, "iflag=nocache", "count=0", "status=none"]).succeed();
@@ -106,13 +106,13 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         self.shown.give_up();
-        // Of a server that was killed, too.
+        // Also the mount of a killed server.
         let _ = Command::new("umount").arg("--lazy").arg(self.shown.file()).output();
     }
 }
 
-/// A disk stands still until it is dropped, which a test that fails does first: nothing that waits
-/// for the disk can be killed.
+/// Stops a disk until this is dropped. A failing test drops it first: a process that waits for the
+/// disk cannot be killed.
 struct Still(i32);
 
 impl Drop for Still {
@@ -140,11 +140,11 @@ fn the_next_server_finds_what_is_in_the_folder() {
         first.write();
         assert_eq!(first.read().1, 0, "{mode}: it was written here");
         first.server.stop();
-        // Another server, as it was.
+        // Another server with the same options.
         let second = start(&written);
         assert_eq!(second.read().1, 0, "{mode}: it is in the folder");
         second.server.stop();
-        // Another host: all of it is in few pages.
+        // Another host: all data is in few pages.
         let other = start(&read);
         let (hits, misses) = other.read();
         assert!((1..=32).contains(&misses) && hits >= 32, "{mode}: {hits} {misses}");
@@ -166,7 +166,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
     first.server.stop();
     let file = File::options().write(true).open(folder.file("nowait-cache")).expect("the cache");
     let bytes = file.metadata().expect("a file").len();
-    // One byte of each block, the table among them.
+    // One byte of each block, including the table's.
     for block in 1..bytes / 4096 {
         file.write_all_at(b"?", block * 4096 + 7).expect("a byte");
     }
@@ -219,7 +219,7 @@ fn a_full_disk_is_said_and_ends_nothing() {
     let scratch = Scratch::new("server");
     let words = ["--cache-dir", text(disk.path()), "--cache-dir-size", "64M", "--cache", "host"];
     let mut server = Watched::start(&scratch, &endpoint, &words);
-    // Room for some pages, and not for all.
+    // Room for some pages, but not for all.
     let mut filler = File::create(disk.file("filler")).expect("a file");
     let zeroes = vec![0; 1 << 20];
     while filler.write_all(&zeroes).is_ok() {}
@@ -232,14 +232,14 @@ fn a_full_disk_is_said_and_ends_nothing() {
     server.server.stop();
 }
 
-/// Has commands of qemu-io's succeed.
+/// Runs commands of qemu-io, which must succeed.
 fn carried_out(server: &Server, export: &str, commands: &[&str]) {
     let commands: Vec<String> = commands.iter().map(|it| (*it).to_owned()).collect();
     let output = qemu_io_with(&["-t", "writeback"], &server.uri(export), &commands);
     succeeded(&output);
 }
 
-/// Waits until the first thread of a process has ended: others may be with a disk.
+/// Waits until the first thread of a process has ended: other threads may wait for a disk.
 fn ended(pid: i32) {
     let begin = Instant::now();
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a child");
@@ -249,7 +249,8 @@ fn ended(pid: i32) {
     }
 }
 
-/// What the store can answer it answers; writes, other images and the end do not wait, either.
+/// The server answers from the store; writes, other images and the server's end do not wait,
+/// either.
 #[test]
 fn a_disk_that_stands_still_is_left_alone() {
     let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
@@ -265,7 +266,7 @@ fn a_disk_that_stands_still_is_left_alone() {
         first.server.stop();
         let mut second = Watched::start(&scratch, &endpoint, &words);
         let still = disk.stand_still();
-        // More at a time than there are threads for it.
+        // More requests at a time than threads for them.
         carried_out(&second.server, "vm", &["read -P 7 0 8M"]);
         assert!(second.asked().1 > 0, "{mode}: by the store");
         second.server.wait_until_it_says("its disk does not answer: the store is asked instead");
@@ -279,7 +280,7 @@ fn a_disk_that_stands_still_is_left_alone() {
     }
 }
 
-/// It is asked again when it has answered.
+/// The server uses the disk again when it has answered.
 #[test]
 fn a_disk_that_goes_on_has_the_cache_again() {
     let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
@@ -308,14 +309,14 @@ fn a_disk_that_fails_is_said_and_ends_nothing() {
         let words = [&words[..], &["--cache-size", "8M"]].concat();
         let mut server = Watched::start(&scratch, &endpoint, &words);
         carried_out(&server.server, "vm", &["write -P 7 0 8M", "flush"]);
-        // What it was to read is not answered, and then never will be.
+        // A read of the disk is not answered now, and will never be.
         let still = disk.stand_still();
         disk.shown.kill();
         std::mem::forget(still);
         carried_out(&server.server, "vm", &["read -P 7 0 8M"]);
         carried_out(&server.server, "vm", &["write -P 8 4M 32M", "flush", "read -P 8 4M 32M"]);
         if mode == "none" {
-            // Not by the memory of the kernel, or of the server.
+            // Neither from the memory of the kernel nor of the server.
             assert!(server.asked().1 > 0);
             server.server.wait_until_it_says("a page is not stored: ");
         }

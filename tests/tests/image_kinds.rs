@@ -1,5 +1,5 @@
-//! Images on each kind of store: every verb of `nowait image`, and `nowait serve`, with a server of
-//! each protocol.
+//! Images on each kind of store: every subcommand of `nowait image`, and `nowait serve`, with a
+//! server of each protocol.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn commands(words: &[&str]) -> Vec<String> {
     words.iter().map(|it| (*it).to_owned()).collect()
 }
 
-/// Runs it where it must say in one line what is wrong.
+/// Runs a command that must fail with this reason in one line.
 fn refused(endpoint: &str, words: &[&str], why: &str) {
     let output = image(endpoint, words);
     let is_said = output.stderr.lines().count() == 1 && output.stderr.contains(why);

@@ -1,5 +1,5 @@
-//! Images of which the store has lost something, and images that are removed below their server, as
-//! users see it. The store is a folder.
+//! Images of which the store has lost an object, and images that are removed while a server serves
+//! them, as users see it. The store is a folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::stored::{pattern, qemu_io};
 
-/// Blocks that are written, each by a flush of its own.
+/// Number of blocks written, each with a flush of its own.
 const BLOCKS: usize = 60;
 
-/// The one whose segment is lost.
+/// The block whose segment is lost.
 const LOST: usize = 20;
 
-/// A folder with an image, and what it is called.
+/// A folder with an image, and the image's name.
 struct Store {
     scratch: Scratch,
     url: String,
@@ -50,7 +50,7 @@ impl Store {
         server
     }
 
-    /// Writes blocks, each with a flush behind it.
+    /// Writes blocks, each followed by a flush.
     fn fill(server: &Server) {
         let commands = (0..BLOCKS).flat_map(|at| {
             [format!("write -P {} {}k 4k", pattern(at), at * 4), "flush".to_owned()]
@@ -59,7 +59,7 @@ impl Store {
         assert!(output.status.success(), "{output}");
     }
 
-    /// The segments, in the order of the log.
+    /// Returns the segments, in the order of the log.
     fn segments(&self) -> Vec<PathBuf> {
         let log = fs::read_dir(self.scratch.path().join("vm/log")).expect("a log");
         let mut paths: Vec<_> = log.map(|entry| entry.expect("an entry").path()).collect();
@@ -67,20 +67,20 @@ impl Store {
         paths
     }
 
-    /// Has an image whose server was killed, and then one object is lost.
+    /// Makes an image, kills its server, and removes one object.
     fn lost(name: &str) -> Option<Store> {
         let store = Store::new(name)?;
         let serving = Scratch::new(&format!("{name}-first"));
         let server = store.serve(&serving);
         Store::fill(&server);
         server.kill();
-        // The first one is a fence.
+        // The first segment is a fence.
         fs::remove_file(&store.segments()[1 + LOST]).expect("a segment");
         Some(store)
     }
 }
 
-/// Tells which of the blocks are as they were written, and which are zeroes.
+/// Returns for each block `true` if it has its content, `false` if it is zeroes.
 fn found(server: &Server) -> Vec<Option<bool>> {
     let read = |pattern: usize, at: usize| {
         let commands = [format!("read -P {pattern} {}k 4k", at * 4)];
@@ -165,7 +165,7 @@ fn an_image_that_is_removed_below_its_server_harms_no_later_one() {
     done(&["create", &store.url, "--size", "64M"]);
     let new = store.serve(&second);
     Store::fill(&new);
-    // Whether it has noticed by now or not: what it puts is none of the new image's.
+    // If the server has noticed the removal or not: its puts do not belong to the new image.
     let written = ["write -P 99 0 1M", "flush"].map(str::to_owned);
     qemu_io(&old.uri("vm"), &written);
     assert_eq!(found(&new), vec![Some(true); BLOCKS]);
@@ -196,7 +196,7 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     }
     assert!(store.scratch.path().join("vm/head").exists(), "it is there while it is waited for");
     drop(waiting);
-    // The server that was replaced is the remover itself now, which has not closed it either.
+    // The replaced server is now the remover itself, which has not closed the image either.
     done(&["rm", &store.url, "--yes", "--now"]);
     assert!(!store.scratch.path().join("vm/head").exists());
 }

@@ -1,5 +1,5 @@
-//! Many images on a store in one server: what they take together, and that one whose store stands
-//! still takes nothing from others.
+//! Many images on a store in one server: their memory together, and one image whose store does not
+//! answer, which must not slow the others.
 
 use std::fs;
 
@@ -11,9 +11,9 @@ use nowait_tests::stored::{PATIENCE, image, made, pattern, qemu_io, succeeded};
 use nowait_tests::stores::{Kind, Store};
 
 const IMAGES: usize = 64;
-/// Of each; all that is written, four times what the server may have.
+/// Megabytes of each image; together they are four times the server's limit.
 const MEGABYTES: usize = 16;
-/// What the server may have: for writes that are not durable, and for transfers.
+/// The server's limits: for writes that are not durable, and for transfers.
 const WRITES: u64 = 64 << 20;
 const TRANSFERS: u64 = 64 << 20;
 
@@ -28,7 +28,7 @@ fn peak_bytes(server: &Server) -> u64 {
     kib * 1024
 }
 
-/// Writes all of an image, in pieces that are in flight together.
+/// Writes a whole image, in pieces that are in flight together.
 fn fill(server: &Server, number: usize) -> Running {
     let write = |at: usize| format!("aio_write -P {} {at}M 1M", pattern(number));
     let commands = (0..MEGABYTES).map(write).chain(["aio_flush".to_owned(), "flush".to_owned()]);
@@ -37,7 +37,7 @@ fn fill(server: &Server, number: usize) -> Running {
     client.arg(server.uri(&name(number))).spawn()
 }
 
-/// How many images have writes in memory, as the server says.
+/// Returns the number of images with writes in memory, from the server's status.
 fn holding(status: &str) -> usize {
     let told =
         Program::new("curl").args(["-sS", "--unix-socket", status, "http://localhost/status"]);
@@ -84,7 +84,7 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
         let output = client.wait(PATIENCE);
         succeeded(&output);
     }
-    // A segment that is put is in memory once as it was written and once as it is stored.
+    // A segment being put is in memory twice: as it was written and as it is stored.
     let bound = 2 * WRITES + 2 * TRANSFERS;
     let taken = peak_bytes(&server) - idle;
     assert!(taken < bound, "{taken} bytes, more than {bound}");

@@ -1,4 +1,4 @@
-//! Images on object stores as they were: snapshots beside a server that goes on, and sizes.
+//! Earlier states of images on object stores: snapshots while a server continues, and sizes.
 
 use std::fs;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn a_snapshot_is_kept_served_copied_and_removed_while_the_image_is_written(kind:
     done(&endpoint, &["rm", &monday, "--yes"]);
     let twice = image(&endpoint, &["rm", &monday, "--yes"]);
     assert!(twice.stderr.contains("there is no such snapshot"), "{twice}");
-    // The server was not asked, and has noticed nothing.
+    // The server was not involved, and has noticed nothing.
     reads(&[], &server.uri("vm"), 3);
     write(&server.uri("vm"), 4);
     server.stop();
@@ -140,12 +140,12 @@ fn a_clone_is_a_disk_of_its_own_and_keeps_what_it_is_of() {
         assert!(refused.stderr.contains("a/clone is a clone of @golden"), "{refused}");
     }
     for gone in [&clone, &golden, &url] {
-        // The server of the last one was killed.
+        // The server of the last clone was killed.
         done(&endpoint, &["rm", gone, "--yes", "--now"]);
     }
 }
 
-/// A flush that has ended is in each snapshot that is asked for later, whatever the store does.
+/// A snapshot contains every flush that ended before it, whatever faults the store has.
 #[test]
 fn a_snapshot_through_a_store_at_its_worst_has_all_that_was_flushed() {
     let Some((store, endpoint)) = made(Kind::Moto) else { return };

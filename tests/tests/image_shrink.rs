@@ -1,4 +1,4 @@
-//! Images on object stores that become smaller, as users see it.
+//! Images on object stores that shrink, as users see it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! Threads with contexts and files of their own write to no cache line of the other, but for the
-//! lines that docs/internals/locks.md names, kind of request by kind.
+//! Threads with their own contexts and files write to no cache line of each other, except for the
+//! lines that docs/internals/locks.md names, for each kind of request.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -40,8 +40,9 @@ each_kind! {
     polls_share_what_is_named: "poll",
 }
 
-/// Requests that meet a busy device or a page that the kernel dropped go another way, and share
-/// more. A line that a request shares by itself is shared in each trace.
+/// Number of traces. A request that meets a busy device, or a page that the kernel has dropped,
+/// takes another path and shares more. A line that a kind of request shares by itself is shared in
+/// each trace.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {
@@ -66,7 +67,7 @@ fn unnamed(kind: &str, lines: &[SharedLine]) -> Vec<String> {
     lines.iter().filter(|line| !is_named(line)).map(ToString::to_string).collect()
 }
 
-/// The program itself has the shared line here: no row can name it.
+/// The program itself shares a line here, which no row can name.
 #[test]
 fn a_counter_that_both_threads_write_is_seen() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };

@@ -1,4 +1,4 @@
-//! Every case of libaio's own harness that passes with the system's library passes with ours.
+//! Every case of libaio's own harness that passes with the system's library passes with nowait's.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ fn check(subject: Subject) {
         return;
     }
     let reference = reference(built);
-    // Both libraries hold the same code behind the same calls: the long cases run once.
+    // Both libraries have the same code behind the same calls: the long cases run once.
     let thorough = subject.library == Library::Libaio || nowait_tests::full();
     let cases = if thorough { built.cases() } else { built.short_cases() };
     let verdicts = built.run(subject, &cases, &[]);
@@ -26,7 +26,7 @@ fn check(subject: Subject) {
     assert!(!broken, "\n{}", harness::table(subject, &verdicts));
 }
 
-/// The system's own results, found once.
+/// Returns the system's own results, computed once.
 fn reference(built: &'static Harness) -> &'static [Verdict] {
     static REFERENCE: OnceLock<Vec<Verdict>> = OnceLock::new();
     REFERENCE.get_or_init(|| built.run(Subject::SYSTEM, &built.cases(), &[]))

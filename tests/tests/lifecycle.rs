@@ -1,4 +1,4 @@
-//! Contexts live and die as with the kernel's own AIO: destroyed, inherited, interrupted.
+//! Contexts behave as with the kernel's own AIO: destroyed, inherited, interrupted.
 
 #[path = "lifecycle/rings.rs"]
 mod rings;
@@ -14,11 +14,11 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
-/// Declares a claim per case: the case's own program checks it and says what it saw.
+/// Declares a test for each claim: the case's own program checks it and reports failures.
 macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
-            // What is about EINTR is not disturbed by signals of others.
+            // Tests of EINTR are not disturbed by further signals.
             let seed = subject.disturb.filter(|_| $program != SIGNALS);
             contexts::run(subject, subject.disturb(seed).launch($program), $case);
         }, [libaio, preload]);
@@ -105,8 +105,9 @@ for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio,
 
 for_each_subject!(a_start_that_failed_is_not_for_ever, scarce, [libaio, preload]);
 
-/// However far the start comes. The kernel's AIO needs no descriptors. A ring that cannot wait on a
-/// word of memory needs a counter, too: where that alone is lacking, threads serve the program.
+/// With any number of descriptors at the start. The kernel's AIO needs none. A ring that cannot
+/// wait on a word of memory needs an eventfd, too: if that alone is missing, threads serve the
+/// program.
 fn scarce(subject: Subject) {
     let needs_counter = subject.backend == Backend::Uring && !rings::wait_on_words();
     for left in 0..8 {
@@ -155,7 +156,7 @@ fn leaves_the_file_filled(subject: Subject, ways: &[&str]) {
     }
 }
 
-/// 64 writes of 64 KiB, each full of its number.
+/// Checks 64 writes of 64 KiB, each filled with its number.
 fn assert_filled(bytes: &[u8], way: &str, output: &Output) {
     let expected = |at: usize| (at >> 16) as u8;
     let wrong = (0..64 << 16).find(|at| bytes.get(*at) != Some(&expected(*at)));

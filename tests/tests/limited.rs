@@ -1,6 +1,6 @@
 //! The suites under limits of the process: 1 GiB of addresses (`ulimit -v`), and all memory locked
-//! (mlockall(2)). A quick form of each; any suite, whole:
-//! `NOWAIT_TEST_LIMIT=addresses cargo test -p nowait-tests --test NAME`.
+//! (mlockall(2)). A quick form of each; any suite, whole: `NOWAIT_TEST_LIMIT=addresses cargo test
+//! -p nowait-tests --test NAME`.
 
 use nowait_tests::contexts;
 use nowait_tests::differences::differences;
@@ -32,7 +32,7 @@ fn own_cases(subject: Subject) {
 
 fn lifecycle(subject: Subject) {
     if subject.is_system() {
-        return; // streams wait inside its io_submit
+        return; // the system's io_submit waits for streams
     }
     for limit in Limit::ALL {
         for case in contexts::CASES.iter().chain(&["eventfd-destroy", "own-table"]) {
@@ -56,14 +56,14 @@ fn answers(subject: Subject) {
 fn posix(subject: Subject) {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let mut cases = built.cases("*");
-    // How many threads there are depends on the backend (`posix_aio.rs`), not on a limit.
+    // The number of threads depends on the backend (`posix_aio.rs`), not on a limit.
     cases.retain(|case| case.page != "threads" && (case.glibc || !subject.is_system()));
     for limit in Limit::ALL {
         let holds = |case: &&&Case| match limit {
-            // malloc(3) reserves 64 MiB for each of the workers: 65,536 requests beside that do not
-            // always fit in 1 GiB, and EAGAIN comes earlier.
+            // malloc(3) reserves 64 MiB for each worker. Together with 65,536 requests that does
+            // not always fit in 1 GiB, and EAGAIN comes earlier.
             Limit::Addresses => case.name != "eagain_is_too_many_requests",
-            // RLIMIT_MEMLOCK holds while the effective user is not root: a thread that is started
+            // RLIMIT_MEMLOCK applies while the effective user is not root: a thread started
             // meanwhile finds no memory for its stack, and its request ends with EAGAIN.
             Limit::Locked => case.page != "setuid",
         };

@@ -1,4 +1,4 @@
-//! What the library takes of a process's limits, and what it does at their end.
+//! The library's use of a process's limits, and its behaviour when they are exhausted.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// KiB of a line of /proc/PID/status or smaps_rollup.
+/// Returns the KiB of a line of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = lines.next().expect(name);
@@ -29,7 +29,7 @@ fn kib(status: &str, name: &str) -> u64 {
 fn a_program_that_uses_no_aio_pays_nearly_nothing() {
     let scratch = Scratch::new("idle");
     let Some(program) = compiled(&scratch, "idle") else { return };
-    // How much of a library the kernel maps at a fault depends on where it lies.
+    // The part of a library that the kernel maps at a fault depends on its address.
     const RUNS: usize = 9;
     let usual = |subject: Subject, name: &str| {
         let subject = Subject { disturb: None, limit: None, ..subject };
@@ -67,7 +67,7 @@ for_each_subject!(
     [libaio, preload]
 );
 
-/// KiB that are left: from nothing to what a start of the engine and all requests need.
+/// KiB left: from nothing to the need of the engine's start with all requests.
 const LEFT_KIB: &[u32] = &[0, 64, 256, 600, 900, 1200, 1500, 1700, 2000, 2500, 3500, 6000];
 
 fn runs_short(subject: Subject, limit: &str) {
@@ -75,7 +75,7 @@ fn runs_short(subject: Subject, limit: &str) {
     let Some(program) = compiled(&scratch, "shortage") else { return };
     let subject = Subject { disturb: None, limit: None, ..subject };
     for when in ["load", "start", "started"] {
-        // Locked memory ends with exec; and below 64 KiB the loader itself has too little.
+        // An exec unlocks memory; and with less than 64 KiB the loader itself fails.
         let skipped = match (limit, when) {
             ("memlock", "load") => continue,
             (_, "load") => 1,

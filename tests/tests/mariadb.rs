@@ -15,7 +15,7 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
-/// Small, so that a table does not fit the buffer pool and pages really move.
+/// Small, so that a table does not fit into the buffer pool and pages really move.
 const SMALL: [&str; 3] = [
     "--innodb-buffer-pool-size=8M",
     "--innodb-log-file-size=8M",
@@ -78,7 +78,7 @@ fn killed(subject: Subject) {
     assert_uses_native_aio(subject, &server.stop());
 }
 
-/// A running server with everything it owns in one folder.
+/// A running server with all its files in one folder.
 struct Server {
     running: Running,
     socket: PathBuf,
@@ -102,7 +102,7 @@ impl Server {
         Self { running, socket }
     }
 
-    /// Runs SQL as root, and gives what the client printed.
+    /// Runs SQL as root, and returns the client's output.
     fn query(&mut self, sql: &str) -> String {
         let client = Program::new("mariadb").args(["--no-defaults", "--user=root", "--batch"]);
         let client = client.arg(format!("--socket={}", self.socket.display()));
@@ -114,7 +114,7 @@ impl Server {
         output.stdout
     }
 
-    /// Shuts it down in order.
+    /// Shuts it down cleanly.
     fn stop(self) -> Output {
         // SAFETY: plain numbers: our child, not waited for.
         unsafe { libc::kill(self.running.pid(), libc::SIGTERM) };
@@ -129,7 +129,7 @@ fn assert_uses_native_aio(subject: Subject, output: &Output) {
     subject.assert_served(output);
 }
 
-/// A copy of a freshly made data folder, which is made once.
+/// Returns a copy of a new data folder, which is made once.
 fn prepared() -> Option<Scratch> {
     let needed = ["mariadbd", "mariadb", "mariadb-install-db"];
     skip::unless(skip::missing_program(&needed).and_then(|()| skip::missing_root()))?;

@@ -1,8 +1,8 @@
-//! Random requests that overlap take effect in the order that the kernel's AIO keeps, which
+//! Random overlapping requests take effect in the order of the kernel's AIO, which
 //! `src/bin/order/rule.rs` describes.
 //!
 //! A seed decides everything but the order in which the system completes. `NOWAIT_SEED=17` begins
-//! there; `NOWAIT_REQUESTS` says how many requests each run has.
+//! there; `NOWAIT_REQUESTS` is the number of requests of each run.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use nowait_tests::subject::{Library, Subject, Submit};
 use nowait_tests::{for_each_subject, full};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_order");
-/// In each submit mode.
+/// Requests in each submit mode.
 const REQUESTS: u64 = 2_500;
 const REQUESTS_FULL: u64 = 250_000;
-/// The two libraries, and the submit modes, carry out other scripts.
+/// The libraries and the submit modes run different scripts.
 const SEEDS_APART: u64 = 1 << 32;
 
 for_each_subject!(on_ext4_requests_take_effect_in_order, ext4, [libaio, preload]);

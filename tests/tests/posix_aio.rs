@@ -1,5 +1,5 @@
-//! POSIX AIO: every claim of the standard's pages that can be tested, by every backend; and
-//! unmodified programs that use it.
+//! POSIX AIO: every testable claim of the standard's pages, with every backend; and unmodified
+//! programs that use it.
 
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::for_each_subject;
@@ -40,7 +40,7 @@ pages! {
     exec_completes_writes_and_keeps_quiet = "exec";
 }
 
-/// Depends on the backend, see `few_threads_serve_many_reads`.
+/// The page whose results depend on the backend, see `few_threads_serve_many_reads`.
 const THREADS: &str = "threads";
 
 fn page_holds(subject: Subject, page: &str) {
@@ -58,7 +58,7 @@ fn no_page_is_forgotten() {
     assert!(forgotten.is_empty(), "{forgotten:?}");
 }
 
-/// Otherwise the cases would be about nowait, not about the standard.
+/// Otherwise the cases would test nowait, not the standard.
 #[test]
 fn glibc_keeps_the_claims_it_is_said_to_keep() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -79,7 +79,7 @@ fn the_64_names_and_the_old_versions_are_the_same() {
     }
 }
 
-/// The threads backend has one for each blocking call; the others need none.
+/// The threads backend has one thread for each blocking call; the others need none.
 #[test]
 fn few_threads_serve_many_reads() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -124,7 +124,7 @@ fn stress(subject: Subject, profile: Option<&str>) {
         .arg(scratch.path())
         .succeed();
     assert!(!output.stdout.contains("fail:") && !output.stderr.contains("fail:"), "{output}");
-    // Its workers leave by _exit.
+    // Its workers exit by _exit.
     subject.assert_served(&output);
 }
 
@@ -138,7 +138,7 @@ fn launched(subject: Subject, profile: Option<&str>, program: &str) -> Program {
     }
 }
 
-/// The profile, and the backend that is left.
+/// The profile, and the backend that works under it.
 const CONTAINERS: [(&str, Backend); 2] = [("docker", Backend::Kaio), ("bare", Backend::Threads)];
 
 #[test]

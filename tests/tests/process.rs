@@ -1,7 +1,8 @@
 //! Children of every kind, stopped processes, plug-ins and threads that end or jump, with requests
 //! in flight.
 //!
-//! In C: a thread of Rust cannot be ended, and a child of vfork must not run Rust.
+//! The programs are in C: a thread of Rust cannot be cancelled, and a child of vfork must not run
+//! Rust.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -24,7 +25,7 @@ fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> 
     Some(program)
 }
 
-/// Runs it, undisturbed: it counts signals, children and descriptors of its own.
+/// Runs it undisturbed: it counts its own signals, children and descriptors.
 fn holds(subject: Subject, name: &str, args: &[&str]) {
     let scratch = Scratch::new("process");
     let Some(program) = compiled(&scratch, name, &[]) else { return };
@@ -74,7 +75,7 @@ for_each_subject!(
     },
     [libaio, preload]
 );
-// The C library asks the program for the name: it is exported (-E).
+// The C library looks up the name in the program, which exports it (-E).
 for_each_subject!(
     handlers_of_fork_stay_while_the_process_exits,
     |subject: Subject| {
@@ -126,7 +127,7 @@ for_each_subject!(
     },
     [libaio, preload]
 );
-// With libaio.so.1 alone the handler runs in the engine's frames; docs/limits.md says so.
+// With libaio.so.1 alone the handler runs on top of the engine's frames; docs/limits.md says so.
 for_each_subject!(
     a_handler_may_end_the_thread_in_io_getevents,
     |subject| holds(subject, "thread_end", &["io_getevents"]),
@@ -137,7 +138,7 @@ for_each_subject!(
     |subject| holds(subject, "thread_end", &["io_pgetevents"]),
     [preload]
 );
-// It ends by _exit, and its report is looked for, which no handler writes.
+// The program ends by _exit, and the test reads its report, which no handler writes.
 for_each_subject!(a_handler_may_leave_by_a_jump, jumps, [preload]);
 for_each_subject!(
     a_killed_child_of_vfork_leaves_its_parent_as_it_was,
@@ -169,14 +170,14 @@ for_each_subject!(
     [preload]
 );
 
-/// The C library's aio_suspend leaves the thread with the asynchronous type of cancellation.
+/// The C library's aio_suspend leaves the thread with the asynchronous cancellation type.
 fn jumps(subject: Subject) {
     holds(subject, "jumps", if subject.is_system() { &[] } else { &["aio_suspend"] });
 }
 
 for_each_subject!(a_plug_in_may_go_and_come_with_requests_in_flight, plug_in, [libaio, preload]);
 
-/// Found by the plug-in, and loaded by it.
+/// The plug-in itself finds and loads the library.
 fn plug_in(subject: Subject) {
     let scratch = Scratch::new("plug-in");
     let Some(host) = compiled(&scratch, "plugin", &[]) else { return };

@@ -1,4 +1,4 @@
-//! QEMU's native AIO engine gives the same results and the same image as without nowait.
+//! QEMU's native AIO engine has the same results, and writes the same image, as without nowait.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn patterns(subject: Subject) {
     let (text, bytes) = run(subject);
     let (expected_text, expected_bytes) = reference();
     assert!(!expected_text.contains("failed"), "{expected_text}");
-    // Requests that are in flight together may end in any order.
+    // Requests in flight together may end in any order.
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort_unstable();
@@ -27,7 +27,7 @@ fn patterns(subject: Subject) {
     assert!(&bytes == expected_bytes, "the images differ");
 }
 
-/// What qemu-io says under the system's library, and the image it leaves.
+/// Returns qemu-io's output under the system's library, and the image that it writes.
 fn reference() -> &'static (String, Vec<u8>) {
     static REFERENCE: OnceLock<(String, Vec<u8>)> = OnceLock::new();
     REFERENCE.get_or_init(|| run(Subject::SYSTEM))

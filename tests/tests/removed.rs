@@ -1,5 +1,5 @@
-//! `NOWAIT_CACHE=user` and `NOWAIT_SUBMIT=inline`: the page cache behind libaio and POSIX AIO and a
-//! submit mode were removed. One line says so, and the program goes on with what there is.
+//! `NOWAIT_CACHE=user` and `NOWAIT_SUBMIT=inline` were removed: the page cache behind libaio and
+//! POSIX AIO, and a submit mode. One line says so, and the program continues with the default.
 
 use nowait_tests::fio::Job;
 use nowait_tests::for_each_subject;
@@ -31,7 +31,7 @@ fn by_posix_aio(subject: Subject) {
     });
 }
 
-/// Runs the program with each value of a variable, and compares the lines that it gets.
+/// Runs the program with each value of a variable, and compares the lines on its standard error.
 fn check(subject: Subject, program: impl Fn(&Scratch) -> Program) {
     for (name, value, expected) in [
         ("NOWAIT_CACHE", "user", Some(CACHE)),

@@ -1,4 +1,4 @@
-//! `nowait serve` before clients of other projects.
+//! `nowait serve` with clients of other projects.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,11 +15,11 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
-/// The error of a request that was given up because the server ends.
+/// The error of a request that the server gives up because it ends.
 const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 
-/// A file of data and holes: every third of its megabytes has bytes of its own.
+/// Makes a file of data and holes: every third of its megabytes has bytes of its own.
 fn image(scratch: &Scratch, name: &str) -> PathBuf {
     let path = scratch.file(name);
     let file = File::create(&path).expect("an image");
@@ -151,8 +151,8 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// The shell of libnbd, with the Python that its package was made for: another that comes first on
-/// the path does not know the module.
+/// The shell of libnbd, with the Python that its package was made for: another Python that comes
+/// first in PATH does not have the module.
 fn nbdsh() -> Program {
     Program::new("nbdsh").env("PATH", "/usr/bin:/bin")
 }
@@ -344,7 +344,7 @@ fn what_was_flushed_survives_the_end_of_the_server() {
         let bytes = fs::read(&served).expect("the image");
         assert!(bytes[1 << 20..3 << 20].iter().all(|byte| *byte == 90), "{cache}");
         assert!(bytes[4 << 20..][..4096].iter().all(|byte| *byte == 91), "{cache}");
-        // The socket of the one that was killed is replaced.
+        // The new server replaces the socket of the killed one.
         let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -352,13 +352,14 @@ fn what_was_flushed_survives_the_end_of_the_server() {
     }
 }
 
-/// A client without a library: what a library would call a bug of the server is seen.
+/// A client without a library, which sees replies that a library would reject as a bug of the
+/// server.
 struct Raw(UnixStream);
 
 const BLOCK: usize = 4096;
 
 impl Raw {
-    /// Chooses the first export, by the oldest way.
+    /// Chooses the first export, by the oldest method.
     fn connect(server: &Server) -> Raw {
         Raw::connect_to(server, "")
     }
@@ -374,7 +375,7 @@ impl Raw {
         Raw(stream)
     }
 
-    /// A request with these flags and this command.
+    /// Makes a request with these flags and this command.
     fn request(what: [u8; 4], cookie: u64, offset: u64, len: u32) -> Vec<u8> {
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(what);
@@ -384,7 +385,7 @@ impl Raw {
         bytes
     }
 
-    /// Says that block `cookie` is to be filled with its number.
+    /// Makes a write that fills block `cookie` with its number.
     fn write(cookie: u64) -> Vec<u8> {
         let offset = cookie * BLOCK as u64;
         let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);
@@ -392,7 +393,7 @@ impl Raw {
         bytes
     }
 
-    /// Receives replies, by cookie their errors, until the server hangs up.
+    /// Receives replies until the server hangs up; returns their errors by cookie.
     fn replies(mut self) -> BTreeMap<u64, u32> {
         let mut heard = Vec::new();
         self.0.read_to_end(&mut heard).expect("the end, not a reset");
@@ -407,8 +408,8 @@ impl Raw {
     }
 }
 
-/// Requests that have been sent are in flight, carried, and still in the socket when the server is
-/// asked to end; the last is sent in part.
+/// When the server is asked to end, requests are in flight, being carried out, and still in the
+/// socket; the last is sent only in part.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
@@ -423,7 +424,8 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
             client.0.write_all(&Raw::write(sent)).expect("sent");
             sent += 1;
         }
-        // It reads no more, and then finds the order to end and more requests at once.
+        // The stopped server reads nothing, and then finds the signal to end and further requests
+        // at once.
         server.signal(libc::SIGSTOP);
         client.0.set_nonblocking(true).expect("a mode");
         let rest = loop {
@@ -439,7 +441,7 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
         server.signal(libc::SIGTERM);
         server.signal(libc::SIGCONT);
         let begun = rest.len() < BLOCK + 28;
-        // Whether there was time to send one that had not begun is unknown.
+        // A request that had not begun may or may not have been sent.
         if begun {
             client.0.write_all(&rest).expect("it is waited for");
         }
@@ -457,8 +459,9 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
     }
 }
 
-/// Zeroes that many clients ask for, on a file system that cannot but write them: minutes of it.
-/// The server ends all the same, and what is in its memory of another image is in its file then.
+/// Many clients request zeroes on a file system that can only write them, which would take minutes.
+/// The server ends nevertheless, and data of another image in its memory is in that image's file
+/// then.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_their_disk() {
     const BLOCKS: u64 = 100;
@@ -580,7 +583,7 @@ fn who_may_not_have_an_export_does_not_learn_of_it() {
     let refused = Program::new("nbdinfo").arg(server.uri("two")).run();
     assert!(!refused.status.success(), "{refused}");
     server.stop();
-    // The name that is empty does not become that of another image.
+    // An export with an empty name does not get the name of another image.
     let first = [text(&two), text(&one), "--allow", &others];
     let Some(server) = Server::start(&scratch, &first) else { return };
     let refused = Program::new("nbdinfo").arg(server.uri("")).run();

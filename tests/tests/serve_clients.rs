@@ -1,6 +1,6 @@
-//! Descriptors, mappings and memory of `nowait serve` after a thousand clients of each kind, those
-//! among them that stop in the middle or send what is not in the protocol: as before. The figures
-//! are printed: `cargo test … --test serve_clients -- --nocapture`.
+//! Descriptors, mappings and memory of `nowait serve` are the same after a thousand clients of each
+//! kind as before, also if clients stop in the middle or violate the protocol. The test prints the
+//! figures: `cargo test … --test serve_clients -- --nocapture`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -13,14 +13,15 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::server::Server;
 
 const COUNT: usize = 1_000;
-/// So many come first: threads, buffers and the allocator's caches stay once they are there.
+/// Clients before the measurement: threads, buffers and the allocator's caches stay once they
+/// exist.
 const WARM_UP: usize = 200;
-/// Against hanging.
+/// A limit against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What a thousand clients may leave of memory: less than a page each.
+/// Memory that a thousand clients may leave behind: less than a page each.
 const MEMORY_KIB_MAX: usize = 3 << 10;
 
-/// What a process has.
+/// The resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     descriptors: usize,
@@ -43,14 +44,14 @@ impl Usage {
     }
 }
 
-/// Where clients come.
+/// The sockets for clients.
 struct Doors {
     nbd: PathBuf,
     vmm: PathBuf,
     status: PathBuf,
 }
 
-/// A client: the first argument says which of several ways it misbehaves, or none.
+/// A client: the first argument selects one of several kinds of misbehaviour, or none.
 type Visit = fn(&Doors, usize) -> io::Result<()>;
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {
@@ -67,12 +68,12 @@ fn nbd(doors: &Doors, way: usize) -> io::Result<()> {
         [&head[..], &len.to_be_bytes()].concat()
     };
     let said = match way % 8 {
-        // Nothing, half an option, one that is too long, and none of NBD.
+        // Nothing, half an option, an option that is too long, and bytes that are not NBD.
         0 => Vec::new(),
         1 => choose[..9].to_vec(),
         2 => [&choose[..12], &[0, 0, 0, 7], &[0xff; 4]].concat(),
         3 => b"GET / HTTP/1.1\r\n\r\n".repeat(20),
-        // Half a write, a read that is not taken, no request, and a good end.
+        // Half a write, a read whose reply is not received, no request, and a proper end.
         4 => [&choose[..], &request(1, 1 << 20), &[7; 4096]].concat(),
         5 => [&choose[..], &request(0, 1 << 20)].concat(),
         6 => [&choose[..], &[0xee; 28]].concat(),
@@ -94,15 +95,15 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
         1 => stream.write_all(&features[..5])?,
         2 => stream.write_all(&table[..40])?,
         3 => stream.write_all(&[0xff; 300])?,
-        // Files that do not belong to what they come with.
+        // Files with a message that takes none.
         4 => send_with_files(&stream, &features, 4)?,
         5 => send_with_files(&stream, &message(21, 0), 2)?,
-        // Memory in two regions, and the same with files that are too few.
+        // Memory in two regions, and the same with too few files.
         6 => send_with_files(&stream, &table, 2)?,
         _ => send_with_files(&stream, &table, 1)?,
     }
     stream.write_all(&features)?;
-    // It is sent away, or has an answer.
+    // The server disconnects it, or answers.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let _ = stream.read_to_end(&mut Vec::new());
     Ok(())
@@ -110,7 +111,7 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
 
 const REGION_BYTES: u64 = 1 << 20;
 
-/// SET_MEM_TABLE with so many regions.
+/// Makes SET_MEM_TABLE with this number of regions.
 fn memory_table(regions: u32) -> Vec<u8> {
     let mut body = [regions, 0].map(u32::to_ne_bytes).concat();
     for region in 0..u64::from(regions) {
@@ -120,7 +121,7 @@ fn memory_table(regions: u32) -> Vec<u8> {
     [[5u32, 1, body.len() as u32].map(u32::to_ne_bytes).concat(), body].concat()
 }
 
-/// Sends a message with so many files in memory.
+/// Sends a message with this number of files in memory.
 fn send_with_files(stream: &UnixStream, bytes: &[u8], count: usize) -> io::Result<()> {
     const MOST: usize = 8;
     #[repr(C)]
@@ -173,10 +174,11 @@ fn status(doors: &Doors, way: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until no client is counted.
+/// Waits until the server counts no client.
 fn settle(doors: &Doors) {
     loop {
-        // One of the kind that comes one at a time: those before it have gone.
+        // Connect a client of the kind that is served one at a time: when it is served, the earlier
+        // ones have gone.
         let mut last = connect(&doors.vmm).expect("a connection");
         last.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("a question");
         last.read_exact(&mut [0; 20]).expect("an answer");
@@ -193,10 +195,10 @@ fn settle(doors: &Doors) {
     }
 }
 
-/// Lets so many clients come; returns what the server has when they have gone.
+/// Runs this number of clients; returns the server's resources when they have gone.
 fn visit(server: &Server, doors: &Doors, visit: Visit, count: usize) -> Usage {
     for way in 0..count {
-        // One that is sent away early cannot say all.
+        // A client that is disconnected early cannot send everything.
         let _ = visit(doors, way);
     }
     settle(doors);
@@ -220,7 +222,7 @@ fn a_thousand_clients_of_each_kind_leave_nothing_behind() {
         let start = Instant::now();
         let after = visit(&server, &doors, client, COUNT);
         println!("{kind:>10} {COUNT} in {:.2?}\n  {before:?}\n  {after:?}", start.elapsed());
-        // A thread of the pool may have come meanwhile.
+        // A thread of the pool may have started meanwhile.
         assert!(after.descriptors <= before.descriptors + 1, "{kind}: {before:?} {after:?}");
         assert!(after.mappings <= before.mappings + 8, "{kind}: {before:?} {after:?}");
         let grown = after.memory_kib.saturating_sub(before.memory_kib);

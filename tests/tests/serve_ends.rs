@@ -1,5 +1,5 @@
-//! How soon `nowait serve` ends, whatever it does when a signal comes, and that it is there again
-//! after it was killed. The table is printed: `cargo test … --test serve_ends -- --nocapture`.
+//! How soon `nowait serve` ends after a signal in any state, and that it starts again after it was
+//! killed. The test prints the table: `cargo test … --test serve_ends -- --nocapture`.
 
 #[path = "serve_ends/backing.rs"]
 mod backing;
@@ -21,33 +21,33 @@ use nowait_tests::server::tool;
 use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
-/// Against hanging.
+/// A limit against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How soon a signal ends a server that nothing holds up: a second, as docs/serve.md says, and one
-/// for a machine that does other things too.
+/// Time in which a signal ends a server that nothing delays: one second, as docs/serve.md says, and
+/// one for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Long enough for a server to end that would, wrongly.
+/// Long enough for a server to end if it did so wrongly.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// What the server is doing when the signal comes.
+/// The state of the server when the signal comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It opens an image on an NBD server that says nothing.
+    /// It opens an image on an NBD server that sends nothing.
     OpeningSilent,
-    /// On one that goes on and on, a byte at a time.
+    /// It opens an image on an NBD server that sends a byte at a time without end.
     OpeningDripping,
-    /// On a store that says nothing.
+    /// It opens an image on a store that sends nothing.
     OpeningSilentStore,
-    /// On a store that is not there, and is asked again and again.
+    /// It opens an image on a store that refuses connections, which it repeats.
     OpeningRefused,
-    /// An NBD client has stopped in the middle of an option, a VMM in that of a header.
+    /// An NBD client has stopped in the middle of an option, a VMM in the middle of a header.
     Handshakes,
-    /// Clients have nothing in flight.
+    /// Clients are connected and have nothing in flight.
     Serving,
     /// A client waits for a flush.
     Flushing,
-    /// A signal has come before, and a client waits for a flush.
+    /// A signal has come before, and a client still waits for a flush.
     Ending,
 }
 
@@ -63,7 +63,7 @@ const STATES: [State; 8] = [
 ];
 
 impl State {
-    /// A flush holds the end up, until it is answered.
+    /// Returns `true` if a flush delays the end until it is answered.
     fn waits(self) -> bool {
         matches!(self, State::Flushing | State::Ending)
     }
@@ -75,15 +75,15 @@ struct Scene {
     nbd: PathBuf,
     vmm: PathBuf,
     backing: Option<Backing>,
-    /// Where the store would be.
+    /// A listening socket at the store's address.
     port: Option<TcpListener>,
-    /// It is asked there, and does not answer.
+    /// The server's connection to it, which is not answered.
     asked: Option<TcpStream>,
     clients: Vec<UnixStream>,
 }
 
 impl Scene {
-    /// `None`: this run is not about it.
+    /// Prepares the state. `None`: this run does not test nowait.
     fn set(scratch: &Scratch, state: State) -> Option<Scene> {
         let (nbd, vmm) = (scratch.file("nbd"), scratch.file("vmm"));
         let manner = match state {
@@ -126,7 +126,7 @@ impl Scene {
                 ready::wait_for_socket(&self.vmm, &mut self.running);
                 let mut client = greeted(&self.nbd);
                 client.write_all(b"\0\0\0\x03IHAVE").expect("sent");
-                // Served already: it has an answer to the question for the features.
+                // It is served already: it gets the features that it asks for.
                 let mut machine = UnixStream::connect(&self.vmm).expect("a connection");
                 machine.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("sent");
                 machine.read_exact(&mut [0; 20]).expect("an answer");
@@ -162,7 +162,7 @@ fn serve(scratch: &Scratch, arguments: &[String], nbd: &Path, vmm: &Path) -> Opt
     Some(tool.arg("--vhost-user").arg(vmm).spawn())
 }
 
-/// A client that was greeted.
+/// Returns a client that has received the greeting.
 fn greeted(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
@@ -170,7 +170,7 @@ fn greeted(socket: &Path) -> UnixStream {
     stream
 }
 
-/// A client that has chosen the first export, by the oldest way.
+/// Returns a client that has chosen the first export, by the oldest method.
 fn chosen(socket: &Path) -> UnixStream {
     let mut stream = greeted(socket);
     stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
@@ -186,7 +186,7 @@ fn request(command: u8, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// What a case came to: how long it took, or what was wrong.
+/// The result of a case: the time that it took, or the failure.
 type Outcome = Result<Duration, String>;
 
 /// Ends a server in `state` by `signal`.
@@ -196,7 +196,7 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     let mut start = Instant::now();
     scene.signal(signal);
     if state.waits() {
-        // It must not end before the flush: its client was promised an answer.
+        // It must not end before the flush: it has promised its client an answer.
         if scene.running.ends_within(A_WHILE) {
             return Some(Err("it has ended before the flush".to_owned()));
         }
@@ -211,7 +211,7 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Has a server in `state` read its files again, which must not end it; and ends it then.
+/// Makes a server in `state` read its files again, which must not end it; then ends it.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -227,7 +227,7 @@ fn hangs_up(state: State) -> Option<Outcome> {
     Some(ended(scene, start))
 }
 
-/// Waits for the end of what was told to end.
+/// Waits for the end of a server that was told to end.
 fn ended(scene: Scene, start: Instant) -> Outcome {
     let output = scene.running.try_wait(PATIENCE)?;
     let took = start.elapsed();
@@ -291,7 +291,7 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Each waits for it for two seconds.
+/// Each start waits two seconds for the folder.
 #[test]
 fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
     let Some(tool) = tool() else { return };
@@ -336,10 +336,10 @@ fn an_nbd_server_that_does_not_let_us_in_is_an_error_of_one_line() {
     });
 }
 
-/// What a server makes, in this order.
+/// The files that a server makes, in this order.
 const MADE: [&str; 5] = ["nbd", "status", "vmm", "shown", "pid"];
 
-/// Starts a server that makes all of that; `wrong` is one more argument.
+/// Starts a server that makes all of them; `wrong` are further arguments.
 fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     let [nbd, status, vmm, shown, pid] = MADE.map(|name| scratch.file(name));
     let disk = scratch.image("disk.img", 1 << 20);
@@ -351,7 +351,7 @@ fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     Some(tool.args(wrong).spawn())
 }
 
-/// What is left of it.
+/// Returns the files that are left.
 fn left(scratch: &Scratch) -> Vec<String> {
     let own = fs::read_dir(scratch.file("nowait")).into_iter().flatten();
     let own = own.map(|entry| entry.expect("an entry").path().display().to_string());

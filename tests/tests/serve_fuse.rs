@@ -1,4 +1,4 @@
-//! `nowait serve --fuse`: the image as a file, and what others build on it.
+//! `nowait serve --fuse`: shows the image as a file, and others build on that file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -22,7 +22,7 @@ fn errno(outcome: std::io::Result<impl Sized>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that depend on their place.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -90,7 +90,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
         plant(&planted, files);
         let copied = point.join("tree");
         Program::new("cp").args(["-r", text(&planted), text(&copied)]).succeed();
-        // Mounted anew, so that it is read from the file.
+        // Mount again, so that the data is read from the file.
         shown.umount();
         shown.mount(&point);
         Program::new("diff").args(["-r", text(&planted), text(&copied)]).succeed();
@@ -99,7 +99,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
     }
 }
 
-/// A record in a file of ext4, durable before it counts.
+/// A record in a file of ext4; it counts once it is durable.
 const RECORD: usize = 4096;
 const WRITERS: usize = 4;
 
@@ -146,12 +146,12 @@ fn what_was_fsynced_into_ext4_survives_a_server_that_is_killed() {
         shown.give_up();
         let acknowledged = acknowledged.into_inner().expect("a list");
         assert!(acknowledged.len() >= enough, "{cache}: {} records", acknowledged.len());
-        // The mount of the one that was killed is in the way, and is recognised.
+        // The mount of the killed server is still there, and the new server recognises it.
         assert_eq!(errno(fs::metadata(&file)), Some(libc::ENOTCONN));
         let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
         let device = shown.attach(&["--direct-io=on"]);
         let output = Program::new("e2fsck").args(["-f", "-p", &device]).run();
-        // 1: it has replayed the journal.
+        // 1: fsck has replayed the journal.
         assert!(matches!(output.status.code(), Some(0 | 1)), "{cache}\n{output}");
         shown.mount(&point);
         for (writer, record) in acknowledged {
@@ -181,7 +181,7 @@ fn the_file_has_the_bytes_holes_and_limits_of_the_image() {
         assert_eq!(file.metadata().expect("its size").len(), SIZE);
         let written = pattern(8 << 20, 1);
         file.write_all_at(&written, 4 << 20).expect("a write");
-        // Not of whole sectors.
+        // The write does not consist of whole sectors.
         file.write_all_at(b"hello", (4 << 20) + 4093).expect("a short write");
         let expected = [&written[..4093], b"hello", &written[4098..]].concat();
         let mut read = vec![0; expected.len()];
@@ -195,7 +195,7 @@ fn the_file_has_the_bytes_holes_and_limits_of_the_image() {
         assert_eq!(seek(&file, 4 << 20, libc::SEEK_HOLE).expect("a hole"), 6 << 20);
         let blocks = fs::metadata(&disk).expect("the image").blocks();
         assert!(blocks <= (7 << 20) / 512, "{cache}: {blocks} blocks of 512 bytes");
-        // Neither is of whole blocks.
+        // Neither range consists of whole blocks.
         allocate(&file, punch, (4 << 20) + 100, 5000).expect("a part of a block");
         allocate(&file, libc::FALLOC_FL_ZERO_RANGE, (5 << 20) + 1, 70_000).expect("zeroes");
         let mut expected = expected;
@@ -247,11 +247,11 @@ fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     shown.stop();
     assert!(!new.exists());
     assert_eq!(fs::read_to_string(&old).expect("the file"), "as before");
-    // The image itself is hidden by the file, as it is while others must not touch it.
+    // The file hides the image itself, as it does while other programs must not use it.
     let Some(shown) = Shown::start(&scratch, &disk, &[text(&disk)]) else { return };
     let file = OpenOptions::new().read(true).write(true).open(&disk).expect("the file");
     file.write_all_at(b"through", 4096).expect("a write");
-    // In use: a program that has it open gets errors, and the server ends all the same.
+    // In use: a program that has it open gets errors, and the server ends nevertheless.
     let output = shown.stop();
     assert!(output.stderr.contains("is in use"), "{output}");
     assert_eq!(errno(file.read_at(&mut [0; 9], 0)), Some(libc::ENOTCONN));
@@ -274,7 +274,7 @@ fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
     let disk = scratch.image("disk.img", SIZE);
-    // Twice: the second one has the mount of a server that had cleared one itself.
+    // Twice: the second server finds the mount of a server that had itself removed one.
     for _ in 0..2 {
         let Some(()) = show_and_kill(&scratch, &disk, &disk) else { return };
     }
@@ -316,7 +316,7 @@ fn a_mount_that_is_alive_is_left_alone() {
     let scratch = Scratch::new("fuse");
     let (disk, file) = (scratch.image("disk.img", SIZE), scratch.file("disk"));
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk)]) else { return };
-    // Of another image: this one is the first server's.
+    // The mount belongs to another image: this one is the first server's.
     let other = scratch.image("other.img", SIZE);
     let again = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
     let again = again.args(["serve", text(&other), "--fuse", text(&file)]).run();
@@ -410,7 +410,7 @@ fn a_file_is_counted_as_other_clients_are() {
     shown.stop();
 }
 
-/// A user without rights, and what runs a program as that user.
+/// A user without privileges, and the command that runs a program as that user.
 const OTHER_USER: &str = "65534";
 
 fn as_other_user(program: &str) -> Program {
@@ -446,8 +446,7 @@ fn a_file_is_for_the_users_that_are_named_and_no_others() {
     shown.stop();
 }
 
-/// In a mount namespace of its own with a device that all may open, as it is where udev has
-/// made it.
+/// Runs in a mount namespace of its own with a device that all users may open, as udev makes it.
 const WITHOUT_ROOT: &str = r#"
 set -eu
 mknod "$FOLDER/fuse" c 10 229
@@ -483,7 +482,7 @@ fn a_user_without_rights_mounts_by_fusermount() {
     for path in [scratch.path(), &disk] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("a new owner");
     }
-    // Where every user may run it, whatever folder this is built in.
+    // Copied to a place where every user may execute it, whatever the build folder permits.
     for name in ["nowait", "nowait-serve"] {
         let built = nowait_tests::subject::built(&format!("bin/{name}"));
         fs::copy(built, scratch.file(name)).expect("a copy of a program");

@@ -1,5 +1,5 @@
-//! The life of `nowait serve`: what is said of one image alone, when it ends by itself, and what
-//! clients that go in the middle of something leave behind.
+//! The life of `nowait serve`: options for a single image, its end by itself, and the remains of
+//! clients that disconnect in the middle.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 32 << 20;
-/// Against hanging.
+/// A limit against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn writes(server: &Server, export: &str) -> bool {
@@ -49,7 +49,7 @@ fn windows_and_rights_are_those_of_each_image() {
     let after = fs::read(&disk).expect("the image");
     assert!(after[..4096] == [7; 4096] && after[3 << 20..][..4096] == [7; 4096]);
     assert!(after[4096..3 << 20] == whole[4096..3 << 20], "nothing else has changed");
-    // Two that can be written, and overlap.
+    // Two writable images that overlap.
     let Some(tool) = tool() else { return };
     let both = [text(&disk).to_owned(), format!("part={},offset=1M", text(&disk))];
     let output = tool.arg("serve").args(&both).args(["--nbd", "unix:/x/y"]).run();
@@ -61,7 +61,7 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("life");
     let (disk, pid_file) = (scratch.patterned("disk", SIZE), scratch.file("pid"));
-    // Of a server that was killed: no process has such a number.
+    // Of a killed server: no process has this number.
     fs::write(&pid_file, "4194305\n").expect("a file");
     let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
     let Some(server) = Server::start(&scratch, &[&[text(&disk)][..], &ends].concat()) else {
@@ -69,11 +69,11 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     };
     let number = || fs::read_to_string(&pid_file).expect("the number of the process");
     while number() != format!("{}\n", server.pid()) {}
-    // A client that only asks for the list is no client of an image.
+    // A client that only asks for the list is not a client of an image.
     Program::new("nbdinfo").args(["--list", &server.uri("")]).run();
     let first = chosen(&server);
     drop(chosen(&server));
-    // There is still one.
+    // One client is left.
     Program::new("nbdinfo").args(["--size", &server.uri("")]).succeed();
     drop(first);
     server.stop_told();
@@ -131,7 +131,7 @@ fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// A client that has chosen the first export, by the oldest way.
+/// Returns a client that has chosen the first export, by the oldest method.
 fn chosen(server: &Server) -> UnixStream {
     let mut stream = UnixStream::connect(server.socket()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
@@ -149,8 +149,8 @@ fn request(command: u8, cookie: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// They go with half a header, with half the data of a write, with replies that they do not take,
-/// and with zeroes that take long.
+/// They disconnect after half a header, half the data of a write, with replies that they do not
+/// receive, and during a long write of zeroes.
 #[test]
 fn clients_that_go_in_the_middle_leave_nothing_behind() {
     const READ: u8 = 0;
@@ -179,7 +179,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
         [&json["clients"]["now"], &export["connections"], &export["in_flight"]]
             .map(|number| number.as_u64().expect("a number"))
     };
-    // Threads for what takes long stay once they are there.
+    // Threads for blocking tasks stay once they exist.
     drop(chosen(&server));
     while told() != [0; 3] {}
     let before = descriptors();
@@ -198,7 +198,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
     }
     while told() != [0; 3] {}
     assert!(descriptors() <= before + 1, "{} descriptors, {before} before", descriptors());
-    // All of the memory is there for the next.
+    // The next client gets all of the memory.
     let copy = scratch.file("copy");
     Program::new("nbdcopy").args([text(&disk), &server.uri("")]).succeed();
     Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();

@@ -1,4 +1,4 @@
-//! `nowait serve` beside others that use the same image: which are refused, and when.
+//! `nowait serve` and other programs that use the same image: which are refused, and when.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ const SIZE: u64 = 16 << 20;
 const READ_ONLY: &str = "--read-only";
 const FORCE: &str = "--force-share";
 
-/// Starts a server, and waits until it has its image.
+/// Starts a server, and waits until it has opened its image.
 fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
     let mut server = Server::start(scratch, arguments)?;
     server.wait_until_it_says("serving");
     Some(server)
 }
 
-/// Runs a server that is expected to be refused, or told to end if it is not.
+/// Runs a server that should be refused, and ends it if it is not.
 fn refusal(arguments: &[&str]) -> Option<Output> {
     let scratch = Scratch::new("second");
     let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path());
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     let running = tool.arg("serve").args(arguments).args(["--nbd", &nbd]).spawn();
-    // What it says first is that it serves, or why it does not.
+    // Its first line says that it serves, or why it does not.
     while !running.stderr().contains('\n') {
         std::thread::yield_now();
     }
@@ -144,7 +144,7 @@ fn qemu_is_refused_where_a_server_is_and_the_other_way_round() {
     for arguments in [&[][..], &[READ_ONLY]] {
         let Some(server) = start(&scratch, &[&[path], arguments].concat()) else { return };
         assert!(!writes() && !resizes(), "{arguments:?}");
-        // Its tools put up with writers when they only read a raw image.
+        // QEMU's tools tolerate writers if they only read a raw image.
         assert!(reads() && looks(&[]) && looks(&["-U"]), "{arguments:?}");
         server.stop();
     }
@@ -181,7 +181,7 @@ fn a_device_that_is_mounted_or_served_is_refused() {
     let Some(written) = refused(&[]) else { return };
     assert!(written && refused(&[READ_ONLY]) == Some(true), "mounted");
     assert_eq!(refused(&[READ_ONLY, FORCE]), Some(false));
-    // Not mounted any more, but still there.
+    // No longer mounted, but still existing.
     let scratch = Scratch::new("lock");
     let below = scratch.image("disk.img", SIZE);
     let attach = Program::new("losetup").args(["--find", "--show"]).arg(&below).succeed();

@@ -1,4 +1,4 @@
-//! `nowait serve` of what an NBD server of another project has.
+//! `nowait serve` of images on NBD servers of another project.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,7 @@ impl Backing {
         Backing::start_with(scratch, image, None)
     }
 
-    /// With certificates it is for clients with TLS that have one, too.
+    /// With certificates it accepts only clients with TLS and a certificate.
     fn start_with(scratch: &Scratch, image: &Path, pki: Option<&Pki>) -> Backing {
         Backing::start_as(scratch, image, "raw", pki)
     }
@@ -45,12 +45,12 @@ impl Backing {
         Backing { process, socket }
     }
 
-    /// What stands for the image on our command line.
+    /// Returns the name of the image for our command line.
     fn name(&self) -> String {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
     }
 
-    /// The same, by TLS with the certificates of a folder.
+    /// Returns the same with TLS, and the certificates of a folder.
     fn name_by_tls(&self, folder: &Path) -> String {
         let socket = self.socket.display();
         format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
@@ -106,7 +106,7 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
     let copied = point.join("tree");
     Program::new("cp").args(["-r", text(&planted), text(&copied)]).succeed();
     Program::new("fstrim").arg(&point).succeed();
-    // Mounted anew, so that it is read from the server.
+    // Mount again, so that the data is read from the server.
     shown.umount();
     shown.mount(&point);
     Program::new("diff").args(["-r", text(&planted), text(&copied)]).succeed();
@@ -121,7 +121,7 @@ fn fio_does_not_notice_that_the_server_is_killed() {
     fio_goes_on_while_the_server_is_killed(false, &[]);
 }
 
-/// What is read back soon after it was written comes from the cache, and the rest does not fit.
+/// Data read back soon after its write comes from the cache, and the rest does not fit into it.
 #[test]
 fn fio_does_not_notice_that_the_server_behind_a_cache_is_killed() {
     let cache = ["--cache", "user", "--cache-size", "16M"];
@@ -133,7 +133,7 @@ fn fio_does_not_notice_that_a_server_with_tls_is_killed() {
     fio_goes_on_while_the_server_is_killed(true, &[]);
 }
 
-/// It is started anew each time.
+/// The server is started again each time.
 fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     let needed = skip::missing_program(&["qemu-nbd", "fio", "openssl"])
         .and_then(|()| nowait_tests::fuse::missing_fuse());
@@ -159,7 +159,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
         .arg(format!("--filename={}", file.display()));
     let mut fio = fio.spawn();
     for round in 1..=5 {
-        // The image is sparse: what was written is what it has.
+        // The image is sparse: its blocks are the written ones.
         while fs::metadata(&disk).expect("the image").blocks() * 512 < round * (8 << 20) {
             assert!(!fio.ended(), "it failed, or writes too little\n{}", fio.stderr());
             std::thread::yield_now();
@@ -177,7 +177,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     backing.stop();
 }
 
-/// What the only server says of the connection of its image.
+/// Returns the status of the connection of the only server's image.
 fn connection(scratch: &Scratch) -> serde_json::Value {
     let top = Program::new(nowait_tests::subject::built("bin/nowait"))
         .env("XDG_RUNTIME_DIR", scratch.path())
@@ -216,7 +216,7 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
     backing.stop();
 }
 
-/// Where qemu-img finds data, and what reads as zeroes.
+/// Returns qemu-img's map: ranges with data, and ranges that read as zeroes.
 fn map(uri: &str) -> Vec<[serde_json::Value; 4]> {
     let said = Program::new("qemu-img").args(["map", "--output=json", "-f", "raw", uri]).succeed();
     let extents: Vec<serde_json::Value> = serde_json::from_str(&said.stdout).expect("JSON");
@@ -254,7 +254,7 @@ fn holes_on_a_server_are_seen_and_copied_as_holes() {
     }
 }
 
-/// Starts `nowait serve NAME`, which must fail at once; returns what it says.
+/// Starts `nowait serve NAME`, which must fail at once; returns its message.
 fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }
@@ -271,7 +271,7 @@ fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     served.stderr
 }
 
-/// They would not be true at the next start, or while others write.
+/// Such a cache would be outdated at the next start, or while other programs write.
 #[test]
 fn caches_that_are_not_for_nbd_servers_are_refused() {
     if tool().is_none() {

@@ -1,4 +1,4 @@
-//! `nowait serve` with TLS: which clients get in, and how.
+//! `nowait serve` with TLS: which clients are accepted, and how.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use nowait_tests::skip;
 
 const SIZE: u64 = 4 << 20;
 
-/// Starts a server by a Unix socket and TCP, which also tells other machines how it goes.
+/// Starts a server on a Unix socket and TCP, which also shows its status to other machines.
 fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     let served = scratch.patterned("served", SIZE);
     let fixed = [text(&served), "--nbd", "tcp:localhost:0"];
@@ -23,7 +23,7 @@ fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     Server::start(scratch, &all)
 }
 
-/// Tells whether a client of libnbd gets in.
+/// Returns `true` if a client of libnbd is accepted.
 fn gets_in(uri: &str) -> bool {
     Program::new("nbdinfo").args(["--size", uri]).run().status.success()
 }
@@ -111,7 +111,7 @@ fn tcp_without_tls_is_served_to_those_who_ask_for_just_that() {
     let port = server.port();
     assert!(gets_in(&format!("nbd://localhost:{port}/")) && gets_in(&server.uri("")));
     server.stop();
-    // A status port that other machines reach does not open the images to them.
+    // A status port that other machines reach does not give them access to the images.
     let Some(tool) = tool() else { return };
     let served = scratch.patterned("served", SIZE);
     let status = ["--status", "tcp:0.0.0.0:0", "--expose-status", "--nbd", "tcp:localhost:0"];
@@ -144,7 +144,7 @@ fn who_is_named_in_a_certificate_has_what_the_rules_give() {
     }
 }
 
-/// Certificates are replaced while a client is connected: by nonsense, and by those of another
+/// Certificates are replaced while a client is connected: by invalid files, and by those of another
 /// authority.
 #[test]
 fn certificates_are_read_again_after_a_hang_up_and_sessions_go_on() {

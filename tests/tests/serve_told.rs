@@ -1,5 +1,5 @@
 //! The output of `nowait serve` and `nowait top`: on a terminal, on the status socket, and when
-//! they cannot do what they are asked for.
+//! they fail.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::subject;
 
 const SIZE: u64 = 1 << 20;
-/// Against hanging.
+/// A limit against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks the status socket as curl would.
@@ -37,7 +37,7 @@ fn answer(mut stream: UnixStream) -> String {
     answer
 }
 
-/// Sets how many descriptors a process may have; returns how many it could have before.
+/// Sets a process's limit of descriptors; returns the previous one.
 fn limit_descriptors(pid: i32, soft: u64) -> u64 {
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live structure that is filled.
@@ -58,11 +58,11 @@ fn the_status_is_told_again_once_there_are_descriptors() {
     let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
     };
-    // Greeted: it has all that it needs itself.
+    // It has received the greeting, so it has all descriptors that it needs.
     let mut client = UnixStream::connect(server.socket()).expect("a connection");
     client.read_exact(&mut [0; 16]).expect("a greeting");
     let before = limit_descriptors(server.pid(), 3);
-    // There is no number for it. How long that is so does not matter.
+    // No descriptor is left for this connection; for how long does not matter.
     let mut waits = question(&status);
     waits.set_read_timeout(Some(Duration::from_millis(200))).expect("a limit");
     waits.read(&mut [0; 1]).expect_err("no answer yet");
@@ -84,7 +84,7 @@ fn who_is_slow_at_the_status_socket_does_not_keep_others() {
     let mut slow = UnixStream::connect(&status).expect("a connection");
     slow.write_all(b"GET ").expect("the beginning of a question");
     assert!(ask(&status).contains("\"exports\""));
-    // It was sent away.
+    // The server has disconnected it.
     assert_eq!(slow.read(&mut [0; 16]).expect("the end"), 0);
     server.stop();
 }
@@ -111,14 +111,15 @@ fn a_server_that_top_cannot_see_says_so() {
     assert!(server.wait(PATIENCE).status.success());
 }
 
-/// A terminal, and what sits at it.
+/// Makes a terminal; returns its master, its slave and its name.
 fn terminal() -> (File, OwnedFd, String) {
     let (mut master, mut slave) = (-1, -1);
     let (name, mode, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
     // SAFETY: two live integers that are filled; the rest is left out.
     let opened = unsafe { libc::openpty(&raw mut master, &raw mut slave, name, mode, size) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // Or the servers of other tests have it too, and its end does not come.
+    // Otherwise the servers of other tests would inherit them, and the end of the output would not
+    // come.
     for fd in [master, slave] {
         // SAFETY: takes numbers.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
@@ -132,7 +133,7 @@ fn terminal() -> (File, OwnedFd, String) {
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave), name) }
 }
 
-/// Adds what is shown to `seen` until it holds `wanted` behind `from`; `None`: to the end.
+/// Adds output to `seen` until it contains `wanted` after `from`; `None`: up to the end.
 fn read_on(master: &mut File, seen: &mut String, from: usize, wanted: Option<&str>) {
     let mut bytes = [0; 4096];
     while wanted.is_none_or(|wanted| !seen[from..].contains(wanted)) {

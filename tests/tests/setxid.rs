@@ -1,5 +1,5 @@
-//! Programs that change their user and groups while requests are in flight: never hindered, on
-//! every thread, and for the requests that come after it.
+//! Programs that change their user and groups while requests are in flight: the change is not
+//! delayed, reaches every thread, and applies to later requests.
 
 use nowait_tests::for_each_subject;
 use nowait_tests::mount::Mount;
@@ -34,7 +34,7 @@ fn rights(subject: Subject) {
     }
 }
 
-/// The system's library has no modes: once is enough.
+/// The system's library has no modes: one run is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
     let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }

@@ -1,4 +1,4 @@
-//! `nowait status` and `nowait top` see what runs under nowait.
+//! `nowait status` and `nowait top` show the programs under nowait.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use nowait_tests::skip;
 use nowait_tests::subject::{self, Backend, Library, Subject};
 use serde_json::Value;
 
-/// How long a program may take until it has begun its requests.
+/// Time limit for a program to begin its requests.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn process(pid: i32, scratch: &Scratch) -> Option<Value> {
@@ -20,7 +20,7 @@ fn process(pid: i32, scratch: &Scratch) -> Option<Value> {
     Some(processes.swap_remove(found))
 }
 
-/// fio by `nowait run`, until it is killed; where the system's library is tested, none.
+/// Starts fio by `nowait run`; it runs until it is killed. `None`: the system's library is tested.
 fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     let subject = Subject::chosen(Library::Preload, backend)?;
     if subject.is_system() {
@@ -35,7 +35,8 @@ fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     Some(tool.args(["--runtime=600", &folder]).spawn())
 }
 
-/// Looks until `found` finds something. Each look is a process: the program goes on meanwhile.
+/// Repeats `found` until it finds something. Each look is a process, so the program continues
+/// meanwhile.
 fn wait_for<T>(fio: &mut Running, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -54,7 +55,7 @@ fn a_running_program_is_listed_with_its_backend_and_the_version_of_its_library()
         let scratch = Scratch::new("status");
         let Some(mut fio) = fio(backend, &[], &scratch) else { continue };
         let pid = fio.pid();
-        // Workers may be there before the first request needs a ring or a native context.
+        // Workers may exist before the first request needs a ring or a native context.
         let is_seen = |process: &Value| match backend {
             Backend::Auto => !process["backend"].is_null(),
             _ => process["backend"] == backend.name(),

@@ -1,5 +1,4 @@
-//! The object stores that the tests of images use, and the proxy before them: that they do what
-//! those tests take for granted.
+//! The object stores of the image tests, and the proxy before them, behave as those tests assume.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -10,7 +9,7 @@ use nowait_tests::store_proxy::{Behaviour, FAULTS, Fault, StoreProxy};
 use nowait_tests::stores::{Kind, Store};
 
 const NONE_THERE: &str = "If-None-Match: *";
-/// Against hanging.
+/// A limit against hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn store(kind: Kind) -> Option<Store> {
@@ -18,7 +17,7 @@ fn store(kind: Kind) -> Option<Store> {
     skip::unless(Store::start(kind))
 }
 
-/// The tag of an object, as a header of a condition.
+/// Returns the tag of an object, as a header of a condition.
 fn tag(store: &Store, key: &str) -> String {
     let listed = store
         .request("GET", &format!("?list-type=2&prefix={}", key.replace('/', "%2F")), &[], b"")
@@ -76,7 +75,7 @@ fn versitygw_makes_no_object_of_half_a_request() {
     assert_eq!(store.request("GET", "half", &[], b"").status, 404);
 }
 
-/// What a client sees of each fault, and what the store has afterwards.
+/// Checks the client's view of each fault, and the store's state afterwards.
 #[test]
 fn a_proxy_does_each_fault_as_it_says() {
     let Some(store) = store(Kind::Moto) else { return };

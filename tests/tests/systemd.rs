@@ -1,4 +1,4 @@
-//! The units of `contrib/systemd`, before systemd itself.
+//! The units of `contrib/systemd`, checked by systemd itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::server::tool;
 use nowait_tests::{skip, subject};
 
-/// Most exposure that `systemd-analyze security` may find, in tenths of its scale of ten.
+/// Highest exposure that `systemd-analyze security` may report, in tenths of its scale of ten.
 const EXPOSURE_MAX: &str = "15";
 
 fn contrib(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd").join(name)
 }
 
-/// The units as an instance named `disk`, of the tool that was built.
+/// Writes the units as an instance named `disk`, with the built tool.
 fn units(scratch: &Scratch) {
     for kind in ["service", "socket"] {
         let path = contrib(&format!("nowait-serve@.{kind}"));
@@ -41,7 +41,7 @@ fn the_units_are_understood_and_leave_little_exposed() {
     };
     let (service, socket) = ("./nowait-serve@disk.service", "./nowait-serve@disk.socket");
     let verified = analyze(&["verify", "--man=no", service, socket]);
-    // What is not understood is reported, and does not fail.
+    // systemd reports settings that it does not understand, without failing.
     assert!(!verified.stderr.contains("nowait-serve@disk"), "{verified}");
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     analyze(&["security", "--offline=true", "--no-pager", &threshold, service]);
@@ -75,7 +75,8 @@ fn a_socket_of_systemd_wakes_the_server_and_outlives_it() {
     let (image, socket) = (scratch.file("image"), scratch.file("nbd"));
     let bytes: Vec<u8> = (0..4u32 << 20).map(|i| (i % 251) as u8).collect();
     fs::write(&image, &bytes).expect("an image");
-    // It becomes the server when the first client comes; its environment is almost empty.
+    // systemd-socket-activate executes the server when the first client connects, with an almost
+    // empty environment.
     let runtime = format!("XDG_RUNTIME_DIR={}", scratch.path().display());
     let activate = Program::new("systemd-socket-activate").args(["-E", &runtime, "-l"]);
     let activate = activate.arg(&socket).arg(subject::built("bin/nowait")).arg("serve");

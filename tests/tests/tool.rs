@@ -1,4 +1,4 @@
-//! `nowait run` puts an unmodified program under nowait; `nowait doctor` says what is usable.
+//! `nowait run` puts an unmodified program under nowait; `nowait doctor` reports what works.
 
 use nowait_tests::fio::Job;
 use nowait_tests::program::{Output, Program};
@@ -8,7 +8,7 @@ use nowait_tests::subject::{self, Backend, Library, Subject};
 
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// The built tool, if this run is about nowait at all.
+/// Returns the built tool; `None`: this run does not test nowait.
 fn tool() -> Option<Program> {
     if Subject::chosen(Library::Preload, Backend::Auto)?.is_system() {
         skip::note("the system has no such tool");
@@ -26,7 +26,7 @@ fn run_serves_a_program_by_each_backend() {
         let report = scratch.file("report.json");
         let tool = tool.args(["run", "--backend", backend.name()]);
         let tool = tool.arg(format!("--report={}", report.display())).args(["--", "fio"]);
-        // The tool sets NOWAIT_REPORT for the program; here it is only read.
+        // The tool sets NOWAIT_REPORT for the program; this program only reads the file.
         let mut output = Job::BASIC.arguments(tool, scratch.path()).succeed();
         output.reports = nowait_tests::report::take(&report);
         let subject = Subject::chosen(Library::Preload, backend).expect("chosen before");
@@ -34,7 +34,7 @@ fn run_serves_a_program_by_each_backend() {
     }
 }
 
-/// What cannot be said is left out; the exit code says it all the same.
+/// nowait drops messages that it cannot write; the exit code is the same.
 #[test]
 fn a_standard_error_that_is_full_changes_no_exit_code() {
     let Some(_) = tool() else { return };
@@ -51,7 +51,7 @@ fn a_standard_error_that_is_full_changes_no_exit_code() {
     }
 }
 
-/// The report is written at the end of the program, which has SIGPIPE at its default.
+/// The report is written at the end of the program, whose SIGPIPE has its default action.
 #[test]
 fn a_standard_error_without_a_reader_ends_no_program() {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };

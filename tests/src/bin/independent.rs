@@ -1,5 +1,4 @@
-//! Two threads that share nothing: each carries out requests of one kind, on a context and a file
-//! of its own.
+//! Two threads that share nothing: each makes requests of one kind, on its own context and file.
 //!
 //! `independent KIND FOLDER`. Standard input is a socket to a tracer. The program writes the
 //! numbers of its threads to it when both threads have warmed up. Each byte that it reads gives the
@@ -46,7 +45,7 @@ fn main() {
         turn.send(()).expect("a thread");
         ready.recv().expect("a thread that had its turn");
     }
-    // Both contexts live until now: each thread finds its own anew when one is destroyed.
+    // Both contexts live until now: when one is destroyed, each thread looks its own up again.
     for (thread, _, turn) in threads {
         drop(turn);
         thread.join().expect("a thread that ends");
@@ -80,7 +79,8 @@ fn keep_cached(file: &File) {
         let fd = file.as_raw_fd();
         let pages = libc::mmap(ptr::null_mut(), len, libc::PROT_READ, flags, fd, 0);
         assert_ne!(pages, libc::MAP_FAILED, "mmap");
-        // Mapped pages stay for a while, locked ones for good; RLIMIT_MEMLOCK may refuse that.
+        // Mapped pages stay cached for a while, locked ones permanently; RLIMIT_MEMLOCK may refuse
+        // that.
         let _ = libc::mlock(pages, len);
     }
 }
@@ -104,7 +104,7 @@ impl User {
         let blocks = vec![number as u8; BLOCK * BLOCKS as usize];
         plain.write_all_at(&blocks, 0).expect("blocks of the file");
         plain.sync_all().expect("blocks of the file");
-        // The kernel refuses a direct write with RWF_NOWAIT where pages are cached.
+        // The kernel refuses a direct write with RWF_NOWAIT if pages are cached.
         drop_cached(&plain);
         let file = options.custom_flags(direct).open(&path).expect("the file");
         let layout = Layout::from_size_align(BLOCK, BLOCK).expect("a page");
@@ -118,7 +118,7 @@ impl User {
         Self { kind: kind.to_owned(), context, file, pipe, buffer }
     }
 
-    /// Carries out a request, and takes its event; between marks if it is traced.
+    /// Makes a request, and takes its event; between marks if it is traced.
     fn request(&mut self, round: u64, traced: bool) {
         let mut iocb = Box::new(self.iocb(round));
         let mut event = Event::default();

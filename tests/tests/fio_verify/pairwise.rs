@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Value `.1` of parameter `.0` together with value `.3` of the later parameter `.2`.
 type Pair = (usize, usize, usize, usize);
 
-/// All combinations of indices into parameters with `sizes` values each.
+/// Returns all combinations of indices into parameters with `sizes` values each.
 pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     sizes.iter().fold(vec![Vec::new()], |rows, size| {
         let extended = |row: &Vec<usize>, value| row.iter().copied().chain([value]).collect();
@@ -13,7 +13,8 @@ pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Few combinations, such that every pair of values of two parameters occurs in one of them.
+/// Returns few combinations, such that every pair of values of two parameters occurs in one of
+/// them.
 ///
 /// Deterministic: the same sizes give the same rows, so a failure can be repeated.
 pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {

@@ -1,8 +1,8 @@
 //! Virtual machines: a Debian kernel, and the host's programs on it.
 //!
-//! Nothing is installed in them: `make setup` unpacks a kernel, and an archive of busybox, the
-//! tools of the file systems and two scripts (`tests/guest/`) is their first file system. All runs
-//! in QEMU's interpreter, as not every machine has virtualization.
+//! Nothing is installed in them: `make setup` unpacks a kernel. Their first file system is an
+//! archive of busybox, the tools of the file systems and two scripts (`tests/guest/`). They run in
+//! QEMU's emulator, as not every machine has virtualization.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -16,14 +16,15 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject;
 
-/// How long the guest may be silent, and how long it may take in all.
+/// Time limit for silence of the guest, and for its whole run.
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// The processor may have to wait for the host's: no timer is taken for broken because of that.
+/// The emulated processor may have to wait for the host's: the kernel must not disable a timer
+/// because of that.
 const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
-/// In the order in which they are loaded, as far as they are not in the kernel itself.
+/// In the order of loading, if they are not built into the kernel.
 const MODULES: [&str; 9] = [
     "virtio_ring",
     "virtio",
@@ -39,7 +40,7 @@ const UBLK: &str = "ublk_drv";
 const PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair"];
 const SCRIPTS: [&str; 3] = ["init", "task.sh", "ublk.sh"];
 
-/// What every guest needs: a kernel, and an archive of files.
+/// The parts that every guest needs: a kernel, and an archive of files.
 #[derive(Debug)]
 pub(crate) struct Parts {
     kernel: PathBuf,
@@ -47,7 +48,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Collects them in `scratch`, or says what this machine lacks.
+    /// Collects them in `scratch`; returns a skip if this machine lacks one.
     pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
@@ -88,15 +89,16 @@ fn lacking(what: &str) -> Skip {
     Skip(format!("{what} for guests: see xtask/setup.sh"))
 }
 
-/// Where `make setup` unpacks kernels: the distribution's own, and one with ublk if that has none.
+/// Returns where `make setup` unpacks kernels: the distribution's own, and one with ublk if that
+/// has none.
 fn kernels() -> [PathBuf; 2] {
     let stamps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps");
     ["guest-kernel", "guest-kernel-ublk"].map(|name| stamps.join(name))
 }
 
-/// Copies the modules that are files; others are in the kernel, but for ublk's, which may lack.
+/// Copies the modules that are files; the others are built in, except ublk's, which may be missing.
 fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
-    // There are others whose names begin so.
+    // The names of other modules have the same prefix.
     let builtin = find(from, "modules.builtin").ok_or_else(|| lacking("no modules"))?;
     let builtin = fs::read_to_string(builtin.with_file_name("modules.builtin"));
     let builtin = builtin.expect("a list of modules");
@@ -160,14 +162,14 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// How a disk reaches the guest.
+/// The interface of a disk.
 #[derive(Debug)]
 pub(crate) enum Disk {
-    /// By QEMU's NBD client: the address of an export, which is the name of the disk too.
+    /// QEMU's NBD client: the address of an export, whose name is also the disk's.
     Nbd(String, String),
-    /// By vhost-user: the socket.
+    /// vhost-user: the socket.
     VhostUser(PathBuf),
-    /// By QEMU itself: a file.
+    /// QEMU itself: a file.
     File(PathBuf),
 }
 
@@ -180,7 +182,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts one that does `task`, see `tests/guest/task.sh`.
+    /// Starts a guest that runs `task`, see `tests/guest/task.sh`.
     pub(crate) fn start(parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
         let socket = scratch.file("console");
         let _ = fs::remove_file(&socket);
@@ -189,7 +191,7 @@ impl Guest {
             .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "384", "-smp", "2"])
             .args(["-object", "memory-backend-memfd,id=memory,size=384M,share=on"])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
-            // QEMU 7.2 does cmpxchg16b wrong, and Linux 6.12 allocates by it.
+            // QEMU 7.2 emulates cmpxchg16b wrongly, and Linux 6.12 uses it to allocate memory.
             .args(["-cpu", "qemu64,-cx16"])
             .arg("-serial")
             .arg(format!("unix:{}", socket.display()))
@@ -208,10 +210,10 @@ impl Guest {
         Guest { running, console: BufReader::new(console), said: String::new() }
     }
 
-    /// Waits until the guest says `line`.
+    /// Waits until the guest prints `line`.
     ///
     /// # Panics
-    /// It ends without that.
+    /// The guest ends without it.
     pub(crate) fn wait_for(&mut self, line: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
     }
@@ -223,7 +225,7 @@ impl Guest {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Waits until it has ended, and returns what it said for the test.
+    /// Waits until the guest has ended, and returns its lines for the test.
     ///
     /// # Panics
     /// The task failed.

@@ -1,4 +1,4 @@
-//! What io_uring can do here, asked of a small ring.
+//! Finds out the abilities of io_uring on this machine, by a small ring.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const PROBE: libc::c_long = 8;
 const FUTEX_WAIT: usize = 51;
 const OPERATIONS: usize = 64;
-/// The operation can be used.
+/// The flag of a supported operation.
 const SUPPORTED: u16 = 1;
 
 /// `struct io_uring_probe` with its list.
@@ -28,11 +28,11 @@ struct Operation {
     reserved_too: u32,
 }
 
-/// Whether a ring can wait on a word of memory. One that cannot is roused by an event counter.
+/// Returns `true` if a ring can wait on a word of memory; otherwise an eventfd wakes it.
 pub(crate) fn wait_on_words() -> bool {
     // `struct io_uring_params`: no flags.
     let mut params = [0u32; 30];
-    // SAFETY: room for what the kernel says of the new ring.
+    // SAFETY: room for the kernel's description of the new ring.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
     if ring < 0 {
         return false;

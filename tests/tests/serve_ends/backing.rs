@@ -1,4 +1,4 @@
-//! A small NBD server behind the server under test, which keeps it waiting as a test wants.
+//! A small NBD server behind the server under test, which can keep it waiting.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,18 +8,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How it treats who connects.
+/// How it treats clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
-    /// Greets, and goes on with one byte of an answer now and then.
+    /// Sends the greeting, and then slowly one byte of an answer after another.
     Drips,
-    /// Serves zeroes. A flush is answered when the test permits it.
+    /// Serves zeroes, and answers a flush when the test permits it.
     Serves,
 }
 
-/// It; its threads end with the process of the test.
+/// The server; its threads end with the process of the test.
 #[derive(Debug)]
 pub(crate) struct Backing {
     socket: PathBuf,
@@ -29,19 +29,19 @@ pub(crate) struct Backing {
 #[derive(Debug)]
 struct State {
     manner: Manner,
-    /// Whether flushes are answered, and how many have come.
+    /// `true` if flushes are answered, and the number of flushes received.
     flushes: Mutex<(bool, usize)>,
     changed: Condvar,
     connected: AtomicBool,
 }
 
-/// Between two bytes: shorter than any limit of a read.
+/// Time between two bytes: shorter than any time limit of a read.
 const DRIP: Duration = Duration::from_millis(200);
 const SIZE: u64 = 1 << 20;
 const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 const GO: u32 = 7;
 const UNKNOWN: u32 = 1 << 31 | 1;
-/// What the export has: flags, and flush.
+/// The export's flags: flags are valid, and flush is supported.
 const FLAGS: u16 = 1 | 1 << 2;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -59,14 +59,14 @@ impl Backing {
             for stream in listener.incoming().flatten() {
                 let state = shared.clone();
                 state.connected.store(true, Relaxed);
-                // Whatever the other side does is for the test to judge.
+                // The test judges the behaviour of the other side: ignore errors.
                 thread::spawn(move || drop(state.talk(stream)));
             }
         });
         Self { socket, state }
     }
 
-    /// The image that it has, as on a command line.
+    /// Returns the name of its image for a command line.
     pub(crate) fn image(&self) -> String {
         image_at(&self.socket)
     }
@@ -78,20 +78,20 @@ impl Backing {
         }
     }
 
-    /// Waits until it was asked for a flush.
+    /// Waits until it has received a flush.
     pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
     }
 
-    /// Answers flushes from now on, those that wait too.
+    /// Answers flushes from now on, also those that wait.
     pub(crate) fn permit_flushes(&self) {
         self.state.flushes.lock().expect("the state").0 = true;
         self.state.changed.notify_all();
     }
 }
 
-/// The image of a server at `socket`.
+/// Returns the name of the image of a server at `socket`.
 pub(crate) fn image_at(socket: &Path) -> String {
     format!("vm=nbd+unix:///vm?socket={}", socket.display())
 }
@@ -111,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// Answers one request; `false`: it was the last.
+    /// Answers one request; returns `false` if it was the last.
     fn serve(&self, stream: &mut UnixStream) -> io::Result<bool> {
         let mut request = [0; 28];
         stream.read_exact(&mut request)?;
@@ -139,7 +139,7 @@ impl State {
     }
 }
 
-/// Refuses an option with a long message, of which a byte comes now and then.
+/// Refuses an option with a long message, sent slowly byte by byte.
 fn drip(mut stream: UnixStream) -> io::Result<()> {
     const LEN: u32 = 60_000;
     let mut option = [0; 16];
