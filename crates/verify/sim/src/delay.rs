@@ -1,32 +1,32 @@
-//! Service times of requests, and the choice of the one that is served next.
+//! Service times of requests, and the choice of the next request to serve.
 
 use crate::prng::Prng;
 
-/// A device's timing: how many requests it serves at a time, in which order, and for how long.
+/// A device's timing: the number of requests served at a time, their order, and their times.
 ///
-/// The order of completions follows from this and the seed.
+/// The model and the seed determine the order of completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Most requests served at the same time; the others wait in the device.
     pub units: usize,
-    /// Which of those that wait is served when a unit is free.
+    /// The choice among the waiting requests when a unit becomes free.
     pub pick: Pick,
-    /// How long that takes.
+    /// The service time of a request.
     pub access: Access,
 }
 
-/// Which request is served next.
+/// The request to serve next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The one that came first.
+    /// The request that arrived first.
     First,
-    /// A drawn one.
+    /// A random one.
     Any,
-    /// The one that takes the shortest time from where the head is.
+    /// The request with the shortest time from the position of the head.
     Nearest,
 }
 
-/// How long a request takes once it is served.
+/// The service time of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Always the same.
@@ -34,14 +34,14 @@ pub enum Access {
         /// Time of any request, in nanoseconds.
         ns: u64,
     },
-    /// Any time of a range, each as likely.
+    /// A random time of a range.
     Uniform {
         /// Shortest time, in nanoseconds.
         min_ns: u64,
         /// Longest time, in nanoseconds.
         max_ns: u64,
     },
-    /// Memory cells behind a shared bus: each request takes longer the more are served.
+    /// Memory cells behind a shared bus: a request takes longer the more are being served.
     Flash {
         /// Time of a read without its transfer, in nanoseconds.
         read_ns: u64,
@@ -64,18 +64,18 @@ pub enum Access {
         turn_ns: u64,
         /// Transfer rate; with `turn_ns` it gives the length of a track.
         bytes_per_second: u64,
-        /// How many bytes the arm travels over.
+        /// Number of bytes that the arm travels over.
         span_bytes: u64,
         /// Time of a flush, in nanoseconds.
         flush_ns: u64,
     },
 }
 
-/// A request, as far as time goes.
+/// The properties of a request that determine its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) kind: WorkKind,
-    /// Where on the device.
+    /// The address on the device.
     pub(crate) address: u64,
     pub(crate) len: u64,
 }
@@ -90,17 +90,18 @@ pub(crate) enum WorkKind {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Model {
-    /// Serves all at once, each for a time of 1 µs to 100 µs: any order of completions.
+    /// Serves all requests at once, each for a time of 1 µs to 100 µs: any order of completions.
     pub const fn any_order() -> Model {
         Model::at_once(Access::Uniform { min_ns: 1_000, max_ns: 100_000 })
     }
 
-    /// Serves all at once, each for `ns` nanoseconds; those started together end in drawn order.
+    /// Serves all requests at once, each for `ns` nanoseconds; those started together end in random
+    /// order.
     pub const fn constant(ns: u64) -> Model {
         Model::at_once(Access::Constant { ns })
     }
 
-    /// A flash device with 32 requests at a time. The figures are chosen, not measured.
+    /// A flash device that serves 32 requests at a time. The figures are chosen, not measured.
     pub const fn flash() -> Model {
         let access = Access::Flash {
             read_ns: 70_000,
@@ -112,7 +113,7 @@ impl Model {
         Model { units: 32, pick: Pick::First, access }
     }
 
-    /// A disk of 7200 turns a minute that serves the nearest of its requests. Seeks and rate are
+    /// A disk of 7200 turns a minute that serves the nearest request first. Seek times and rate are
     /// chosen, not measured.
     pub const fn disk() -> Model {
         let access = Access::Disk {
@@ -130,7 +131,7 @@ impl Model {
         Model { units: usize::MAX, pick: Pick::First, access }
     }
 
-    /// Chooses among those that wait; there must be one.
+    /// Chooses among the waiting requests; there must be one.
     pub(crate) fn choose(
         &self,
         waiting: impl ExactSizeIterator<Item = Work>,
@@ -148,7 +149,7 @@ impl Model {
         }
     }
 
-    /// Returns how long `work` takes while `others` are being served.
+    /// Returns the time of `work` while `others` are being served.
     pub(crate) fn time_ns(
         &self,
         work: Work,
@@ -186,7 +187,7 @@ impl Access {
         else {
             return 0;
         };
-        // What follows the last access is read ahead, or joined to it, by the disk itself.
+        // The disk itself reads ahead from the last access, or joins the next one to it.
         if work.address == head || work.kind == WorkKind::Flush {
             return 0;
         }

@@ -9,31 +9,32 @@ use nowait_sys::{Errno, time::Deadline};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What a device is like.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Decides all that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Most bios in flight in one queue.
     pub depth: usize,
-    /// What is written or lost as a whole, in bytes: 512 or 4096.
+    /// The unit that is written or lost as a whole, in bytes: 512 or 4096.
     pub sector_bytes: usize,
-    /// How long requests take, and which is next.
+    /// The service times of requests, and the next one to serve.
     pub model: Model,
-    /// A device that exists: replaces `model`. It does not give back what it was given, so that
-    /// only requests that were not committed can be cancelled.
+    /// An existing device, which replaces `model`. It keeps every committed request: only requests
+    /// that were not committed can be cancelled.
     pub hardware: Option<Hardware>,
-    /// Whether data is kept. Without, reads leave memory as it was, and only sizes and times are
-    /// real: for measurements that move more than fits into memory.
+    /// Keeps data. If false, reads leave memory unchanged, and only sizes and times are real: for
+    /// measurements that move more data than fits into memory.
     pub contents: bool,
-    /// What goes wrong.
+    /// The faults of the device.
     pub faults: Faults,
     /// Most events the trace keeps.
     pub trace_events_max: usize,
 }
 
 impl Config {
-    /// Is a device without faults, for 64 bios that complete in any order, with 512-byte sectors.
+    /// Returns a device without faults, for 64 bios that complete in any order, with 512-byte
+    /// sectors.
     pub const fn new(seed: u64) -> Config {
         Config {
             seed,
@@ -48,26 +49,27 @@ impl Config {
     }
 }
 
-/// When the power fails.
+/// The moment of a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// As this request arrives, counted from 0 as accepted: nothing of it is done.
+    /// At the arrival of this request, counted from 0 in the order of acceptance: none of it is
+    /// done.
     Queued(u64),
-    /// As soon as this request has completed, counted from 0 as completed; if it was cancelled,
-    /// after the next one that is served.
+    /// Right after this request has completed, counted from 0 in the order of completion; if it was
+    /// cancelled, after the next one that is served.
     Completed(u64),
 }
 
 /// A handle to one queue of a simulated device. Clones share the queue.
 ///
-/// Bios take effect when they finish, in virtual time, with the data of that time; what changes
-/// between `commit` and then is counted ([`SimDevice::unstable`]).
-/// `reap` moves the clock on to the next completion, never sleeps, and reads deadlines on that
-/// clock. A look that finds nothing takes 100 ns, so that a loop of looks gets on too.
+/// Bios take effect when they finish, in virtual time, with the data of that time. A change of the
+/// data between `commit` and that time is counted ([`SimDevice::unstable`]). `reap` advances the
+/// clock to the next completion, never sleeps, and interprets deadlines on that clock. A reap that
+/// finds nothing takes 100 ns, so that a polling loop makes progress, too.
 ///
-/// Meant for one thread: a `reap` that only another thread could end panics. The wrappers of
-/// `nowait_block::stacked` read deadlines on CLOCK_MONOTONIC: over this device they take
-/// [`Deadline::NOW`] and [`Deadline::NEVER`] only.
+/// For one thread: a `reap` that only another thread could end panics. The wrappers of
+/// `nowait_block::stacked` interpret deadlines on CLOCK_MONOTONIC: over this device use only
+/// [`Deadline::NOW`] and [`Deadline::NEVER`] with them.
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     pub(crate) service: Arc<Mutex<Service>>,
@@ -75,16 +77,16 @@ pub struct SimDevice {
     depth: usize,
 }
 
-/// How long a look takes that finds nothing.
+/// Time of a reap that finds nothing.
 const LOOK_NS: u64 = 100;
 
 impl SimDevice {
-    /// Makes a device without files, with a clock of its own at zero.
+    /// Makes a device without files, with its own clock at zero.
     pub fn new(config: &Config) -> SimDevice {
         SimDevice::with_clock(config, VirtualClock::new())
     }
 
-    /// Makes a device without files that shares `clock` with others, which may move it too.
+    /// Makes a device without files that shares `clock` with others, which may advance it too.
     ///
     /// # Panics
     /// The sector size is neither 512 nor 4096, or the depth is 0.
@@ -101,7 +103,8 @@ impl SimDevice {
         SimDevice { service, queue: 0, depth: 0 }.another_queue(config.depth)
     }
 
-    /// Makes another queue to the same files, for `depth` bios: its completions are reaped there.
+    /// Makes another queue for the same files, for `depth` bios; the caller reaps their completions
+    /// there.
     #[must_use]
     pub fn another_queue(&self, depth: usize) -> SimDevice {
         let mut service = self.service.lock();
@@ -111,27 +114,27 @@ impl SimDevice {
         SimDevice { service: self.service.clone(), queue, depth }
     }
 
-    /// Returns the clock on which deadlines are.
+    /// Returns the clock of the deadlines.
     pub fn clock(&self) -> Arc<VirtualClock> {
         self.service.lock().clock.clone()
     }
 
-    /// Returns how many bios were accepted, over all queues.
+    /// Returns the number of accepted bios, over all queues.
     pub fn requests(&self) -> u64 {
         self.service.lock().accepted
     }
 
-    /// Returns how many faults happened.
+    /// Returns the number of faults so far.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
     }
 
-    /// Returns how many writes had their data changed while the device had them.
+    /// Returns the number of writes whose data changed between commit and completion.
     pub fn unstable(&self) -> u64 {
         self.service.lock().unstable
     }
 
-    /// Changes what goes wrong from the next request on.
+    /// Changes the faults from the next request on.
     pub fn set_faults(&self, faults: Faults) {
         self.service.lock().faults = faults;
     }
@@ -141,27 +144,27 @@ impl SimDevice {
         self.service.lock().release_stuck();
     }
 
-    /// Makes the power fail at a point to come; replaces an earlier one.
+    /// Schedules a power failure; replaces an earlier one.
     pub fn cut_at(&self, cut: Cut) {
         self.service.lock().cut = Some(cut);
     }
 
-    /// Turns the power off now. All bios in flight, and all to come, end with `EIO`.
+    /// Turns the power off now. All bios in flight, and all later ones, end with `EIO`.
     pub fn cut_power(&self) {
         self.service.lock().cut_power();
     }
 
-    /// Tells whether the power is off.
+    /// Returns `true` if the power is off.
     pub fn is_off(&self) -> bool {
         self.service.lock().off.is_some()
     }
 
-    /// Returns the device as it is after a power cut, with what is left of its files under the
-    /// same descriptors; cuts the power if it is still on.
+    /// Returns the device after a power cut, with the remains of its files under the same
+    /// descriptors; cuts the power if it is still on.
     ///
-    /// What is left is drawn from `prng` by the faults of this device. May be called again, for
-    /// another draw. The new device is made by `config`; it keeps the clock, the sector size, and
-    /// the bad sectors as far as `config` has any.
+    /// `prng` and the faults of this device decide the remains. A second call makes another draw.
+    /// The new device is made by `config`; it keeps the clock, the sector size, and the bad sectors
+    /// as far as `config` has any.
     #[must_use]
     pub fn reboot(&self, config: &Config, prng: &mut Prng) -> SimDevice {
         let mut service = self.service.lock();
@@ -176,12 +179,12 @@ impl SimDevice {
         SimDevice::over(&config, service.clock.clone(), store)
     }
 
-    /// Returns a hash over all that happened: the same for two runs that were the same.
+    /// Returns a hash over all events: equal for two equal runs.
     pub fn trace_hash(&self) -> u64 {
         self.service.lock().trace.hash()
     }
 
-    /// Returns a copy of the trace, to print.
+    /// Returns a copy of the trace, for printing.
     pub fn trace(&self) -> crate::trace::Trace {
         self.service.lock().trace.clone()
     }
@@ -214,7 +217,7 @@ impl BlockBackend for SimDevice {
     /// Adds completions to `done`, see [`BlockBackend::reap`]; never fails.
     ///
     /// # Panics
-    /// It would hang: nothing of this queue will complete by itself, the deadline is
+    /// It would hang: no request of this queue will complete by itself, the deadline is
     /// [`Deadline::NEVER`], and no thread has called `wake`.
     fn reap(
         &self,
@@ -261,12 +264,12 @@ impl BlockBackend for SimDevice {
 }
 
 impl Service {
-    /// Finishes what is due: others may have moved the clock.
+    /// Finishes the requests that are due: another device may have advanced the clock.
     fn catch_up(&mut self) {
         self.run_until(self.clock.now_ns());
     }
 
-    /// Moves time on to the next completion of any queue, or to the end of the wait.
+    /// Advances the time to the next completion of any queue, or to the end of the wait.
     fn wait(&mut self, queue: usize, end_ns: Option<u64>) {
         let next_ns = self.next_finish_ns();
         match (next_ns, end_ns) {

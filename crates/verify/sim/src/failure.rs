@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// What went wrong, and all that is needed to see why.
+/// A failure, with everything needed to find its cause.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The run.
+    /// The seed of the run.
     pub seed: u64,
-    /// What.
+    /// The failed claim.
     pub message: String,
-    /// What happened last.
+    /// The last events.
     pub trace: String,
 }
 

@@ -1,6 +1,7 @@
-//! The fault model: what this device may do to its user, and what it will not.
+//! The fault model: the faults that this device may make, and those that it never makes.
 //!
-//! While it runs. Each request draws its fate when it is accepted, in the order accepted.
+//! While the power is on: each request draws its fate when it is accepted, in the order of
+//! acceptance.
 //!
 //! ```text
 //! error        EIO, once. A failed write may have changed any of its sectors (`partial`);
@@ -15,9 +16,9 @@
 //! order        requests complete as the delay model says; at the same instant, in drawn order.
 //! ```
 //!
-//! At a power cut. What a successful flush covered, and what was written with RWF_DSYNC or
-//! RWF_SYNC and acknowledged, is kept. A flush covers what was acknowledged before it was
-//! committed. Of the rest, file by file:
+//! At a power cut the device keeps data covered by a successful flush, and acknowledged writes with
+//! RWF_DSYNC or RWF_SYNC. A flush covers the requests acknowledged before it was committed. For all
+//! other data, file by file:
 //!
 //! ```text
 //! lost         an acknowledged write may be missing.
@@ -30,15 +31,15 @@
 //! ```
 //!
 //! Never: a sector that is half old and half new (except at the end of a short write at an odd
-//! byte); data that was never written there; a change to what is durable; a request that
-//! completes twice, or never though nothing is stuck.
+//! byte); data that was never written there; a change of durable data; a request that completes
+//! twice, or never unless it is stuck.
 //!
 //! [`Lies`] break these promises, for tests that must fail.
 
 use crate::prng::{CERTAIN_PPM, Prng};
 use nowait_sys::Errno;
 
-/// How often each fault happens, in parts per million of the requests it can hit.
+/// The frequency of each fault, in parts per million of the requests that it can affect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Reads that fail with EIO.
@@ -49,9 +50,9 @@ pub struct Faults {
     pub flush_error_ppm: u32,
     /// Failed or cancelled writes that have changed some of their sectors.
     pub partial_ppm: u32,
-    /// Unflushed writes that a failed flush drops for good, though reads still see them.
+    /// Unflushed writes that a failed flush drops permanently, though reads still see them.
     pub forget_ppm: u32,
-    /// Sectors that can be neither read nor written; the seed says which.
+    /// Sectors that can be neither read nor written, chosen by the seed.
     pub bad_sector_ppm: u32,
     /// Reads and writes that end early at the end of a sector.
     pub short_ppm: u32,
@@ -65,46 +66,46 @@ pub struct Faults {
     pub lost_ppm: u32,
     /// Writes torn in a power cut.
     pub torn_ppm: u32,
-    /// Whether unflushed writes reach the medium in any order.
+    /// Unflushed writes reach the medium in any order.
     pub reorder: bool,
-    /// The request that fails, counted from 0 as accepted, and how.
+    /// The request that fails, counted from 0 in the order of acceptance, and its errno.
     pub fail: Option<(u64, Errno)>,
     /// Most bytes that all files can hold, counted in whole sectors; `None`: no limit.
     pub capacity_bytes: Option<u64>,
-    /// What it does against its promises.
+    /// The promise that it breaks.
     pub lies: Option<Lies>,
 }
 
-/// A device that must be found out.
+/// A device whose lies the tests must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
     /// Flushes succeed and do nothing; RWF_DSYNC and RWF_SYNC too.
     IgnoreFlush,
 }
 
-/// What happens to one request.
+/// The fate of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Normal,
     Fail(Errno),
-    /// Transfers at most so many bytes.
+    /// Transfers at most this number of bytes.
     Short(usize),
     Stuck,
 }
 
-/// What a request is, as far as its fate goes.
+/// The properties of a request that determine its fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// So many bytes.
+    /// A read of this number of bytes.
     Read(usize),
-    /// So many bytes.
+    /// A write of this number of bytes.
     Write(usize),
     Flush,
     Poll,
 }
 
 impl Faults {
-    /// Is a device without faults whose cache survives a power cut.
+    /// Returns a device without faults whose cache survives a power cut.
     pub const fn none() -> Faults {
         Faults {
             read_error_ppm: 0,
@@ -126,22 +127,23 @@ impl Faults {
         }
     }
 
-    /// Is a device without faults while it runs, whose volatile cache does its worst in a power
-    /// cut.
+    /// Returns a device without faults while the power is on, whose volatile cache loses as much as
+    /// possible in a power cut.
     pub const fn volatile_cache() -> Faults {
         let half = CERTAIN_PPM / 2;
         Faults { lost_ppm: half, torn_ppm: half, reorder: true, ..Faults::none() }
     }
 
-    /// Is [`Faults::volatile_cache`] where the `n`-th request fails, counted from 0.
+    /// Returns [`Faults::volatile_cache`] with a failure of the `n`-th request, counted from 0.
     pub const fn fail_nth(n: u64, errno: Errno) -> Faults {
         Faults { fail: Some((n, errno)), ..Faults::volatile_cache() }
     }
 
-    /// Draws a device: some faults off, the others at wild rates. Never lies, is never full.
+    /// Draws a device: some faults off, the others at extreme rates. It never lies and is never
+    /// full.
     ///
-    /// Stuck requests are left out, because a caller must be prepared to cancel them: set
-    /// `stuck_ppm` where it is.
+    /// Stuck requests are left out, because a caller must be prepared to cancel them; such a caller
+    /// sets `stuck_ppm`.
     pub fn swarm(prng: &mut Prng) -> Faults {
         Faults {
             read_error_ppm: prng.swarm_ppm(200_000),
@@ -163,7 +165,7 @@ impl Faults {
         }
     }
 
-    /// Draws what happens to request `number`.
+    /// Draws the fate of request `number`.
     pub(crate) fn fate(
         &self,
         number: u64,
@@ -171,7 +173,7 @@ impl Faults {
         sector_bytes: usize,
         prng: &mut Prng,
     ) -> Fate {
-        // All draws are made for every request: see `Prng::chance`.
+        // Makes all draws for every request: see `Prng::chance`.
         let fails = prng.chance(self.error_ppm(kind));
         let [short, odd] = [self.short_ppm, self.short_odd_ppm].map(|ppm| prng.chance(ppm));
         let stuck = prng.chance(self.stuck_ppm);

@@ -1,4 +1,4 @@
-//! Models of devices that exist: parameters from data sheets, a file each.
+//! Models of existing devices: parameters from data sheets, one file each.
 //!
 //! ```text
 //! hardware/NAME.toml   the figures, each with its source
@@ -8,7 +8,7 @@
 //!   machine  the one of them a device has
 //! ```
 //!
-//! Nothing is drawn: the times follow from the requests alone.
+//! Nothing is random: the requests alone determine the times.
 
 mod array;
 mod disk;
@@ -19,13 +19,13 @@ pub(crate) use machine::{Job, Machine};
 
 use serde::Deserialize;
 
-/// A device that exists, as its data sheet has it.
+/// An existing device, by its data sheet.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
-    /// How it is called, such as `sim:u2scsi`.
+    /// Its name, such as `sim:u2scsi`.
     pub name: String,
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: String,
     disk: Option<disk::Disk>,
     layout: Option<array::Layout>,
@@ -42,7 +42,7 @@ const FILES: [(&str, &str); 5] = [
 ];
 
 impl Hardware {
-    /// Returns the names there are, such as `sim:u2scsi`.
+    /// Returns all names, such as `sim:u2scsi`.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
@@ -50,7 +50,7 @@ impl Hardware {
     /// Returns the device of this name.
     ///
     /// # Errors
-    /// There is none; the message says which there are.
+    /// No device has this name; the message lists the names.
     ///
     /// # Panics
     /// A parameter file of this crate is malformed: a test reads them all.
@@ -74,12 +74,12 @@ impl Hardware {
         }
     }
 
-    /// Returns how many drives the host sees. Files are dealt out to them in turn.
+    /// Returns the number of drives. Files are distributed to them in turn.
     pub fn drives(&self) -> usize {
         self.layout.as_ref().map_or(1, |layout| layout.drives)
     }
 
-    /// Returns the capacity of a drive in bytes; of flash, 1 TB.
+    /// Returns the capacity of a drive in bytes; 1 TB for flash.
     pub fn drive_bytes(&self) -> u64 {
         let disks = self.layout.as_ref().map_or(1, |layout| layout.disks_per_drive as u64);
         self.disk.as_ref().map_or(1_000_000_000_000, |disk| disks * disk.capacity_bytes)
@@ -94,7 +94,7 @@ impl Hardware {
     }
 }
 
-/// Returns how long `bytes` take at a rate in 10⁶ bytes a second.
+/// Returns the time of `bytes` at a rate in 10⁶ bytes a second.
 fn transfer_ns(bytes: u64, mb_per_s: f64) -> u64 {
     (bytes as f64 * 1_000.0 / mb_per_s) as u64
 }

@@ -24,7 +24,7 @@ impl SimDevice {
         self.service.lock().store.open_direct(fd, direct_fd);
     }
 
-    /// Sets the size of a file; durable after the next flush, as ftruncate(2).
+    /// Sets the size of a file; durable after the next flush, like ftruncate(2).
     ///
     /// # Errors
     /// `EBADF`: not open. `EIO`: the power is off.
@@ -58,7 +58,7 @@ impl SimDevice {
         Ok(service.store.by_fd(fd)?.volatile.size())
     }
 
-    /// Returns the bytes that reads see, whatever faults there are; also with the power off.
+    /// Returns the bytes that reads see, without faults; also with the power off.
     ///
     /// # Errors
     /// `EBADF`: not open.
@@ -66,7 +66,7 @@ impl SimDevice {
         Ok(self.service.lock().store.by_fd(fd)?.volatile.read(0, usize::MAX))
     }
 
-    /// Returns the bytes that are durable: what every power cut now would keep.
+    /// Returns the durable bytes: those that every power cut now would keep.
     ///
     /// # Errors
     /// `EBADF`: not open.

@@ -1,4 +1,5 @@
-//! A simulated device: the whole stack runs on it in one thread, and a seed says how it goes.
+//! A simulated device: the whole stack runs on it in one thread, and a seed decides all random
+//! choices.
 //!
 //! ```text
 //!          queue / commit / reap                     host calls: create, set_len, punch, …
@@ -18,8 +19,8 @@
 //!    shrink    a shorter list of what was done that still fails
 //! ```
 //!
-//! Time is the [`VirtualClock`] of the block layer: it moves when the device is waited for, and
-//! nothing ever sleeps. Two runs with one seed and one caller are the same, event for event.
+//! Time is the [`VirtualClock`] of the block layer: a wait for the device advances it, and nothing
+//! ever sleeps. Two runs with the same seed and caller are equal, event for event.
 //!
 //! A sweep over power cuts, at every request of a scenario:
 //!

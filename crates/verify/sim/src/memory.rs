@@ -3,10 +3,10 @@
 use nowait_block::Segments;
 use nowait_sys::{Errno, file::IoVec};
 
-/// Copies the data of a write, up to the first segment that cannot be memory.
+/// Copies the data of a write, up to the first segment with an invalid address.
 ///
 /// # Errors
-/// `EFAULT`: the first byte is already wrong.
+/// `EFAULT`: the first byte is invalid.
 pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(segments.len());
     for segment in filled(segments) {
@@ -19,10 +19,11 @@ pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Copies the data of a read to its memory; returns how much of it fitted or could be.
+/// Copies the data of a read to its memory; returns the number of bytes copied, up to the first
+/// segment with an invalid address.
 ///
 /// # Errors
-/// `EFAULT`: the first byte is already wrong.
+/// `EFAULT`: the first byte is invalid.
 pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errno> {
     let mut total = 0;
     for segment in filled(segments) {
@@ -42,7 +43,7 @@ pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errn
     Ok(total)
 }
 
-/// Tells whether all segments begin and end at multiples of `align` bytes.
+/// Returns `true` if all segments begin and end at multiples of `align` bytes.
 pub(crate) fn is_aligned(segments: &Segments, align: usize) -> bool {
     filled(segments).all(|one| one.len.is_multiple_of(align) && one.base.addr().is_multiple_of(512))
 }
@@ -51,7 +52,7 @@ fn filled(segments: &Segments) -> impl Iterator<Item = &IoVec> {
     segments.as_slice().iter().filter(|segment| segment.len > 0)
 }
 
-/// Tells whether a segment can be memory at all: what tests use for a wrong address is not.
+/// Returns `false` for the invalid addresses that tests use.
 fn is_address(segment: &IoVec) -> bool {
     segment.len < isize::MAX as usize
         && (4096..isize::MAX as usize - segment.len).contains(&segment.base.addr())

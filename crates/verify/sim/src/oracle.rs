@@ -1,7 +1,7 @@
-//! The oracle: judges the state after a power cut by what the device had promised.
+//! The oracle: checks the state after a power cut against the promises of the device.
 //!
-//! Knows nothing of the device: it records each request, when it was made, and how it ended. A
-//! sector may hold its content of any write that no later write has certainly replaced:
+//! It knows nothing of the device: it records each request, the time of its beginning, and its
+//! result. A sector may hold its content of any write that no later write has certainly replaced:
 //!
 //! ```text
 //!  write A ├──────┤ok
@@ -9,10 +9,10 @@
 //!  flush                         ├────┤ok       from here on A cannot come back
 //! ```
 //!
-//! B has replaced A for good if B began after A had ended, and B had ended well before a flush
-//! began that ended well; or if B was synchronous. Writes that overlapped in time stay both
-//! possible. A write that failed, came short or never ended may have happened or not, sector by
-//! sector; and what began before a flush failed is not covered by later ones.
+//! B has certainly replaced A if B began after A had ended, and B had succeeded before a flush
+//! began that succeeded; or if B was synchronous. If writes overlapped in time, either may be the
+//! later one. A write that failed, was short or never ended may have happened or not, sector by
+//! sector; and a later flush does not cover writes that began before a flush failed.
 
 mod history;
 
@@ -21,11 +21,11 @@ use history::History;
 use nowait_sys::Errno;
 use std::collections::BTreeMap;
 
-/// What is known of some files. Offsets and lengths are multiples of the sector size.
+/// The known state of some files. Offsets and lengths are multiples of the sector size.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     sector_bytes: usize,
-    /// Counts the records.
+    /// Number of records, which serves as the time.
     now: u64,
     files: BTreeMap<i32, History>,
     open: BTreeMap<u64, Open>,
@@ -48,25 +48,25 @@ enum What {
 /// A sector or size that no promise allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// In which file.
+    /// The descriptor of the file.
     pub fd: i32,
     /// First byte of the sector; the size of the file if that is wrong.
     pub offset: u64,
-    /// What is wrong.
+    /// The kind of violation.
     pub what: Wrong,
 }
 
-/// What is wrong.
+/// The kind of violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// The sector holds none of so many legal contents.
+    /// The sector holds none of this number of legal contents.
     Content(usize),
-    /// The size is not between these, both legal.
+    /// The size is not between these two, both legal.
     Size(u64, u64),
 }
 
 impl Oracle {
-    /// Makes an oracle that knows no files.
+    /// Makes an oracle without files.
     ///
     /// # Panics
     /// `sector_bytes` is 0.
@@ -80,8 +80,8 @@ impl Oracle {
         self.files.insert(fd, History::new(self.sector_bytes, size));
     }
 
-    /// Records that a write begins; `sync`: with RWF_DSYNC or RWF_SYNC. The id is free again after
-    /// [`Oracle::end`].
+    /// Records the beginning of a write; `sync`: with RWF_DSYNC or RWF_SYNC. The id is free again
+    /// after [`Oracle::end`].
     ///
     /// # Panics
     /// The write is not aligned, the file is unknown, or the id is in use.
@@ -91,7 +91,7 @@ impl Oracle {
         self.file(fd).begin_write(begin, offset, data);
     }
 
-    /// Records that an fsync or fdatasync begins.
+    /// Records the beginning of an fsync or fdatasync.
     ///
     /// # Panics
     /// The file is unknown, or the id is in use.
@@ -99,8 +99,8 @@ impl Oracle {
         self.begin_flush_of(id, fd, 0..u64::MAX);
     }
 
-    /// Records that an fsync or fdatasync of a range begins: of no more than that it promises the
-    /// contents, and of less than the whole file no size.
+    /// Records the beginning of an fsync or fdatasync of a range: it promises only the contents of
+    /// that range, and the size only if the range is the whole file.
     ///
     /// # Panics
     /// The file is unknown, or the id is in use.
@@ -109,10 +109,10 @@ impl Oracle {
         self.file(fd);
     }
 
-    /// Records how a write or flush ended, as its user saw it.
+    /// Records the result of a write or flush that its user saw.
     ///
     /// # Panics
-    /// Nothing of this id is in flight.
+    /// No request of this id is in flight.
     pub fn end(&mut self, id: u64, result: Result<u32, Errno>) {
         self.now += 1;
         let now = self.now;
@@ -131,7 +131,7 @@ impl Oracle {
         }
     }
 
-    /// Records that the size of a file was set, at once.
+    /// Records a change of a file's size, which takes no time.
     ///
     /// # Panics
     /// The size is not aligned, or the file is unknown.
@@ -142,7 +142,7 @@ impl Oracle {
         self.file(fd).set_len(now, len);
     }
 
-    /// Records that a range became a hole, at once.
+    /// Records a hole, which takes no time.
     ///
     /// # Panics
     /// The range is not aligned, or the file is unknown.
@@ -153,7 +153,7 @@ impl Oracle {
         self.file(fd).zero(now, range);
     }
 
-    /// Judges what is left of a file.
+    /// Checks the remains of a file.
     ///
     /// # Errors
     /// The first sector, or the size, that breaks a promise.
@@ -164,7 +164,7 @@ impl Oracle {
         self.files[&fd].judge(left).map_err(|(offset, what)| Violation { fd, offset, what })
     }
 
-    /// Goes on after a power cut with what is left: it is durable, and nothing is in flight.
+    /// Continues after a power cut with the remains: they are durable, and nothing is in flight.
     pub fn adopt(&mut self, fd: i32, left: &[u8]) {
         self.open.retain(|_, open| open.fd != fd);
         self.files.insert(fd, History::of(self.sector_bytes, left));
@@ -233,7 +233,7 @@ mod tests {
             self.end(99, Ok(0));
         }
 
-        /// Returns which bytes may fill the first sector.
+        /// Returns the bytes that may fill the first sector.
         fn legal(&self) -> Vec<u8> {
             (0..10).filter(|byte| self.judge(3, &[*byte; SECTOR]).is_ok()).collect()
         }

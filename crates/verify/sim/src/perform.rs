@@ -11,7 +11,7 @@ use nowait_block::BioOp;
 use nowait_sys::{Errno, file::rwf};
 
 impl Service {
-    /// Returns what the write `request` would change, and in which file.
+    /// Returns the file and the change of the write `request`.
     pub(crate) fn write_of(&self, request: &Request) -> Option<(usize, Change)> {
         let (BioOp::Write, Ok(fd), Ok(data)) = (request.bio.op, request.fd, &request.data) else {
             return None;
@@ -30,7 +30,7 @@ impl Service {
         (offset as usize).is_multiple_of(align) && memory::is_aligned(&request.bio.segments, align)
     }
 
-    /// Changes some of the sectors of a write that fails or is cancelled, if chance wants it.
+    /// Changes some sectors of a write that fails or is cancelled, if the draw says so.
     pub(crate) fn damage(&mut self, request: &Request, at_ns: u64) {
         let hit = self.damage.chance(self.faults.partial_ppm);
         if let Some((file, Change::Write { sectors, .. })) = self.write_of(request)
@@ -42,7 +42,7 @@ impl Service {
         }
     }
 
-    /// Does what a request asks for, and what its fate is.
+    /// Performs a request according to its fate.
     pub(crate) fn perform(&mut self, request: &Request, at_ns: u64) -> Result<u32, Errno> {
         let limit = match request.fate {
             Fate::Fail(errno) => {
@@ -70,7 +70,7 @@ impl Service {
         }
     }
 
-    /// What a failed flush may do.
+    /// Drops pending writes after a failed flush, if the draw says so.
     fn forget(&mut self, request: &Request) {
         let is_flush = matches!(request.bio.op, BioOp::Fsync | BioOp::Fdatasync);
         let Ok(Descriptor { file, .. }) = request.fd.and_then(|fd| self.store.descriptor(fd))
@@ -133,7 +133,7 @@ impl Service {
         (len as u64).min(file.size().saturating_sub(from)) as u32
     }
 
-    /// Writes the first `len` bytes of the request's data, or as many as there is room for.
+    /// Writes the first `len` bytes of the request's data, or as many as fit.
     fn write(
         &mut self,
         request: &Request,

@@ -7,19 +7,19 @@ use crate::{
     store::{Change, File},
 };
 
-/// A write whose fate is open.
+/// A write that may or may not survive.
 struct Open<'a> {
     sectors: &'a Map,
     acknowledged: bool,
 }
 
 impl File {
-    /// Draws the bytes that are left after a power cut.
+    /// Draws the bytes that remain after a power cut.
     pub fn left_after_cut(&self, faults: &Faults, prng: &mut Prng) -> Vec<u8> {
         self.remains(&[], faults, prng).read(0, usize::MAX)
     }
 
-    /// Draws what is left, when the writes `served` were in flight.
+    /// Draws the remains, with the writes `served` in flight.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
         let mut size = left.size();
@@ -36,7 +36,7 @@ impl File {
                 }
                 Change::Grow(grown) if kept => (size, journal) = (*grown, journal - 1),
                 Change::Grow(_) => {}
-                // What follows a lost hole or truncation is lost with it.
+                // If a hole or truncation is lost, so are all later ones.
                 Change::Shrink(_) | Change::Punch(_) if !kept => {
                     settle(&mut left, open, faults, prng);
                     left.set_size(size);
@@ -67,8 +67,8 @@ impl File {
         left
     }
 
-    /// Draws how many of the pending changes of size and holes are left: the first so many; and
-    /// tells whether that is all.
+    /// Draws the number of pending changes of size and holes that survive, in order; the second
+    /// value is `true` if all do.
     fn journal_left(&self, faults: &Faults, prng: &mut Prng) -> (usize, bool) {
         let is_noted = |change: &Change| !matches!(change, Change::Write { size: None, .. });
         let all = self.pending.iter().filter(|pending| is_noted(&pending.change)).count();
@@ -78,12 +78,12 @@ impl File {
     }
 }
 
-/// Draws which of the writes between two holes reached the medium, and carries them out.
+/// Draws the writes between two holes that reached the medium, and performs them.
 fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &mut Prng) {
     if faults.reorder {
         prng.shuffle(&mut open);
     }
-    // In order, the first one that is lost takes all later ones with it; it may be torn itself.
+    // In order: the first lost write takes all later ones with it; it may be torn itself.
     let end = prng.index(open.len() + 1);
     let end = if prng.chance(faults.lost_ppm) { end } else { open.len() };
     for (index, write) in open.iter().enumerate() {
@@ -97,7 +97,7 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     }
 }
 
-/// Draws some of the sectors: the first so many, or any.
+/// Draws some of the sectors: the first ones, or any.
 pub(crate) fn some_of(sectors: &Map, prng: &mut Prng) -> Map {
     let in_order = prng.chance(500_000);
     let end = prng.index(sectors.len() + 1);

@@ -10,7 +10,7 @@ pub struct Prng {
     state: [u64; 4],
 }
 
-/// A million: chances are given in parts of it.
+/// Certainty: chances are given in parts per million.
 pub(crate) const CERTAIN_PPM: u32 = 1_000_000;
 
 impl Prng {
@@ -19,7 +19,7 @@ impl Prng {
         Prng { state: core::array::from_fn(|_| splitmix(&mut seed)) }
     }
 
-    /// Makes a generator whose numbers have nothing to do with what this one draws next.
+    /// Makes a generator whose numbers are independent of this one's next numbers.
     #[must_use]
     pub fn fork(&mut self) -> Prng {
         Prng::new(self.next_u64())
@@ -41,7 +41,7 @@ impl Prng {
 
     /// Draws a number below `end`; 0 if there is none.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of the product; its bias is below 2^-32 for all that is drawn here.
+        // The high half of the product; its bias is below 2^-32 for all ranges drawn here.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
@@ -55,13 +55,13 @@ impl Prng {
         range.start() + self.below((range.end() - range.start()).saturating_add(1))
     }
 
-    /// Is true `ppm` times in a million. Draws one number whatever `ppm` is, so that a fault
-    /// switched off does not shift the rest of the run.
+    /// Returns `true` `ppm` times in a million. Draws one number for every `ppm`, so that switching
+    /// a fault off does not change the rest of the run.
     pub fn chance(&mut self, ppm: u32) -> bool {
         self.below(u64::from(CERTAIN_PPM)) < u64::from(ppm)
     }
 
-    /// Draws an index, each as often as its weight says; 0 if all weights are 0.
+    /// Draws an index, each with a probability in proportion to its weight; 0 if all weights are 0.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let sum = weights.iter().map(|weight| u64::from(*weight)).sum();
         let mut drawn = self.below(sum);
@@ -74,26 +74,26 @@ impl Prng {
         0
     }
 
-    /// Draws a chance for a swarm: half of the time none, else up to `ppm_max`, small ones as
-    /// often as large ones.
+    /// Draws a chance for a swarm: half of the time 0, else up to `ppm_max`, small values as often
+    /// as large ones.
     ///
-    /// Some kinds off and the others at wild rates reach states that all kinds at moderate rates
-    /// never do. Source: Groce et al., "Swarm testing", ISSTA 2012.
+    /// Turning some kinds off and the others to extreme rates reaches states that moderate rates of
+    /// all kinds never reach. Source: Groce et al., "Swarm testing", ISSTA 2012.
     pub fn swarm_ppm(&mut self, ppm_max: u32) -> u32 {
         let off = self.chance(CERTAIN_PPM / 2);
         let bits = self.below(u64::from(ppm_max.max(1).ilog2()) + 1);
         if off { 0 } else { ppm_max >> bits }
     }
 
-    /// Makes weights of kinds those of a swarm, see [`Prng::swarm_ppm`]: a third becomes 0, the
-    /// others up to four times as large.
+    /// Changes the weights of kinds to those of a swarm, see [`Prng::swarm_ppm`]: a third becomes
+    /// 0, the others up to four times as large.
     pub fn swarm(&mut self, weights: &mut [u32]) {
         for weight in weights {
             *weight = if self.chance(350_000) { 0 } else { *weight << self.index(3) };
         }
     }
 
-    /// Puts `items` into a drawn order.
+    /// Puts `items` into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.index(end + 1));
@@ -106,7 +106,7 @@ fn splitmix(seed: &mut u64) -> u64 {
     mix(*seed)
 }
 
-/// Scrambles a number; different ones stay different.
+/// Scrambles a number; different numbers stay different.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

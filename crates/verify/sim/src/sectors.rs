@@ -3,10 +3,10 @@
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Sectors by index, each of the file's sector size. One that is missing is a hole.
+/// Sectors by index, each of the file's sector size. A missing sector is a hole.
 pub(crate) type Map = BTreeMap<u64, Arc<[u8]>>;
 
-/// The bytes of a file and its size. What lies beyond the size, in its last sector, is zero.
+/// The bytes of a file and its size. The bytes beyond the size, in its last sector, are zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Sectors {
     sector_bytes: u64,
@@ -28,7 +28,7 @@ impl Sectors {
         self.sector_bytes
     }
 
-    /// Returns how many bytes its sectors take up.
+    /// Returns the number of bytes that its sectors occupy.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.map.len() as u64 * self.sector_bytes
     }
@@ -49,7 +49,7 @@ impl Sectors {
         bytes
     }
 
-    /// Returns the sectors that a write of `bytes` at `offset` leaves behind. Changes nothing.
+    /// Returns the sectors after a write of `bytes` at `offset`. Changes nothing.
     pub(crate) fn overlay(&self, offset: u64, bytes: &[u8]) -> Map {
         let mut map = Map::new();
         for (index, at, part) in parts(self.sector_bytes, offset, bytes.len() as u64) {
@@ -74,7 +74,7 @@ impl Sectors {
         self.size = self.size.max(size);
     }
 
-    /// Sets the size; what lies beyond it is gone.
+    /// Sets the size; drops the bytes beyond it.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.zero(size..u64::MAX);
         self.size = size;
@@ -86,7 +86,7 @@ impl Sectors {
     }
 }
 
-/// Drops the sectors of `map` that lie in `range`, and makes zero what of others lies in it.
+/// Drops the sectors of `map` in `range`, and zeroes the parts of other sectors in it.
 pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     if range.is_empty() {
         return;
@@ -106,8 +106,8 @@ pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     }
 }
 
-/// Cuts `len` bytes at `offset` by sectors: index, where the part begins in the bytes, and which
-/// part of the sector it is.
+/// Splits `len` bytes at `offset` into sectors: index, beginning of the part in the bytes, and
+/// range in the sector.
 fn parts(
     sector_bytes: u64,
     offset: u64,
@@ -135,7 +135,7 @@ mod tests {
         SetSize(u64),
     }
 
-    /// Near the ends of sectors, where mistakes are.
+    /// Near the ends of sectors, where mistakes are likely.
     fn place() -> impl Strategy<Value = u64> {
         prop_oneof![0..2100u64, (0..5u64, 0..3u64).prop_map(|(n, d)| (n * 512 + d).max(1) - 1)]
     }

@@ -1,4 +1,4 @@
-//! The service of a device: its queue, the requests in service and those that are stuck.
+//! The service of a device: its queue, the requests in service and the stuck ones.
 
 use crate::{
     delay::{Model, Work, WorkKind},
@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-/// All of a device, behind its lock.
+/// The state of a device, behind its lock.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) clock: Arc<VirtualClock>,
@@ -26,32 +26,32 @@ pub(crate) struct Service {
     pub(crate) trace: Trace,
     pub(crate) queues: Vec<Queue>,
     pub(crate) cut: Option<Cut>,
-    /// The power is off; with the writes that were being served, by file.
+    /// Set when the power is off; the writes that were being served, by file.
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
-    /// Writes whose data changed while the device had them.
+    /// Number of writes whose data changed between commit and completion.
     pub(crate) unstable: u64,
     completed: u64,
     model: Model,
-    /// In the place of the model.
+    /// Replaces the model.
     machine: Option<Machine>,
-    /// What the machine has, by number.
+    /// Requests in the machine, by number.
     in_machine: BTreeMap<u64, Request>,
-    /// Whether data is kept.
+    /// Keeps data.
     pub(crate) contents: bool,
-    /// Independent of each other, so that a fault does not change the times of others.
+    /// A generator of its own, so that a fault does not change the times of other requests.
     fates: Prng,
     times: Prng,
     pub(crate) damage: Prng,
     waiting: VecDeque<Request>,
     served: Vec<InService>,
     stuck: Vec<Request>,
-    /// Where the last access ended.
+    /// Address at which the last access ended.
     head: u64,
 }
 
-/// One user's side of the device.
+/// One user's queue of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) queued: Vec<Request>,
@@ -60,15 +60,15 @@ pub(crate) struct Queue {
     pub(crate) woken: bool,
 }
 
-/// A bio on its way.
+/// A bio in the device.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) number: u64,
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// From `commit` on: which descriptor, the data of a write as it was then and then as it is
-    /// performed, what a flush covers.
+    /// From `commit` on: the file's index or the error, the data of a write at that time and later
+    /// as performed, the mark that a flush covers.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,
@@ -77,14 +77,14 @@ pub(crate) struct Request {
 #[derive(Debug)]
 struct InService {
     finish_ns: u64,
-    /// Decides among those that finish at the same time.
+    /// Orders requests that finish at the same time.
     tie: u64,
     request: Request,
 }
 
 pub(crate) const POLLIN_OUT: u16 = 0x1 | 0x4;
 
-/// Files lie this far apart on the device.
+/// Distance between files on the device.
 const FILE_SPACING_BYTES: u64 = 1 << 32;
 
 impl Service {
@@ -116,7 +116,7 @@ impl Service {
         }
     }
 
-    /// Accepts a bio: it has a number and a fate now, and does nothing yet.
+    /// Accepts a bio: gives it a number and a fate, and does nothing else yet.
     pub(crate) fn accept(&mut self, queue: usize, bio: Bio) {
         let number = self.accepted;
         if self.cut == Some(Cut::Queued(number)) {
@@ -134,13 +134,13 @@ impl Service {
         self.queues[queue].in_flight += 1;
     }
 
-    /// Starts what was queued: from now on the data of writes must not change.
+    /// Starts the queued bios: from now on the data of writes must not change.
     pub(crate) fn start(&mut self, queue: usize) {
         for mut request in core::mem::take(&mut self.queues[queue].queued) {
             request.fd = request.bio.number();
             let file = request.fd.and_then(|fd| self.store.by_fd(fd));
             request.mark = file.as_ref().map_or(0, |file| file.mark());
-            // Only errors and hang-ups, which files do not have.
+            // Only errors and hang-ups, which files never report.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
             if request.bio.op == BioOp::Write && self.contents {
@@ -160,7 +160,7 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Gives free units work.
+    /// Gives work to free units.
     fn serve(&mut self, at_ns: u64) {
         if let Some(machine) = &mut self.machine {
             for request in self.waiting.drain(..) {
@@ -184,7 +184,7 @@ impl Service {
         }
     }
 
-    /// Returns when the next request finishes, of any queue.
+    /// Returns the time at which the next request of any queue finishes.
     pub(crate) fn next_finish_ns(&self) -> Option<u64> {
         match &self.machine {
             Some(machine) => machine.next_ns(),
@@ -192,7 +192,7 @@ impl Service {
         }
     }
 
-    /// Tells whether a request of `queue` will finish by itself.
+    /// Returns `true` if a request of `queue` will finish by itself.
     pub(crate) fn is_awaited(&self, queue: usize) -> bool {
         let served = self.served.iter().map(|served| &served.request);
         let requests = served.chain(&self.waiting).chain(self.in_machine.values());
@@ -203,14 +203,15 @@ impl Service {
         self.stuck.len()
     }
 
-    /// Moves time on to `ns` and finishes what is due by then, each at its own time.
+    /// Advances the time to `ns` and finishes the requests that are due by then, each at its own
+    /// time.
     pub(crate) fn run_until(&mut self, ns: u64) {
         while let Some((finish_ns, mut request)) = self.take_due(ns) {
             self.clock.advance_to(finish_ns);
             self.take_data(&mut request, finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
-            // A cancelled request may have been the one: then this is the first chance.
+            // A cancelled request may have been the one: then the cut comes at the first chance.
             if matches!(self.cut, Some(Cut::Completed(n)) if n < self.completed) {
                 self.cut_power();
             }
@@ -219,7 +220,7 @@ impl Service {
         self.clock.advance_to(ns);
     }
 
-    /// Takes out the request that finishes next, if it does by `ns`.
+    /// Takes out the next request that finishes by `ns`.
     fn take_due(&mut self, ns: u64) -> Option<(u64, Request)> {
         if let Some(machine) = &mut self.machine {
             while let Some(at_ns) = machine.next_ns().filter(|at_ns| *at_ns <= ns) {
@@ -236,8 +237,8 @@ impl Service {
         Some((finish_ns, request))
     }
 
-    /// Takes the data of a write as it is when the device performs it, and notices what was changed
-    /// while the device had it: one that computes checksums would fail it.
+    /// Takes the data of a write at the time when the device performs it, and counts a change since
+    /// its commit: a device with checksums would fail such a write.
     fn take_data(&mut self, request: &mut Request, at_ns: u64) {
         if request.bio.op != BioOp::Write || !self.contents {
             return;
@@ -257,7 +258,7 @@ impl Service {
                 request.data.as_ref().map_or(0, |data| data_hash(&data[..count as usize]))
             }
             (BioOp::Read, Ok(count)) => {
-                // What was read is in the caller's memory, and was just written there.
+                // The data of the read was just copied to the caller's memory.
                 let read = memory::gather(&request.bio.segments.first(count as usize));
                 read.map_or(0, |data| data_hash(&data))
             }
@@ -274,7 +275,7 @@ impl Service {
         self.trace.note(at_ns, What::Fault { request: request.number, fault });
     }
 
-    /// Ends a request early if it can be; a write being served may be left in part.
+    /// Ends a request early if possible; a write being served may have changed a part.
     pub(crate) fn cancel(&mut self, queue: usize, token: u64) {
         let is_it = |request: &Request| request.queue == queue && request.bio.token == token;
         let now_ns = self.clock.now_ns();
@@ -301,21 +302,22 @@ impl Service {
         }
     }
 
-    /// Releases what is stuck: it is served like any other.
+    /// Releases the stuck requests: they are served like any other.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {
                 request.fate = Fate::Normal;
                 self.waiting.push_back(request);
             } else {
-                // A poll for nothing.
+                // A poll for events that never come.
                 self.stuck.push(request);
             }
         }
         self.serve(self.clock.now_ns());
     }
 
-    /// Turns the power off, for good: all that is in flight ends with EIO, in the order accepted.
+    /// Turns the power off permanently: all requests in flight end with EIO, in the order of
+    /// acceptance.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

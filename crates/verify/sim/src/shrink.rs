@@ -1,8 +1,8 @@
-//! Makes what fails smaller.
+//! Shortens a failing list of operations.
 
 use crate::Failure;
 
-/// In how many orders a shorter list is tried.
+/// Number of orders in which a shorter list is tried.
 const ORDERS: u64 = 6;
 
 /// The shortest list found.
@@ -10,14 +10,14 @@ const ORDERS: u64 = 6;
 pub struct Shrunk<T> {
     /// Its items.
     pub items: Vec<T>,
-    /// The order in which it fails; 0: the one in which the whole list did.
+    /// The order in which it fails; 0: the order of the whole list's failure.
     pub order: u64,
-    /// How it fails.
+    /// Its failure.
     pub failure: Failure,
 }
 
-/// Drops items of a list that fails as long as `fails` says that the rest still fails, in any way,
-/// in the order that it is given; it is asked at most `runs_max` times.
+/// Drops items of a failing list as long as the rest still fails, with any failure, by `fails` in
+/// the given order; calls `fails` at most `runs_max` times.
 pub fn shrink<T: Clone>(
     items: Vec<T>,
     failure: Failure,
@@ -36,7 +36,7 @@ pub fn shrink<T: Clone>(
             }
             let mut items = best.items.clone();
             items.drain(at..(at + size).min(best.items.len()));
-            // Without an item all that is drawn later is another: try some orders.
+            // Without an item all later draws change: try some orders.
             let found = (best.order..best.order + ORDERS).find_map(|order| {
                 runs += 1;
                 Some((order, fails(&items, order)?))

@@ -1,4 +1,4 @@
-//! The medium: files by descriptor, the bytes that reads see, and those that are durable.
+//! The medium: files by descriptor, the bytes that reads see, and the durable ones.
 //!
 //! ```text
 //!  write ──▶ volatile ◀── read
@@ -6,8 +6,8 @@
 //!            pending ──(flush: those before its mark)──▶ durable ──▶ left after a power cut
 //! ```
 //!
-//! A pending write is a snapshot of the sectors it left behind, so that the legal contents of a
-//! sector are exactly its durable one and its pending ones.
+//! A pending write is a snapshot of its sectors, so that the legal contents of a sector are exactly
+//! its durable one and its pending ones.
 
 use crate::{
     prng::{Prng, mix},
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) sector_bytes: usize,
-    /// Says which sectors are bad; the same after a power cut.
+    /// Chooses the bad sectors, which are the same after a power cut.
     salt: u64,
     files: Vec<File>,
     descriptors: BTreeMap<i32, Descriptor>,
 }
 
-/// What a descriptor number stands for.
+/// The file of a descriptor number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) file: usize,
@@ -35,13 +35,13 @@ pub(crate) struct Descriptor {
     pub(crate) direct: bool,
 }
 
-/// One file: what reads of it see, and what of that is durable.
+/// One file: the state that reads see, and the durable part of it.
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) volatile: Sectors,
     pub(crate) durable: Sectors,
     pub(crate) pending: Vec<PendingChange>,
-    /// How many changes there were: the number of the next one.
+    /// Number of changes so far, which is the number of the next one.
     changes: u64,
 }
 
@@ -69,7 +69,7 @@ impl Store {
         Store { sector_bytes, salt, files: Vec::new(), descriptors: BTreeMap::new() }
     }
 
-    /// Returns the same files under the same descriptors, each as `remains` says.
+    /// Returns the files under the same descriptors, each reduced to the result of `remains`.
     pub(crate) fn rebooted(&self, mut remains: impl FnMut(usize, &File) -> Sectors) -> Store {
         let files = self.files.iter().enumerate();
         let files = files.map(|(index, file)| File::new(remains(index, file))).collect();
@@ -112,7 +112,7 @@ impl Store {
         Ok(self.file_mut(file))
     }
 
-    /// Returns how many of `len` bytes at `offset` lie before the first bad sector.
+    /// Returns how many of `len` bytes at `offset` are before the first bad sector.
     pub(crate) fn good_bytes(&self, file: usize, offset: u64, len: usize, bad_ppm: u32) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let end = offset + len as u64;
@@ -127,7 +127,7 @@ impl Store {
         bad.map_or(len, |index| (index * sector_bytes).saturating_sub(offset) as usize)
     }
 
-    /// Returns how many of `len` bytes at `offset` there is room for.
+    /// Returns how many of `len` bytes at `offset` fit.
     pub(crate) fn room(&self, file: usize, offset: u64, len: usize, capacity_bytes: u64) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let used: u64 = self.files.iter().map(|file| file.volatile.allocated_bytes()).sum();
@@ -169,7 +169,7 @@ impl File {
         self.volatile.read(offset, len)
     }
 
-    /// Returns a point in the file's history: what a flush that begins now covers.
+    /// Returns a point in the file's history: a flush that begins now covers the changes up to it.
     pub fn mark(&self) -> u64 {
         self.changes
     }
@@ -179,7 +179,7 @@ impl File {
         self.note(Change::write(&self.volatile, offset, bytes));
     }
 
-    /// Writes some of the sectors that a write would have left behind, within the size.
+    /// Writes some sectors of a write, within the size.
     pub(crate) fn write_partly(&mut self, mut sectors: Map) {
         let end = self.volatile.size();
         zero(&mut sectors, self.volatile.sector_bytes(), end..u64::MAX);
@@ -196,7 +196,7 @@ impl File {
         }
     }
 
-    /// Makes a hole as far as the file goes; the change is pending.
+    /// Makes a hole, up to the end of the file; the change is pending.
     pub fn punch(&mut self, range: Range<u64>) {
         let end = range.end.min(self.volatile.size());
         if range.start < end {
@@ -210,7 +210,7 @@ impl File {
         self.changes += 1;
     }
 
-    /// Makes durable what was noted before `mark`.
+    /// Makes the changes before `mark` durable.
     pub fn flush(&mut self, mark: u64) {
         let count = self.pending.partition_point(|pending| pending.number < mark);
         for pending in self.pending.drain(..count) {
@@ -218,7 +218,7 @@ impl File {
         }
     }
 
-    /// Loses pending writes for good: no flush will bring them to the medium, though reads see
+    /// Loses pending writes permanently: no flush will bring them to the medium, though reads see
     /// them. Sizes are kept.
     pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
@@ -230,8 +230,8 @@ impl File {
         }
     }
 
-    /// Makes the bytes of a range durable, as they are now, and all changes of size and all holes,
-    /// as a journal would: what RWF_DSYNC asks.
+    /// Makes the current bytes of a range durable, and, as a journal would, all changes of size and
+    /// all holes: the effect of RWF_DSYNC.
     pub fn sync(&mut self, range: Range<u64>) {
         self.commit_journal();
         let sector_bytes = self.durable.sector_bytes();
@@ -244,7 +244,7 @@ impl File {
         }
     }
 
-    /// Makes sizes and holes durable; the data of writes stays pending, cut to them.
+    /// Makes sizes and holes durable; the data of writes stays pending, cut to the sizes.
     fn commit_journal(&mut self) {
         let sector_bytes = self.durable.sector_bytes();
         let mut writes: Vec<PendingChange> = Vec::new();
@@ -271,7 +271,7 @@ impl File {
 }
 
 impl Change {
-    /// Is what a write of `bytes` to `file` changes.
+    /// Returns the change by a write of `bytes` to `file`.
     pub(crate) fn write(file: &Sectors, offset: u64, bytes: &[u8]) -> Change {
         let end = offset + bytes.len() as u64;
         let size = (end > file.size()).then_some(end);
@@ -347,8 +347,9 @@ mod tests {
     }
 
     proptest! {
-        /// Reads see an array; so does a device that loses nothing, and one that does its worst
-        /// once all is flushed. What was written synchronously is there after any power cut.
+        /// Reads agree with an array, also on a device that loses nothing, and on one that loses as
+        /// much as possible after everything is flushed. Synchronously written data remains after
+        /// any power cut.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

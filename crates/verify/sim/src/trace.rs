@@ -1,7 +1,7 @@
-//! The trace of a device: the last events to read, and a hash over all of them.
+//! The trace of a device: the last events, for printing, and a hash over all of them.
 //!
-//! Requests appear by the device's own number, not by their token or address: those may differ
-//! between two runs that are otherwise the same.
+//! The trace names requests by the device's own numbers, not by token or address: those may differ
+//! between two runs that are otherwise equal.
 
 use crate::prng::mix;
 use core::{
@@ -11,16 +11,16 @@ use core::{
 use nowait_sys::Errno;
 use std::collections::VecDeque;
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// When, in nanoseconds of virtual time.
+    /// Its time, in nanoseconds of virtual time.
     pub at_ns: u64,
-    /// What.
+    /// Its kind.
     pub what: What,
 }
 
-/// What happened. `request` counts from 0 as accepted, over all queues.
+/// The kind of an event. `request` counts from 0 in the order of acceptance, over all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// A request was accepted.
@@ -29,7 +29,7 @@ pub enum What {
         request: u64,
         /// `read`, `write`, `fsync`, `fdatasync` or `poll`.
         op: &'static str,
-        /// On which descriptor.
+        /// Its descriptor.
         fd: i32,
         /// First byte.
         offset: i64,
@@ -49,14 +49,14 @@ pub enum What {
     Fault {
         /// Its number.
         request: u64,
-        /// Which of the table in `faults.rs`.
+        /// The fault, from the table in `faults.rs`.
         fault: &'static str,
     },
     /// The host changed a file.
     Host {
         /// `create`, `set_len` or `punch`.
         call: &'static str,
-        /// On which descriptor.
+        /// Its descriptor.
         fd: i32,
         /// First byte, or new size.
         from: u64,
@@ -100,12 +100,12 @@ impl Trace {
         self.events.iter()
     }
 
-    /// Returns how many events there were, those no longer kept too.
+    /// Returns the number of events, including those no longer kept.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns a number that is the same if all events were, data included.
+    /// Returns a hash of all events, data included.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -141,14 +141,14 @@ impl fmt::Display for Event {
     }
 }
 
-/// Returns a hash of `bytes`, not 0 by accident only.
+/// Returns a hash of `bytes`, which is 0 only by accident.
 pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     let mut fold = Fold(bytes.len() as u64);
     fold.write(bytes);
     fold.finish()
 }
 
-/// A hash that is the same on every machine and for every release of Rust. Not for strangers.
+/// A hash that is the same on every machine and for every release of Rust. Not for untrusted data.
 struct Fold(u64);
 
 impl Hasher for Fold {

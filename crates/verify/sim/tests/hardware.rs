@@ -1,4 +1,4 @@
-//! The models against the figures of their own data sheets.
+//! Compares the models with the figures of their own data sheets.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Segments};
 use nowait_sim::{Config, Hardware, Prng, SimDevice};
@@ -6,7 +6,7 @@ use nowait_sys::{file::IoVec, time::Deadline};
 
 const FD: i32 = 3;
 
-/// What a measurement is made of.
+/// The requests of a measurement.
 #[derive(Clone, Copy)]
 struct Work {
     op: BioOp,
@@ -82,7 +82,7 @@ fn disks_reach_their_sustained_rate() {
     assert_near(mb_per_s("sim:hdd", Work::SEQUENTIAL), 175.0, 0.03);
     let write = Work { op: BioOp::Write, ..Work::SEQUENTIAL };
     assert_near(mb_per_s("sim:u2scsi", write), 36.0, 0.03);
-    // One drive of four disks: the buses leave room for all.
+    // One drive of four disks: the buses have room for all four.
     let wide = Work { len: 1 << 20, ..Work::SEQUENTIAL };
     assert_near(mb_per_s("sim:raid20", wide), 4.0 * 36.0, 0.05);
 }
@@ -114,7 +114,7 @@ fn a_write_in_sequence_that_comes_late_waits_for_a_turn() {
     let late = Work { op: BioOp::Write, len: 64 << 10, depth: 1, ..Work::SEQUENTIAL };
     // A turn of 6 ms and 1.82 ms of transfer for each 64 KiB.
     assert_near(mb_per_s("sim:u2scsi", late), 65.536 / (6.0 + 1.82), 0.02);
-    // A read in sequence has been read ahead meanwhile.
+    // A sequential read finds its data read ahead.
     let read = Work { op: BioOp::Read, ..late };
     assert!(mb_per_s("sim:u2scsi", read) > 28.0);
 }
@@ -132,7 +132,7 @@ fn flash_meets_its_data_sheet() {
     assert_near(mb_per_s("sim:sata-ssd", sequential_write), 530.0, 0.03);
     assert_near(iops("sim:nvme", Work::READ), 19_000.0, 0.02);
     assert_near(iops("sim:nvme", write), 60_000.0, 0.02);
-    // The sheet's depth is 32 of each of four threads.
+    // The sheet's depth is 32 in each of four threads.
     let deepest = |work| Work { depth: 128, count: 60_000, ..work };
     assert_near(iops("sim:nvme", deepest(Work::READ)), 600_000.0, 0.03);
     assert_near(iops("sim:nvme", deepest(write)), 550_000.0, 0.03);

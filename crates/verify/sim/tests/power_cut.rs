@@ -1,4 +1,4 @@
-//! Power cuts at random and at every request, judged by the oracle.
+//! Power cuts at random and at every request; the oracle checks the remains.
 
 mod support;
 
@@ -25,10 +25,10 @@ fn config(seed: u64, prng: &mut Prng) -> Config {
     }
 }
 
-/// What a run found: where, and the device's trace.
+/// A violation, and the device's trace.
 type Found = (Violation, String);
 
-/// Reboots a few times and judges each outcome; returns the last one.
+/// Reboots several times and checks each outcome; returns the last one.
 fn reboot(user: &User, config: &Config, prng: &mut Prng) -> Result<(SimDevice, Vec<u8>), Found> {
     let mut last = None;
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
             user.device.cut_at(cuts[prng.index(2)]);
         }
         (0..steps).for_each(|_| user.step());
-        // Whatever is in flight, completed but not reaped, or not even committed.
+        // With requests in flight, completed and not reaped, or not even committed.
         user.device.cut_power();
         user.drain();
         let (device, left) = reboot(&user, config, prng)?;
@@ -60,7 +60,7 @@ fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
     Ok(())
 }
 
-/// Runs a drawn device; `lies` is what it does against its promises.
+/// Runs a random device; `lies` is the promise that it breaks.
 fn run_seed(seed: u64, lies: Option<Lies>) -> Result<(), Found> {
     let mut prng = Prng::new(seed);
     let mut config = config(seed, &mut prng);
@@ -119,6 +119,6 @@ fn canary_a_device_that_ignores_flushes_is_found_out() {
 #[test]
 fn canary_a_liar_is_found_out_among_other_faults() {
     let found = (0..200).filter(|seed| run_seed(*seed, Some(Lies::IgnoreFlush)).is_err()).count();
-    // Half of the drawn devices lose nothing in a power cut, flushed or not.
+    // Half of the random devices lose nothing in a power cut, flushed or not.
     assert!(found > 60, "found {found} of 200");
 }

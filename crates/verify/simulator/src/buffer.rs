@@ -1,12 +1,12 @@
-//! Memory of the simulated application, and what it writes.
+//! Memory of the simulated application, and the data of its writes.
 
 use nowait_block::Segments;
 use nowait_sys::file::IoVec;
 
-/// What direct requests need.
+/// Alignment of direct requests.
 const ALIGN: usize = 4096;
 
-/// Memory of one request, aligned for direct I/O. Must outlive what was given its segments.
+/// Memory of one request, aligned for direct I/O. It must outlive the user of its segments.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Makes `len` bytes that no file has.
+    /// Makes `len` bytes with a value that no file contains.
     pub(crate) fn new(len: usize) -> Buffer {
         let room = if len == 0 { 0 } else { len + ALIGN };
         let bytes = vec![0xee; room];
@@ -28,12 +28,12 @@ impl Buffer {
         if self.len == 0 { &[] } else { &self.bytes[self.start..][..self.len] }
     }
 
-    /// Returns the bytes, to be changed.
+    /// Returns the bytes for writing.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.len == 0 { &mut [] } else { &mut self.bytes[self.start..][..self.len] }
     }
 
-    /// Cuts it into `pieces` segments of about the same odd length.
+    /// Splits it into `pieces` segments of about the same odd length.
     pub(crate) fn segments(&mut self, pieces: usize) -> Segments {
         let len = self.len;
         let piece = len.div_ceil(pieces.clamp(1, len.max(1))).max(1);
@@ -47,8 +47,8 @@ impl Buffer {
     }
 }
 
-/// Fills `bytes`, which lie at `offset` of a file, with what the write `id` has there: no two
-/// writes agree in eight bytes, and no two places of one.
+/// Fills `bytes`, at `offset` of a file, with the data of the write `id` there: no two writes agree
+/// in eight bytes, and no two places of one.
 pub(crate) fn fill(id: u64, offset: u64, bytes: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Mistakes made on purpose: a net that does not catch them has a hole.
+//! Deliberate mistakes: tests that do not find them have a gap.
 
 /// A mistake of the layer above the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,8 +7,8 @@ pub enum Canary {
     SyncDoesNotWait,
     /// A direct write leaves the pages of its range in the cache.
     KeepPages,
-    /// A direct write leaves those pages of its range that are being read, and lets others bring
-    /// pages in while it is in flight.
+    /// A direct write leaves the pages of its range that are being read, and lets other requests
+    /// cache pages while it is in flight.
     SkipLocked,
     /// Truncation and direct requests take no place in the order.
     NoOrder,

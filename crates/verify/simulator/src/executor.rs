@@ -1,9 +1,9 @@
-//! Runs operations on the cache in one thread: which is next, an operation or the device, is
-//! drawn from the seed.
+//! Runs operations on the cache in one thread: the seed decides if an operation or the device runs
+//! next.
 //!
-//! The fourth policy of execution (the caller, a reaper thread, workers, and this one). Several
+//! The fourth way to execute requests (after the caller, a reaper thread, and workers). Several
 //! operations are in flight at once; each runs when it was kicked, in any order; bios wait here
-//! while the backend is full, as they do in the kernel's place.
+//! while the backend is full, as they do in the kernel.
 
 use crate::{
     canary::Canary,
@@ -28,42 +28,41 @@ use std::sync::Arc;
 
 /// Device and inode of the only file.
 const THE_FILE: (u64, u64) = (1, 1);
-/// The token of a bio that is no operation's: even, and of no task.
+/// The token of a bio that belongs to no operation: even, and not a task's.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
-/// What became of an operation. Its place in the order of things: it is recorded before another
-/// operation that conflicts with it begins.
+/// An event of an operation. It is recorded before a conflicting operation begins.
 #[derive(Debug)]
 pub struct Event {
-    /// Which, in order of submission.
+    /// Number of the operation, in the order of submission.
     pub id: u64,
-    /// What was asked for.
+    /// The operation.
     pub op: Op,
-    /// Where in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// What.
+    /// The kind of event.
     pub what: What,
 }
 
-/// What became of an operation.
+/// The kind of event.
 #[derive(Debug)]
 pub enum What {
-    /// It begins; this is what it writes.
+    /// The operation begins; the data that it writes.
     Begun(Vec<u8>),
-    /// It has ended, with this memory: what was read or written.
+    /// The operation has ended, with its memory: the data read or written.
     Ended(Result<u32, Errno>, Vec<u8>),
-    /// It was dropped; this may have been written if it is not empty.
+    /// The operation was dropped; this data, if any, may have been written.
     Dropped(Vec<u8>),
 }
 
-/// What was counted.
+/// Counters of the executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Operations accepted.
     pub accepted: u64,
     /// Operations that ended, or were dropped.
     pub ended: u64,
-    /// Those dropped.
+    /// Dropped operations.
     pub dropped: u64,
     /// Iterations.
     pub iterations: u64,
@@ -71,16 +70,16 @@ pub struct Counts {
     pub kicks: u64,
     /// Kicks of operations that were runnable already, or over.
     pub redundant: u64,
-    /// Bios that a backend took.
+    /// Bios that a backend accepted.
     pub bios: u64,
-    /// Bios that it gave back.
+    /// Bios that the backend completed.
     pub bios_ended: u64,
 }
 
-/// Nothing can run, nothing is in flight, and operations wait.
+/// A hang: nothing can run, nothing is in flight, and operations wait.
 #[derive(Debug)]
 pub struct Hang {
-    /// Those that wait.
+    /// The waiting operations.
     pub waiting: Vec<String>,
 }
 
@@ -93,7 +92,7 @@ pub struct Executor<'m> {
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
-    /// Bios that the backend has not taken yet.
+    /// Bios that the backend has not accepted yet.
     pending: VecDeque<Bio>,
     events: Vec<Event>,
     counts: Counts,
@@ -126,13 +125,13 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Has reads read ahead from now on, at most so many pages; 0: none. What is read ahead
-    /// has no place in the order: direct writes and truncations meet it.
+    /// Lets reads read ahead from now on, at most this number of pages; 0: none. Readahead has no
+    /// place in the order: direct writes and truncations may meet it.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
 
-    /// Makes a mistake from now on.
+    /// Makes a deliberate mistake from now on.
     pub fn set_canary(&mut self, canary: Option<Canary>) {
         self.canary = canary;
         if canary == Some(Canary::LoseKicks) {
@@ -145,24 +144,24 @@ impl<'m> Executor<'m> {
         &self.file
     }
 
-    /// Returns how many operations are in flight.
+    /// Returns the number of operations in flight.
     pub fn in_flight(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let (kicks, redundant) = self.list.kicks();
         Counts { kicks, redundant, ..self.counts }
     }
 
-    /// Takes what has happened since the last time, in order.
+    /// Takes the events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
     }
 
-    /// Accepts an operation; it runs in [`Executor::step`]. Returns its number. What takes no
-    /// time is done at once, and has no events.
+    /// Accepts an operation, which runs in [`Executor::step`]; returns its number. Operations that
+    /// take no time are done at once, and have no events.
     pub fn submit(&mut self, op: &Op) -> Option<u64> {
         let cache = self.file.cache().clone();
         match *op {
@@ -200,11 +199,12 @@ impl<'m> Executor<'m> {
         id
     }
 
-    /// Returns which bytes an operation touches: those that overlap run in order of submission.
+    /// Returns the bytes that an operation touches: overlapping operations run in the order of
+    /// submission.
     ///
-    /// What changes the size has all from the smaller size on. Direct reads have whole pages: a
-    /// page that is half in their range must not become dirty meanwhile. Direct writes have their
-    /// bytes only, and meet what is done to the rest of their pages, and of the file.
+    /// A change of the size touches everything from the smaller size on. A direct read touches
+    /// whole pages: a page partly in its range must not become dirty meanwhile. A direct write
+    /// touches only its bytes, and may meet changes of the rest of their pages, and of the file.
     fn range(&self, op: &Op) -> Option<(Range<u64>, Access)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
@@ -235,7 +235,7 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Drops an operation in flight, or asks the device to.
+    /// Drops an operation in flight, or cancels its bio.
     fn cancel(&mut self, nth: usize) {
         let count = self.tasks.len().max(1);
         let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };
@@ -255,7 +255,8 @@ impl<'m> Executor<'m> {
         self.counts.dropped += 1;
     }
 
-    /// Runs one operation, or lets the device finish something. False: there is nothing to do.
+    /// Runs one operation, or lets the device finish a request. Returns `false` if there is nothing
+    /// to do.
     ///
     /// # Errors
     /// Operations wait, and nothing will ever kick them.
@@ -267,7 +268,7 @@ impl<'m> Executor<'m> {
             let waiting: Vec<String> = self.tasks.values().map(describe).collect();
             return if waiting.is_empty() { Ok(false) } else { Err(Hang { waiting }) };
         }
-        // The device is as likely as all operations together, else long lists would starve it.
+        // The device is as likely as all operations together; otherwise long lists would starve it.
         let operation = runnable > 0 && (!device || self.prng.chance(600_000));
         if operation {
             let id = self.list.take(self.prng.index(runnable));
@@ -281,13 +282,13 @@ impl<'m> Executor<'m> {
     /// Runs until nothing is in flight.
     ///
     /// # Errors
-    /// As for [`Executor::step`].
+    /// The errors of [`Executor::step`].
     pub fn drain(&mut self) -> Result<(), Hang> {
         while self.step()? {}
         Ok(())
     }
 
-    /// Drops all operations, as the end of the process does, and waits for the device only.
+    /// Drops all operations, as the end of the process does, and then waits only for the device.
     pub fn abandon(&mut self) {
         for task in self.tasks.values() {
             task.kicker.retire();
@@ -331,14 +332,14 @@ impl<'m> Executor<'m> {
     fn end(&mut self, task: &Task, result: Result<u32, Errno>) {
         task.kicker.retire();
         self.counts.ended += 1;
-        // An error that came before anything was written leaves the file as it was.
+        // An error before the first byte was written leaves the file unchanged.
         let untouched = result.is_err() && task.op.is_write() && !task.may_have_written();
         let memory = if untouched { Vec::new() } else { task.buffer.as_slice().to_vec() };
         let what = What::Ended(result, memory);
         self.events.push(Event { id: task.id, op: task.op.clone(), offset: task.offset, what });
     }
 
-    /// Queues to the backend what it takes, and commits.
+    /// Queues bios to the backend until it is full, and commits.
     fn feed(&mut self) {
         let backend = self.medium.backend();
         while let Some(bio) = self.pending.pop_front() {
@@ -375,8 +376,7 @@ impl<'m> Executor<'m> {
         let mut bytes = bytes.to_vec();
         let segments = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
         let fd = self.file.writes().expect("open for writing").tail.fd;
-        // No task has this token.
-        // SAFETY: the bytes live until the device has finished, below.
+        // No task has this token. SAFETY: the bytes live until the device has finished, below.
         let mut bio = unsafe { Bio::new(BioOp::Write, fd, segments, offset as i64, STRANGE) };
         bio.rw_flags = rwf::DSYNC;
         self.pending.push_back(bio);
@@ -385,7 +385,7 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Closes the file and opens it again; nothing is in flight. Returns the size it has then.
+    /// Closes the file and opens it again; nothing is in flight. Returns its size after that.
     ///
     /// # Panics
     /// Something is in flight.

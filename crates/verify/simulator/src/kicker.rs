@@ -1,27 +1,27 @@
-//! Kicks, and the operations that they made runnable.
+//! Kicks, and the operations that they make runnable.
 
 use nowait_retry::{WaitEntry, wait::Kickable};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The operations that may run, and how they became so.
+/// The runnable operations, and the counts of kicks.
 #[derive(Debug, Default)]
 pub(crate) struct RunList {
     runnable: Mutex<Vec<u64>>,
     kicks: AtomicU64,
     redundant: AtomicU64,
-    /// Every second kick is lost, a canary.
+    /// Every second kick is lost: a canary.
     lossy: AtomicBool,
 }
 
 impl RunList {
-    /// Returns how many operations may run.
+    /// Returns the number of runnable operations.
     pub(crate) fn len(&self) -> usize {
         self.runnable.lock().len()
     }
 
-    /// Takes the one at `index` off, in no order.
+    /// Removes the operation at `index`; the order is arbitrary.
     pub(crate) fn take(&self, index: usize) -> u64 {
         self.runnable.lock().swap_remove(index)
     }
@@ -31,18 +31,18 @@ impl RunList {
         self.lossy.store(true, Relaxed);
     }
 
-    /// Returns how many kicks came, and how many of them for an operation that was runnable
-    /// already, or over.
+    /// Returns the number of kicks, and of those for an operation that was runnable already, or
+    /// over.
     pub(crate) fn kicks(&self) -> (u64, u64) {
         (self.kicks.load(Relaxed), self.redundant.load(Relaxed))
     }
 }
 
-/// What an operation leaves in wait queues.
+/// The object that an operation leaves in wait queues.
 #[derive(Debug)]
 pub(crate) struct Kicker {
     id: u64,
-    /// On the run list, or over.
+    /// The operation is on the run list, or over.
     scheduled: AtomicBool,
     list: Arc<RunList>,
 }
@@ -53,7 +53,7 @@ impl Kicker {
         Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
     }
 
-    /// Makes the operation runnable, unless it is; false then.
+    /// Makes the operation runnable; returns `false` if it was.
     pub(crate) fn schedule(&self) -> bool {
         let fresh = !self.scheduled.swap(true, Relaxed);
         if fresh {
@@ -62,19 +62,19 @@ impl Kicker {
         fresh
     }
 
-    /// Says that the operation was taken off the list and begins an iteration.
+    /// Records that the operation was taken off the list and begins an iteration.
     pub(crate) fn begin(&self) {
         self.scheduled.store(false, Relaxed);
     }
 
-    /// Takes the operation off for good.
+    /// Removes the operation permanently.
     pub(crate) fn retire(&self) {
         if self.scheduled.swap(true, Relaxed) {
             self.list.runnable.lock().retain(|id| *id != self.id);
         }
     }
 
-    /// Makes an entry.
+    /// Makes a wait entry.
     pub(crate) fn entry(self: &Arc<Kicker>) -> WaitEntry {
         WaitEntry::Request(self.clone())
     }

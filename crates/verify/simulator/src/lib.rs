@@ -1,4 +1,4 @@
-//! The whole page cache on a simulated device, in one thread: a seed says how it goes.
+//! The whole page cache on a simulated device, in one thread: a seed decides all random choices.
 //!
 //! ```text
 //! scenario   what is done, drawn from a seed: some kinds of it off, others at wild rates

@@ -1,4 +1,4 @@
-//! The medium below the cache: a backend, and the file system's part of it.
+//! The medium below the cache: a backend, and the file system's part.
 
 use nowait_block::{BlockBackend, backends::mem::Mem};
 use nowait_cache::{Backing, Target, Writes};
@@ -12,32 +12,34 @@ pub const DIRECT_FD: i32 = 4;
 
 /// One file on a device.
 pub trait Medium {
-    /// Returns what carries bios to it.
+    /// Returns the backend that carries its bios.
     fn backend(&self) -> &dyn BlockBackend;
 
-    /// Sets the size of the file, at once. What is cut off is zero if it comes back.
+    /// Sets the size of the file, at once. Bytes that were cut off are zero if the file grows
+    /// again.
     ///
     /// # Errors
-    /// The device's.
+    /// The errors of the device.
     fn set_len(&self, len: u64) -> Result<(), Errno>;
 
     /// Returns the size of the file; `None`: the device does not know.
     fn size(&self) -> Option<u64>;
 
-    /// Returns what reads of the file see, for comparing.
+    /// Returns the bytes that reads of the file see, for comparison.
     fn contents(&self) -> Vec<u8>;
 
-    /// Returns what a power cut now would certainly leave; `None`: it has no say.
+    /// Returns the bytes that a power cut now would certainly keep; `None`: the medium does not
+    /// know.
     fn durable_contents(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Returns what happened, to be printed.
+    /// Returns the trace, for printing.
     fn trace(&self) -> String {
         String::new()
     }
 
-    /// Returns how a cache reaches the file.
+    /// Returns the access of a cache to the file.
     fn backing(&self, block_bytes: u32) -> Backing {
         let target = |fd| Target { fd, file: None };
         let writes = Some(Writes { direct: target(DIRECT_FD), tail: target(FD) });
@@ -71,7 +73,7 @@ impl Medium for SimDevice {
     }
 }
 
-/// An array in memory: its size is fixed, so the file's is the cache's business alone.
+/// An array in memory: its size is fixed, so only the cache knows the file's size.
 impl Medium for Mem {
     fn backend(&self) -> &dyn BlockBackend {
         self

@@ -1,8 +1,8 @@
-//! The model of a file: an array of bytes, and the values that may be there instead.
+//! The model of a file: an array of bytes, and the other values that each byte may have.
 
 use nowait_cache::FRAME_BYTES;
 
-/// Bytes of which it is not known whether they were written.
+/// Bytes that may or may not have been written.
 #[derive(Clone, Debug)]
 struct Doubt {
     offset: u64,
@@ -19,14 +19,14 @@ impl Doubt {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     bytes: Vec<u8>,
-    /// Left by writes that failed or were dropped; any byte of them may be there.
+    /// Bytes of writes that failed or were dropped; each may be in the file.
     doubts: Vec<Doubt>,
-    /// What was there before another process wrote: may be cached, and must not be written.
+    /// Bytes before another process's write: they may be cached, and must not be written.
     stale: Vec<Doubt>,
 }
 
 impl Model {
-    /// Is a file of `size` zeroes.
+    /// Returns a file of `size` zeroes.
     pub fn new(size: u64) -> Model {
         Model { bytes: vec![0; size as usize], ..Model::default() }
     }
@@ -36,7 +36,7 @@ impl Model {
         self.bytes.len() as u64
     }
 
-    /// Notes that `data` was written.
+    /// Records a write of `data`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         self.touch(offset, end);
@@ -45,7 +45,7 @@ impl Model {
         self.bytes[offset as usize..end as usize].copy_from_slice(data);
     }
 
-    /// Notes that any bytes of `data` may have been written.
+    /// Records that any bytes of `data` may have been written.
     pub fn doubt(&mut self, offset: u64, data: &[u8]) {
         if !data.is_empty() {
             self.touch(offset, offset + data.len() as u64);
@@ -53,7 +53,7 @@ impl Model {
         }
     }
 
-    /// Notes that another process has written `data`, inside the file.
+    /// Records that another process has written `data`, inside the file.
     pub fn write_by_rival(&mut self, offset: u64, data: &[u8]) {
         let range = offset as usize..offset as usize + data.len();
         self.stale.push(Doubt { offset, bytes: self.bytes[range.clone()].to_vec() });
@@ -65,13 +65,13 @@ impl Model {
         self.bytes[range].copy_from_slice(data);
     }
 
-    /// Notes that the file was opened anew: nothing of it is cached.
+    /// Records that the file was opened again: nothing of it is cached.
     pub fn reopen(&mut self) {
         self.stale.clear();
     }
 
-    /// Notes that pages with bytes from `from` to before `end` are dirty: what is cached of them
-    /// will be on disk, as a whole.
+    /// Records that pages with bytes from `from` to before `end` are dirty: their cached bytes will
+    /// be written to disk as a whole.
     fn touch(&mut self, from: u64, end: u64) {
         let page = FRAME_BYTES as u64;
         let (from, end) = (from / page * page, end.next_multiple_of(page));
@@ -84,49 +84,49 @@ impl Model {
         self.stale = cut(core::mem::take(&mut self.stale), from, end);
     }
 
-    /// Notes that the size was set.
+    /// Records a change of the size.
     pub fn set_size(&mut self, size: u64) {
         self.settle(size, u64::MAX);
         self.stale = cut(core::mem::take(&mut self.stale), size, u64::MAX);
         self.bytes.resize(size as usize, 0);
     }
 
-    /// Notes that the file is at least so long: a hole.
+    /// Records that the file is at least this long: a hole.
     pub fn grow(&mut self, size: u64) {
         if size > self.size() {
             self.bytes.resize(size as usize, 0);
         }
     }
 
-    /// Takes the file for what it has become: nothing is in doubt any more.
+    /// Takes the bytes as the content of the file: nothing is in doubt any more.
     pub fn adopt(&mut self, bytes: &[u8]) {
         *self = Model { bytes: bytes.to_vec(), ..Model::default() };
     }
 
-    /// Tells whether all is known for sure.
+    /// Returns `true` if every byte is certain.
     pub fn is_certain(&self) -> bool {
         self.doubts.is_empty()
     }
 
-    /// Returns how many bytes a read of `len` at `offset` gives.
+    /// Returns the number of bytes that a read of `len` at `offset` returns.
     pub fn readable(&self, offset: u64, len: usize) -> usize {
         self.size().saturating_sub(offset).min(len as u64) as usize
     }
 
-    /// Judges what was read at `offset`.
+    /// Checks the bytes of a read at `offset`.
     ///
     /// # Errors
-    /// The first byte that is wrong, and what it should be.
+    /// The first wrong byte, and its expected value.
     pub fn judge(&self, offset: u64, read: &[u8]) -> Result<(), (u64, u8)> {
         self.judge_by(offset, read, |at, byte| {
             may_be(&self.doubts, at, byte) || may_be(&self.stale, at, byte)
         })
     }
 
-    /// Judges what is on disk at `offset`.
+    /// Checks the bytes on disk at `offset`.
     ///
     /// # Errors
-    /// As for [`Model::judge`].
+    /// The errors of [`Model::judge`].
     pub fn judge_disk(&self, offset: u64, found: &[u8]) -> Result<(), (u64, u8)> {
         self.judge_by(offset, found, |at, byte| may_be(&self.doubts, at, byte))
     }
@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// Forgets the doubts from `from` to before `end`.
+    /// Drops the doubts from `from` to before `end`.
     fn settle(&mut self, from: u64, end: u64) {
         if !self.doubts.is_empty() {
             self.doubts = cut(core::mem::take(&mut self.doubts), from, end);
@@ -164,7 +164,7 @@ fn may_be(doubts: &[Doubt], at: u64, byte: u8) -> bool {
     here.any(|doubt| doubt.bytes[(at - doubt.offset) as usize] == byte)
 }
 
-/// Returns what is left of doubts without the bytes from `from` to before `end`.
+/// Returns the doubts without the bytes from `from` to before `end`.
 fn cut(doubts: Vec<Doubt>, from: u64, end: u64) -> Vec<Doubt> {
     let mut left = Vec::new();
     for doubt in doubts {

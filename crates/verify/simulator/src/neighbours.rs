@@ -1,9 +1,9 @@
-//! Files on several devices in one cache, some of which are full or stand still for a while, drawn
-//! from a seed.
+//! Files on several devices in one cache. Some devices are full or do not answer for a while, by a
+//! seed.
 //!
-//! Judged: a write, a sync and a read of a file on a healthy device end, and well, whatever the
-//! others do: in no more steps than its own device needs. No device has more bios than it may. What
-//! a sick device got is told by the sync of its own file.
+//! Checked: a write, a sync and a read of a file on a healthy device succeed, whatever the others
+//! do, in no more steps than its own device needs. No device has more bios than it may. The sync of
+//! a file reports data that its sick device did not write.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{
@@ -23,10 +23,10 @@ use std::{
 
 /// Frames of the cache: many times the largest folio.
 const FRAMES: u32 = 4096;
-/// Steps of one operation; more is a run in circles.
+/// Most steps of one operation; more is an endless loop.
 const STEPS_MAX: usize = 100_000;
 
-/// What a device makes of writes. Reads give zeroes.
+/// A device's handling of writes. Reads return zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Well,
@@ -44,7 +44,7 @@ impl Wake for Kick {
     }
 }
 
-/// How an operation has gone.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
@@ -57,18 +57,19 @@ struct World {
     most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
-    /// What could not be written of a file, since its last sync that succeeded, is told by writes.
+    /// A device has failed to write data of the file since its last successful sync; writes of the
+    /// device set it.
     has_failed: Vec<bool>,
-    /// Of devices that stand still.
+    /// Bios of devices that do not answer.
     held: Vec<Bio>,
     prng: Prng,
     bytes: Vec<u8>,
 }
 
-/// Runs a seed; with a mistake of the cache, or none.
+/// Runs a seed, with or without a mistake of the cache.
 ///
 /// # Errors
-/// What is wrong.
+/// The failed claim.
 pub fn run(seed: u64, made: Option<mistake::Mistake>) -> Result<(), String> {
     mistake::make(made);
     let mut world = World::new(seed);
@@ -91,7 +92,7 @@ impl World {
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
             CachedFile::new(&cache, backing, 0)
         };
-        // Several files of each: the share is the device's.
+        // Several files on each device: the share belongs to the device.
         let files: Vec<_> = (0..devices * 3).map(|number| file(number % devices)).collect();
         let (bytes, has_failed) =
             (vec![7; FRAMES as usize * FRAME_BYTES], vec![false; files.len()]);
@@ -101,7 +102,7 @@ impl World {
 
     fn work(&mut self) -> Result<(), String> {
         for _ in 0..30 {
-            // The last device is always well.
+            // The last device is always healthy.
             let device = self.prng.index(self.health.len() - 1);
             let kinds = [Health::Well, Health::Full, Health::Still];
             let health = kinds[self.prng.index(3)];
@@ -156,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes what a device does; what it has held is done, or not.
+    /// Changes the health of a device; the bios that it has held are done, or stay.
     fn turn(&mut self, device: usize, health: Health) {
         self.health[device] = health;
         if health == Health::Still {
@@ -168,7 +169,7 @@ impl World {
         self.perform(now);
     }
 
-    /// Has the devices do these, and what follows from them.
+    /// Lets the devices perform these bios, and the bios that follow from them.
     fn perform(&mut self, mut plug: Vec<Bio>) {
         while let Some(bio) = plug.pop() {
             let result = match (self.health[bio.fd as usize], bio.op) {
@@ -225,7 +226,7 @@ impl World {
         self.drive(|plug, wait| read.iterate(plug, wait))
     }
 
-    /// Ends what is held: it keeps its file, and the cache.
+    /// Ends the held bios: each references its file, and the cache.
     fn end(&mut self) {
         (0..self.health.len()).for_each(|device| self.turn(device, Health::Well));
     }

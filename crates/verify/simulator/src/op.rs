@@ -1,9 +1,9 @@
-//! Operations on a file as plain data: a list of them can be printed, cut and run again.
+//! Operations on a file as plain data: a list of them can be printed, shortened and run again.
 
 use core::fmt;
 use nowait_cache::SyncLevel;
 
-/// One thing to do. Offsets, lengths and sizes are bytes.
+/// One operation. Offsets, lengths and sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A read through the cache.
@@ -12,7 +12,7 @@ pub enum Op {
         offset: u64,
         /// At least 1.
         len: usize,
-        /// Into so many buffers.
+        /// Number of buffers.
         pieces: usize,
     },
     /// A write through the cache.
@@ -21,19 +21,19 @@ pub enum Op {
         offset: Option<u64>,
         /// At least 1.
         len: usize,
-        /// From so many buffers.
+        /// Number of buffers.
         pieces: usize,
-        /// What its end promises (O_DSYNC, O_SYNC).
+        /// Durability at its end (O_DSYNC, O_SYNC).
         durable: Option<SyncLevel>,
     },
-    /// A read past the cache; aligned.
+    /// A read that bypasses the cache; aligned.
     DirectRead {
         /// First byte.
         offset: u64,
         /// At least one block.
         len: usize,
     },
-    /// A write past the cache; aligned.
+    /// A write that bypasses the cache; aligned.
     DirectWrite {
         /// First byte.
         offset: u64,
@@ -53,7 +53,7 @@ pub enum Op {
         from: u64,
         /// Last page.
         last: u64,
-        /// What it promises.
+        /// Durability at its end.
         durable: SyncLevel,
     },
     /// Drops clean pages, as memory pressure or an advice does.
@@ -63,22 +63,23 @@ pub enum Op {
         /// Last page.
         last: u64,
     },
-    /// Evicts what was not used lately.
+    /// Evicts pages that were not used lately.
     Reclaim,
-    /// Starts the writeback of at most so many dirty pages.
+    /// Starts the writeback of at most this number of dirty pages.
     Clean {
-        /// In 4 KiB.
+        /// Number of pages of 4 KiB.
         pages: u64,
     },
-    /// Drops one of the operations in flight, counted in order of submission, modulo their number.
+    /// Drops one of the operations in flight, by its index in the order of submission, modulo their
+    /// number.
     Cancel {
-        /// Which.
+        /// Index of the operation.
         nth: usize,
     },
-    /// Waits for all, syncs, closes the file and opens it again.
+    /// Waits for all operations, syncs, closes the file and opens it again.
     Reopen,
-    /// Waits for all. Then another process writes those of these pages that are in the file whole,
-    /// and not dirty here.
+    /// Waits for all operations. Then another process writes those of these pages that are
+    /// completely in the file, and not dirty here.
     Rival {
         /// First page.
         from: u64,
@@ -88,7 +89,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns how many bytes of the user's memory it needs.
+    /// Returns the number of bytes of the user's memory that it needs.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Op::Read { len, .. }
@@ -99,12 +100,12 @@ impl Op {
         }
     }
 
-    /// Tells whether it fills the user's memory.
+    /// Returns `true` if it fills the user's memory.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Op::Read { .. } | Op::DirectRead { .. })
     }
 
-    /// Tells whether it takes the user's memory.
+    /// Returns `true` if it reads the user's memory.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::DirectWrite { .. })
     }

@@ -1,4 +1,4 @@
-//! Runs a scenario and judges its results.
+//! Runs a scenario and checks its results.
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
@@ -22,10 +22,10 @@ use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What a run was like.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// What the executor counted.
+    /// The counters of the executor.
     pub counts: Counts,
     /// Operations that ended with an error.
     pub errors: u64,
@@ -33,21 +33,21 @@ pub struct Report {
     pub sync_errors: u64,
     /// Requests that the device accepted; 0 for an array.
     pub requests: u64,
-    /// Faults that happened.
+    /// Number of faults.
     pub fired: u64,
-    /// A hash of all that the device did.
+    /// A hash of all events of the device.
     pub trace_hash: u64,
 }
 
-/// Most steps of one operation, on average: more is a run in circles.
+/// Most steps of one operation, on average: more is an endless loop.
 const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile says: those for power cuts once for each of its requests.
+/// Runs a scenario as its profile demands: one for power cuts runs once for each of its requests.
 ///
 /// # Errors
-/// What is wrong.
+/// The failed claim.
 pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
     match scenario.profile {
         Profile::Power => every_power_cut(scenario),
@@ -58,7 +58,7 @@ pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
 /// Runs a scenario to its end; a panic counts as a failure.
 ///
 /// # Errors
-/// What is wrong.
+/// The failed claim.
 pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     match &scenario.setup.below {
         Below::Sim(config) => {
@@ -82,11 +82,11 @@ pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Runs a scenario on a simulated device whose power fails at `cut`, and judges what is left,
+/// Runs a scenario on a simulated device whose power fails at `cut`, and checks the remains,
 /// several times.
 ///
 /// # Errors
-/// What is wrong.
+/// The failed claim.
 ///
 /// # Panics
 /// The scenario has no simulated device.
@@ -104,7 +104,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
         device.cut_power();
         runner.executor.abandon();
         let oracle = runner.oracle.as_ref().expect("aligned for an oracle");
-        // What is left is read without faults.
+        // The remains are read without faults.
         let calm = Config { faults: quiet(&config.faults), ..(**config).clone() };
         for draw in 0..4 {
             let mut prng = Prng::new(scenario.order ^ draw);
@@ -121,7 +121,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
 /// Runs a scenario once for each of its requests, with a power cut before it and one after it.
 ///
 /// # Errors
-/// The first that is wrong.
+/// The first failure.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {
@@ -134,7 +134,7 @@ pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Opens what a power cut has left, and reads it through a new cache.
+/// Opens the remains of a power cut, and reads them through a new cache.
 fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     let size = left.len() as u64;
     let cache = Cache::with_frames(scenario.setup.frames);
@@ -168,7 +168,7 @@ fn hang(hang: &Hang) -> String {
     format!("hangs: nothing is in flight, and these wait\n{}", hang.waiting.join("\n"))
 }
 
-/// A run.
+/// A run in progress.
 struct Runner<'m> {
     scenario: &'m Scenario,
     medium: &'m dyn Medium,
@@ -261,7 +261,7 @@ impl<'m> Runner<'m> {
         self.device.is_some_and(SimDevice::is_off)
     }
 
-    /// Waits for all, syncs the file. False: the sync failed.
+    /// Waits for all operations, and syncs the file. Returns `false` if the sync failed.
     fn settle(&mut self) -> Verdict<bool> {
         self.drain()?;
         let before = self.sync_errors;
@@ -270,8 +270,8 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
-    /// Has another process write pages that are not dirty here: they must never be written back as
-    /// they were.
+    /// Lets another process write pages that are not dirty here: the cache must never write their
+    /// old content back.
     fn rival(&mut self, from: u64, last: u64) -> Verdict {
         self.drain()?;
         let in_file = self.medium.size().unwrap_or(0).min(self.model.size());
@@ -301,14 +301,14 @@ impl<'m> Runner<'m> {
         Ok(())
     }
 
-    /// Judges what is left at the end; the device has no faults any more.
+    /// Checks the final state; the device has no faults any more.
     fn close(mut self) -> Verdict<Report> {
         let first = self.settle()?;
         if !first {
             if !self.faulty {
                 return Err(String::from("the last sync fails"));
             }
-            // A flush has failed: reported for ever, or until a sync takes it.
+            // A flush has failed: the error stays until a sync takes it, or for ever.
             self.executor.file().forgive();
             if !self.settle()? {
                 return Err(String::from("a sync fails though the faults have stopped"));
@@ -390,7 +390,7 @@ impl<'m> Runner<'m> {
             self.sync_errors += u64::from(is_promise(&event.op));
         }
         if self.is_off() {
-            // The process is gone too.
+            // The process is gone, too.
             return Ok(());
         }
         match (result, &event.op) {
@@ -413,19 +413,20 @@ impl<'m> Runner<'m> {
             return Err(format!("{bytes} of {} bytes written", data.len()));
         }
         self.model.write(offset, &data[..bytes]);
-        // One that had to begin again, and failed then, has copied more the first time.
+        // A write that had to begin again, and failed then, has copied more the first time.
         self.doubt(offset + bytes as u64, &data[bytes..]);
         Ok(())
     }
 
-    /// Any of `data` may have been written at `offset`, and the file may be longer.
+    /// Records that any of `data` may have been written at `offset`, and that the file may be
+    /// longer.
     fn doubt(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;
         }
         self.model.doubt(offset, data);
         let (size, end) = (self.executor.file().size(), offset + data.len() as u64);
-        // Another write in flight may have made it longer still.
+        // Another write in flight may have made the file longer still.
         self.model.grow(size.min(end));
     }
 
@@ -467,12 +468,12 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Tells whether the end of the operation promises that its range is durable.
+/// Returns `true` if the end of the operation promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
     matches!(op, Op::Sync { durable, .. } if *durable >= SyncLevel::Data)
 }
 
-/// Tells whether the operation reports what could not be written.
+/// Returns `true` if the operation reports data that could not be written.
 fn is_promise(op: &Op) -> bool {
     matches!(op, Op::Sync { .. } | Op::Write { durable: Some(_), .. })
 }

@@ -1,24 +1,24 @@
-//! The scenario of one run, drawn from a seed.
+//! The scenario of one run, drawn by a seed.
 
 use crate::{canary::Canary, op::Op};
 use nowait_cache::{FRAME_BYTES, SyncLevel, mistake::Mistake};
 use nowait_sim::{Config, Faults, Model, Prng};
 
-/// Below what the cache lies.
+/// The medium below the cache.
 #[derive(Clone, Debug)]
 pub enum Below {
     /// A simulated device.
     Sim(Box<Config>),
-    /// An array of so many bytes, and a queue of so many bios.
+    /// An array in memory with a queue.
     Mem {
-        /// Longest file.
+        /// Bytes of the longest file.
         bytes: usize,
         /// Most bios in flight.
         depth: usize,
     },
 }
 
-/// The world of one run.
+/// The environment of one run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device.
@@ -31,49 +31,50 @@ pub struct Setup {
     pub block_bytes: u32,
     /// Most operations in flight.
     pub in_flight_max: usize,
-    /// All offsets, lengths and sizes are multiples of it; above 1, an oracle judges.
+    /// All offsets, lengths and sizes are multiples of it; above 1, an oracle checks, too.
     pub granule: u64,
     /// Most pages to read ahead; 0: none.
     pub readahead_pages: u32,
-    /// A mistake of the layer above the cache, to be caught.
+    /// A deliberate mistake of the layer above the cache, which the run must detect.
     pub canary: Option<Canary>,
-    /// A mistake of the cache itself, to be caught.
+    /// A deliberate mistake of the cache itself, which the run must detect.
     pub mistake: Option<Mistake>,
 }
 
 impl Setup {
-    /// Tells whether operations may fail.
+    /// Returns `true` if operations may fail.
     pub fn is_faulty(&self) -> bool {
         matches!(&self.below, Below::Sim(config) if config.faults != quiet(&config.faults))
     }
 }
 
-/// Returns these faults without those that happen while the device runs.
+/// Returns these faults without those that happen while the power is on.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
 }
 
-/// What kind of runs to draw.
+/// The kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// A device without faults but short transfers: every operation succeeds, every byte is known.
+    /// A device without faults except short transfers: every operation succeeds, every byte is
+    /// known.
     Exact,
-    /// As exact, on an array in memory.
+    /// Like `Exact`, on an array in memory.
     Memory,
     /// A device that fails.
     Faulty,
-    /// A device that fails, and a storm of cancellations: a third of all that is done, and up to 64
+    /// A device that fails, and many cancellations: a third of all operations, and up to 64
     /// operations in flight.
     Storm,
-    /// As exact, beside another process that writes to the file.
+    /// Like `Exact`, while another process writes to the file.
     Rival,
-    /// A small file, for power cuts: a volatile cache, what is written aligned to 64 bytes.
+    /// A small file, for power cuts: a volatile cache, and writes aligned to 64 bytes.
     Power,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Profile; 6] = [
         Profile::Exact,
         Profile::Memory,
@@ -84,28 +85,28 @@ impl Profile {
     ];
 }
 
-/// A list of operations and the world they run in.
+/// A list of operations and their environment.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// How it is run.
+    /// The kind of run.
     pub profile: Profile,
-    /// What it was drawn from.
+    /// The seed that it was drawn by.
     pub seed: u64,
-    /// Decides the order in which things happen; the seed, except while shrinking.
+    /// Decides the order of events; the seed, except while shrinking.
     pub order: u64,
-    /// The world.
+    /// The environment.
     pub setup: Setup,
-    /// What is done, in order of submission.
+    /// The operations, in the order of submission.
     pub ops: Vec<Op>,
 }
 
-/// How often each kind of operation is drawn, by the order in [`Draw::op`].
+/// The weight of each kind of operation, in the order of [`Draw::op`].
 const WEIGHTS: [u32; 13] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3, 0];
 const CANCEL: usize = 10;
 const RIVAL: usize = 12;
 
 impl Scenario {
-    /// Draws `count` operations and their world from `seed`.
+    /// Draws `count` operations and their environment by `seed`.
     pub fn draw(seed: u64, count: usize, profile: Profile) -> Scenario {
         let mut prng = Prng::new(seed);
         let setup = draw_setup(&mut prng, seed, profile);
@@ -130,7 +131,7 @@ impl Scenario {
             weights[RIVAL] = 40;
         }
         if profile == Profile::Memory {
-            // A truncation that is dropped would leave a file longer than the array.
+            // A dropped truncation would leave a file longer than the array.
             weights[CANCEL] = 0;
         }
         let mut setup = setup;
@@ -147,7 +148,8 @@ impl Scenario {
 
 fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let sector_bytes = if prng.chance(800_000) { 4096 } else { 512 };
-    // A faulty device comes short at the end of a sector, which then must be one of a block.
+    // A faulty device makes transfers short at the end of a sector, which then must be the end of a
+    // block.
     let large = prng.chance(500_000) && !matches!(profile, Profile::Faulty | Profile::Storm);
     let block_bytes = if large { 4096 } else { sector_bytes as u32 };
     let models = [Model::any_order(), Model::constant(1_000), Model::flash(), Model::disk()];
@@ -166,7 +168,7 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     };
     let granule = if profile == Profile::Power { 64 } else { 1 };
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
-    // Large folios, of which a part is written to.
+    // Large folios that are written to in part.
     let size = if profile == Profile::Rival { size * 10 } else { size };
     let frames = [8, 16, 24, 64, 512][prng.index(5)];
     let readahead_pages = [0, 0, 4, 32][prng.index(4)];
@@ -190,12 +192,12 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
 /// Draws operations.
 struct Draw {
     prng: Prng,
-    /// Where most of it happens: the first so many bytes.
+    /// Most operations are in the first bytes up to here.
     span: u64,
     len_max: u64,
     granule: u64,
     block: u64,
-    /// What the file will have, if all goes well.
+    /// The size of the file if all operations succeed.
     size: u64,
 }
 

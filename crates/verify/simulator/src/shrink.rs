@@ -1,4 +1,4 @@
-//! Makes a failing scenario shorter.
+//! Shortens a failing scenario.
 
 use crate::{
     op::Op,
@@ -11,8 +11,8 @@ use nowait_sim::shrink;
 /// Most runs of [`explain`].
 const RUNS_MAX: usize = 4_000;
 
-/// Runs a scenario. If it fails, returns all that is needed to find out why: the seed, what is
-/// wrong, the device's trace, the world, and a list of operations that cannot be made shorter.
+/// Runs a scenario. If it fails, returns everything needed to find the cause: the seed, the failed
+/// claim, the device's trace, the environment, and a list of operations that cannot be shortened.
 ///
 /// # Errors
 /// That text.
@@ -21,7 +21,7 @@ pub fn explain(scenario: &Scenario) -> Result<Report, String> {
         Ok(report) => return Ok(report),
         Err(failure) => failure,
     };
-    // The panics of each attempt would bury what matters.
+    // The panic messages of each attempt would hide the result.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let short = shrink(scenario.ops.clone(), failure, RUNS_MAX, |ops: &[Op], order| {

@@ -1,4 +1,4 @@
-//! One operation in flight, from its place in the order of those that overlap to its result.
+//! One operation in flight, from its place in the order of overlapping ones to its result.
 //!
 //! ```text
 //!   place ─► read · write · sync                                      the cache's operations
@@ -6,7 +6,7 @@
 //!       └──► change: prepared ─► device, or set_len ─► finish         direct writes, truncations
 //! ```
 //!
-//! This is what a layer of files does with the cache; the rules it keeps are stated at each stage.
+//! A layer of files does the same with the cache; each stage states the rules that it keeps.
 
 use crate::{buffer::Buffer, buffer::fill, canary::Canary, kicker::Kicker, medium::Medium, op::Op};
 use nowait_block::{Bio, BioOp};
@@ -20,17 +20,17 @@ use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 use std::sync::Arc;
 
-/// What an iteration works with.
+/// The objects that an iteration works with.
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
-    /// For reads that read ahead.
+    /// Set for reads that read ahead.
     pub(crate) open: Option<&'a Arc<OpenFile>>,
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
     pub(crate) canary: Option<Canary>,
 }
 
-/// The operation's place in the order of those that overlap; given up when it is dropped.
+/// The operation's place in the order of overlapping ones; dropping it gives the place up.
 pub(crate) struct Place {
     pub(crate) orders: Arc<Orders>,
     pub(crate) ticket: Ticket,
@@ -54,13 +54,13 @@ enum Stage {
     Read(ReadOperation),
     Write(WriteOperation),
     Sync(SyncOperation),
-    /// What the cache has of the range goes to the file first.
+    /// The cached data of the range is first written to the file.
     Flush(SyncOperation),
-    /// The mistake instead of a change: what can be dropped is, and the rest stays.
+    /// The deliberate mistake: drops the pages that can be dropped, and keeps the others.
     Drop,
-    /// Nothing of it is in the cache, or moves there.
+    /// Nothing of the range is cached, or can become cached.
     Change,
-    /// The bio is not sent, sent, or has ended.
+    /// The bio is not sent yet, in flight, or has ended.
     Device {
         sent: bool,
         done: usize,
@@ -72,18 +72,18 @@ enum Stage {
 pub(crate) struct Task {
     pub(crate) id: u64,
     pub(crate) op: Op,
-    /// Where it begins in the file, once it has begun.
+    /// Its offset in the file, once it has begun.
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) place: Option<Place>,
-    /// Of a direct write, and of a truncation.
+    /// Set for a direct write, and for a truncation.
     change: Option<Change>,
-    /// How many iterations it has had.
+    /// Number of its iterations.
     pub(crate) iterations: u32,
-    /// The end of its own bio.
+    /// The result of its own bio.
     pub(crate) answer: Option<Result<u32, Errno>>,
     stage: Stage,
-    /// Behind what uses it.
+    /// Declared after the fields that use it.
     pub(crate) buffer: Buffer,
 }
 
@@ -105,17 +105,17 @@ impl Task {
         }
     }
 
-    /// Tells whether an earlier operation is in its way.
+    /// Returns `true` if an earlier operation is in its way.
     pub(crate) fn is_blocked(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.ticket.is_blocked())
     }
 
-    /// Tells whether it has begun to do what it is for.
+    /// Returns `true` if it has begun its own work.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
 
-    /// Tells whether it may have changed the file or what the cache has of it.
+    /// Returns `true` if it may have changed the file or its cached data.
     pub(crate) fn may_have_written(&self) -> bool {
         match self.stage {
             Stage::Write(_) => true,
@@ -124,18 +124,18 @@ impl Task {
         }
     }
 
-    /// Tells whether it can be dropped now: not while a device has its memory.
+    /// Returns `true` if it can be dropped now: no device has its memory.
     pub(crate) fn can_be_dropped(&self) -> bool {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Returns the token of its bio if one is in flight: even, the cache's are odd.
+    /// Returns the token of its bio if one is in flight: even, while the cache's are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
     }
 
-    /// Runs an iteration; nothing is in its way.
+    /// Runs an iteration; no earlier operation is in its way.
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {
@@ -230,8 +230,8 @@ impl Task {
         Stage::Flush(SyncOperation::new(file, from, last, SyncLevel::WriteOnly))
     }
 
-    /// The mistakes of a direct write: it leaves all pages of its range in the cache, or those
-    /// that are being read just now; and others may bring them in while it writes.
+    /// Makes the deliberate mistakes of a direct write: leaves all pages of its range in the cache,
+    /// or those that are being read just now; and lets others become cached while it writes.
     fn drop_pages(&mut self, world: &World<'_>) {
         let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
         while world.canary == Some(Canary::SkipLocked)
@@ -272,7 +272,7 @@ impl Task {
         bio
     }
 
-    /// Takes in the end of a direct write.
+    /// Processes the end of a direct write.
     fn has_written(
         &mut self,
         world: &mut World<'_>,
@@ -284,8 +284,8 @@ impl Task {
                 change.finish(size.max(self.offset + u64::from(bytes)));
             }
             (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
-            // It may have made the file longer before it failed. One that could not have does
-            // not hold the lock of the end: another may be making it longer now.
+            // It may have made the file longer before it failed. A write that could not have does
+            // not hold the lock of the end: another may be making the file longer now.
             (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;
             }
@@ -294,10 +294,10 @@ impl Task {
         answer
     }
 
-    /// Takes in the end of a direct read. `None`: it came short, the rest follows.
+    /// Processes the end of a direct read. `None`: it was short, and the rest follows.
     ///
-    /// The file may be longer than what is on disk of it: between, there is a hole, which ends a
-    /// read there. Faults end one behind a whole block only.
+    /// The file may be longer than its part on disk: between the two is a hole, where a read of the
+    /// disk ends. Faults end a read only behind a whole block.
     fn has_read(
         &mut self,
         world: &mut World<'_>,
@@ -332,7 +332,7 @@ impl Task {
 }
 
 impl World<'_> {
-    /// Tells whether direct writes make a mistake with what is cached.
+    /// Returns `true` if direct writes make a mistake with cached pages.
     fn leaves_pages(&self) -> bool {
         matches!(self.canary, Some(Canary::KeepPages | Canary::SkipLocked))
     }

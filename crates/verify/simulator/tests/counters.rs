@@ -1,5 +1,5 @@
-//! Claims on the counters: no kick in vain, no page read twice, few retries, and each
-//! operation ended once.
+//! Claims on the counters: no superfluous kick, no page read twice, few retries, and each operation
+//! ended once.
 
 use nowait_cache::Cache;
 use nowait_sim::{Config, Model, Prng, SimDevice};
@@ -14,8 +14,8 @@ fn device(seed: u64, model: Model, size: u64) -> SimDevice {
     device
 }
 
-/// More readers than wait queues, each of a page of its own: queues are shared, kicks are not.
-/// Two processors that run each other's kicks are any two of them, in any order.
+/// More readers than wait queues, each of its own page: they share queues, but not kicks. Any two
+/// readers stand for two processors that run each other's kicks, in any order.
 #[test]
 fn readers_of_different_pages_never_kick_each_other() {
     for seed in 0..50 {
@@ -41,7 +41,7 @@ fn two_readers_of_two_pages_have_no_retry_in_vain() {
         let device = device(seed, Model::any_order(), 64 * PAGE);
         let cache = Cache::with_frames(64);
         let mut executor = Executor::new(&device, &cache, 64 * PAGE, 4096, seed);
-        // The page between them is there already: two bios.
+        // The page between them is cached already: two bios.
         executor.submit(&Op::Read { offset: PAGE, len: 1, pieces: 1 });
         executor.drain().unwrap();
         let before = executor.counts().iterations;
@@ -50,11 +50,11 @@ fn two_readers_of_two_pages_have_no_retry_in_vain() {
         }
         executor.drain().unwrap();
         let counts = executor.counts();
-        // One, then one for each page that was not there yet when it was reached.
+        // One iteration, then one for each page that was not cached yet when the read reached it.
         assert!((counts.iterations - before) <= 2 * 3, "seed {seed}: {counts:?}");
         assert_eq!(counts.redundant, 0, "seed {seed}");
         assert_eq!(cache.wait_counts().armed, cache.wait_counts().kicked);
-        // Every iteration but the first of each was for a kick of a page it waited for.
+        // Every iteration but the first of each was for a kick of a page that it waited for.
         assert_eq!(counts.iterations, 3 + cache.wait_counts().kicked, "seed {seed}");
     }
 }
@@ -91,7 +91,7 @@ fn an_uncached_read_of_64_kib_has_one_retry() {
         executor.drain().unwrap();
         let counts = executor.counts();
         let retries = counts.iterations - counts.ended;
-        // A read has its pages read by one bio; what others read meanwhile is waited for too.
+        // A read reads its pages with one bio, and also waits for pages that others are reading.
         assert!(counts.bios > count / 3, "{counts:?}");
         let per_read = retries as f64 / counts.bios as f64;
         println!("{per_read:.3} retries for each of {} uncached reads", counts.bios);
@@ -111,7 +111,8 @@ fn what_was_accepted_ends_once_also_when_it_is_dropped() {
             let cancel = |op| [op, Op::Cancel { nth: prng.index(16) }];
             scenario.ops = scenario.ops.into_iter().flat_map(cancel).collect();
             match run::run(&scenario) {
-                // Accepted and ended, bios taken and given back are compared at the end.
+                // The run compares accepted and ended operations, and accepted and completed bios,
+                // at its end.
                 Ok(report) => dropped += report.counts.dropped,
                 Err(failure) => panic!("{failure}"),
             }
@@ -129,7 +130,7 @@ fn one_seed_is_one_run() {
     }
 }
 
-/// Returns the messages of the first seeds that fail when the mistake is made.
+/// Returns the messages of the first seeds that fail with the mistake.
 fn found(canary: Canary) -> Vec<String> {
     let fails = |seed| {
         let mut scenario = Scenario::draw(seed, 500, Profile::Exact);
@@ -145,8 +146,8 @@ fn canary_a_direct_write_below_cached_pages_is_found_out() {
     assert!(found.len() > 10, "found {} of 60", found.len());
 }
 
-/// A write that was acknowledged is followed by old bytes: of a page that was being read when it
-/// began, or was read ahead while it was in flight.
+/// Old bytes follow an acknowledged write: the page was being read when the write began, or was
+/// read ahead while the write was in flight.
 #[test]
 fn canary_a_direct_write_that_does_not_wait_for_readahead_is_found_out() {
     let fails = |seed: &u64| {

@@ -96,7 +96,7 @@ fn an_fsync_reports_the_write_or_flush_that_failed() {
             return;
         }
         assert_eq!(reported, Err(Errno::IO), "request {n} failed in silence");
-        // The page is still dirty, and written again; only a flush cannot be repeated.
+        // The page is still dirty, and is written again; only a flush cannot be repeated.
         if result(&mut executor, &fsync).is_err() {
             executor.file().forgive();
             assert_eq!(result(&mut executor, &fsync), Ok(0));

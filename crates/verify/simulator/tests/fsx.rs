@@ -1,11 +1,11 @@
-//! Random operations against a model, on the simulated device and on an array: 300 seeds of
-//! 2,000 operations each. `make soak` runs 20,000; the whole engine has its own (`machine`).
+//! Random operations against a model, on the simulated device and on an array: 300 seeds of 2,000
+//! operations each. `make soak` runs 20,000; the whole engine has its own simulation (`machine`).
 
 mod support;
 
 use nowait_simulator::Profile;
 
-/// Makes a test of each part of the seeds, so that they run side by side.
+/// Makes a test of each part of the seeds, so that they run in parallel.
 macro_rules! parts {
     ($($name:ident: $profile:ident, $seeds:expr;)*) => {$(
         #[test]

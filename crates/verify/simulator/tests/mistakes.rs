@@ -1,21 +1,21 @@
-//! Mistakes of the cache itself, each found within the seeds that run every time.
+//! Deliberate mistakes of the cache itself; the seeds of every test run find each of them.
 
 use nowait_cache::mistake::Mistake;
 use nowait_simulator::{Profile, Scenario, run};
 
-/// Tells whether a run of a seed fails, with this mistake or none.
+/// Returns `true` if a run of a seed fails, with or without a mistake.
 fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
     let mut scenario = Scenario::draw(seed, 300, profile);
     scenario.setup.mistake = mistake;
     run::run(&scenario).is_err()
 }
 
-/// A page that is changed while it is written, one that nothing marks as dirty, a flush that began
-/// too early, a kick that is lost, a sync that stops short, bytes behind the end of the file, pages
-/// written back that nothing was written to.
+/// A page that is changed while it is being written, a page that nothing marks as dirty, a flush
+/// that begins too early, a lost kick, a sync that stops too early, bytes behind the end of the
+/// file, a writeback of pages that were not written to.
 #[test]
 fn canary_every_mistake_of_the_cache_is_found_out() {
-    // That has a test of its own, with several devices (`neighbours.rs`).
+    // `neighbours.rs` tests that mistake, with several devices.
     for mistake in Mistake::ALL.into_iter().filter(|it| *it != Mistake::ShareWithSick) {
         let profile = match mistake {
             Mistake::DirtyAround => Profile::Rival,
@@ -27,7 +27,7 @@ fn canary_every_mistake_of_the_cache_is_found_out() {
     }
 }
 
-/// The oracle knows what a sync of a part of the file promises.
+/// The oracle knows the promises of a sync of a range.
 #[test]
 fn canary_a_sync_of_a_range_that_stops_short_is_found_by_power_cuts() {
     let fails = |seed: u64, mistake| {

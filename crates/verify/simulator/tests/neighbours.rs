@@ -1,4 +1,4 @@
-//! A device that is full or stands still costs its own files only, by seed.
+//! A device that is full or does not answer affects only its own files, by seed.
 
 use nowait_cache::mistake::Mistake;
 use nowait_simulator::neighbours::run;
@@ -11,7 +11,7 @@ fn a_sick_device_costs_its_own_files_only() {
     }
 }
 
-/// What cannot be written counted against all, once.
+/// With the mistake, data that cannot be written counts against all devices.
 #[test]
 fn canary_a_share_for_all_is_found_out() {
     let found = (0..20).find(|seed| run(*seed, Some(Mistake::ShareWithSick)).is_err());

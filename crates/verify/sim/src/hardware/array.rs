@@ -1,4 +1,4 @@
-//! Drives striped over disks (RAID-0), and the buses that carry what disks read and write.
+//! Drives striped over disks (RAID-0), and the buses that carry the disks' data.
 
 use super::{
     disk::{Arm, Command, Disk, ServedCommand},
@@ -12,32 +12,32 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-/// How disks make up drives.
+/// The composition of drives from disks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layout {
     pub(super) drives: usize,
     pub(super) disks_per_drive: usize,
     stripe_kib: u64,
-    /// Disks are dealt out to them in turn.
+    /// Number of buses; disks are distributed to them in turn.
     buses: usize,
     bus_mb_per_s: f64,
 }
 
-/// Files of one drive begin this far apart.
+/// Distance between the beginnings of files on one drive.
 const FILE_SPACING_BYTES: u64 = 4 << 30;
 
-/// All disks of a device at work.
+/// The state of all disks of a device.
 #[derive(Debug)]
 pub(crate) struct Array {
     layout: Layout,
     capacity_bytes: u64,
     arms: Vec<Arm>,
-    /// When the arms and the buses are done, with the disk.
+    /// The times at which arms and buses are done, with the disk.
     arm_events: BinaryHeap<Reverse<(u64, usize)>>,
     bus_free_ns: Vec<u64>,
     bus_events: BinaryHeap<Reverse<(u64, u64)>>,
-    /// How many commands each request still has.
+    /// Number of unfinished commands of each request.
     left: BTreeMap<u64, usize>,
 }
 
@@ -67,7 +67,7 @@ impl Array {
             let len = if disks == 1 { left } else { left.min(stripe - inside) };
             let disk = drive * disks as usize + (index % disks) as usize;
             let address = if disks == 1 { at } else { index / disks * stripe + inside };
-            // What adjoins on a disk is one command.
+            // Adjoining parts on one disk become one command.
             let adjoins =
                 |one: &&mut (usize, Command)| one.0 == disk && one.1.address + one.1.len == address;
             if let Some((_, command)) = commands.iter_mut().find(adjoins) {
@@ -125,7 +125,7 @@ impl Array {
         None
     }
 
-    /// Has a bus carry what a disk has served. What came from the media was carried meanwhile,
+    /// Lets a bus carry the data that a disk has served. Data from the media was carried meanwhile,
     /// as far as the bus was free.
     fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;

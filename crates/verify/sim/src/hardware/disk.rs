@@ -1,13 +1,13 @@
 //! One disk: an arm over turning platters, a track buffer, a queue of tagged commands.
 //!
-//! The arm serves, of the commands in the disk, the one that takes the least time from where it
-//! is. After a read it reads on into its buffer until it has something else to do; a read of what
-//! the buffer has, or is about to have, needs no arm. There is no write cache.
+//! Among the commands in the disk, the arm serves the one with the least time from its position.
+//! After a read the disk reads ahead into its buffer until it has another command; a read of data
+//! in the buffer, or about to be there, needs no arm. The disk has no write cache.
 //!
-//! Track changes are part of the sustained rate, so the angle of a byte grows evenly through a
-//! zone. Seek times pass through the three figures of a data sheet: track to track, average (a
-//! third of the way), full stroke; as a square root up to the average, and straight after it.
-//! Source: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3).
+//! The sustained rate includes track changes, so the angle of a byte grows evenly through a zone.
+//! Seek times pass through the three figures of a data sheet: track to track, average (a third of
+//! the way), full stroke; as a square root up to the average, and linearly after it. Source:
+//! Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3).
 
 use super::transfer_ns;
 use crate::delay::WorkKind;
@@ -28,7 +28,7 @@ pub(super) struct Disk {
     /// Sustained rate at the outer edge, where addresses begin.
     outer_mb_per_s: f64,
     inner_mb_per_s: f64,
-    /// From the arrival of a command until it can be served.
+    /// Time from the arrival of a command until it can be served.
     command_us: u64,
     buffer_segment_kib: u64,
     buffer_segments: usize,
@@ -36,20 +36,21 @@ pub(super) struct Disk {
     tags: usize,
 }
 
-/// Zones of equal size, each with a rate of its own.
+/// Number of zones, of equal size, each with its own rate.
 const ZONES: u64 = 16;
 
-/// A command that has been in the disk this long goes before all others: the nearest first would
-/// let it wait for ever. (The elevator before the disk comes to each by itself.)
+/// A command that has been in the disk for this time is served before all others: serving only the
+/// nearest would let it wait for ever. (The elevator before the disk reaches each command by
+/// itself.)
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// Where the arm is follows from the time, and is rounded: so much is the same place.
+/// The position of the arm is computed from the time, and rounded: positions this close are equal.
 const ROUNDING_BYTES: u64 = 512;
 
 /// A part of a request on one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Of the request.
+    /// Number of the request.
     pub(super) number: u64,
     pub(super) kind: WorkKind,
     pub(super) address: u64,
@@ -57,33 +58,33 @@ pub(super) struct Command {
     pub(super) arrival_ns: u64,
 }
 
-/// How a command that has left the arm was served.
+/// A command that the arm has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServedCommand {
     pub(super) command: Command,
-    /// Its bytes came from the buffer: the bus carries them only now.
+    /// Its bytes came from the buffer: the bus carries them only from now on.
     pub(super) buffered: bool,
 }
 
-/// A disk at work.
+/// The state of a disk.
 #[derive(Debug)]
 pub(super) struct Arm {
     disk: Disk,
-    /// Waiting in the host, by address and order of arrival.
+    /// Commands waiting in the host, by address and order of arrival.
     host: BTreeMap<(u64, u64), Command>,
     arrivals: u64,
-    /// Where the elevator is.
+    /// Position of the elevator.
     elevator: u64,
-    /// In the disk, with the time since when.
+    /// Commands in the disk, each with its time of arrival.
     tagged: Vec<(u64, Command)>,
     busy: Option<(u64, ServedCommand)>,
-    /// Where the arm is.
+    /// Position of the arm.
     head: u64,
     buffer: VecDeque<(u64, u64)>,
     ahead: Option<Ahead>,
 }
 
-/// Reading on after a read: from byte `start` of it, at `from` when it was `at_ns`.
+/// A readahead after a read: from byte `start`, at `from` at the time `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     start: u64,
@@ -113,12 +114,12 @@ impl Arm {
         self.start(command.arrival_ns);
     }
 
-    /// Returns when the arm is done with what it does.
+    /// Returns the time at which the arm finishes its current command.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.busy.as_ref().map(|(ns, _)| *ns)
     }
 
-    /// Ends what the arm does, and begins the next.
+    /// Ends the arm's command, and begins the next.
     pub(super) fn step(&mut self) -> Option<(u64, ServedCommand)> {
         let (ns, served) = self.busy.take()?;
         self.start(ns);
@@ -150,7 +151,7 @@ impl Arm {
         }
         let transfer = |one: &Command| transfer_ns(one.len, self.rate(one.address));
         let time = |command: &Command| match self.buffered_ns(command, now_ns) {
-            // When its first byte comes, as for the others.
+            // The bus begins with the first byte, as for other commands.
             Some(ns) => ns.saturating_sub(transfer(command)).max(now_ns),
             None => self.media_start_ns(command, now_ns),
         };
@@ -158,7 +159,8 @@ impl Arm {
         Some(nearest.0)
     }
 
-    /// Serves a command; returns when the arm is free again, and whether the buffer had it.
+    /// Serves a command; returns the time at which the arm is free again, and `true` if the buffer
+    /// had the data.
     fn serve(&mut self, command: Command, now_ns: u64) -> (u64, bool) {
         let ready_ns = self.ready_ns(&command, now_ns);
         if command.kind == WorkKind::Flush {
@@ -185,12 +187,14 @@ impl Arm {
         (end_ns, false)
     }
 
-    /// Returns when the arm can begin: commands that came while it was busy are decoded already.
+    /// Returns the time at which the arm can begin: the disk has already decoded commands that
+    /// arrived while the arm was busy.
     fn ready_ns(&self, command: &Command, now_ns: u64) -> u64 {
         now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
     }
 
-    /// Returns when all of a read is in the buffer, if it is or will be without the arm moving.
+    /// Returns the time at which the whole read is in the buffer, if it is or will be there without
+    /// a movement of the arm.
     fn buffered_ns(&self, command: &Command, now_ns: u64) -> Option<u64> {
         if command.kind != WorkKind::Read {
             return None;
@@ -216,7 +220,7 @@ impl Arm {
         (ahead.from + bytes).min(ahead.limit)
     }
 
-    /// Leaves what was read ahead in the buffer; the arm is where it came to.
+    /// Leaves the bytes read ahead in the buffer; the arm stays at its current position.
     fn stop_ahead(&mut self, now_ns: u64) {
         let Some(ahead) = self.ahead.take() else { return };
         self.head = self.reached(ahead, now_ns);
@@ -231,7 +235,7 @@ impl Arm {
         self.disk.buffer_segment_kib * 1024
     }
 
-    /// Returns when the first byte of a command is under the head.
+    /// Returns the time at which the first byte of a command is under the head.
     fn media_start_ns(&self, command: &Command, now_ns: u64) -> u64 {
         if command.kind == WorkKind::Flush {
             return self.ready_ns(command, now_ns);
@@ -241,7 +245,7 @@ impl Arm {
         let ready_ns = self.ready_ns(command, now_ns);
         let arrival_ns = ready_ns + self.seek_ns(head, command);
         let angle_ns = self.angle_ns(command.address, turn_ns);
-        // Rounding must not cost a turn where one command follows another.
+        // Rounding must not cost a turn if one command follows another.
         let wait_ns = (angle_ns + turn_ns - arrival_ns % turn_ns) % turn_ns;
         let gapless = command.address == head && ready_ns == now_ns;
         if gapless { now_ns } else { arrival_ns + wait_ns }

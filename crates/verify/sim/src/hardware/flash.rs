@@ -1,5 +1,4 @@
-//! Flash: cells that are read and written side by side, behind one link that carries one
-//! transfer at a time.
+//! Flash: cells that are accessed in parallel, behind one link that carries one transfer at a time.
 
 use super::{machine::Job, transfer_ns};
 use crate::delay::WorkKind;
@@ -19,28 +18,28 @@ pub(super) struct Flash {
     write_access_ns: u64,
     read_mb_per_s: f64,
     write_mb_per_s: f64,
-    /// What a request keeps the link busy besides its transfer.
+    /// Time that a request occupies the link besides its transfer.
     read_command_ns: u64,
     write_command_ns: u64,
     flush_ns: u64,
 }
 
-/// A flash device at work.
+/// The state of a flash device.
 #[derive(Debug)]
 pub(crate) struct Link {
     flash: Flash,
     waiting: VecDeque<Job>,
-    /// What happens when, with its place in the order for those of one time.
+    /// Events by time, and in the order of their addition.
     events: BinaryHeap<Reverse<(u64, u64, Stage)>>,
     order: u64,
     accessing: usize,
-    /// When the link is.
+    /// Time at which the link is free.
     free_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The cells are ready: number, and how long the link will be busy.
+    /// The cells are ready: number of the request, and the time that it will occupy the link.
     Accessed(u64, u64),
     Ended(u64),
 }

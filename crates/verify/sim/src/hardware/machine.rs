@@ -1,4 +1,4 @@
-//! The machine that serves the requests of a device: disks, or flash.
+//! The model that serves the requests of a device: disks, or flash.
 
 use super::{
     array::{Array, Layout},
@@ -7,15 +7,15 @@ use super::{
 };
 use crate::delay::WorkKind;
 
-/// A request, as far as its time goes.
+/// The properties of a request that determine its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Names it.
+    /// The number of the request.
     pub(crate) number: u64,
     pub(crate) kind: WorkKind,
-    /// Which file, counted from 0: says which drive.
+    /// Index of the file; it determines the drive.
     pub(crate) file: usize,
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Returns when something happens next, if anything is in flight.
+    /// Returns the time of the next event, if anything is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.next_ns(),
@@ -52,7 +52,7 @@ impl Machine {
         }
     }
 
-    /// Lets the next thing happen: it may be the end of the job whose number is returned.
+    /// Runs the next event; if it ends a job, returns the job's number.
     pub(crate) fn step(&mut self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.step(),

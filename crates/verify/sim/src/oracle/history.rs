@@ -1,4 +1,4 @@
-//! The history of one file: the contents that it may have.
+//! The history of one file: its possible contents.
 
 use super::Wrong;
 use core::ops::Range;
@@ -8,25 +8,25 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Clone, Debug)]
 pub(super) struct History {
     sector_bytes: usize,
-    /// By sector; one that is missing was always zero.
+    /// Versions by sector; a missing sector was always zero.
     sectors: BTreeMap<u64, Vec<Version>>,
-    /// That nothing has certainly replaced; the first one is durable.
+    /// Sizes that nothing has certainly replaced; the first one is durable.
     sizes: Vec<Size>,
     /// Writes that may have made the file longer, each up to this byte.
     grown: Vec<(Life, u64)>,
 }
 
-/// A content that a sector may have.
+/// A possible content of a sector.
 #[derive(Clone, Debug)]
 struct Version {
     life: Life,
     content: Arc<[u8]>,
-    /// How much of the content; the rest is that of another version. A whole sector, except at
-    /// the end of a short write.
+    /// Length of the content; the rest comes from another version. A whole sector, except at the
+    /// end of a short write.
     len: usize,
 }
 
-/// A size that was set, and what writes have made of it since.
+/// A size that was set, and the growth by writes since.
 #[derive(Clone, Debug)]
 struct Size {
     life: Life,
@@ -34,14 +34,14 @@ struct Size {
     bytes_max: u64,
 }
 
-/// When a change was in flight, on the oracle's count.
+/// The time of a change, on the oracle's count.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     begin: u64,
     end: Option<u64>,
-    /// It ended well.
+    /// The change succeeded.
     good: bool,
-    /// A flush failed since it began.
+    /// A flush has failed since the change began.
     doubted: bool,
 }
 
@@ -56,25 +56,25 @@ impl Life {
         Life { begin, end: None, good: false, doubted: false }
     }
 
-    /// Tells whether a flush that began then, and ended well, covers it.
+    /// Returns `true` if a successful flush that began at `begin` covers the change.
     fn is_covered(self, begin: u64) -> bool {
         self.good && !self.doubted && self.end.is_some_and(|end| end < begin)
     }
 
-    /// Tells whether it had ended, well or not, when `later` began.
+    /// Returns `true` if the change had ended, with any result, when `later` began.
     fn precedes(self, later: Life) -> bool {
         self.end.is_some_and(|end| end < later.begin)
     }
 }
 
 impl History {
-    /// Is a file of zeroes.
+    /// Returns a file of zeroes.
     pub(super) fn new(sector_bytes: usize, size: u64) -> History {
         let base = Size { life: Life::ALWAYS, bytes_min: size, bytes_max: size };
         History { sector_bytes, sectors: BTreeMap::new(), sizes: vec![base], grown: Vec::new() }
     }
 
-    /// Is a file of these bytes.
+    /// Returns a file of these bytes.
     pub(super) fn of(sector_bytes: usize, bytes: &[u8]) -> History {
         let mut history = History::new(sector_bytes, bytes.len() as u64);
         for (index, chunk) in (0..).zip(bytes.chunks(sector_bytes)) {
@@ -108,7 +108,7 @@ impl History {
         }
     }
 
-    /// The write of `range` that began then has ended, with its first `done` bytes.
+    /// Records the end of the write of `range` that began at `begin`, with its first `done` bytes.
     pub(super) fn end_write(&mut self, begin: u64, now: u64, range: Range<u64>, done: usize) {
         let sector_bytes = self.sector_bytes;
         let done_end = range.start + done as u64;
@@ -129,7 +129,7 @@ impl History {
         }
     }
 
-    /// A flush of `range` that began then has ended well.
+    /// Records the success of a flush of `range` that began at `begin`.
     pub(super) fn flushed(&mut self, begin: u64, range: &Range<u64>) {
         let sector_bytes = self.sector_bytes as u64;
         let first = range.start.div_ceil(sector_bytes);
@@ -142,7 +142,7 @@ impl History {
         }
     }
 
-    /// A synchronous write of `range` that began then has ended well.
+    /// Records the success of a synchronous write of `range` that began at `begin`.
     pub(super) fn synced(&mut self, begin: u64, range: Range<u64>) {
         let is_it = |life: Life| life.good && life.begin == begin;
         for index in self.indexes(&range) {
@@ -151,7 +151,8 @@ impl History {
         self.settle_sizes(is_it);
     }
 
-    /// A flush has failed: what began before may be lost for good, whatever later ones say.
+    /// Records a failed flush: earlier changes may be lost permanently, whatever later flushes
+    /// return.
     pub(super) fn doubted(&mut self) {
         let versions = self.sectors.values_mut().flatten().map(|version| &mut version.life);
         let grown = self.grown.iter_mut().map(|(life, _)| life);
@@ -172,8 +173,8 @@ impl History {
         }
     }
 
-    /// Makes durable what `settled` chooses: drops the sizes set before, and adds growth to those
-    /// that it followed.
+    /// Makes the sizes that `settled` accepts durable: drops the sizes set before, and adds growth
+    /// to the sizes that it followed.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -190,12 +191,12 @@ impl History {
                 }
             }
             let is_apart = |size: &Size| size.life.precedes(*life) || life.precedes(size.life);
-            // What overlapped with a change of the size may have come before or after it.
+            // Growth that overlapped with a change of the size may have come before or after it.
             !settled(*life) || !sizes.iter().all(is_apart)
         });
     }
 
-    /// Returns the first wrong offset and what is wrong there.
+    /// Checks the remains; returns the first wrong offset and the kind of violation.
     pub(super) fn judge(&self, left: &[u8]) -> Result<(), (u64, Wrong)> {
         let min = self.sizes.iter().map(|size| size.bytes_min).min().unwrap_or(0);
         let max = self.sizes.iter().map(|size| size.bytes_max);
@@ -217,14 +218,14 @@ impl History {
     }
 }
 
-/// Drops the versions that one chosen by `settled` has replaced for good.
+/// Drops the versions that certainly were replaced by one that `settled` accepts.
 fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) {
     let new: Vec<Life> = versions.iter().map(|version| version.life).collect();
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Tells whether `chunk`, from the byte `from` on, can come from these versions: the end of one
-/// that is whole, or the next part of a short one and so on.
+/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: the end of a
+/// whole one, or the next part of a short one and so on.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());

@@ -1,4 +1,4 @@
-//! A user of a simulated device that does random things and reports them to the oracle.
+//! A user of a simulated device, which makes random requests and reports them to the oracle.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Oracle, Prng, SimDevice};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 pub(crate) const FD: i32 = 3;
 const SECTORS: u64 = 48;
 
-/// A device with one file, its oracle, and what is in flight between them.
+/// A device with one file, its oracle, and the requests in flight between them.
 pub(crate) struct User {
     pub(crate) device: SimDevice,
     pub(crate) oracle: Oracle,
     prng: Prng,
     sector_bytes: u64,
-    /// The memory of what is in flight, and whether the oracle knows of it.
+    /// The memory of the requests in flight, and `true` for those that the oracle records.
     open: BTreeMap<u64, (Vec<u8>, bool)>,
     next: u64,
 }
@@ -40,14 +40,14 @@ impl User {
         }
     }
 
-    /// Goes on with the device after a reboot.
+    /// Continues with the device after a reboot.
     pub(crate) fn go_on(&mut self, device: SimDevice, left: &[u8]) {
         assert!(self.open.is_empty());
         self.oracle.adopt(FD, left);
         self.device = device;
     }
 
-    /// Does one thing.
+    /// Makes one random request or change.
     pub(crate) fn step(&mut self) {
         match self.prng.weighted(&[40, 10, 15, 12, 20, 3, 2, 2]) {
             0 => self.write(0),
@@ -75,7 +75,7 @@ impl User {
         }
     }
 
-    /// Waits for all that is in flight.
+    /// Waits for all requests in flight.
     pub(crate) fn drain(&mut self) {
         self.device.commit();
         while !self.open.is_empty() {
@@ -92,7 +92,7 @@ impl User {
 
     fn write(&mut self, flags: u32) {
         let (offset, len) = self.range();
-        // Each sector of each write has a content of its own.
+        // Each sector of each write has its own content.
         let mut data = Vec::with_capacity(len);
         for sector in 0..len as u64 / self.sector_bytes {
             let tag = (self.next << 8 | sector).wrapping_mul(0x9e37_79b9_7f4a_7c15);
