@@ -1,8 +1,8 @@
-//! Builds the C parts of the faces for simulations.
+//! Builds the C parts of the frontends for simulations.
 
 use std::{env, path::PathBuf, process::Command};
 
-/// Whose changes are seen.
+/// Files whose changes cause a new build.
 const SOURCES: [&str; 5] = [
     "c/faces.c",
     "../../api/posix/posix.c",
@@ -14,7 +14,8 @@ const SOURCES: [&str; 5] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Also where nothing is simulated: cargo does not tell, and nothing refers to it there.
+    // Also in builds without a simulation: cargo does not pass that on, and nothing refers to the
+    // objects there.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let object = folder.join("faces.o");
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());

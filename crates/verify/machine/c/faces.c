@@ -1,6 +1,6 @@
-/* C of the preload library, as a simulated machine runs it: posix.c, and what preload.c does
- * before and after exec and before _exit. Its system calls are answered by what answers syscall(2),
- * and the name of sysconf stays the C library's.
+/* The C code of the preload library for a simulated machine: posix.c, and the steps of preload.c
+ * before and after exec and before _exit. The simulated syscall(2) answers its system calls, and
+ * the name of sysconf stays the C library's.
  */
 #define _GNU_SOURCE
 #include <errno.h>

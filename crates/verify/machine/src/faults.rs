@@ -1,9 +1,10 @@
-//! What a program may ask of its machine: devices that fail, and what a power cut would leave.
+//! Settings that a program may make on its machine: failing devices, kernel versions, and power
+//! cuts.
 
 use crate::interpose::with_machine;
 use nowait_sim::Faults;
 
-/// Sets how the devices of the calling thread's machine fail from now on.
+/// Sets the faults of the devices of the calling thread's machine from now on.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -11,8 +12,8 @@ pub fn set_faults(faults: Faults) {
     with_machine(|world| world.faults = faults);
 }
 
-/// Has rings give up what waits in them as the thread ends that entered it. Linux does so with what
-/// it continues on that thread, and with what its unbound workers have.
+/// Makes rings cancel waiting requests when the thread ends that entered them. Linux does so with
+/// requests that it continues on that thread, and with those of its unbound workers.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -20,7 +21,7 @@ pub fn give_up_with_threads() {
     with_machine(|world| world.gives_up = true);
 }
 
-/// Has rings wait on no words of memory, as before Linux 6.7.
+/// Makes rings unable to wait on words of memory, as before Linux 6.7.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -28,8 +29,8 @@ pub fn wait_on_no_words() {
     with_machine(|world| world.waits_on_words = false);
 }
 
-/// Has reads with RWF_NOWAIT end before some cached pages, with nothing at the first one, as before
-/// Linux 5.11 at a page that is marked for read-ahead.
+/// Makes reads with RWF_NOWAIT stop before some cached pages, with EAGAIN at the first one, as
+/// before Linux 5.11 at a page that is marked for readahead.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -37,7 +38,7 @@ pub fn mark_pages() {
     with_machine(|world| world.marks_pages = true);
 }
 
-/// Has files on a disk know no RWF_NOWAIT, as some file systems.
+/// Makes files on a disk refuse RWF_NOWAIT, as some file systems do.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -45,7 +46,7 @@ pub fn know_no_nowait() {
     with_machine(|world| world.knows_no_nowait = true);
 }
 
-/// Has attempts with RWF_NOWAIT start no read of what is missing, as on old kernels.
+/// Makes attempts with RWF_NOWAIT start no read of missing pages, as on old kernels.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -53,8 +54,8 @@ pub fn start_no_read() {
     with_machine(|world| world.starts_no_read = true);
 }
 
-/// Has so many of a million buffered writes block for up to `ns` nanoseconds while they have their
-/// inode locked, as those of a thread that has made too many pages dirty.
+/// Makes `ppm` of a million buffered writes block for up to `ns` nanoseconds while they hold their
+/// inode's lock, like writes of a thread that has made too many pages dirty.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -62,8 +63,7 @@ pub fn throttle(ppm: u32, ns: u64) {
     with_machine(|world| world.throttled = (ppm, ns));
 }
 
-/// Returns the longest time that a transfer takes in this run, and a throttled write, in
-/// nanoseconds.
+/// Returns the longest times of a transfer and of a throttled write in this run, in nanoseconds.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -79,8 +79,8 @@ pub fn transfers_awaited() -> u64 {
     with_machine(|world| world.transfers_awaited())
 }
 
-/// Has so many of a million direct reads of several pages by native AIO with RWF_NOWAIT end
-/// with EAGAIN after they were accepted, as those for which the device has no room.
+/// Makes `ppm` of a million direct reads of several pages by native AIO with RWF_NOWAIT end with
+/// EAGAIN after they were accepted, like reads for which the device has no room.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -88,7 +88,7 @@ pub fn refuse_late(ppm: u32) {
     with_machine(|world| world.late_ppm = ppm);
 }
 
-/// Has transfers move all of their bytes.
+/// Makes transfers move all of their bytes.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -96,7 +96,8 @@ pub fn come_whole() {
     with_machine(|world| world.rates.short = 0);
 }
 
-/// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.
+/// Makes each call that zeroes a range take at least this long, as on a device that must write
+/// zeroes.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -104,7 +105,7 @@ pub fn zero_slowly(ns: u64) {
     with_machine(|world| world.zeroing_ns = ns);
 }
 
-/// Has the device say, in /sys, that it has so many request tags.
+/// Makes /sys show this number of request tags for the device.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -112,19 +113,19 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
-/// Returns how often a file is open, by whatever thread.
+/// Returns how often a file is open, in all threads.
 ///
 /// # Panics
-/// The thread is on no machine, or there is no such file.
+/// The thread is on no machine, or the file does not exist.
 pub fn opens_of(path: &str) -> usize {
     with_machine(|world| world.opens_of(path))
 }
 
-/// Draws what would be left of a file if the power failed now, as `faults` says. The run goes on:
-/// one run is judged at many cuts, and at its end.
+/// Draws the remains of a file if the power failed now, with the losses `faults`. The run
+/// continues: it checks many cuts and its end.
 ///
 /// # Panics
-/// The thread is on no machine, or there is no such file.
+/// The thread is on no machine, or the file does not exist.
 pub fn left_after_cut(path: &str, faults: &Faults) -> Vec<u8> {
     with_machine(|world| {
         world.note(|| "the power could fail here".to_owned());

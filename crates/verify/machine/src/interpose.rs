@@ -1,8 +1,8 @@
-//! Where code meets the kernel: the functions of the C library by which std does, and what
-//! `nowait_sys::raw` is answered by.
+//! Replaces the calls between code and the kernel: the functions of the C library that std uses,
+//! and the system calls of `nowait_sys::raw`.
 //!
-//! They take the place of the C library's in a test program. A thread of a simulated machine is
-//! known by a thread-local value; all others get what they asked for.
+//! These functions replace the C library's in a test program. A thread-local value marks threads of
+//! a simulated machine; for all other threads the functions pass the call on.
 
 mod sockets;
 
@@ -19,15 +19,15 @@ use std::{
 };
 
 thread_local! {
-    /// The machine of this thread, a reference counted in `enter`; without a destructor, because
-    /// those of others still make system calls.
+    /// The machine of this thread, a reference counted in `enter`. It has no destructor, because
+    /// destructors of other values still make system calls.
     static MACHINE: Cell<*const Machine> = const { Cell::new(null()) };
     static ID: Cell<usize> = const { Cell::new(0) };
-    /// In the machine itself.
+    /// Above 0 in code of the machine itself.
     static OUTSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as this lives, the thread's system calls go to the kernel.
+/// While this exists, the thread's system calls go to the kernel.
 pub(crate) struct Outside;
 
 impl Outside {
@@ -49,7 +49,7 @@ fn here() -> Option<(&'static Machine, usize)> {
     if machine.is_null() || OUTSIDE.get() > 0 {
         return None;
     }
-    // SAFETY: counted by `enter`, given back by `leave`, which is the thread's last word.
+    // SAFETY: `enter` has counted the reference, and the thread's last action `leave` drops it.
     Some((unsafe { &*machine }, ID.get()))
 }
 
@@ -57,12 +57,13 @@ fn here() -> Option<(&'static Machine, usize)> {
 pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     turn.take();
     ID.set(id);
-    // SAFETY: any value that is not null has `leave` called.
+    // SAFETY: any value other than null causes a call of `leave`.
     unsafe { libc::pthread_setspecific(key(), core::ptr::dangling()) };
     MACHINE.set(Arc::into_raw(machine.clone()));
 }
 
-/// Has a panic on a machine fail the run, wherever it would be caught, and stop its thread there.
+/// Makes a panic on a machine fail the run, even if code would catch it, and stops its thread
+/// there.
 pub(crate) fn take_panics() {
     static SET: std::sync::Once = std::sync::Once::new();
     SET.call_once(|| {
@@ -91,7 +92,7 @@ fn key() -> libc::pthread_key_t {
 unsafe extern "C" fn leave(_: *mut c_void) {
     let machine = MACHINE.replace(null());
     if !machine.is_null() {
-        // SAFETY: `enter` has counted it.
+        // SAFETY: `enter` has counted the reference.
         unsafe { Arc::from_raw(machine) }.end_thread(ID.get());
     }
 }
@@ -104,14 +105,14 @@ pub fn note(text: impl FnOnce() -> String) {
     }
 }
 
-/// Gives the calling thread's machine to `work`.
+/// Calls `work` with the calling thread's machine.
 pub(crate) fn with_machine<T>(work: impl FnOnce(&mut World) -> T) -> T {
     let (machine, _) = here().expect("a thread of a simulated machine");
     let _outside = Outside::enter();
     work(&mut machine.lock())
 }
 
-/// Lets another thread go on where the calling one is about to take a lock.
+/// May let another thread run when the calling one is about to take a lock.
 pub(crate) fn pause() {
     if let Some((machine, id)) = here() {
         machine.pause(id);
@@ -121,16 +122,16 @@ pub(crate) fn pause() {
 /// Answers the system calls of `nowait_sys`.
 pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
     match here() {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller's promise.
         Some((machine, id)) => unsafe { crate::kernel::answer(machine, id, nr, args) },
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller's promise.
         None => unsafe { raw::kernel6(nr, args) },
     }
 }
 
-/// syscall(2), by which std sleeps.
+/// syscall(2), which std's locks use to sleep.
 #[unsafe(no_mangle)]
-#[allow(clippy::many_single_char_names)] // as the manual pages call them
+#[allow(clippy::many_single_char_names)] // named as in the manual pages
 unsafe extern "C" fn syscall(
     nr: c_long,
     a: usize,
@@ -140,7 +141,7 @@ unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    // SAFETY: promised by the caller; what it has not passed is not looked at.
+    // SAFETY: the caller's promise; a call does not read arguments that it does not have.
     let ret = unsafe { answer(nr, [a, b, c, d, e, f]) };
     if (-4095..0).contains(&ret) {
         // SAFETY: the thread's own.
@@ -150,7 +151,7 @@ unsafe extern "C" fn syscall(
     ret as c_long
 }
 
-/// Finds the C library's function, which this one takes the place of.
+/// Finds the C library's function that this one replaces.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: a name that ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -158,7 +159,7 @@ fn next(name: &CStr) -> *mut c_void {
     found
 }
 
-/// Declares a function of the C library that is found once.
+/// Declares a function of the C library that is looked up once.
 macro_rules! real {
     ($name:literal as fn($($arg:ty),*)) => {{
         static FOUND: OnceLock<usize> = OnceLock::new();
@@ -188,7 +189,7 @@ extern "C" fn begin(begun: *mut c_void) -> *mut c_void {
     start(argument)
 }
 
-/// The threads of all machines that can be joined, by what the C library calls them.
+/// The threads of all machines that can be joined, by their handles of the C library.
 static JOINABLE: OnceLock<Mutex<HashMap<usize, usize>>> = OnceLock::new();
 
 fn joinable<T>(with: impl FnOnce(&mut HashMap<usize, usize>) -> T) -> T {
@@ -214,14 +215,14 @@ unsafe extern "C" fn pthread_create(
     };
     machine.call(me, "pthread_create", |_| ());
     let _outside = Outside::enter();
-    // SAFETY: counted by `enter` of this thread; one more for the new one.
+    // SAFETY: this thread's `enter` has counted it; one more reference for the new thread.
     let shared = unsafe {
         Arc::increment_strong_count(core::ptr::from_ref(machine));
         Arc::from_raw(core::ptr::from_ref(machine))
     };
     let (id, turn) = machine.add_thread("thread".to_owned());
     let begun = Box::new(Begun { machine: shared, id, turn, start, argument });
-    // SAFETY: the caller's arguments, and what the new thread takes over.
+    // SAFETY: the caller's arguments, and the argument that the new thread takes over.
     let failed = unsafe { create(thread, attributes, begin, Box::into_raw(begun).cast()) };
     assert_eq!(failed, 0, "threads can be had in simulations");
     // SAFETY: it was filled.
@@ -333,15 +334,15 @@ unsafe extern "C" fn clock_nanosleep(
     0
 }
 
-/// Gives the answer to a call of std about files, as the C library gives it; `None`: the thread is
-/// on no machine.
+/// Answers a call of std about files, in the form of the C library; `None`: the thread is on no
+/// machine.
 fn answered(nr: c_long, args: [usize; 6]) -> Option<c_int> {
     here()?;
     // SAFETY: the arguments of the function of the C library that calls this.
     Some(unsafe { syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]) } as c_int)
 }
 
-/// Functions about files: name, arguments, and the system call with its arguments.
+/// Declares functions about files: name, arguments, and the system call with its arguments.
 macro_rules! answered {
     ($($name:ident($($arg:ident: $type:ty),*) = $call:ident($($passed:expr),*);)+) => {$(
         #[unsafe(no_mangle)]
@@ -376,7 +377,7 @@ answered! {
         = SYS_statx(folder, path, flags, mask, room);
 }
 
-/// The memory of a ring; all other memory is the kernel's.
+/// Maps the memory of a ring; the kernel maps all other memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     place: *mut c_void,
@@ -402,7 +403,7 @@ unsafe extern "C" fn mmap(
     if (-4095..0).contains(&ret) { libc::MAP_FAILED } else { ret as *mut c_void }
 }
 
-/// The seeds of hash tables, by which they are walked.
+/// Gives fixed seeds to hash tables, which determine their iteration order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {
     if here().is_some() {

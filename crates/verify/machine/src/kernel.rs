@@ -1,4 +1,4 @@
-//! The system calls, as far as the engine needs them; memory is given by the kernel itself.
+//! The system calls that the engine needs; the real kernel provides memory.
 #![allow(clippy::unnecessary_wraps)] // one type for all calls
 
 mod aio;
@@ -23,7 +23,7 @@ use nowait_sys::raw;
 use socket::Sockets;
 use uring::Rings;
 
-/// What the kernel knows.
+/// The state of the kernel.
 #[derive(Default)]
 pub(crate) struct Kernel {
     descriptors: Descriptors,
@@ -35,7 +35,7 @@ pub(crate) struct Kernel {
     sockets: Sockets,
 }
 
-/// The result of a system call, as the kernel gives it: negative errno included.
+/// The result of a system call in the kernel's form, with negative errnos.
 type Answer = Result<usize, i32>;
 
 /// Answers a system call of a thread of `machine`.
@@ -53,7 +53,8 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
     machine.call(id, name, |cpu| {
         // SAFETY: promised by the caller.
         let answer = unsafe { call(cpu, args) };
-        // Addresses are others in each run, and so is the process.
+        // Addresses differ in each run, and so does the process number: leave them out of the
+        // trace.
         let names_process = nr == libc::SYS_rt_sigqueueinfo || nr == libc::SYS_pidfd_open;
         let is_number = (args[0] as isize) < 1 << 20 && !names_process;
         let is_transfer = name.starts_with("pread") || name.starts_with("pwrite");
@@ -68,7 +69,7 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
 
 type Call = unsafe fn(&mut Cpu<'_>, [usize; 6]) -> Answer;
 
-/// Returns what answers a call, and its name.
+/// Returns the function that answers a call, and its name.
 fn find(nr: i64) -> Option<(&'static str, Call)> {
     macro_rules! calls {
         ($($number:ident $name:literal => $call:path,)+) => {
@@ -133,12 +134,12 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
     }
 }
 
-/// Takes note of nothing: devices serve all alike.
+/// Has no effect: devices serve all requests alike.
 unsafe fn no_change(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     Ok(0)
 }
 
-/// Says how often the thread has slept.
+/// Returns how often the thread has slept.
 unsafe fn getrusage(cpu: &mut Cpu<'_>, [_, usage, ..]: [usize; 6]) -> Answer {
     // SAFETY: room for one, given by the caller.
     unsafe { (*(usage as *mut libc::rusage)).ru_nvcsw = cpu.sleeps() };
@@ -152,7 +153,8 @@ unsafe fn sigqueueinfo(cpu: &mut Cpu<'_>, [_, _, info, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
-/// Tells whether a call is about nothing that is simulated: memory, limits, who the process is.
+/// Returns `true` if a call concerns only what is not simulated: memory, limits, the identity of
+/// the process.
 fn of_memory_or_identity(nr: i64) -> bool {
     const CALLS: &[i64] = &[
         libc::SYS_mmap,

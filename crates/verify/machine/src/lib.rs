@@ -21,11 +21,11 @@
 //!     socket      streams of bytes between two ends
 //! ```
 //!
-//! Threads are real ones, with stacks and thread-local values of their own, but only the one that
-//! was chosen runs; another is chosen wherever a thread makes a system call. So nothing of the code
-//! above the system calls is replaced, not its locks either: those of std sleep by
-//! futex(2). The time stands still while code runs, and goes on by what a call costs, or to the
-//! next event when all sleep. If there is none, that is a hang, and the run has failed.
+//! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
+//! runs; the machine chooses another whenever a thread makes a system call. So no code above the
+//! system calls is replaced, not even locks: those of std sleep by futex(2). The time stands still
+//! while code runs. A call advances it by its cost, and if all threads sleep, it advances to the
+//! next event. If there is no event, the program hangs, and the run fails.
 //!
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]

@@ -1,5 +1,5 @@
-//! A run that is a process of its own, as the faces for C programs need one: what they share is
-//! the process's, their threads run to its end, and a program may end it at any time.
+//! A run in a process of its own, as the frontends for C programs need: their shared state belongs
+//! to the process, their threads run to its end, and a program may end it at any time.
 
 use crate::{
     interpose::with_machine,
@@ -13,35 +13,35 @@ use std::{
     os::fd::FromRawFd,
 };
 
-/// How long a run may take before the system ends it, in seconds of the real clock.
+/// Time limit of a run in seconds of the real clock, after which the system ends it.
 const SECONDS_MAX: u32 = 120;
 
-/// Which run of a program.
+/// The description of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Decides all but the steps.
+    /// Decides everything but the steps.
     pub(crate) seed: u64,
-    /// Another number has other threads run, by the same seed; 0 usually.
+    /// Another order of threads with the same seed; usually 0.
     pub(crate) order: u64,
-    /// The steps that are taken; `None`: all.
+    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
 }
 
-/// How a run has failed, and the steps it took until then.
+/// The failure of a run, and the steps that it took until then.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) failure: Failure,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Runs `main` and the threads that it starts on a machine of its own, in a child of this process,
-/// until all have ended or one calls [`exit`]. Nothing of the run is left here.
+/// Runs `main` and the threads that it starts on a machine of its own, in a child process, until
+/// all have ended or one calls [`exit`]. The run leaves nothing behind in this process.
 ///
 /// # Errors
-/// Those of [`Machine::run`]; the child ended in another way.
+/// The failures of [`Machine::run`]; another end of the child.
 ///
 /// # Panics
-/// There are no descriptors or processes.
+/// No descriptors or processes are left.
 pub fn run(seed: u64, main: impl FnOnce() + Send + 'static) -> Result<Report, Failure> {
     Plan::of(seed).run(main).map_err(|failed| failed.failure)
 }
@@ -84,21 +84,21 @@ impl Plan {
     }
 }
 
-/// Has all threads of this process run where the calling one does: one at a time goes on, and to
-/// wake the next on another processor would cost more than the turn that it takes.
+/// Binds all threads of this process to the processor of the calling thread: only one runs at a
+/// time, and waking the next on another processor would cost more than its turn.
 fn stay_on_this_processor() {
     // SAFETY: no memory is involved.
     let here = unsafe { libc::sched_getcpu() };
     // SAFETY: plain data, for which zeroes are valid.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
-    // SAFETY: the number of a processor. Where it fails, runs are slower.
+    // SAFETY: the number of a processor. If the call fails, runs are slower.
     unsafe {
         libc::CPU_SET(here.max(0) as usize, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
 }
 
-/// Separates what the child says; no message has it.
+/// Separates the messages of the child; no message contains it.
 pub(crate) const MARK: char = '\0';
 
 fn tell(mut to: File, ended: &Result<Report, Failure>) {
@@ -132,13 +132,13 @@ fn heard(seed: u64, told: &str, status: i32) -> Result<Report, Failed> {
         _ => (format!("the process has ended with status {status:#x}"), ""),
     };
     if status == libc::SIGALRM {
-        // None of them is tried again: each run could take as long.
+        // Do not try smaller runs: each could take as long.
         steps.clear();
     }
     Err(Failed { failure: Failure { seed, message, trace: trace.to_owned() }, steps })
 }
 
-/// Ends the run as exit_group(2) ends a process: no thread of it goes on.
+/// Ends the run as exit_group(2) ends a process: no thread of it continues.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -150,10 +150,10 @@ pub fn exit() -> ! {
     stop()
 }
 
-/// Returns what is in a file as other processes would read it, while no thread goes on.
+/// Returns the content of a file as other processes would read it, while no thread runs.
 ///
 /// # Panics
-/// The thread is on no machine, or there is no such file.
+/// The thread is on no machine, or the file does not exist.
 pub fn contents(path: &str) -> Vec<u8> {
     with_machine(|world| world.contents(path))
 }

@@ -1,4 +1,4 @@
-//! Which thread runs, and how far the time is.
+//! Decides which thread runs, and keeps the time.
 
 use crate::{
     interpose,
@@ -18,23 +18,23 @@ use std::{
     thread::JoinHandle,
 };
 
-/// How often things happen in a run, in a million.
+/// Frequencies of a run, in parts per million.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    /// Another thread goes on at a system call.
+    /// Another thread runs at a system call.
     pub(crate) switch: u32,
-    /// Another thread goes on where a lock is taken.
+    /// Another thread runs before a lock is taken.
     pub(crate) lock: u32,
     /// A page is cached when a read that must not wait asks for it.
     pub(crate) cached: u32,
-    /// A transfer comes short.
+    /// A transfer is short.
     pub(crate) short: u32,
     /// Longest time of a transfer, in nanoseconds.
     pub(crate) transfer_ns: u64,
 }
 
 impl Rates {
-    /// Draws the rates of a run: some things never happen in it, others often.
+    /// Draws the frequencies of a run: some events never happen in it, others often.
     fn draw(prng: &mut Prng) -> Rates {
         let transfers = [1_000, 100_000, 10_000_000];
         Rates {
@@ -47,7 +47,7 @@ impl Rates {
     }
 }
 
-/// What a run was like.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// System calls.
@@ -60,12 +60,12 @@ pub struct Report {
     pub hash: u64,
 }
 
-/// What threads sleep for.
+/// The event that a thread sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Futex(usize),
     End(usize),
-    /// Bytes, events or room may be there.
+    /// Bytes, events or room may have become available.
     Readiness,
     Inode(u64),
     /// The end of a transfer.
@@ -80,12 +80,12 @@ enum State {
     Ended,
 }
 
-/// Why a thread sleeps no longer.
+/// The reason why a thread's sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
     Woken,
     TimeIsUp,
-    /// A signal has come for it.
+    /// A signal for the thread has arrived.
     Interrupted,
 }
 
@@ -93,27 +93,27 @@ struct Thread {
     name: String,
     state: State,
     baton: Arc<Baton>,
-    /// What it does in the kernel.
+    /// The call that it makes.
     call: &'static str,
-    /// Whose descriptors it has.
+    /// The number of its descriptor table.
     table: usize,
-    /// Steps of the program that it has begun.
+    /// Number of steps of the program that it has begun.
     steps: u32,
-    /// Locks that it has taken since its last system call.
+    /// Number of locks that it has taken since its last system call.
     locks: u32,
     /// It takes the signals of its process.
     takes_signals: bool,
-    /// Those whose handlers have not run.
+    /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
-    /// One of them has ended its sleep.
+    /// A signal has ended its sleep.
     is_interrupted: bool,
-    /// How often it has slept.
+    /// Number of its sleeps.
     sleeps: i64,
-    /// How often of those for a transfer.
+    /// Number of its sleeps for a transfer.
     transfers: u64,
 }
 
-/// Where a thread waits for its turn.
+/// The word on which a thread waits for its turn.
 #[derive(Default)]
 pub(crate) struct Baton(AtomicU32);
 
@@ -130,45 +130,46 @@ impl Baton {
     }
 }
 
-/// The kernel's own.
+/// Calls the real kernel's futex.
 fn futex(word: &AtomicU32, op: i32, value: usize) {
     let op = (op | libc::FUTEX_PRIVATE_FLAG) as usize;
-    // SAFETY: the word outlives the call, and there is no time.
+    // SAFETY: the word outlives the call, and there is no timeout.
     unsafe { raw::kernel6(libc::SYS_futex, [word.as_ptr() as usize, op, value, 0, 0, 0]) };
 }
 
 type Event = Box<dyn FnOnce(&mut World) + Send>;
 
-/// All that there is, for the thread that runs.
+/// The whole state of the machine, for the running thread.
 pub(crate) struct World {
     pub(crate) prng: Prng,
     pub(crate) rates: Rates,
     pub(crate) now: u64,
     pub(crate) kernel: Kernel,
-    /// How the devices fail.
+    /// The faults of the devices.
     pub(crate) faults: Faults,
-    /// Rings give up what waits in them for a thread that ends.
+    /// Rings cancel requests that wait for an ending thread.
     pub(crate) gives_up: bool,
     /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
     /// Pages may be marked for read-ahead, which ends an attempt with RWF_NOWAIT.
     pub(crate) marks_pages: bool,
-    /// Files on a disk know no RWF_NOWAIT.
+    /// Files on a disk refuse RWF_NOWAIT.
     pub(crate) knows_no_nowait: bool,
-    /// Attempts with it start no read, as on old kernels.
+    /// Attempts with RWF_NOWAIT start no read, as on old kernels.
     pub(crate) starts_no_read: bool,
-    /// How many of a million buffered writes are throttled, and how long at most, in nanoseconds.
+    /// Buffered writes that are throttled, in parts per million, and the longest time, in
+    /// nanoseconds.
     pub(crate) throttled: (u32, u64),
-    /// How many of a million direct transfers with it are refused after io_submit.
+    /// Direct transfers with RWF_NOWAIT that are refused after io_submit, in parts per million.
     pub(crate) late_ppm: u32,
-    /// How long zeroing takes at least, in nanoseconds.
+    /// Shortest time of zeroing, in nanoseconds.
     pub(crate) zeroing_ns: u64,
-    /// How many request tags the device says that it has; `None`: it says nothing.
+    /// Number of request tags in /sys; `None`: /sys does not show it.
     pub(crate) tags: Option<u32>,
     pub(crate) steps: Steps,
     threads: Vec<Thread>,
     running: usize,
-    /// By time; of equal ones the first is first.
+    /// Events by time; equal times in the order of addition.
     events: Vec<(u64, Event)>,
     report: Report,
     trace: VecDeque<String>,
@@ -179,14 +180,14 @@ pub(crate) struct World {
 const TRACE_MAX: usize = 400;
 
 impl World {
-    /// Has something happen in `ns` nanoseconds.
+    /// Schedules an event in `ns` nanoseconds.
     pub(crate) fn after(&mut self, ns: u64, event: impl FnOnce(&mut World) + Send + 'static) {
         let at = self.now + ns;
         let index = self.events.partition_point(|(other, _)| *other <= at);
         self.events.insert(index, (at, Box::new(event)));
     }
 
-    /// Wakes up to `count` threads that sleep for `key`, drawn ones; returns how many.
+    /// Wakes up to `count` random threads that sleep for `key`; returns their number.
     pub(crate) fn wake(&mut self, key: Key, count: usize) -> usize {
         let asleep =
             |thread: &Thread| matches!(thread.state, State::Asleep { key: k, .. } if k == key);
@@ -230,7 +231,7 @@ impl World {
         (running.name.clone(), running.steps - 1)
     }
 
-    /// The running thread takes the signals of its process from now on.
+    /// Lets the running thread take the signals of its process from now on.
     pub(crate) fn takes_signals(&mut self) {
         let running = self.running;
         self.threads[running].takes_signals = true;
@@ -241,7 +242,8 @@ impl World {
         self.threads[self.running].transfers
     }
 
-    /// Gives a signal to one of the threads that take them, and wakes it where that may be.
+    /// Delivers a signal to one of the threads that take signals, and wakes it if its sleep can be
+    /// interrupted.
     pub(crate) fn send_signal(&mut self, signal: SigInfo) {
         let takes = |it: &Thread| it.takes_signals && it.state != State::Ended;
         let takers: Vec<usize> =
@@ -275,7 +277,7 @@ impl World {
         self.trace.push_back(line);
     }
 
-    /// Makes those ready whose time has come, and lets happen what has.
+    /// Makes threads ready whose time has come, and runs the events that are due.
     fn catch_up(&mut self) {
         while self.events.first().is_some_and(|(at, _)| *at <= self.now) {
             let (_, event) = self.events.remove(0);
@@ -289,8 +291,8 @@ impl World {
         }
     }
 
-    /// Chooses the thread that runs next, and lets the time go on if all sleep; `None`: all have
-    /// ended, or hang: some sleep until a day that no run sees.
+    /// Chooses the thread that runs next, and advances the time if all sleep. `None`: all have
+    /// ended, or the program hangs: no event will wake those that sleep.
     fn choose(&mut self) -> Option<usize> {
         const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
         loop {
@@ -319,7 +321,7 @@ impl World {
         self.over.is_none()
     }
 
-    /// Says that the run is over.
+    /// Ends the run.
     pub(crate) fn ends(&mut self, end: Result<(), Failure>) {
         let _outside = interpose::Outside::enter();
         if let Some(over) = self.over.take() {
@@ -327,7 +329,7 @@ impl World {
         }
     }
 
-    /// Returns which threads sleep, and where.
+    /// Returns which threads sleep, and in which calls.
     fn sleepers(&self) -> String {
         let asleep = |thread: &Thread| match thread.state {
             State::Asleep { key, .. } => {
@@ -349,7 +351,7 @@ pub struct Machine {
     world: Mutex<World>,
 }
 
-/// The machine as the running thread has it in a system call.
+/// The machine for a running thread in a system call.
 pub(crate) struct Cpu<'m> {
     machine: &'m Machine,
     world: Option<MutexGuard<'m, World>>,
@@ -371,7 +373,7 @@ impl core::ops::DerefMut for Cpu<'_> {
 }
 
 impl Cpu<'_> {
-    /// Sleeps for `key` until it is woken or the time comes.
+    /// Sleeps for `key` until the thread is woken or the time comes.
     pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> Slept {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
@@ -392,24 +394,24 @@ impl Cpu<'_> {
         self.threads[self.me].sleeps
     }
 
-    /// Tells whether the handler of a signal has to run on this thread.
+    /// Returns `true` if the handler of a signal has to run on this thread.
     fn has_signal(&self) -> bool {
         !self.threads[self.me].signals.is_empty()
     }
 
-    /// Sleeps until that time has come.
+    /// Sleeps until that time.
     pub(crate) fn sleep_until(&mut self, ns: u64) {
         while self.now < ns {
             self.sleep(Key::Time, Some(ns));
         }
     }
 
-    /// Lets another thread go on, or this one.
+    /// Chooses a thread anew, perhaps this one.
     pub(crate) fn yield_now(&mut self) {
         self.hand_over();
     }
 
-    /// Gives the processor to the one that is chosen, and waits for the next turn of this thread.
+    /// Passes control to the chosen thread, and waits for this thread's next turn.
     fn hand_over(&mut self) {
         let Some(next) = self.choose() else {
             self.hang();
@@ -432,7 +434,7 @@ impl Cpu<'_> {
         stop()
     }
 
-    /// Counts a lock, and lets another thread go on, perhaps.
+    /// Counts a lock, and perhaps lets another thread run.
     fn pause(&mut self) {
         const LOCKS_MAX: u32 = 100_000;
         let id = self.me;
@@ -447,7 +449,7 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // As long as a transfer may take, for others to do much meanwhile.
+                // For as long as a transfer may take, so that other threads can do much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }
@@ -455,7 +457,7 @@ impl Cpu<'_> {
         }
     }
 
-    /// Counts a system call, and lets another thread go on, perhaps.
+    /// Counts a system call, and perhaps lets another thread run.
     fn begin_call(&mut self, name: &'static str) {
         const CALLS_MAX: u64 = 200_000;
         let id = self.me;
@@ -465,7 +467,7 @@ impl Cpu<'_> {
         self.report.calls += 1;
         let cost = self.prng.range(50..=1_000);
         self.now += cost;
-        // What has ended meanwhile has ended before this call.
+        // Events that are due happen before this call.
         self.catch_up();
         (self.threads[id].call, self.threads[id].locks) = (name, 0);
         if self.report.calls > CALLS_MAX {
@@ -480,7 +482,8 @@ impl Cpu<'_> {
     }
 }
 
-/// Stops for good: the run has failed, or the process has ended, and what its threads hold is lost.
+/// Stops the thread permanently: the run has failed, or the process has ended, and the state of its
+/// threads is lost.
 pub(crate) fn stop() -> ! {
     loop {
         Baton::default().take();
@@ -491,14 +494,14 @@ impl Machine {
     /// Runs `main` and the threads that it starts on a machine of its own, until all have ended.
     ///
     /// # Errors
-    /// `main` panicked; the threads wait for what will never happen; or too many system calls were
-    /// made. Threads that have not ended then stay asleep for good.
+    /// `main` panicked; the threads wait for an event that never happens; or too many system calls
+    /// were made. Threads that have not ended then sleep permanently.
     pub fn run<T: Send + 'static>(
         seed: u64,
         main: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, Report), Failure> {
-        // What threads share beyond their machine, as parking_lot's table of sleepers: two machines
-        // at once would wake each other's.
+        // State that threads share beyond their machine, such as parking_lot's table of sleepers:
+        // two machines at once would wake each other's threads.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (machine, main, end) = Machine::start(seed, 0, Steps::default(), main);
@@ -507,7 +510,7 @@ impl Machine {
         Ok((value, machine.report()))
     }
 
-    /// The same, which a thread may end before: in a process for this run alone.
+    /// The same, but a thread may end the run early: in a process for this run alone.
     pub(crate) fn run_to_exit(
         seed: u64,
         order: u64,
@@ -571,8 +574,8 @@ impl Machine {
         (machine, main, end)
     }
 
-    /// Ends the run. The calling thread, which panics, is stopped at its next system call: not
-    /// here, where it holds the lock of the panic hook.
+    /// Fails the run. The calling thread, which panics, stops at its next system call: not here,
+    /// where it holds the lock of the panic hook.
     pub(crate) fn fail(&self, message: String) {
         self.lock().fail(message);
     }
@@ -582,7 +585,7 @@ impl Machine {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a thread, with the descriptors of the running one: it waits for its turn.
+    /// Adds a thread, with the running one's descriptor table; it waits for its turn.
     pub(crate) fn add_thread(&self, name: String) -> (usize, Arc<Baton>) {
         let mut world = self.lock();
         let baton = Arc::<Baton>::default();
@@ -606,7 +609,7 @@ impl Machine {
         (world.threads.len() - 1, baton)
     }
 
-    /// Ends the running thread: another goes on.
+    /// Ends the running thread: another continues.
     pub(crate) fn end_thread(&self, id: usize) {
         let mut world = self.lock();
         if world.is_over() {
@@ -633,7 +636,7 @@ impl Machine {
         }
     }
 
-    /// Has the running thread, in the kernel, do `work`.
+    /// Runs `work` for the running thread, in the kernel.
     fn at<T>(&self, id: usize, work: impl FnOnce(&mut Cpu<'_>) -> T) -> T {
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
@@ -642,14 +645,14 @@ impl Machine {
         value
     }
 
-    /// Runs the handlers of the signals that have come for the running thread.
+    /// Runs the handlers of signals that have arrived for the running thread.
     fn run_handlers(&self, id: usize) {
         while let Some(signal) = self.at(id, |cpu| cpu.threads[id].signals.pop_front()) {
             signals::raise(&signal);
         }
     }
 
-    /// Lets another thread go on, perhaps: this one is about to take a lock.
+    /// Perhaps lets another thread run: this one is about to take a lock.
     pub(crate) fn pause(&self, id: usize) {
         let has_signal = self.at(id, |cpu| {
             cpu.pause();
@@ -660,8 +663,8 @@ impl Machine {
         }
     }
 
-    /// Does `work` as the running thread, in the kernel: others may go on before it, and handlers
-    /// run before and after it.
+    /// Runs `work` as a system call of the running thread: others may run before it, and handlers
+    /// before and after it.
     pub(crate) fn call<T>(
         &self,
         id: usize,

@@ -1,4 +1,4 @@
-//! Makes a failing run smaller.
+//! Shortens a failing run.
 
 use crate::{
     process::{Failed, Plan},
@@ -8,17 +8,17 @@ use crate::{
 use core::fmt;
 use nowait_sim::{Failure, shrink};
 
-/// Most runs in search of a smaller one, each a process.
+/// Most runs in the search for a shorter one, each a process.
 const RUNS_MAX: usize = 2_000;
 
-/// A run that fails, with as few steps as were found to be needed.
+/// A failing run with the fewest steps found.
 #[derive(Debug)]
 pub struct Smallest {
-    /// How it fails.
+    /// Its failure.
     pub failure: Failure,
     /// Its steps.
     pub steps: Vec<Step>,
-    /// How many the first run took until it failed.
+    /// Number of steps of the first run until it failed.
     pub steps_before: usize,
 }
 
@@ -31,12 +31,12 @@ impl fmt::Display for Smallest {
     }
 }
 
-/// Runs `main` as [`process::run`](crate::process::run) does. If it fails, leaves out what it does
-/// not need to fail: the [steps](crate::step) of the program, while the seed still decides which
-/// thread runs when.
+/// Runs `main` as [`process::run`](crate::process::run) does. If it fails, leaves out
+/// [steps](crate::step) of the program that the failure does not need, while the seed still decides
+/// which thread runs when.
 ///
 /// # Errors
-/// The smallest run found that fails.
+/// The shortest failing run found.
 pub fn explain(seed: u64, main: impl Fn() + Clone + Send + 'static) -> Result<Report, Smallest> {
     let Failed { failure, steps } = match Plan::of(seed).run(main.clone()) {
         Ok(report) => return Ok(report),

@@ -1,17 +1,18 @@
-//! Signals for the process. One of the threads that take them gets each, where it makes its next
-//! system call, takes its next lock, or sleeps: by a real signal that it sends to itself.
+//! Signals for the process. Each is delivered to one of the threads that take signals, when it
+//! makes its next system call, takes its next lock, or sleeps: by a real signal that the thread
+//! sends to itself.
 //!
-//! So a handler runs on top of whatever the thread is about there, and what a program does about
-//! that is real: masks, and signals that it queues again.
+//! So a handler runs on top of the interrupted code, and the program's signal handling is real:
+//! masks, and signals that it queues again.
 
 use crate::{interpose::with_machine, schedule::World};
 use nowait_sys::raw;
 
-/// What the kernel tells a handler: `siginfo_t`, which begins with the number.
+/// The kernel's argument of a handler: `siginfo_t`, which begins with the number.
 pub(crate) type SigInfo = [u64; 16];
 
-/// The calling thread takes the signals of its process from now on; those that have not said so do
-/// not.
+/// Lets the calling thread take the signals of its process from now on; threads that have not
+/// called this do not.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -19,7 +20,7 @@ pub fn take_signals() {
     with_machine(World::takes_signals);
 }
 
-/// Has the kernel run the handler on the calling thread, unless that blocks the signal.
+/// Lets the kernel run the handler on the calling thread, unless the thread blocks the signal.
 pub(crate) fn raise(signal: &SigInfo) {
     // SAFETY: no memory is involved.
     let (process, thread) =

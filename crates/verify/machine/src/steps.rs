@@ -1,4 +1,4 @@
-//! The steps of a program: what it does, in parts that a run may leave out.
+//! The steps of a program: parts that a run may leave out.
 
 use crate::interpose::with_machine;
 use std::{fmt, fs::File, io::Write};
@@ -8,9 +8,9 @@ use std::{fmt, fs::File, io::Write};
 pub struct Step {
     /// The thread's name.
     pub thread: String,
-    /// So many steps of this thread came before.
+    /// Number of earlier steps of this thread.
     pub number: u32,
-    /// What it is.
+    /// Its description.
     pub text: String,
 }
 
@@ -20,12 +20,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is done with the steps of a run.
+/// The steps of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// Only these are taken; `None`: all.
+    /// Takes only these; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
-    /// Is told of each that is taken, before it is: the process may end in it.
+    /// Receives each step before it is taken: the process may end in it.
     pub(crate) told_to: Option<File>,
 }
 
@@ -42,10 +42,10 @@ impl Steps {
     }
 }
 
-/// Begins a step of the calling thread, which `text` describes in the trace, and tells whether it
-/// is to be taken: while the machine looks for the smallest run that fails, some are left out. What
-/// is drawn for one step has nothing to do with whether others were taken, or later runs would
-/// not be parts of the first.
+/// Begins a step of the calling thread, which `text` describes in the trace; returns `true` if the
+/// step is to be taken. In the search for the shortest failing run the machine leaves some out.
+/// Random draws for a step must not depend on the steps taken before, or shorter runs would not be
+/// parts of the first.
 ///
 /// # Panics
 /// The thread is on no machine.

@@ -1,4 +1,4 @@
-//! The machine itself: threads of std on it, and how it makes a run smaller.
+//! The machine itself: threads of std on it, and the shortening of runs.
 #![cfg(simulated)]
 
 use nowait_machine::{
@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A run may be a process that is forked: what threads of other tests have locked would be locked
-/// in it for ever.
+/// A run may be a forked process: locks that threads of other tests hold would stay locked in it
+/// for ever.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -79,7 +79,7 @@ fn a_panic_fails_the_run() {
     assert!(message.starts_with("panic at ") && message.ends_with(": on purpose"), "{message}");
 }
 
-/// Two threads with 20 steps each; `fails` looks at those that were taken.
+/// Two threads with 20 steps each; `fails` checks the steps that were taken.
 fn steps(fails: fn(&[(u32, u32)])) -> impl Fn() + Clone + Send + 'static {
     move || {
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -140,8 +140,9 @@ fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
 }
 
-/// Attempts at pages that are not cached: how many there were, how many find the page after the
-/// longest time of a transfer, and how many blocking reads sleep for the whole of a transfer.
+/// Attempts at pages that are not cached: returns the number of attempts, how many find the page
+/// after the longest time of a transfer, and how many blocking reads sleep for the whole of a
+/// transfer.
 fn attempts(starts: bool) -> (usize, usize, usize) {
     if !starts {
         start_no_read();
@@ -184,7 +185,7 @@ fn an_attempt_at_a_page_that_is_missing_starts_its_read() {
     assert!(there * 3 < missing && sleeps * 3 > missing, "{there} and {sleeps} of {missing}");
 }
 
-/// A writer that is throttled has the inode locked meanwhile.
+/// A throttled writer holds the inode's lock meanwhile.
 #[test]
 fn a_throttled_write_keeps_others_waiting() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! A clone of a snapshot: it begins as that was, and what its writers do is theirs alone.
+//! A clone of a snapshot: it begins with the snapshot's content, and only its own writers change
+//! it.
 
 use crate::history::Version;
 use crate::run::{BLOCK_BYTES, offset, versions};
@@ -14,13 +15,13 @@ const WRITERS: usize = 1 << 21;
 /// Most events until a request has ended.
 const EVENTS_MAX: usize = 100_000;
 
-/// How many writers the clone has, one after the other.
+/// Most writers of the clone, one after the other.
 const WRITERS_MAX: usize = 3;
 
 /// Versions of its own begin here.
 const VERSIONS: Version = 1 << 32;
 
-/// A writer, and what it has to do with.
+/// A writer, with its store and its time.
 struct Served<'a> {
     store: &'a mut Store,
     image: Image,
@@ -31,7 +32,7 @@ struct Served<'a> {
 /// Makes a clone of a snapshot whose blocks are `expected`, and serves it.
 ///
 /// # Errors
-/// It is not as it should be.
+/// A check has failed.
 pub fn serve(
     store: &mut Store,
     prng: &mut Prng,
@@ -85,7 +86,7 @@ pub fn serve(
 }
 
 impl Served<'_> {
-    /// How large it is.
+    /// Returns its size.
     fn blocks(&self) -> Option<u64> {
         match self.image.status() {
             Status::Serving { geometry, .. } => Some(geometry.blocks()),
@@ -93,7 +94,7 @@ impl Served<'_> {
         }
     }
 
-    /// Has a request carried out.
+    /// Sends a request and waits for its result.
     fn asked(&mut self, request: Request) -> Result<Vec<u8>, String> {
         let what = format!("{request:?}");
         self.image.submit(1, request, self.now_ns);

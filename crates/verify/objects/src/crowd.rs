@@ -1,18 +1,18 @@
-//! Clients that flush at their own times, so that a flush always waits: what they overwrite is
-//! collected all the same.
+//! Clients that flush at their own times, so that a flush always waits: overwritten data must be
+//! collected nevertheless.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Request, Settings};
 
 const BLOCKS: u64 = 256;
 
-/// How often each client writes and flushes.
+/// Number of writes and flushes of each client.
 const ROUNDS: u64 = 4_000;
 
-/// More than 1.4 times what is live, and a few segments that cannot be collected yet.
+/// Highest share of stored to live data: 1.4, plus a few segments that cannot be collected yet.
 const HELD_PERCENT_MAX: u64 = 155;
 
-/// Has clients overwrite a part of an image.
+/// Clients overwrite a part of an image.
 ///
 /// # Errors
 /// The store holds too much.
@@ -33,7 +33,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
     let clients = world.prng.range(4..=16) as usize;
     let mut waiting: Vec<u64> = Vec::new();
     for _ in 0..ROUNDS {
-        // One of them comes back, the others wait.
+        // One client waits for its flush, the others do not.
         let block = world.prng.range(0..=BLOCKS - 1);
         let data = vec![2; 512];
         world.submit(image, Request::Write { offset: block * 512, data, durable: false });

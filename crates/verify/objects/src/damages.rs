@@ -1,5 +1,5 @@
-//! Every object of an image and its clone, damaged in every way, one at a time: what is flushed is
-//! read as it was, or not at all.
+//! Every object of an image and its clone, damaged in every way, one at a time: reads return the
+//! flushed data, or an error.
 
 use crate::store::{CLONE, HOMES, Home, IMAGE};
 use crate::world::{World, settings};
@@ -9,7 +9,7 @@ use std::fmt;
 
 const BLOCKS: u64 = 24;
 
-/// What is done to an object.
+/// The damage of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Damage {
     /// It is deleted.
@@ -22,7 +22,7 @@ pub enum Damage {
     Front,
     /// A bit near its end is changed.
     End,
-    /// It is as it was before: a head is; others are as another one of their kind.
+    /// A head has an earlier content; another object has the content of another one of its kind.
     Older,
 }
 
@@ -32,30 +32,30 @@ impl Damage {
         [Damage::Gone, Damage::Empty, Damage::Cut, Damage::Front, Damage::End, Damage::Older];
 }
 
-/// When that happens.
+/// The time of the damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// Before writers open the images.
     Before,
-    /// When they have them.
+    /// While writers serve them.
     Served,
 }
 
-/// What came of it, for an image.
+/// The result for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// All is read as it was.
+    /// All data is read correctly.
     Whole,
     /// Reads of some blocks fail.
     Partly,
-    /// It is not served.
+    /// The image is refused.
     Refused,
 }
 
-/// How often each outcome came of a kind of object, by damage and time.
+/// Counts of each outcome for a kind of object, by damage and time.
 pub type Table = BTreeMap<(&'static str, Damage, When), BTreeMap<Outcome, u64>>;
 
-/// A row of the table, to be shown.
+/// A row of the table, for printing.
 pub struct Row<'a>(pub &'a BTreeMap<Outcome, u64>);
 
 impl fmt::Display for Row<'_> {
@@ -138,7 +138,7 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
 /// Returns the names of all objects that are built.
 ///
 /// # Errors
-/// They cannot be.
+/// They cannot be built.
 pub fn names(world: &mut World) -> Result<Vec<(Home, String)>, String> {
     build(world)?;
     Ok(world.store.names())

@@ -1,7 +1,7 @@
-//! Edits of the head beside the writers: snapshots that come and go, and an image that grows.
+//! Edits of the head while writers run: snapshots that are made and removed, and an image that
+//! grows.
 //!
-//! A snapshot is read from the objects themselves when it is there, and must stay as it was until
-//! it is removed.
+//! A new snapshot is read from the objects themselves, and must not change until it is removed.
 
 use crate::history::{History, Version};
 use crate::run::SIZE_BYTES;
@@ -13,20 +13,20 @@ use nowait_image_format::{
 };
 use std::collections::BTreeMap;
 
-/// Editors are numbered from here on, so that they are no writers.
+/// Numbers of editors begin here, so that they differ from writers'.
 pub const EDITORS: usize = 1 << 20;
 
-/// Most edits at the same time.
+/// Most edits at a time.
 const EDITORS_MAX: usize = 4;
 
-/// An edit that was begun.
+/// An edit in progress.
 struct Editing {
     editor: Editor,
     edit: Edit,
-    /// The newest writer that had found the image then: its epoch, and how many changes of its
-    /// were flushed.
+    /// The newest writer that had found the image when the edit began: its epoch, and the number of
+    /// its flushed changes.
     newest: Option<(u64, usize)>,
-    /// By which number its size is known, if it has one.
+    /// The number of its size in `sizes`, if it changes the size.
     size: Option<usize>,
     is_alive: bool,
 }
@@ -35,23 +35,23 @@ struct Editing {
 #[derive(Default)]
 pub struct Edits {
     all: Vec<Editing>,
-    /// The snapshots that were made and not removed, and what each block is in them.
+    /// The existing snapshots, with the version of each block.
     kept: BTreeMap<String, (Snapshot, Vec<Version>)>,
-    /// The sizes that the image may have.
+    /// The possible sizes of the image.
     pub sizes: Sizes,
-    /// Snapshots that were made.
+    /// Number of snapshots made.
     pub made: u64,
-    /// Snapshots that were removed.
+    /// Number of snapshots removed.
     pub removed: u64,
     /// The key of the image, if it is encrypted.
     key: Option<ImageKey>,
 }
 
-/// Writers as edits see them: their epochs, and what they have done.
+/// Writers as edits see them: their epochs, and their histories.
 pub type Histories<'a> = Vec<(u64, &'a History)>;
 
 impl Edits {
-    /// None, of an image with a key or none.
+    /// Returns no edits, of an image with or without a key.
     pub fn of(key: Option<ImageKey>) -> Edits {
         Edits { key, sizes: Sizes::of(SIZE_BYTES), ..Edits::default() }
     }
@@ -62,7 +62,7 @@ impl Edits {
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Begins to remove one, the `nth` of them.
+    /// Begins to remove the `nth` snapshot.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -74,13 +74,13 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins to make the image larger, if it is not.
+    /// Begins to make the image larger, if it is smaller.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
 
     fn begin(&mut self, edit: Edit, histories: &Histories<'_>, now_ns: u64) {
-        // Of many, all but one begin again with each that is made.
+        // Edits retry when another succeeds: many at a time would retry too often.
         if self.alive().count() >= EDITORS_MAX {
             return;
         }
@@ -94,7 +94,7 @@ impl Edits {
         self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
-    /// Kills the `nth` of those that are not over: it may have been made, or will be.
+    /// Kills the `nth` edit in progress: it may have taken effect, or may still.
     pub fn kill(&mut self, nth: usize) {
         let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();
         let count = alive.len().max(1);
@@ -103,7 +103,7 @@ impl Edits {
         }
     }
 
-    /// When one of them has something to do.
+    /// Returns the time of the next action of an edit.
     pub fn next_ns(&self) -> Option<u64> {
         self.alive().filter_map(|it| it.editor.next_ns()).min()
     }
@@ -112,13 +112,13 @@ impl Edits {
         self.all.iter().filter(|it| it.is_alive)
     }
 
-    /// Has them do what is due.
+    /// Runs the edits whose time has come.
     pub fn turn(&mut self, now_ns: u64) {
         let alive = self.all.iter_mut().filter(|it| it.is_alive);
         alive.for_each(|it| it.editor.turn(now_ns));
     }
 
-    /// Hands an answer on.
+    /// Passes an answer on to its edit.
     pub fn answer(&mut self, client: usize, ticket: Ticket, answer: Answer, now_ns: u64) {
         let editing = &mut self.all[client - EDITORS];
         if editing.is_alive {
@@ -135,14 +135,14 @@ impl Edits {
         alive.into_iter().find_map(pop)
     }
 
-    /// Judges the edits that have ended.
+    /// Checks the edits that have ended.
     pub fn end(&mut self, histories: &Histories<'_>, store: &Store) -> Result<(), String> {
         for editing in self.all.iter_mut().filter(|it| it.is_alive) {
             let Some(outcome) = editing.editor.outcome() else { continue };
             editing.is_alive = false;
             editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
-                // None was there when it was begun.
+                // There was no image when the edit began.
                 (_, Err("there is no image")) if editing.newest.is_none() => {}
                 (
                     Edit::Grow(_),
@@ -171,10 +171,10 @@ impl Edits {
         Ok(())
     }
 
-    /// Judges a size that the image has, or had at a time.
+    /// Checks a size that the image has, or had at some time.
     ///
     /// # Errors
-    /// It may not.
+    /// The size is not possible.
     pub fn judge_size(&self, size_bytes: u64, since: u64) -> Result<(), String> {
         match self.sizes.may_be(size_bytes, since) {
             true => Ok(()),
@@ -182,20 +182,20 @@ impl Edits {
         }
     }
 
-    /// Returns a snapshot, and what is in it.
+    /// Returns a snapshot, and its content.
     pub fn any(&self) -> Option<(Snapshot, Vec<Version>)> {
         self.kept.values().next().cloned()
     }
 
-    /// Tells what is in flight.
+    /// Describes the edits in progress.
     pub fn unfinished(&self) -> Option<String> {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Compares what was edited with what is there.
+    /// Compares the edits with the image's head.
     ///
     /// # Errors
-    /// It is gone, or another.
+    /// A snapshot is missing or differs.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
@@ -215,8 +215,8 @@ impl Edits {
     }
 }
 
-/// Judges what is in a snapshot: the image as one of its writers has left it, no earlier than it
-/// was durable when the snapshot was asked for.
+/// Checks the content of a snapshot: a state of one of its writers, no earlier than the durable
+/// state when the snapshot was requested.
 fn may_be(
     image: &[Version],
     newest: Option<(u64, usize)>,

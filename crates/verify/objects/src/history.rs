@@ -1,9 +1,9 @@
-//! What an image may look like: a disk with a volatile cache, whose changes become durable in their
+//! The possible contents of an image: a disk with a volatile cache, whose changes become durable in
 //! order.
 
 use std::ops::Range;
 
-/// What a block holds: the number of the write, 0 for zeroes.
+/// The content of a block: the number of the write, 0 for zeroes.
 pub type Version = u64;
 
 /// A change of blocks.
@@ -13,47 +13,47 @@ struct Change {
     version: Version,
 }
 
-/// What one writer has found and done.
+/// The content that one writer has found, and its changes.
 #[derive(Clone, Debug)]
 pub struct History {
     base: Vec<Version>,
     changes: Vec<Change>,
-    /// So many changes have ended.
+    /// Number of changes that have ended.
     pub ended: usize,
-    /// So many are durable, as a flush has promised.
+    /// Number of changes that a flush has made durable.
     pub flushed: usize,
 }
 
 impl History {
-    /// Begins with what was found.
+    /// Begins with the content that the writer found.
     pub fn new(base: Vec<Version>) -> History {
         History { base, changes: Vec::new(), ended: 0, flushed: 0 }
     }
 
-    /// Adds a write, whose blocks may become durable one by one; returns how many changes there
-    /// are then.
+    /// Adds a write, whose blocks may become durable one by one; returns the new number of changes.
     pub fn write(&mut self, blocks: Range<usize>, version: Version) -> usize {
         self.changes.extend(blocks.map(|block| Change { blocks: block..block + 1, version }));
         self.changes.len()
     }
 
-    /// Adds a discard; returns how many changes there are then.
+    /// Adds a discard; returns the new number of changes.
     pub fn discard(&mut self, blocks: Range<usize>) -> usize {
         self.changes.push(Change { blocks, version: 0 });
         self.changes.len()
     }
 
-    /// How many changes were asked for.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Tells whether there was no change.
+    /// Returns `true` if there was no change.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Returns the largest number of changes, from `from` on, after which the image looks so.
+    /// Returns the largest number of changes, from `from` on, after which the image has this
+    /// content.
     pub fn find(&self, image: &[Version], from: usize) -> Option<usize> {
         let mut state = self.base.clone();
         let mut found = (from == 0 && state == image).then_some(0);
@@ -66,7 +66,7 @@ impl History {
         found
     }
 
-    /// Tells whether one of the changes between two counts of them has changed anything.
+    /// Returns `true` if a change between two numbers of changes has changed the content.
     pub fn differs(&self, from: usize, to: usize) -> bool {
         let mut state = self.base.clone();
         let mut differs = false;
@@ -78,8 +78,8 @@ impl History {
         differs
     }
 
-    /// Tells whether a block may have been read so by a read that began when `from` changes had
-    /// ended: as one of those changes and the later ones have left it.
+    /// Returns `true` if a read that began when `from` changes had ended may find this version: as
+    /// that state or a later one.
     pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
         let mut state = self.base[block];
         let mut may = from == 0 && state == version;

@@ -1,14 +1,14 @@
-//! What writers that died have left, and the last one, which lives, should have deleted: at the end
-//! of a run all that was on its way has arrived before that came.
+//! Objects that dead writers have left and the last, living writer should have deleted. At the end
+//! of a run all operations in flight have arrived before that writer started.
 
 use crate::store::Store;
 use nowait_image_format::leftovers::WRITERS_MAX;
 use nowait_image_format::{Content, Header, Key};
 
-/// Looks for objects that should not be there any more.
+/// Looks for objects that should no longer exist.
 ///
 /// # Errors
-/// There is one.
+/// Such an object exists.
 pub fn judge(store: &Store) -> Result<(), String> {
     let head = store.head()?;
     let mut fences = Vec::new();
@@ -17,7 +17,7 @@ pub fn judge(store: &Store) -> Result<(), String> {
             && sequence >= head.checkpoint.position
             && let Ok((header, _)) = Header::parse(body, body.len() as u64, head.geometry)
             && let Content::Fence { resume, .. } = header.content
-            // One of those that are followed: none lies behind another.
+            // A fence that is followed: none lies behind another.
             && fences.last().is_none_or(|(_, end)| sequence >= *end)
         {
             fences.push((sequence, resume));

@@ -1,4 +1,5 @@
-//! Images on a simulated object store, in virtual time and in one thread: a seed says how it goes.
+//! Images on a simulated object store, in virtual time and in one thread: a seed decides all random
+//! choices.
 //!
 //! ```text
 //!   run      writers that come, write, and are killed or replaced; how their requests may end

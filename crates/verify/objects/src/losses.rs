@@ -1,5 +1,5 @@
-//! Objects that are lost, and heads that are put back: what is flushed is read as it was, or not at
-//! all.
+//! Lost objects, and heads that are replaced by older ones: reads return the flushed data, or an
+//! error.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Edit, Head, Header, Key, Origin, Request, Status};
@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 const BLOCKS: u64 = 24;
 const IMAGE: [u8; 16] = [7; 16];
 
-/// What came of a loss.
+/// The result of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Nothing was lost by it.
+    /// No data was lost.
     Whole,
     /// Reads of some blocks fail.
     Partly,
     /// The image is not opened.
     Refused,
-    /// It was the last that a writer has put that was killed: none can know of it.
+    /// The object was the last one of a killed writer: nothing can show that it existed.
     Unknowable,
 }
 
-/// Has one object lost, or an older head put back, and the next writer look.
+/// Loses one object, or replaces the head by an older one, and lets the next writer read the image.
 ///
 /// # Errors
 /// A block is read wrong.
@@ -91,7 +91,7 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
     result.map_err(|why| format!("{why:?}: {:?}", world.status(client)))
 }
 
-/// Loses an object but the head; tells whether the others show that it was there.
+/// Loses an object other than the head; returns `true` if other objects show that it existed.
 fn lose(world: &mut World) -> Result<bool, String> {
     let head = world.store.head()?;
     let keys: Vec<Key> = world.store.objects().map(|(key, _)| key).collect();

@@ -1,4 +1,4 @@
-//! An image that is removed below its writer, and another one that is made at the same path.
+//! An image that is removed while its writer serves it, and another image made at the same path.
 
 use crate::store::Faults;
 use crate::world::{World, settings};
@@ -6,10 +6,10 @@ use nowait_image_format::{Edit, Origin, PROOF_NS, Request, Status, Writer};
 
 const BLOCKS: u64 = 24;
 
-/// Writers of the new image have numbers from here on.
+/// Numbers of the new image's writers begin here.
 const NEXT: u8 = 100;
 
-/// What writers of the first image write, and those of the next one.
+/// Content of writes to the first image, and to the next one.
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
@@ -17,11 +17,11 @@ fn write(block: u64, what: u8) -> Request {
     Request::Write { offset: block * 512, data: vec![what; 512], durable: false }
 }
 
-/// The writer before learns of it within a minute, and does nothing to the next image, whatever of
-/// its is on the way.
+/// The first image's writer learns of the removal within a minute, and changes nothing of the next
+/// image, whatever operations of its are in flight.
 ///
 /// # Errors
-/// What went wrong.
+/// The failed claim.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = settings(&mut world.prng, 1);
     let old = world.create(first, [7; 16], BLOCKS);
@@ -32,7 +32,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
         world.pass(50_000_000);
     }
     world.store.faults = Faults::swarm(&mut world.prng);
-    // As `nowait image rm` does it.
+    // Like `nowait image rm`.
     let remover = Writer { nonce: [50; 16], name: String::from("a remover") };
     world.edit(Edit::Retire(remover))?;
     ask(world, old, &mut flushes, PROOF_NS);
@@ -70,7 +70,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
     }
 }
 
-/// Has a writer asked to write now and then, for a time, and its host stand still perhaps.
+/// Sends requests to a writer at intervals, for a time; perhaps its host stands still meanwhile.
 fn ask(world: &mut World, client: usize, flushes: &mut Vec<u64>, for_ns: u64) {
     let end_ns = world.now_ns + for_ns;
     while world.now_ns < end_ns {
@@ -86,7 +86,7 @@ fn ask(world: &mut World, client: usize, flushes: &mut Vec<u64>, for_ns: u64) {
     }
 }
 
-/// Has a writer carry something out.
+/// Sends a request to a writer and waits for its result.
 fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>, String> {
     let result = world.call(client, request)?;
     result.map_err(|why| match world.status(client) {

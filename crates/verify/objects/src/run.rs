@@ -1,4 +1,4 @@
-//! Writers of one image: they come, write, are killed, and take over from each other.
+//! Writers of one image: they start, write, are killed, and take over from each other.
 
 use crate::clones;
 use crate::edits::{EDITORS, Edits, Histories};
@@ -16,31 +16,31 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) const BLOCK_BYTES: u32 = 512;
-/// How many blocks the image has at first; of a larger one no more are looked at.
+/// Number of blocks of the image at first; of a larger image only these are checked.
 pub const BLOCKS: usize = 24;
 
-/// The host of a writer stands still for no longer.
+/// Longest time for which a writer's host stands still.
 const STOP_NS_MAX: u64 = 150_000_000_000;
 
-/// Most events until all that was asked has ended.
+/// Most events until all requests have ended.
 const EVENTS_MAX: usize = 200_000;
 
-/// What a run has done, so that a test can tell whether that was enough.
+/// Counters of a run, by which a test sees that it did enough.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Flushes, and writes that are durable, that have succeeded.
+    /// Flushes and durable writes that have succeeded.
     pub flushes: u64,
     /// Reads that have succeeded.
     pub reads: u64,
     /// Takeovers whose image was compared.
     pub takeovers: u64,
-    /// Writers that were told of another.
+    /// Writers that learned of their replacement.
     pub fenced: u64,
     /// Segments whose live blocks were moved.
     pub collected: u64,
-    /// How often the image has become smaller.
+    /// Number of times that the image has become smaller.
     pub shrunk: u64,
-    /// Writers that were refused a block behind its end.
+    /// Requests of writers refused because they were beyond the image's end.
     pub beyond: u64,
     /// Writers that have closed the image.
     pub closed: u64,
@@ -50,26 +50,27 @@ pub struct Report {
     pub removed: u64,
     /// Clones that were made.
     pub clones: u64,
-    /// Writers that were refused an image because they had not its key.
+    /// Writers that were refused an image because they did not have its key.
     pub strangers: u64,
 }
 
 /// A request in flight.
 #[derive(Debug)]
 enum Claim {
-    /// A read before the image was found.
+    /// A read before the writer has found the image.
     Early,
     /// The first read of the whole image.
     All,
-    /// How many changes had ended then.
+    /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// The same of what is behind the end of the image, unless it grows.
+    /// The same for blocks beyond the end of the image, unless it grows.
     Beyond(Range<usize>, usize),
-    /// Which change it is, and whether it is durable when it ends.
+    /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
-    /// How many changes had ended then.
+    /// A flush, with the number of changes that had ended at its beginning.
     Flush(usize),
-    /// Which change it is, how many blocks are left, and the number of that size.
+    /// A shrink, with the number of the change, the blocks that are left, and the number of the
+    /// size.
     Shrink(usize, usize, usize),
 }
 
@@ -78,22 +79,23 @@ struct Client {
     image: Image,
     origin: Origin,
     is_alive: bool,
-    /// It was asked to close the image: changes fail from then on.
+    /// It was asked to close the image: changes fail from now on.
     is_closing: bool,
-    /// Its host stands still so long.
+    /// Time for which its host stands still.
     stopped_ns: u64,
-    /// No image was found yet when it came.
+    /// When it started, no image was found yet.
     is_early: bool,
-    /// It has not the key of the image.
+    /// It does not have the key of the image.
     is_stranger: bool,
     epoch: u64,
-    /// When it came, by the clock of the sizes.
+    /// The time of its start, on the clock of the sizes.
     since: u64,
-    /// It was asked for the whole image.
+    /// The whole image was requested from it.
     is_asked: bool,
-    /// Begins when the image was read for the first time.
+    /// Begins when it has read the image for the first time.
     history: Option<History>,
-    /// When another writer had the image, and how many changes that has found.
+    /// The time when another writer took the image over, and the number of changes that writer has
+    /// found.
     taken_over: Option<(u64, usize)>,
     asked: BTreeMap<u64, Claim>,
 }
@@ -112,22 +114,22 @@ pub struct Run {
     /// An image was found.
     is_there: bool,
     report: Report,
-    /// What happened, if that is wanted.
+    /// The events, if they are recorded.
     notes: Option<Vec<String>>,
 }
 
-/// How many of the last notes are shown.
+/// Number of last events that a failure shows.
 const NOTES_MAX: usize = 150;
 
-/// Runs a seed with so many actions, with a mistake or none.
+/// Runs a seed with this number of actions, with or without a mistake.
 ///
 /// # Errors
-/// What went wrong.
+/// The failed claim.
 pub fn run(seed: u64, actions: usize, mistake: Option<Mistake>) -> Result<Report, String> {
     mistake::make(mistake);
     let mut run = Run::new(seed);
     let result = run.all(actions).map_err(|what| {
-        // Once more, with notes.
+        // Run it again, recording the events.
         let mut again = Run { notes: Some(Vec::new()), ..Run::new(seed) };
         drop(again.all(actions));
         let notes = again.notes.unwrap_or_default();
@@ -183,7 +185,7 @@ impl Run {
         }
         self.store.faults = Faults::default();
         self.settle()?;
-        // What is left is what the next writer finds.
+        // The next writer finds what is left.
         self.clients.iter_mut().for_each(|client| client.is_alive = false);
         for _ in 0..2 {
             self.start(None);
@@ -205,7 +207,7 @@ impl Run {
         }
     }
 
-    /// Makes a clone of a snapshot, and has two writers serve it.
+    /// Makes a clone of a snapshot, and lets two writers serve it.
     fn clone(&mut self) -> Result<(), String> {
         let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
         self.store.faults = Faults::swarm(&mut self.prng);
@@ -215,7 +217,7 @@ impl Run {
         self.edits.judge(&self.store)
     }
 
-    /// Has one thing asked or done.
+    /// Makes one random request or action.
     fn act(&mut self) -> Result<(), String> {
         let alive = self.clients.iter().filter(|client| client.is_alive).count();
         if alive == 0 {
@@ -248,7 +250,7 @@ impl Run {
         Ok(())
     }
 
-    /// Has a snapshot removed, the image grow, or one of those who edit killed.
+    /// Removes a snapshot, grows the image, or kills an edit.
     fn edit(&mut self) -> Result<(), String> {
         let nth = self.prng.index(100);
         match self.prng.index(6) {
@@ -259,7 +261,7 @@ impl Run {
         Ok(())
     }
 
-    /// Has a writer come; perhaps one without the key of the image.
+    /// Starts a writer; perhaps one without the key of the image.
     fn start(&mut self, stranger: Option<Stranger>) {
         let number = self.clients.len();
         let mut nonce = [0; 16];
@@ -294,7 +296,7 @@ impl Run {
         self.submit(number, first, Claim::Early);
     }
 
-    /// Asks a writer that has found the image for all of it.
+    /// Requests the whole image from a writer that has found it.
     fn look(&mut self, client: usize) {
         if !core::mem::replace(&mut self.clients[client].is_asked, true) {
             let len = offset(self.end_of(client));
@@ -302,7 +304,8 @@ impl Run {
         }
     }
 
-    /// Returns how many blocks a writer may be asked for: what it is about to cut off is gone.
+    /// Returns the number of blocks that may be requested from a writer: without those that it is
+    /// cutting off.
     fn end_of(&self, client: usize) -> usize {
         let Client { image, asked, .. } = &self.clients[client];
         let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };
@@ -327,7 +330,7 @@ impl Run {
         self.clients[client].image.submit(self.ids, request, self.now_ns);
     }
 
-    /// Asks for something, if the writer has seen the image.
+    /// Sends a request if the writer has read the image.
     fn ask(&mut self, client: usize, request: Request, of: impl Fn(&History) -> Claim) {
         if let Some(asked) = self.clients[client].history.as_ref().map(of) {
             self.submit(client, request, asked);
@@ -387,7 +390,7 @@ impl Run {
         self.submit(client, Request::Shrink { size_bytes }, Claim::Shrink(count, blocks, size));
     }
 
-    /// Has the next event happen; tells whether there was one.
+    /// Runs the next event; returns `false` if there is none.
     fn step(&mut self) -> Result<bool, String> {
         let alive = self.clients.iter().filter(|client| client.is_alive);
         let due_ns = alive
@@ -422,7 +425,7 @@ impl Run {
         }
     }
 
-    /// Has all that was asked end.
+    /// Runs until all requests have ended.
     fn settle(&mut self) -> Result<(), String> {
         self.drain()?;
         for _ in 0..EVENTS_MAX {
@@ -437,7 +440,7 @@ impl Run {
         Err(String::from("it runs in circles"))
     }
 
-    /// Takes what images have to say.
+    /// Takes the results of all images.
     fn drain(&mut self) -> Result<(), String> {
         for client in 0..self.clients.len() {
             if !self.clients[client].is_alive {
@@ -469,7 +472,7 @@ impl Run {
         self.edits.end(&histories(&self.clients), &self.store)
     }
 
-    /// Judges the end of a writer.
+    /// Checks the end of a writer.
     fn over(&mut self, client: usize, over: &Over) -> Result<(), String> {
         let Client { is_alive, is_early, is_stranger, asked, origin, .. } =
             &mut self.clients[client];
@@ -494,12 +497,12 @@ impl Run {
         Ok(())
     }
 
-    /// Judges the end of a request.
+    /// Checks the result of a request.
     fn end(&mut self, client: usize, end: RequestEnd) -> Result<(), String> {
         let asked = self.clients[client].asked.remove(&end.id);
         let Some(asked) = asked else { return Err(format!("an end too many: {end:?}")) };
         let Ok(data) = end.result else {
-            // Whether the image is over is judged after its ends.
+            // The end of the image is checked after the results of its requests.
             return match (self.clients[client].image.status(), &asked) {
                 (Status::Over(_), _) => Ok(()),
                 _ if self.clients[client].is_closing => Ok(()),
@@ -570,13 +573,13 @@ impl Run {
         }
     }
 
-    /// Compares what a writer has found with what those before have done.
+    /// Compares the content that a writer has found with the histories of earlier writers.
     fn found(&mut self, client: usize, mut image: Vec<Version>) -> Result<(), String> {
         let Client { epoch, since, .. } = self.clients[client];
         if let Status::Serving { geometry, .. } = self.clients[client].image.status() {
             self.edits.judge_size(geometry.size_bytes, since)?;
         }
-        // What it is not large enough for must be zeroes if it grows.
+        // Blocks beyond its size must be zeroes if it grows.
         image.resize(BLOCKS, 0);
         let before = self.clients.iter_mut().filter(|it| it.epoch < epoch && it.history.is_some());
         let before = before.max_by_key(|it| it.epoch);
@@ -600,7 +603,7 @@ impl Run {
 
 pub(crate) const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
 
-/// What the writers have done that have found the image.
+/// Returns the histories of the writers that have found the image.
 fn histories(clients: &[Client]) -> Histories<'_> {
     clients.iter().filter_map(|it| it.history.as_ref().map(|done| (it.epoch, done))).collect()
 }
@@ -609,7 +612,7 @@ pub(crate) fn offset(blocks: usize) -> u64 {
     blocks as u64 * u64::from(BLOCK_BYTES)
 }
 
-/// Returns what each block holds.
+/// Returns the version of each block.
 pub(crate) fn versions(data: &[u8]) -> Result<Vec<Version>, String> {
     let mut versions = Vec::new();
     for block in data.chunks_exact(BLOCK_BYTES as usize) {

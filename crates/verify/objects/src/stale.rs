@@ -1,5 +1,5 @@
-//! A writer that stands still while others come, discard all and go: what it has on its way, and
-//! what its clients write later, is none of theirs.
+//! A writer stands still while others start, discard everything and end: neither its operations in
+//! flight nor its clients' later writes may reach their image.
 
 use crate::store::Faults;
 use crate::world::{World, settings};
@@ -12,7 +12,7 @@ fn write(block: u64, what: u8) -> Request {
 }
 
 /// # Errors
-/// A block that was flushed is another one.
+/// A flushed block has changed.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = Settings { segment_blocks: 1, ..settings(&mut world.prng, 1) };
     let old = world.create(first, [7; 16], BLOCKS);
@@ -45,7 +45,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
         world.kill(next);
         number += 1;
     }
-    // It goes on: its clients write, and neither flush nor read.
+    // It continues: its clients write, and neither flush nor read.
     world.pass(stop_ns);
     world.store.faults = Faults::swarm(&mut world.prng);
     for block in 0..40 {

@@ -1,4 +1,4 @@
-//! An object store in memory, as it may be: slow, failing, forgetful.
+//! An object store in memory that may be slow, fail, or lose answers.
 
 use nowait_image_format::{Answer, Head, ImageId, Key, Operation, Tag, Ticket};
 use nowait_sim::Prng;
@@ -6,34 +6,34 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// When a client takes an operation for failed that was not answered.
+/// Time after which a client takes an unanswered operation for failed.
 const TIME_OUT_NS: u64 = 30_000_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How often what goes wrong, in parts of a million.
+/// The frequency of each fault, in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The store does nothing and says so: 503.
+    /// The store does nothing and answers 503.
     pub refuse_ppm: u32,
-    /// It does what was asked, and the answer is lost.
+    /// The store performs the operation, and the answer is lost.
     pub forget_ppm: u32,
-    /// It does what was asked long after the client has taken it for failed.
+    /// The store performs the operation long after the client has taken it for failed.
     pub late_ppm: u32,
-    /// It does what was asked twice.
+    /// The store performs the operation twice.
     pub repeat_ppm: u32,
-    /// What is read comes short.
+    /// A read returns too few bytes.
     pub cut_ppm: u32,
-    /// What is read has a wrong bit.
+    /// A read returns a wrong bit.
     pub spoil_ppm: u32,
     /// An operation takes seconds.
     pub slow_ppm: u32,
-    /// What is there is said to be missing.
+    /// An existing object is reported as missing.
     pub wrong_ppm: u32,
 }
 
 impl Faults {
-    /// Draws some kinds, others are off.
+    /// Draws some faults; the others are off.
     pub fn swarm(prng: &mut Prng) -> Faults {
         Faults {
             refuse_ppm: prng.swarm_ppm(400_000),
@@ -48,24 +48,24 @@ impl Faults {
     }
 }
 
-/// Where images are in the store. The first one has writers; the other becomes a clone of it.
+/// The paths of images in the store. The first has writers; the other becomes a clone of it.
 pub const HOMES: [&str; 2] = ["image", "clone"];
 
-/// Which of them.
+/// The index of a path.
 pub type Home = usize;
 
-/// The image that all is about.
+/// The image with the writers.
 pub const IMAGE: Home = 0;
 
 /// A clone of it.
 pub const CLONE: Home = 1;
 
-/// What happens at a time.
+/// An event.
 #[derive(Debug)]
 enum Event {
-    /// The store does what was asked by a client of an image, and answers if the ticket says where.
+    /// The store performs an operation for a client of an image, and answers if there is a ticket.
     Arrive(Home, Operation, Option<(usize, Ticket)>),
-    /// A client is answered.
+    /// A client receives an answer.
     Answer(usize, Ticket, Answer),
 }
 
@@ -80,27 +80,27 @@ struct Object {
 /// The store.
 #[derive(Debug)]
 pub struct Store {
-    /// By their names.
+    /// Objects by their names.
     objects: BTreeMap<(Home, String), Object>,
-    /// What comes, by its time and a number.
+    /// Future events, by time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
     /// Equal objects have equal tags.
     tags_by_content: bool,
-    /// What goes wrong.
+    /// The faults of the store.
     pub faults: Faults,
     prng: Prng,
 }
 
 impl Store {
-    /// Makes an empty one.
+    /// Makes an empty store.
     pub fn new(faults: Faults, mut prng: Prng) -> Store {
         let tags_by_content = prng.chance(500_000);
         let (objects, events) = (BTreeMap::new(), BTreeMap::new());
         Store { objects, events, numbers: 0, tags_by_content, faults, prng }
     }
 
-    /// Takes an operation of a client of an image.
+    /// Accepts an operation of a client of an image.
     pub fn submit(
         &mut self,
         (client, home): (usize, Home),
@@ -140,12 +140,12 @@ impl Store {
         self.events.insert((at_ns, self.numbers), event);
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     pub fn next_ns(&self) -> Option<u64> {
         self.events.first_key_value().map(|(at, _)| at.0)
     }
 
-    /// Has the next thing happen; returns an answer to a client.
+    /// Runs the next event; returns its answer to a client, if any.
     pub fn turn(&mut self) -> Option<(usize, Ticket, Answer)> {
         let ((now_ns, _), event) = self.events.pop_first()?;
         match event {
@@ -210,27 +210,27 @@ impl Store {
         Answer::Put(tag)
     }
 
-    /// Has an object be there.
+    /// Puts an object into the store.
     pub fn plant(&mut self, home: Home, image: ImageId, key: Key, body: Vec<u8>) {
         self.put(home, image, key, Arc::new(body));
     }
 
-    /// Deletes what is at the path of the image.
+    /// Deletes all objects at the path of the image.
     pub fn remove_all(&mut self) {
         self.objects.retain(|(home, _), _| *home != IMAGE);
     }
 
-    /// Takes an object of an image away, if it is there.
+    /// Removes and returns an object of an image, if it exists.
     pub fn take(&mut self, image: ImageId, key: Key) -> Option<Arc<Vec<u8>>> {
         self.objects.remove(&(IMAGE, key.name(image))).map(|it| it.body)
     }
 
-    /// The names of all objects of both images, and where those are.
+    /// Returns the names of all objects of both images, with their paths.
     pub fn names(&self) -> Vec<(Home, String)> {
         self.objects.keys().cloned().collect()
     }
 
-    /// Has the bytes of an object be what `change` makes of them; nothing: it is deleted.
+    /// Replaces the bytes of an object by the result of `change`; `None`: deletes it.
     pub fn change(&mut self, name: &(Home, String), change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) {
         let Some(Object { key, body, .. }) = self.objects.remove(name) else { return };
         if let Some(body) = change(&body) {
@@ -244,7 +244,7 @@ impl Store {
         self.objects.get(name).map(|it| it.body.as_slice())
     }
 
-    /// Has a client hear an answer later: its host stands still.
+    /// Delays an answer to a client whose host stands still.
     pub fn defer(&mut self, client: usize, ticket: Ticket, answer: Answer, at_ns: u64) {
         self.at(at_ns, Event::Answer(client, ticket, answer));
     }
@@ -257,7 +257,7 @@ impl Store {
     /// Returns the head of the image.
     ///
     /// # Errors
-    /// There is none.
+    /// The image has none.
     pub fn head(&self) -> Result<Head, String> {
         let head =
             self.object(ImageId::default(), Key::Head).and_then(|body| Head::parse(body).ok());

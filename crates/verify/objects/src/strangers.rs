@@ -1,36 +1,37 @@
-//! Writers without the key of an encrypted image, and what the store has of its data: nothing.
+//! Writers without the key of an encrypted image: they change nothing, and the store has no plain
+//! data.
 
 use crate::run::BLOCK_BYTES;
 use crate::store::Store;
 use nowait_image_format::{ImageKey, Key, Operation};
 
-/// Every so many seeds one has an image that is encrypted.
+/// One of this number of seeds has an encrypted image.
 const SEEDS: u64 = 3;
 
-/// Every so many writers one has another key, or none.
+/// One of this number of writers has another key, or none.
 const WRITERS: usize = 4;
 
-/// Returns the key of the image of a seed, if it has one.
+/// Returns the key of a seed's image, if it is encrypted.
 pub fn key_of(seed: u64) -> Option<ImageKey> {
     (seed % SEEDS == 1).then(|| ImageKey::new([seed as u8 & 0x7f; 32]))
 }
 
 /// A writer without the key of the image.
 pub struct Stranger {
-    /// Another one, or none.
+    /// Another key, or none.
     pub key: Option<ImageKey>,
 }
 
 impl Stranger {
-    /// Tells whether the next writer is one, by its number; `key` is that of the image.
+    /// Decides by its number if the next writer is one; `key` is the image's key.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
-        // No image has it.
+        // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));
         (key.is_some() && number % WRITERS == 1).then_some(Stranger { key: other })
     }
 }
 
-/// Judges what a writer without the key does.
+/// Checks an operation of a writer without the key.
 ///
 /// # Errors
 /// It changes something.
@@ -41,10 +42,11 @@ pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     }
 }
 
-/// Looks for data in segments of an encrypted image. A block of data is a number again and again.
+/// Looks for plain data in segments of an encrypted image. A block of plain data is one number
+/// repeated.
 ///
 /// # Errors
-/// There are some.
+/// A segment has plain data.
 pub fn judge(store: &Store) -> Result<(), String> {
     const WORDS: usize = BLOCK_BYTES as usize / 8 / 2;
     for (key, body) in store.all_objects() {

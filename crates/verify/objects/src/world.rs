@@ -1,4 +1,4 @@
-//! A few writers and editors on one store, for programs that say themselves what they do.
+//! Writers and editors on one store, for programs with fixed actions.
 
 use crate::store::{Faults, Home, IMAGE, Store};
 use nowait_image_format::mistake::{self, Mistake};
@@ -9,37 +9,37 @@ use nowait_image_format::{
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 
-/// Most events until something has ended.
+/// Most events until an operation has ended.
 const EVENTS_MAX: usize = 100_000;
 
-/// One that asks the store.
+/// A client of the store.
 enum Client {
     Writer(Box<Image>),
     Editor(Box<Editor>),
     Killed,
 }
 
-/// The store, who asks it, and the time.
+/// The store, its clients, and the time.
 pub struct World {
     /// The store.
     pub store: Store,
-    /// What chance has to say.
+    /// The source of random choices.
     pub prng: Prng,
     /// The time.
     pub now_ns: u64,
     clients: Vec<Client>,
-    /// Which image each is about.
+    /// The image of each client.
     homes: Vec<Home>,
-    /// Until when the host of each stands still.
+    /// Time until which the host of each client stands still.
     stopped_ns: Vec<u64>,
     requests: u64,
     ended: BTreeMap<u64, (Result<Vec<u8>, Failure>, u64)>,
 }
 
-/// Runs a program with a mistake or none.
+/// Runs a program with or without a mistake.
 ///
 /// # Errors
-/// What went wrong.
+/// The failed claim.
 pub fn run(
     seed: u64,
     mistake: Option<Mistake>,
@@ -57,7 +57,7 @@ pub fn run(
     result
 }
 
-/// Settings with which checkpoints and collection come often.
+/// Returns settings with frequent checkpoints and collections.
 pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
     let writer = Writer { nonce: [writer; 16], name: format!("writer {writer}") };
     Settings {
@@ -69,18 +69,18 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Has a writer make an image of so many blocks of 512 bytes.
+    /// Lets a writer make an image of this number of blocks of 512 bytes.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
     }
 
-    /// Has a writer come.
+    /// Starts a writer.
     pub fn open(&mut self, settings: Settings, origin: Origin) -> usize {
         self.open_at(IMAGE, settings, origin)
     }
 
-    /// Has a writer of one of the images come.
+    /// Starts a writer of one of the images.
     pub fn open_at(&mut self, home: Home, settings: Settings, origin: Origin) -> usize {
         let image = Image::open(settings, origin, self.now_ns);
         self.add(home, Client::Writer(Box::new(image)))
@@ -93,17 +93,17 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Kills a writer; what it has sent is on its way.
+    /// Kills a writer; its operations stay in flight.
     pub fn kill(&mut self, client: usize) {
         self.clients[client] = Client::Killed;
     }
 
-    /// Has the host of a client stand still for a time.
+    /// Lets the host of a client stand still for a time.
     pub fn stop(&mut self, client: usize, for_ns: u64) {
         self.stopped_ns[client] = self.now_ns + for_ns;
     }
 
-    /// How a writer is; `None`: killed.
+    /// Returns the state of a writer; `None`: it was killed.
     pub fn status(&self, client: usize) -> Option<Status> {
         match &self.clients[client] {
             Client::Writer(image) => Some(image.status()),
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// The image of a writer that is alive.
+    /// Returns the image of a living writer.
     pub fn image(&self, client: usize) -> Option<&Image> {
         match &self.clients[client] {
             Client::Writer(image) => Some(image),
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Has a writer asked for something; returns a number for it.
+    /// Sends a request to a writer; returns its number.
     pub fn submit(&mut self, client: usize, request: Request) -> u64 {
         self.requests += 1;
         if let Client::Writer(image) = &mut self.clients[client] {
@@ -129,12 +129,12 @@ impl World {
         self.requests
     }
 
-    /// How a request has ended, and when.
+    /// Returns the result of a request, and the time of its end.
     pub fn ended(&self, request: u64) -> Option<&(Result<Vec<u8>, Failure>, u64)> {
         self.ended.get(&request)
     }
 
-    /// Has a writer asked for something, and waits for the end.
+    /// Sends a request to a writer, and waits for its end.
     ///
     /// # Errors
     /// It does not end.
@@ -153,7 +153,7 @@ impl World {
     /// Edits the head, and waits for the end.
     ///
     /// # Errors
-    /// It cannot be edited so.
+    /// The edit fails.
     pub fn edit(&mut self, edit: Edit) -> Result<Head, String> {
         let editor = self.add(IMAGE, Client::Editor(Box::new(Editor::new(edit, self.now_ns))));
         let outcome = self.until(|world| match &world.clients[editor] {
@@ -164,7 +164,7 @@ impl World {
         outcome.ok_or("an edit does not end")?.map_err(str::to_owned)
     }
 
-    /// Lets things happen until something is so.
+    /// Runs events until `is_so` returns a value.
     pub fn until<T>(&mut self, is_so: impl Fn(&World) -> Option<T>) -> Option<T> {
         for _ in 0..EVENTS_MAX {
             self.drain();
@@ -178,7 +178,7 @@ impl World {
         None
     }
 
-    /// Lets a time pass.
+    /// Runs the events of a period of time.
     pub fn pass(&mut self, for_ns: u64) {
         let end_ns = self.now_ns + for_ns;
         self.drain();
@@ -186,7 +186,7 @@ impl World {
         self.now_ns = end_ns;
     }
 
-    /// Has the next thing happen that comes before a time; tells whether there was one.
+    /// Runs the next event before a time; returns `false` if there is none.
     fn step(&mut self, end_ns: u64) -> bool {
         let due = |(client, stopped_ns): (&Client, &u64)| {
             let due_ns = match client {

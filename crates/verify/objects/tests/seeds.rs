@@ -1,4 +1,4 @@
-//! Images on a store that fails, by seed; and mistakes on purpose, which must be found.
+//! Images on a store that fails, by seed; and deliberate mistakes, which the tests must find.
 
 use nowait_image_format::mistake::Mistake;
 use nowait_objects::losses::{self, Outcome};
@@ -6,7 +6,7 @@ use nowait_objects::run::{Report, run};
 use nowait_objects::{crowd, damages, removals, stale, world};
 use std::collections::BTreeMap;
 
-/// How many actions a run has.
+/// Number of actions of a run.
 const ACTIONS: usize = 220;
 
 fn number(variable: &str) -> Option<u64> {
@@ -24,8 +24,8 @@ fn seeds() -> Vec<u64> {
     (0..number("SEEDS").unwrap_or(2_000)).chain(commit).collect()
 }
 
-/// Nothing flushed is lost, nothing older comes back, nothing hangs, and a writer that was replaced
-/// neither promises nor, after a minute, reads.
+/// Flushed data is never lost or replaced by older data, nothing hangs, and a replaced writer
+/// promises nothing and, after a minute, reads nothing.
 #[test]
 fn an_image_is_a_disk_whatever_its_store_does() {
     let mut sum = Report::default();
@@ -46,7 +46,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
-    // Each run ends with two takeovers; most have more, and something to lose.
+    // Each run ends with two takeovers; most have more, and data to lose.
     assert!(sum.takeovers >= runs, "{sum:?}");
     if runs >= 1_000 {
         assert!(
@@ -66,7 +66,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
 }
 
-/// The programs that are about one thing; the run of all has the rest.
+/// Uses the programs about one subject; the run with all actions finds the other mistakes.
 fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     let with = Some(mistake);
     match mistake {
@@ -80,7 +80,7 @@ fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     }
 }
 
-/// A writer whose image is removed learns of it, and does nothing to the next one at its path.
+/// A writer whose image is removed learns of it, and changes nothing of the next image at its path.
 #[test]
 fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     for seed in seeds() {
@@ -88,7 +88,7 @@ fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     }
 }
 
-/// A writer that stood still while others came and went puts nothing into their log.
+/// A writer that stood still while others started and ended adds nothing to their log.
 #[test]
 fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     for seed in seeds() {
@@ -96,7 +96,8 @@ fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     }
 }
 
-/// Whichever object is lost, and whichever older head is put back, nothing flushed is read wrong.
+/// Whichever object is lost, and whichever older head is restored, flushed data is never read
+/// wrong.
 #[test]
 fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     let mut outcomes = BTreeMap::new();
@@ -114,8 +115,7 @@ fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
 }
 
 /// Every object of an image with a snapshot, a clone and garbage, damaged in every way, before it
-/// is opened and while it is served: no wrong byte without an error. The table says what came of
-/// it.
+/// is opened and while it is served: no wrong byte without an error. The table lists the outcomes.
 #[test]
 fn every_damage_of_every_object_is_an_error_or_nothing() {
     let mut names = Vec::new();
@@ -136,12 +136,12 @@ fn every_damage_of_every_object_is_an_error_or_nothing() {
         println!("{kind:4} {when:6?} {damage:5?} {}", damages::Row(outcomes));
     }
     assert!(table.len() == 3 * 2 * damages::Damage::ALL.len() && names.len() > 20, "{names:?}");
-    // What is needed and gone is never taken for nothing.
+    // A needed object that is missing is never ignored.
     let lost = table.iter().filter(|((_, damage, _), _)| *damage == damages::Damage::Gone);
     assert!(lost.flat_map(|(_, it)| it.keys()).any(|it| *it == damages::Outcome::Refused));
 }
 
-/// However seldom flushes pause, no more is held than the bound.
+/// However rarely flushes pause, the store holds no more than the bound.
 #[test]
 fn clients_that_flush_at_their_own_times_are_collected_behind() {
     for seed in seeds().into_iter().take(20) {

@@ -1,10 +1,11 @@
-//! What std calls to move the bytes of files and sockets. In no thread of a machine these are the
-//! system calls of the same names, too: none needs more of the C library.
+//! The functions by which std moves bytes of files and sockets. In other threads, too, they make
+//! the system calls of the same names: they need no more of the C library.
 
 use super::syscall;
 use core::ffi::{c_int, c_ulong, c_void};
 
-/// Functions that are a system call: name, arguments, result, and the call with its arguments.
+/// Declares functions that are one system call: name, arguments, result, and the call with its
+/// arguments.
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $call:ident;)+) => {$(
         #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
-//! Native AIO. As the real one, io_submit waits for whatever is not ready, and for the blocks of a
-//! write into a hole; only direct transfers that need no lock of their own go on behind it.
+//! Native AIO. Like the real one, io_submit waits until files are ready, and for the blocks of a
+//! write into a hole; only direct transfers that need no exclusive lock continue after it returns.
 
 use super::{
     Answer,
@@ -17,27 +17,27 @@ pub(super) struct Contexts(BTreeMap<usize, Context>);
 
 struct Context {
     capacity: usize,
-    /// Accepted, not completed.
+    /// Number of requests accepted and not completed.
     in_flight: usize,
     ring: Ring,
     polls: Vec<Poll>,
 }
 
-/// The ring in the memory of the program, which may take events out of it itself.
+/// The ring in the memory of the program, which may itself take events out of it.
 #[derive(Clone, Copy)]
 struct Ring {
     header: *mut RingHeader,
     slots: u32,
 }
 
-// SAFETY: as good as the address that it is: made by `setup`, and never freed.
+// SAFETY: it holds only an address, which `setup` made and nothing frees.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes one with room for `capacity` events.
+    /// Makes a ring with room for `capacity` events.
     fn new(capacity: usize) -> Ring {
         const HEADER: usize = size_of::<RingHeader>();
-        let slots = capacity + 1; // one that is full is not an empty one
+        let slots = capacity + 1; // so that a full ring differs from an empty one
         let words = (HEADER + slots * size_of::<IoEvent>()) / size_of::<u64>();
         let header = Vec::leak(vec![0u64; words]).as_mut_ptr().cast::<RingHeader>();
         let ring = Ring { header, slots: slots as u32 };
@@ -55,9 +55,9 @@ impl Ring {
         unsafe { self.header.add(1).cast::<IoEvent>().add(index as usize) }
     }
 
-    /// Returns the next slot to be read, and the next to be written.
+    /// Returns the next slot to read, and the next to write.
     fn ends(self) -> (u32, u32) {
-        // SAFETY: made by `new`, and never freed.
+        // SAFETY: `new` made it, and nothing frees it.
         unsafe {
             (
                 (&raw const (*self.header).head).read_volatile(),
@@ -73,7 +73,7 @@ impl Ring {
 
     fn push(self, event: IoEvent) {
         let (_, tail) = self.ends();
-        // SAFETY: no event is in the slot; the tail is the kernel's to move.
+        // SAFETY: no event is in the slot; only the kernel moves the tail.
         unsafe {
             self.slot(tail).write(event);
             (&raw mut (*self.header).tail).write_volatile((tail + 1) % self.slots);
@@ -85,7 +85,7 @@ impl Ring {
         if head == tail {
             return None;
         }
-        // SAFETY: there is an event; in this moment no thread of the program runs.
+        // SAFETY: there is an event; no thread of the program runs at this moment.
         unsafe {
             let event = self.slot(head).read();
             (&raw mut (*self.header).head).write_volatile((head + 1) % self.slots);
@@ -131,7 +131,7 @@ impl World {
         self.wake(Key::Readiness, usize::MAX);
     }
 
-    /// Ends the polls of what is ready now.
+    /// Ends the polls whose descriptors are ready.
     pub(super) fn complete_polls(&mut self) {
         let polls = self.kernel.contexts.0.values().flat_map(|context| context.polls.clone());
         let polls: Vec<Poll> = polls.collect();

@@ -1,35 +1,36 @@
-//! Tables of descriptors, and open files that are sent from one to another.
+//! Descriptor tables, and open files that are sent from one table to another.
 
 use super::{Answer, event::release, socket};
 use crate::schedule::{Cpu, Key, World};
 use std::collections::{BTreeMap, VecDeque};
 
-/// An open file: what numbers stand for.
+/// An open file, to which descriptor numbers refer.
 pub(super) type OpenId = usize;
 
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) what: What,
     pub(super) flags: i32,
-    /// Where calls without an offset go on, in a file.
+    /// Position in the file, for calls without an offset.
     pub(super) position: u64,
-    /// Errors of flushes that it has been told of, or that came before it.
+    /// Number of flush errors that it has reported, or that came before its open.
     told_errors: u64,
-    /// Numbers, messages and transfers that have it.
+    /// Number of descriptors, messages and transfers that refer to it.
     references: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     File(u64),
-    /// An event counter.
+    /// An eventfd.
     Counter(u64),
-    /// One end of a channel: its own queue, and that of the other.
+    /// One end of a channel: its own queue, and the other end's.
     End {
         own: usize,
         other: usize,
     },
-    /// One end of a pair of stream sockets: what it reads, and what the other does.
+    /// One end of a pair of stream sockets: the lane that it reads, and the lane that the other end
+    /// reads.
     Stream {
         own: usize,
         other: usize,
@@ -38,7 +39,7 @@ pub(super) enum What {
     Writer(usize),
     Set(usize),
     Ring(usize),
-    /// The one process that there is.
+    /// A pidfd of the only process.
     Process,
 }
 
@@ -56,13 +57,13 @@ pub(super) struct Descriptors {
     pub(super) messages: BTreeMap<usize, VecDeque<Message>>,
 }
 
-/// Messages that a channel holds.
+/// Most messages in a channel.
 const MESSAGES_MAX: usize = 32;
-/// Numbers that a table has.
+/// Most numbers of a table.
 const NUMBERS_MAX: i32 = 1 << 20;
 
 impl Descriptors {
-    /// Returns how often something is open.
+    /// Returns how often an object is open.
     pub(super) fn count(&self, what: What) -> usize {
         self.open.values().filter(|open| open.what == what).count()
     }
@@ -83,13 +84,13 @@ impl World {
         &mut self.descriptors().tables[table]
     }
 
-    /// Returns a name for something that did not exist before.
+    /// Returns a new identifier.
     pub(super) fn new_id(&mut self) -> usize {
         self.kernel.descriptors.next += 1;
         self.kernel.descriptors.next
     }
 
-    /// Opens something at the lowest free number from `floor` on.
+    /// Opens an object at the lowest free number from `floor` on.
     pub(super) fn open(&mut self, what: What, flags: i32, floor: i32) -> Answer {
         let id = self.new_id();
         let told_errors = self.errors_so_far(what);
@@ -101,7 +102,7 @@ impl World {
     /// Gives an open file another number.
     fn install(&mut self, id: OpenId, floor: i32) -> Answer {
         let numbers = self.numbers();
-        // Standard input, output and error are the process's: what is written there goes nowhere.
+        // Standard input, output and error belong to the process: data written to them is dropped.
         let free = (floor.max(3)..NUMBERS_MAX).find(|number| !numbers.contains_key(number));
         let number = free.ok_or(libc::EMFILE)?;
         numbers.insert(number, id);
@@ -113,7 +114,7 @@ impl World {
         self.kernel.descriptors.open.get_mut(&id).expect("it is open").references += 1;
     }
 
-    /// Ends a reference; with the last one the open file goes.
+    /// Drops a reference; the last one closes the open file.
     pub(super) fn unrefer(&mut self, id: OpenId) {
         let open = self.kernel.descriptors.open.get_mut(&id).expect("it is open");
         open.references -= 1;
@@ -133,7 +134,7 @@ impl World {
         self.kernel.descriptors.open[&id].what
     }
 
-    /// The same, if it has not gone.
+    /// Returns the object of an open file, if it still exists.
     pub(super) fn what_is_left(&self, id: OpenId) -> Option<What> {
         self.kernel.descriptors.open.get(&id).map(|open| open.what)
     }
@@ -187,7 +188,7 @@ pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) ->
     Ok(other)
 }
 
-/// Gives the running thread a table of its own; std's threads have the table of the one that
+/// Gives the running thread its own table; std's threads inherit the table of the thread that
 /// starts them.
 fn own_table(cpu: &mut Cpu<'_>) {
     let copy = cpu.numbers().clone();
@@ -248,7 +249,7 @@ pub(super) unsafe fn fcntl(
             Ok(0)
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => cpu.install(id, argument as i32),
-        // There is one process, and its locks are shared.
+        // There is one process, which shares its locks.
         libc::F_GETFD | libc::F_SETFD | libc::F_OFD_SETLK => Ok(0),
         libc::F_OFD_GETLK => {
             // SAFETY: the caller's.
@@ -279,7 +280,7 @@ pub(super) unsafe fn socketpair(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
     Ok(0)
 }
 
-/// Where the only message that is simulated has its descriptor.
+/// Offset of the descriptor in the only form of message that is simulated.
 const FILE_AT: usize = 16;
 
 pub(super) unsafe fn sendmsg(

@@ -1,4 +1,4 @@
-//! Transfers: they take time, move their bytes piece by piece, come short, or fail. A write takes
+//! Transfers: they take time, move their bytes piece by piece, are short, or fail. A write takes
 //! its bytes from memory when the device performs it, not when it is submitted.
 
 use super::{
@@ -35,7 +35,7 @@ impl Part {
     }
 }
 
-/// A transfer that has its locks.
+/// A transfer that holds its locks.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) locked: Locked,
@@ -44,26 +44,27 @@ pub(super) struct Job {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) pace: Pace,
-    /// It ends when it is durable.
+    /// It ends when its data is durable.
     pub(super) sync: bool,
-    /// The open file, which is told of errors.
+    /// The open file that reports its errors.
     pub(super) id: OpenId,
 }
 
-/// What a transfer waits for.
+/// The event that a transfer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Nothing: its pages are in the cache.
+    /// None: its pages are in the cache.
     AtOnce,
     /// The device.
     ByDevice,
-    /// The pages, whose read has begun: they are there at this time.
+    /// The pages, whose read has begun: they arrive at this time.
     At(u64),
-    /// Its bytes are in the cache at once, and the writer is held up for so many nanoseconds.
+    /// A throttled writer: its bytes are in the cache at once, and it sleeps for this many
+    /// nanoseconds.
     HeldUp(u64),
 }
 
-/// What is done with the result of a transfer.
+/// The function that gets the result of a transfer.
 pub(super) type Then = Box<dyn FnOnce(&mut World, Answer) + Send>;
 
 #[derive(Debug, Default)]
@@ -72,7 +73,7 @@ pub(super) struct Transfers {
 }
 
 impl World {
-    /// Draws how long something takes.
+    /// Draws the time of an operation.
     pub(crate) fn drawn_time(&mut self) -> u64 {
         let longest = self.rates.transfer_ns;
         self.prng.range(1..=longest)
@@ -116,7 +117,7 @@ impl World {
         let mut last = 0;
         let mut from = 0;
         while from < job.len {
-            // Up to the end of a page: a sector is not torn.
+            // Up to the end of a page: the device never tears a sector.
             let end = (job.offset + from + step) / PAGE_BYTES * PAGE_BYTES - job.offset;
             let (piece, to) = (job.clone(), end.min(job.len));
             let time = wait + self.drawn_time();
@@ -139,13 +140,13 @@ impl World {
         });
     }
 
-    /// Returns how long the device has to do with what comes before a transfer.
+    /// Returns the time that the device needs for earlier overlapping transfers.
     fn wait_behind_others(&mut self, job: &Job) -> u64 {
         let (now, range) = (self.now, job.offset..job.offset + job.len);
         self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)
     }
 
-    /// Says how long a transfer takes, if it is a direct one.
+    /// Records the end of a direct transfer.
     fn takes_until(&mut self, job: &Job, time: u64) {
         let times = (self.now, self.now + time);
         if job.locked.exclusive.is_some() {
@@ -154,16 +155,16 @@ impl World {
         }
     }
 
-    /// Draws whether the device has no room for all of a read that must not wait for it. For one of
-    /// a page it has, or refuses it within the call; so it is with writes, which file systems take
-    /// only where they lie in one piece.
+    /// Draws if the device has no room for all of a read that must not wait. It never refuses a
+    /// read of one page late: it has room, or refuses it within the call. The same applies to
+    /// writes, which file systems accept only if their blocks are contiguous.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)
     }
 
-    /// Ends a read as the device does that has no room for all of it: with EAGAIN, after some
-    /// of its bytes may have been moved.
+    /// Ends a read for which the device has no room: with EAGAIN, after some of its bytes may have
+    /// been moved.
     pub(super) fn refuse_later(&mut self, job: Job, then: Then) {
         let moved = self.prng.range(0..=job.len / PAGE_BYTES) * PAGE_BYTES;
         let time = self.wait_behind_others(&job) + self.drawn_time();
@@ -174,14 +175,14 @@ impl World {
         });
     }
 
-    /// Draws whether the device fails a transfer.
+    /// Draws if the device fails a transfer.
     fn transfer_fails(&mut self, job: &Job) -> bool {
         let faults = &self.faults;
         let ppm = if job.write { faults.write_error_ppm } else { faults.read_error_ppm };
         self.prng.chance(ppm)
     }
 
-    /// Makes durable what a synchronous write has moved.
+    /// Makes the bytes of a synchronous write durable.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();
@@ -226,12 +227,12 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Does a transfer while the running thread waits.
+    /// Performs a transfer while the running thread waits.
     pub(super) fn move_now(&mut self, job: Job) -> Answer {
         self.await_end(|world, then| world.start(job, then))
     }
 
-    /// Starts something, and waits for its result.
+    /// Starts an operation, and waits for its result.
     pub(super) fn await_end(&mut self, start: impl FnOnce(&mut World, Then)) -> Answer {
         let id = self.new_id() as u64;
         let then = move |world: &mut World, answer| {

@@ -1,4 +1,4 @@
-//! What can be ready: event counters, pipes, sets of descriptors; and waiting for it.
+//! Readiness of eventfds, pipes and epoll sets; and waiting for it.
 
 use super::{
     Answer,
@@ -15,7 +15,7 @@ pub(super) struct Sets {
     watched: BTreeMap<usize, BTreeMap<Entry, Watched>>,
 }
 
-/// An open file under one of its numbers: with another, it can be in the set once more.
+/// An open file under one of its numbers: under another number it can be in the set once more.
 type Entry = (OpenId, i32);
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Watched {
     data: u64,
 }
 
-/// Bytes that a pipe holds.
+/// Most bytes in a pipe.
 const PIPE_BYTES: usize = 65_536;
 
 const IN: u32 = libc::POLLIN as u32;
@@ -39,7 +39,7 @@ const OUT: u32 = libc::POLLOUT as u32;
 const HUP: u32 = libc::POLLHUP as u32;
 const ERR: u32 = libc::POLLERR as u32;
 
-/// Does what the end of an open file brings with it.
+/// Releases the state of a closed open file.
 pub(super) fn release(world: &mut World, id: OpenId, what: What) {
     match what {
         What::File(_) | What::Process => {}
@@ -58,14 +58,14 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
 }
 
 impl World {
-    /// Says that something may be ready that was not.
+    /// Called when something may have become ready.
     pub(super) fn has_become_ready(&mut self) {
         self.wake(Key::Readiness, usize::MAX);
         self.complete_polls();
         self.retry_entries();
     }
 
-    /// Returns what is ready.
+    /// Returns the events that are ready.
     pub(super) fn readiness(&self, id: OpenId) -> u32 {
         let given = |condition, event| if condition { event } else { 0 };
         let Some(what) = self.what_is_left(id) else { return HUP };
@@ -102,7 +102,7 @@ impl World {
         ready.filter(|(id, events, _)| *events != 0 && is_armed(id)).collect()
     }
 
-    /// Adds to an event counter.
+    /// Adds to an eventfd's counter.
     pub(super) fn signal(&mut self, id: OpenId, value: u64) {
         if let Some(What::Counter(counter)) = self.what_is_left(id) {
             *self.kernel.sets.counters.get_mut(&counter).expect("a counter") += value;
@@ -128,7 +128,7 @@ pub(super) unsafe fn pipe2(cpu: &mut Cpu<'_>, [ends, flags, ..]: [usize; 6]) -> 
     Ok(0)
 }
 
-/// Moves what can be moved at once; `EAGAIN`: nothing.
+/// Moves as many bytes as possible now; `EAGAIN`: none.
 pub(super) fn try_stream(world: &mut World, wanted: &Wanted) -> Answer {
     if wanted.write {
         // SAFETY: the caller's memory.

@@ -1,7 +1,7 @@
 //! Files: names, sizes, which of their pages are cached, and the lock that writes take.
 //!
-//! As ext4 has them: buffered and extending writes have the inode to themselves, direct transfers
-//! share it, buffered reads take no lock and see pages change one by one.
+//! The rules of ext4: buffered and extending writes hold the inode's lock exclusively, direct
+//! transfers share it, buffered reads take no lock and see pages change one by one.
 
 mod pages;
 
@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A page of the kernel's cache.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Direct transfers are made of these.
+/// Unit of direct transfers.
 const SECTOR_BYTES: u64 = 512;
 const DEVICE: u64 = 0x0801;
-/// The same where nothing is said of a device.
+/// A device number without an entry in /sys.
 const NO_DEVICE: u64 = 5;
 const MOUNT: u64 = 42;
 const EXT4: i64 = 0xef53;
@@ -35,24 +35,24 @@ pub(super) struct Files {
 
 #[derive(Debug)]
 pub(super) struct Inode {
-    /// What reads see, and what of that would be left after a power cut.
+    /// The bytes that reads see, and those that would remain after a power cut.
     pub(super) medium: nowait_sim::File,
-    /// Errors that a flush has met so far.
+    /// Number of errors that flushes have met.
     errors: u64,
     cached: BTreeSet<u64>,
-    /// Pages whose read has begun, and when they are there.
+    /// Pages whose read has begun, with the times of their arrival.
     coming: BTreeMap<u64, u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
-    /// Who have it to themselves, or share it.
+    /// One transfer holds the inode's lock exclusively; the other field counts those that share it.
     exclusive: bool,
     sharing: usize,
-    /// Direct transfers at the device.
+    /// Direct transfers in the device.
     moving: Vec<Moving>,
 }
 
-/// A direct transfer, and when it ends.
+/// A direct transfer, with the time of its end.
 #[derive(Clone, Debug)]
 struct Moving {
     range: Range<u64>,
@@ -84,14 +84,14 @@ impl Inode {
         from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)
     }
 
-    /// Takes note of bytes that are there now.
+    /// Records bytes that were written.
     pub(super) fn is_written(&mut self, from: u64, to: u64, now: u64) {
         self.allocated.extend(Inode::pages(from, to));
         self.changed_ns = now;
     }
 
-    /// Returns when the direct transfers end that one of these bytes comes after: a device keeps
-    /// the order of those that overlap.
+    /// Returns the time at which earlier overlapping direct transfers end: a device keeps their
+    /// order.
     pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
         let is_before = |it: &&Moving| {
             (write || it.write) && it.range.start < range.end && range.start < it.range.end
@@ -99,7 +99,7 @@ impl Inode {
         self.moving.iter().filter(is_before).map(|it| it.until).max().unwrap_or(0)
     }
 
-    /// Takes note of a direct transfer, and forgets those that have ended.
+    /// Records a direct transfer, and forgets those that have ended.
     pub(super) fn moves(&mut self, range: Range<u64>, write: bool, (now, until): (u64, u64)) {
         self.moving.retain(|it| it.until > now);
         self.moving.push(Moving { range, write, until });
@@ -120,7 +120,7 @@ impl World {
         self.kernel.files.inodes.get_mut(&ino).expect("files are not removed")
     }
 
-    /// Ends the use of an inode by a transfer.
+    /// Releases the inode's lock after a transfer.
     pub(super) fn unlock_inode(&mut self, ino: u64, exclusive: bool) {
         let inode = self.inode(ino);
         match exclusive {
@@ -131,7 +131,7 @@ impl World {
         self.retry_entries();
     }
 
-    /// Takes the inode, to itself or with others; false: it is taken.
+    /// Takes the inode's lock, exclusively or shared; returns `false` if it is held.
     fn try_lock_inode(&mut self, ino: u64, exclusive: bool) -> bool {
         let inode = self.inode(ino);
         let is_free = !(inode.exclusive || exclusive && inode.sharing > 0);
@@ -148,7 +148,7 @@ impl World {
         if self.tags.is_some() { DEVICE } else { NO_DEVICE }
     }
 
-    /// Makes the file that says something of the device.
+    /// Makes a file of /sys about the device.
     fn attribute(&mut self, path: &str) -> Option<u64> {
         let (tags, at) = (self.tags?, self.now);
         let text = match path.strip_prefix("/sys/dev/block/8:1/")? {
@@ -171,14 +171,14 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Waits until it has the inode to itself.
+    /// Waits until it holds the inode's lock exclusively.
     fn lock_inode(&mut self, ino: u64) {
         while !self.try_lock_inode(ino, true) {
             self.sleep(Key::Inode(ino), None);
         }
     }
 
-    /// As [`prepare`], and waits for the inode.
+    /// Like [`prepare`], but waits for the inode's lock.
     pub(super) fn prepare_now(&mut self, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
         loop {
             match prepare(self, ino, wanted)? {
@@ -317,7 +317,7 @@ pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6])
     Ok(0)
 }
 
-/// Zeroes, in whole pages as a hole.
+/// Writes zeroes; whole pages become a hole.
 pub(super) unsafe fn fallocate(
     cpu: &mut Cpu<'_>,
     [number, mode, offset, len, ..]: [usize; 6],
@@ -385,7 +385,7 @@ pub(super) unsafe fn fsync(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     synced
 }
 
-/// Writes to the device, and makes nothing durable.
+/// Writes to the device without making anything durable.
 pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     cpu.file(number)?;
     let until = cpu.now + cpu.drawn_time();
@@ -394,7 +394,7 @@ pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]
 }
 
 impl World {
-    /// Starts a flush of what has been written so far; `then` gets its result. The caller holds the
+    /// Starts a flush of everything written so far; `then` gets its result. The caller holds the
     /// open file.
     pub(super) fn start_sync(&mut self, id: OpenId, then: Then) {
         let What::File(ino) = self.what(id) else { return then(self, Err(libc::EINVAL)) };
@@ -411,7 +411,7 @@ impl World {
         });
     }
 
-    /// A flush has failed: some of what it was to cover is lost for good, though reads see it.
+    /// After a failed flush: loses some of its data permanently, though reads see them.
     pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
         let rate = self.faults.forget_ppm;
         let mut prng = self.prng.fork();
@@ -420,31 +420,31 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Tells an open file once of each error of a flush since it was opened.
+    /// Reports each flush error since its open to an open file once.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
         if told == errors { Ok(0) } else { Err(libc::EIO) }
     }
 
-    /// Returns how many errors flushes have met so far: each was told to an open file.
+    /// Returns the number of flush errors of a file so far.
     pub(super) fn errors_so_far(&mut self, what: What) -> u64 {
         if let What::File(ino) = what { self.inode(ino).errors } else { 0 }
     }
 
-    /// Returns what reads of a file find.
+    /// Returns the bytes that reads of a file see.
     pub(crate) fn contents(&mut self, path: &str) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let medium = &self.inode(ino).medium;
         medium.read(0, medium.size() as usize)
     }
 
-    /// Counts the open files of a name.
+    /// Returns the number of open files with this name.
     pub(crate) fn opens_of(&self, path: &str) -> usize {
         self.kernel.descriptors.count(What::File(self.kernel.files.names[path]))
     }
 
-    /// Draws what is left of a file after a power cut.
+    /// Draws the remains of a file after a power cut.
     pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let mut prng = self.prng.fork();
@@ -452,26 +452,25 @@ impl World {
     }
 }
 
-/// One transfer as its caller wants it.
+/// The arguments of one transfer.
 pub(super) struct Wanted {
     pub(super) id: OpenId,
     pub(super) write: bool,
     pub(super) parts: Vec<Part>,
     pub(super) offset: u64,
     pub(super) rw_flags: u32,
-    /// If direct, it goes on behind the call.
+    /// If direct, it continues after the call.
     pub(super) behind: bool,
 }
 
-/// What a transfer holds until it has ended.
+/// The locks of a transfer until it has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locked {
     pub(super) ino: u64,
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the file and decides which bytes are moved; then they need only be moved. `None`: the file
-/// is locked.
+/// Locks the file and decides which bytes to move. `None`: another holds the lock.
 pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
@@ -528,7 +527,7 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
 }
 
 impl World {
-    /// Tells whether a write makes the file larger, or fills a hole of it.
+    /// Returns `true` if a write extends the file, or fills a hole of it.
     pub(super) fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
         let inode = self.inode(ino);
         let mut pages = Inode::pages(range.start, range.end);
@@ -571,8 +570,8 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Takes what others have cached out of the way of a direct transfer: a write that must not wait is
-/// refused instead.
+/// Drops pages that others have cached in the range of a direct transfer; refuses a write that must
+/// not wait.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     let is_there = |page: u64| inode.is_cached(page) || inode.coming.contains_key(&page);
@@ -614,14 +613,14 @@ pub(super) fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool
     }
 }
 
-/// Makes the parts that a call's arguments name.
+/// Makes the parts of a call's vector.
 pub(super) unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
     // SAFETY: the caller's array.
     let parts = unsafe { core::slice::from_raw_parts(address as *const libc::iovec, count) };
     parts.iter().map(|it| Part { address: it.iov_base as usize, len: it.iov_len }).collect()
 }
 
-/// Returns the open file, and where a call begins: -1 stands for its position.
+/// Returns the open file, and the offset of a call: -1 means the file's position.
 fn at(cpu: &mut Cpu<'_>, number: usize, offset: i64) -> Result<(OpenId, u64), i32> {
     let id = cpu.opened(number)?;
     match (cpu.what(id), offset) {
@@ -649,7 +648,7 @@ macro_rules! transfers {
     )+};
 }
 
-/// The one part of a call without a vector.
+/// Makes the single part of a call without a vector.
 unsafe fn one(address: usize, len: usize) -> Vec<Part> {
     vec![Part { address, len }]
 }

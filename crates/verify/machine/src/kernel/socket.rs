@@ -1,7 +1,7 @@
 //! Connected Unix sockets that carry a stream of bytes. Source: unix(7), socketpair(2).
 //!
-//! A write may take less than it is given, and a read may give less than there is: a program never
-//! knows where a stream is cut.
+//! A write may take fewer bytes than it is given, and a read may return fewer than there are: a
+//! program never knows where a stream is split.
 
 use super::{
     Answer,
@@ -12,20 +12,20 @@ use super::{
 use crate::schedule::{Cpu, World};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The lanes, each a direction of a pair, by the name of the end that reads it.
+/// The lanes, each a direction of a pair, by the identifier of the end that reads it.
 #[derive(Debug, Default)]
 pub(super) struct Sockets(BTreeMap<usize, Lane>);
 
 #[derive(Debug)]
 struct Lane {
     bytes: VecDeque<u8>,
-    /// How many bytes it holds at most.
+    /// Most bytes in the lane.
     capacity: usize,
-    /// Nothing more is put into it.
+    /// Its writer has closed or shut down.
     ended: bool,
-    /// Nothing is taken out of it any more.
+    /// Its reader has closed or shut down.
     deaf: bool,
-    /// Its writer has closed its end without reading all that it was sent.
+    /// Its writer has closed its end without reading all bytes sent to it.
     reset: bool,
 }
 
@@ -59,7 +59,7 @@ impl World {
             | given(is_over && from.ended, HUP)
     }
 
-    /// Takes bytes that are there; none: the other end has ended.
+    /// Takes bytes from a lane; none: the other end has closed.
     pub(super) fn take_from_stream(&mut self, own: usize, len: usize) -> Result<Vec<u8>, i32> {
         let comes_short = self.prng.chance(200_000);
         let drawn = self.prng.below(1 << 30) as usize;
@@ -96,7 +96,7 @@ impl World {
         Ok(count)
     }
 
-    /// Does what the close of an end brings with it.
+    /// Releases the state of a closed end.
     pub(super) fn close_stream(&mut self, own: usize, other: usize) {
         let from = self.lane(own);
         from.deaf = true;
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// Moves bytes of a connected socket as its caller wants it.
+/// Moves bytes of a connected socket.
 fn transfer(cpu: &mut Cpu<'_>, id: OpenId, write: bool, parts: Vec<Part>, flags: usize) -> Answer {
     let What::Stream { .. } = cpu.what(id) else { return Err(libc::ENOTSOCK) };
     assert_eq!(flags as i32 & libc::MSG_PEEK, 0, "bytes are taken");
@@ -160,7 +160,7 @@ pub(super) unsafe fn shutdown(cpu: &mut Cpu<'_>, [number, how, ..]: [usize; 6]) 
     Ok(0)
 }
 
-/// ioctl(2), of which only the switch between waiting and not waiting is simulated.
+/// ioctl(2): only the switch between blocking and non-blocking mode is simulated.
 pub(super) unsafe fn ioctl(
     cpu: &mut Cpu<'_>,
     [number, request, argument, ..]: [usize; 6],

@@ -1,7 +1,7 @@
-//! io_uring: entries are taken when a thread enters, and never make it wait; completions are seen
-//! in memory. Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
+//! io_uring: a thread that enters submits entries, which never make it wait; programs see
+//! completions in memory. Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 //!
-//! The memory of a ring is a file of the real kernel's, mapped as often as it is asked for.
+//! The memory of a ring is a file of the real kernel, which every mmap(2) of the ring maps.
 
 use super::{
     Answer,
@@ -18,7 +18,7 @@ use core::sync::atomic::{
 use nowait_sys::raw;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Where the words of a ring are, in bytes from its beginning.
+/// Offsets of the words of a ring, in bytes.
 mod at {
     pub(super) const SQ_HEAD: u32 = 0;
     pub(super) const SQ_TAIL: u32 = 4;
@@ -36,7 +36,7 @@ mod at {
 }
 
 const PAGE: usize = 4096;
-/// Where mmap(2) finds the entries.
+/// Offset of the entries for mmap(2).
 const OFFSET_OF_ENTRIES: usize = 0x1000_0000;
 const SETUP_CQSIZE: u32 = 1 << 3;
 const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
@@ -99,15 +99,15 @@ struct Cqe {
 pub(super) struct Rings(BTreeMap<usize, Ring>);
 
 struct Ring {
-    /// Of the real kernel.
+    /// Descriptor of the real kernel.
     memory: i32,
     base: usize,
     entries: usize,
     mapped: usize,
     flags: u32,
-    /// Requests that wait for something to be so.
+    /// Requests that wait for a condition.
     waiting: Vec<Waiting>,
-    /// Completions for which there is no room, or which wait for the issuer.
+    /// Completions for which the ring has no room, or which wait for the issuing thread.
     held_back: VecDeque<Cqe>,
 }
 
@@ -118,7 +118,7 @@ struct Waiting {
 
 enum Awaited {
     Poll(u32),
-    /// A stream, or the lock of an inode.
+    /// A transfer that waits for a stream, or for the lock of an inode.
     Transfer(Wanted),
     Futex(usize),
 }
@@ -127,9 +127,9 @@ enum Awaited {
 struct Request {
     ring: usize,
     user_data: u64,
-    /// Held to its end.
+    /// The open file, held until the request ends.
     id: Option<OpenId>,
-    /// The thread that entered the ring with it.
+    /// The thread that submitted it.
     thread: usize,
 }
 
@@ -148,7 +148,7 @@ impl Ring {
         tail.load(Acquire).wrapping_sub(head.load(Acquire))
     }
 
-    /// Shows what is held back, as far as there is room.
+    /// Shows completions that were held back, as far as there is room.
     fn show(&mut self) {
         while self.shown() < self.word(at::CQ_ENTRIES).load(Acquire) {
             let Some(cqe) = self.held_back.pop_front() else { break };
@@ -172,7 +172,7 @@ impl Ring {
         }
     }
 
-    /// Takes the next entry that was queued.
+    /// Takes the next submitted entry.
     fn next(&self) -> Option<Sqe> {
         let (head, tail) = (self.word(at::SQ_HEAD), self.word(at::SQ_TAIL));
         let next = head.load(Acquire);
@@ -182,14 +182,14 @@ impl Ring {
         let slot = next & self.word(at::SQ_MASK).load(Acquire);
         let index = self.word(self.array() + 4 * slot).load(Acquire);
         let place = self.entries + size_of::<Sqe>() * index as usize;
-        // SAFETY: in the ring's mapping; the tail has said that it is there.
+        // SAFETY: in the ring's mapping; the tail covers it.
         let sqe = unsafe { (place as *const Sqe).read() };
         head.store(next.wrapping_add(1), Release);
         Some(sqe)
     }
 }
 
-/// Maps memory of the real kernel's.
+/// Maps memory of the real kernel.
 fn map(memory: i32, len: usize, offset: usize) -> usize {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let args = [0, len, access as usize, flags as usize, memory as usize, offset];
@@ -200,7 +200,7 @@ fn map(memory: i32, len: usize, offset: usize) -> usize {
 }
 
 impl World {
-    /// Maps the memory of a ring for the program; `None`: it is no ring.
+    /// Maps the memory of a ring for the program; `None`: the descriptor is not a ring.
     pub(crate) fn map_ring(&mut self, number: usize, len: usize, offset: usize) -> Option<usize> {
         let What::Ring(ring) = self.opened(number).ok().map(|id| self.what(id))? else {
             return None;
@@ -220,7 +220,8 @@ impl World {
         for waiting in gone.waiting {
             waiting.request.id.into_iter().for_each(|id| self.unrefer(id));
         }
-        // SAFETY: nothing of the machine has the address any more; the program has its own.
+        // SAFETY: nothing of the machine uses the address any more; the program has its own
+        // mapping.
         unsafe {
             raw::kernel6(libc::SYS_munmap, [gone.base, gone.mapped, 0, 0, 0, 0]);
             raw::kernel6(libc::SYS_close, [gone.memory as usize, 0, 0, 0, 0, 0]);
@@ -241,7 +242,7 @@ impl World {
         self.wake(Key::Readiness, usize::MAX);
     }
 
-    /// Tries again what waits for readiness, or for the lock of an inode.
+    /// Tries again the requests that wait for readiness, or for the lock of an inode.
     pub(super) fn retry_entries(&mut self) {
         let rings: Vec<usize> = self.kernel.rings.0.keys().copied().collect();
         for ring in rings {
@@ -274,7 +275,7 @@ impl World {
         }
     }
 
-    /// Starts a transfer, or ends it; false: it has to wait.
+    /// Starts a transfer, or ends it; returns `false` if it has to wait.
     fn attempt_transfer(&mut self, request: Request, wanted: &Wanted) -> bool {
         let What::File(ino) = self.what(wanted.id) else {
             let nonblocking = self.flags(wanted.id) & libc::O_NONBLOCK != 0;
@@ -297,7 +298,7 @@ impl World {
         true
     }
 
-    /// Ends up to `count` entries that wait on a word; returns how many.
+    /// Ends up to `count` entries that wait on a word; returns their number.
     pub(super) fn wake_entries(&mut self, address: usize, count: usize) -> usize {
         let mut woken = Vec::new();
         for ring in self.kernel.rings.0.values_mut() {
@@ -309,7 +310,7 @@ impl World {
         woken.len()
     }
 
-    /// Gives up what waits on behalf of a thread that ends.
+    /// Cancels the requests that wait on behalf of an ending thread.
     pub(crate) fn give_up_entries_of(&mut self, thread: usize) {
         let mut given_up = Vec::new();
         for ring in self.kernel.rings.0.values_mut() {
@@ -384,7 +385,7 @@ pub(super) unsafe fn setup(cpu: &mut Cpu<'_>, [entries, params, ..]: [usize; 6])
     cpu.open(What::Ring(id), libc::O_RDWR, 0)
 }
 
-/// Registers nothing, but says which operations are known.
+/// Registers nothing; only reports the supported operations.
 pub(super) unsafe fn register(
     cpu: &mut Cpu<'_>,
     [number, what, room, count, ..]: [usize; 6],

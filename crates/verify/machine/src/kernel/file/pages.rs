@@ -1,13 +1,13 @@
-//! The page cache: which pages are there, which are on their way, and what transfers wait for.
+//! The page cache: cached pages, pages being read, and the waits of transfers.
 
 use super::{Inode, PAGE_BYTES};
 use crate::{kernel::device::Pace, schedule::World};
 use core::ops::Range;
 
-/// Share of the cached pages at which a read with RWF_NOWAIT ends, if any are marked.
+/// Share of the cached pages at which a read with RWF_NOWAIT stops, if pages are marked.
 const MARKED_PPM: u32 = 100_000;
 
-/// Decides how many bytes a buffered read moves, and what it waits for.
+/// Decides the number of bytes of a buffered read, and its wait.
 pub(super) fn decide_read(
     world: &mut World,
     ino: u64,
@@ -20,14 +20,14 @@ pub(super) fn decide_read(
     let now = world.now;
     world.inode(ino).take_in(now);
     for page in Inode::pages(offset, end) {
-        // Drawn only on such a kernel: on others a run is what it was.
+        // Drawn only on such a kernel, so that runs on others do not change.
         if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
             let len = (page * PAGE_BYTES).saturating_sub(offset);
             return Ok((offset, len, Pace::AtOnce));
         }
         let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
         let inode = world.inode(ino);
-        // A page that was dropped for a direct write is read once that is over.
+        // A page that a direct write has dropped is read when the write is over.
         let comes_later = inode.moved_at(&bytes, false) > now || inode.coming.contains_key(&page);
         let is_cached = inode.is_cached(page) || in_memory;
         if comes_later || !is_cached && !world.prng.chance(cached_rate) {
@@ -57,13 +57,13 @@ pub(super) fn decide_read(
 }
 
 impl Inode {
-    /// Takes in the pages whose read is over.
+    /// Adds the pages whose read is over.
     pub(super) fn take_in(&mut self, now: u64) {
         let there = self.coming.extract_if(.., |_, at| *at <= now);
         self.cached.extend(there.map(|(page, _)| page));
     }
 
-    /// Takes note of pages that are in the cache now.
+    /// Adds pages to the cache.
     pub(super) fn cache(&mut self, pages: impl Iterator<Item = u64>) {
         for page in pages {
             self.coming.remove(&page);
@@ -71,13 +71,13 @@ impl Inode {
         }
     }
 
-    /// Takes a page out of the cache.
+    /// Removes a page from the cache.
     pub(super) fn uncache(&mut self, page: u64) {
         self.coming.remove(&page);
         self.cached.remove(&page);
     }
 
-    /// Returns when pages are in the cache; `None`: the read of one has not begun.
+    /// Returns the time at which all pages are cached; `None`: the read of one has not begun.
     fn comes_at(&self, mut pages: impl Iterator<Item = u64>) -> Option<u64> {
         pages.try_fold(0, |latest: u64, page| {
             let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
@@ -88,8 +88,8 @@ impl Inode {
 }
 
 impl World {
-    /// Starts the read of pages that are not in the cache, as an attempt that must not wait does,
-    /// unless this kernel starts none.
+    /// Starts the read of missing pages, as an attempt that must not wait does, unless this kernel
+    /// starts none.
     fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
         if self.starts_no_read {
             return;
@@ -105,8 +105,8 @@ impl World {
         }
     }
 
-    /// Decides what a buffered write waits for, with its inode locked: for a page that it covers a
-    /// part of, or because the kernel throttles its thread.
+    /// Decides the wait of a buffered write that holds its inode's lock: for a page that it covers
+    /// in part, or because the kernel throttles its thread.
     pub(super) fn pace_of_write(&mut self, ino: u64, range: &Range<u64>) -> Pace {
         let (now, cached_rate) = (self.now, self.rates.cached);
         let inode = self.inode(ino);
