@@ -1,4 +1,4 @@
-//! Anything, as an object of an image on a store. `strangers` says what must hold.
+//! Random bytes as an object of an image on a store. `strangers` lists the claims.
 #![no_main]
 
 #[path = "../../crates/serve/image-format/tests/support/strangers.rs"]

@@ -1,4 +1,5 @@
-//! Anything, as the answers of a store to writers and edits. `hostile` says what the bytes mean.
+//! Random bytes as a store's answers to writers and edits. `hostile` describes the meaning of the
+//! bytes.
 #![no_main]
 
 #[path = "../../crates/serve/image-format/tests/support/hostile.rs"]

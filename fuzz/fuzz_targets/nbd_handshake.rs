@@ -1,4 +1,4 @@
-//! Anything, from the first byte of a connection on. `strangers` says what the bytes mean.
+//! Random bytes from the beginning of a connection. `strangers` describes the meaning of the bytes.
 #![no_main]
 
 #[path = "../../crates/serve/server/tests/support/strangers.rs"]

@@ -1,4 +1,4 @@
-//! Anything, after an export has been chosen. `strangers` says what the bytes mean.
+//! Random bytes after an export has been chosen. `strangers` describes the meaning of the bytes.
 #![no_main]
 
 #[path = "../../crates/serve/server/tests/support/strangers.rs"]

@@ -1,5 +1,5 @@
-//! Anything that a driver can do to a virtqueue: descriptors, indices and buffers, in any order.
-//! `guest::drive` says what the bytes mean.
+//! Random actions of a driver on a virtqueue: descriptors, indices and buffers, in any order.
+//! `guest::drive` describes the meaning of the bytes.
 #![no_main]
 
 #[path = "../../crates/serve/server/tests/support/guest.rs"]

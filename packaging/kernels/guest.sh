@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first process of the guests of run.sh: runs each test program, and ends the guest.
-# Its logs are /results: NAME.log and NAME.skips of a program, doctor's words, the kernel's.
+# The first process of the guests of run.sh: runs each test program, and ends the guest. Its logs
+# are in /results: NAME.log and NAME.skips of each program, doctor's output, the kernel's log.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp LC_ALL=C
 mkdir -p /proc /sys /dev /tmp /run /results /root
 mount -t proc proc /proc
@@ -38,8 +38,8 @@ while read -r name path; do
     start=$SECONDS
     log=/results/$name.log
     while [ -e "$log" ]; do log=${log%.log}+.log; done
-    # The allocator is no matter of the kernel, and takes minutes in an interpreter.
-    # An interpreter is some thirty times slower than a processor.
+    # The allocator does not depend on the kernel, and takes minutes in an emulator. An emulator is
+    # some thirty times slower than a processor.
     NOWAIT_TEST_BACKENDS=$usable NOWAIT_SKIPS=${log%.log}.skips NOWAIT_TEST_SLOWNESS=10 \
         timeout --kill-after=10 2400 "$path" --test-threads=2 --skip allocator \
         >"$log" 2>&1 </dev/null

@@ -13,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Name, architecture, release of Debian, package. The newest is that of the backports.
+# Prints name, architecture, release of Debian, package. The newest kernel comes from the backports.
 kernels() {
     cat <<LIST
 5.10   amd64 bullseye           linux-image-cloud-amd64
@@ -24,8 +24,8 @@ arm64  arm64 bookworm           linux-image-arm64
 LIST
 }
 
-# The crates, and the names of their tests beside those inside them. Not among them: those that take
-# long on any kernel, and those that need a server or another program than a compiler and fio.
+# The crates, and the names of their tests besides the unit tests. Left out: tests that take long on
+# any kernel, and tests that need a server, or another program than a compiler and fio.
 crates=(nowait-sys nowait-retry nowait-block nowait-file nowait-engine nowait nowait-process
     nowait-libaio nowait-posix nowait-capi nowait-tests)
 tests=(
@@ -42,7 +42,8 @@ guest_packages+=,busybox-static,gcc,libc6-dev,make,libaio-dev,libaio1,fio,stress
 guest_packages+=,iproute2,e2fsprogs,xfsprogs,btrfs-progs,libcap2-bin,perl-base
 
 work=$PWD/target/kernels
-# The processor may have to wait for this machine's: no timer is taken for broken because of that.
+# The emulated processor may have to wait for this machine's: the kernel must not disable a timer
+# because of that.
 quiet="panic=-1 quiet no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1"
 codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -53,8 +54,8 @@ give_up() { say "$*"; exit 2; }
 target_of() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; esac; }
 is_own() { [ "$1" = "$(dpkg --print-architecture)" ]; }
 
-# What cargo needs to build for another architecture: a linker, and the one library of the guest
-# that the tests' programs are linked with.
+# Sets up cargo for another architecture: a linker, and the one library of the guest that the tests'
+# programs are linked with.
 cross_environment() { # ARCHITECTURE
     local target library folder=$work/link-$1
     target=$(target_of "$1")
@@ -66,14 +67,14 @@ cross_environment() { # ARCHITECTURE
     export "${target}_RUSTFLAGS=-Lnative=$folder"
 }
 
-# Where this machine takes its packages from, and the security updates.
+# Prints where this machine gets its packages, and the security updates.
 mirror_of() { # CODENAME
     # shellcheck disable=SC2016
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
         "Codename: $1" 2>/dev/null | head -n 1
 }
 
-# Unpacks a kernel and its modules, which are made ready for any loader.
+# Unpacks a kernel and its modules, and prepares them for any loader.
 fetch_kernel() { # NAME ARCHITECTURE RELEASE PACKAGE
     local folder=$work/$1 tree=$work/$1/tree arch=$2 release=$3 package=$4 mirror name version
     if compgen -G "$tree/lib/modules/*/modules.dep.bin" >/dev/null; then return; fi
@@ -116,7 +117,7 @@ CONF
     if [ -d "$tree/usr/lib/modules" ]; then mv "$tree/usr/lib/modules" "$tree/lib/"; fi
     find "$tree/lib/modules" -name '*.ko.xz' -exec unxz {} +
     version=$(basename "$tree"/lib/modules/*)
-    # Beside the modules, from Linux 7.3 on.
+    # Beside the modules from Linux 7.3 on.
     if [ ! -d "$tree/boot" ]; then
         mkdir "$tree/boot"
         mv "$tree/lib/modules/$version/vmlinuz" "$tree/boot/vmlinuz-$version"
@@ -124,7 +125,7 @@ CONF
     depmod -b "$tree" "$version"
 }
 
-# Programs of Debian 12, unpacked only: no script of a package runs, so that any architecture goes.
+# Unpacks programs of Debian 12; no package script runs, so that any architecture works.
 fetch_root() { # ARCHITECTURE
     local root=$work/root-$1
     [ -e "$root/ready" ] && return
@@ -156,7 +157,7 @@ build_tests() { # ARCHITECTURE
     [ -s "$list" ] || give_up "no test programs for $1"
 }
 
-# Puts into the root what the tests read: programs, sources, what `make dist` has built.
+# Copies the files that the tests read into the root: programs, sources, the output of `make dist`.
 fill_root() { # ARCHITECTURE
     local root=$work/root-$1 own=$work/root-$1$PWD profile=target/debug dist=dist strip=strip path
     if ! is_own "$1"; then
@@ -180,7 +181,7 @@ fill_root() { # ARCHITECTURE
     ln -sfn "$PWD" "$root/project"
 }
 
-# What the guest runs: all that was built, or what PROGRAMS names.
+# Chooses the programs of the guest: all that were built, or those that PROGRAMS names.
 choose_programs() { # ARCHITECTURE
     local tests=$work/root-$1/tests
     awk -v "wanted= ${PROGRAMS:-} " -v "folder=$PWD/" '
@@ -209,7 +210,7 @@ copy_harness() { # ARCHITECTURE PROFILE OWN
     done
 }
 
-# The file system of a guest, its modules, and the first programs that it runs.
+# Makes the file system of a guest, with its modules and its first programs.
 make_disks() { # NAME ARCHITECTURE
     local folder=$work/$1 version first=$work/$1/first module image=$work/root-$2.ext4
     version=$(basename "$folder"/tree/lib/modules/*)
@@ -262,7 +263,7 @@ run_guest() { # NAME ARCHITECTURE
         -drive "file=$folder/disk,if=virtio,format=raw,cache=unsafe" \
         -drive "file=$folder/modules,if=virtio,format=raw,cache=unsafe,readonly=on" ||
         say "$1: QEMU ended with $?"
-    # What the journal holds of a guest that was ended.
+    # Replay the journal of a guest that was killed.
     e2fsck -fy "$folder/disk" >/dev/null 2>&1 || true
     debugfs -R "rdump /results $folder" "$folder/disk" 2>/dev/null
     [ -s "$folder/results/doctor" ] || { tail -n 20 "$folder/console" >&2; say "$1: no results"; }
@@ -271,7 +272,7 @@ run_guest() { # NAME ARCHITECTURE
 main() {
     local wanted=("$@") name arch release package
     [ "$(id -u)" = 0 ] || give_up "needs root"
-    # That of arm64 only by name.
+    # The arm64 kernel runs only by name.
     [ "${#wanted[@]}" -gt 0 ] || mapfile -t wanted < <(kernels | awk '$2 != "arm64" { print $1 }')
     mkdir -p "$work"
     for name in "${wanted[@]}"; do

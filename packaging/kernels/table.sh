@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Prints what the guests of run.sh have found, as the table of docs/kernels.md; fails when a test
-# failed or a guest did not come to its end.
-# Usage: table.sh KERNEL...
+# Prints the results of run.sh's guests as the table of docs/kernels.md; fails if a test failed or a
+# guest did not finish. Usage: table.sh KERNEL...
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../target/kernels"
 

@@ -1,5 +1,6 @@
-/* A program of musl's that uses native AIO, as one of libaio or by system calls of its own
- * (-DBY_SYSCALL), and musl's POSIX AIO. Usage: program FILE; says what it did, or why not.
+/* A program linked with musl that uses native AIO, through libaio's functions or by its own system
+ * calls (-DBY_SYSCALL), and musl's POSIX AIO. Usage: program FILE; prints what it did, or its
+ * failure.
  */
 #define _GNU_SOURCE
 #include <aio.h>
@@ -42,7 +43,7 @@ static long getevents(aio_context_t ctx, long min, long n, struct io_event *even
 	return syscall(SYS_io_getevents, ctx, min, n, events, NULL);
 }
 #else
-/* As libaio.h has them. */
+/* Declared as in libaio.h. */
 extern int io_setup(int n, aio_context_t *ctx);
 extern int io_destroy(aio_context_t ctx);
 extern int io_submit(aio_context_t ctx, long n, struct iocb **iocbs);
@@ -98,7 +99,7 @@ static char *filled(int seed)
 	return buffers;
 }
 
-/* What is written is read, by the same call and by a plain one; buffered and direct. */
+/* Reads back written data, by the same call and by a plain one; buffered and direct. */
 static void write_and_read(const char *path, int flags)
 {
 	char *written = filled(flags), *found = filled(1);
@@ -119,8 +120,8 @@ static void write_and_read(const char *path, int flags)
 	free(found);
 }
 
-/* A pipe says that it is ready while another thread writes to it; after a fork the child has
- * contexts of its own. */
+/* A poll of a pipe ends when another thread writes to it; after a fork the child has its own
+ * contexts. */
 static void *write_one(void *pipe)
 {
 	CHECK(write(*(int *)pipe, "x", 1) == 1);
@@ -165,7 +166,7 @@ static void in_a_child(const char *path, void (*task)(const char *path))
 
 static void write_and_read_buffered(const char *path) { write_and_read(path, 0); }
 
-/* What was accepted is in the file when the process has ended by exit. */
+/* When the process has ended by exit, the accepted writes are in the file. */
 static void submit_and_end(const char *path)
 {
 	static struct iocb iocb;
@@ -179,7 +180,7 @@ static void submit_and_end(const char *path)
 	exit(0);
 }
 
-/* musl's own. */
+/* musl's own POSIX AIO. */
 static void posix_aio(const char *path)
 {
 	char buffer[SIZE] = "by POSIX AIO", found[SIZE];

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs programs of musl's under the two libraries of dist/musl, by musl's own loader.
+# Runs programs linked with musl under the two libraries of dist/musl, by musl's loader.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 libraries=dist/musl/lib
@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { printf 'test-musl: %s\n' "$*" >&2; exit 1; }
 
-# The kernel's headers know no C library; where musl-gcc looks for headers they are not.
+# The kernel's headers do not depend on a C library, but musl-gcc does not search their folder.
 mkdir "$work/include"
 for folder in linux asm-generic; do ln -s "/usr/include/$folder" "$work/include/"; done
 ln -s "/usr/include/$(uname -m)-linux-gnu/asm" "$work/include/asm"
@@ -27,7 +27,7 @@ for library in libaio.so.1 libnowait_preload.so; do
     fi
 done
 
-# Without our libraries the same program shows what it shows at all.
+# Without nowait's libraries the same program shows that it works at all.
 "$work/syscall" "$work/file"
 
 run() { # PROGRAM BACKEND VARIABLE=VALUE

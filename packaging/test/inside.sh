@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs in a fresh system that has /packages and, of a higher version, /upgrade, of a lower /before.
+# Runs in a fresh system with packages in /packages, of a higher version in /upgrade, of a lower one
+# in /before.
 set -euo pipefail
 
 step() { printf '== %s\n' "$*"; }
@@ -7,10 +8,10 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
 install() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 
-# Installs the packages of the programs that lie in a folder.
+# Installs the packages of the programs from a folder.
 install_all() { install "$1"/nowait{,-runtime,-serve,-bench}_*.deb; }
 
-# Random reads and writes of a buffered file by libaio; prints fio's words.
+# Makes random reads and writes of a buffered file by libaio; prints fio's output.
 job() {
     fio --name=job --filename=/var/tmp/job --size=64m --rw=randrw --bs=4k --ioengine=libaio \
         --iodepth=16 --buffered=1 --verify=crc32c --end_fsync=1 --output-format=normal "$@"

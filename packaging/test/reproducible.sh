@@ -34,7 +34,7 @@ build() {
     rm -rf "${place:?}/${2%%/*}"
 }
 
-# Both at once: the tree may be worked on while they are built.
+# Both copies at once: the tree may change while they are built.
 copy a
 copy another-name/and/deeper
 (
@@ -43,8 +43,7 @@ copy another-name/and/deeper
     build 1 a
 )
 (
-    # Another name, depth, mask, time zone, language, and a folder of cargo's in which no sources
-    # are unpacked yet.
+    # Another name, depth, mask, time zone, language, and a cargo folder without unpacked sources.
     umask 077
     export TZ=Asia/Kolkata LC_ALL=POSIX
     home=$place/home own=${CARGO_HOME:-$HOME/.cargo}
@@ -77,7 +76,7 @@ first_difference() {
                 printf '%s: %s\n' "$3" "$(cmp "$1" "$2" 2>&1 | sed 's/.*differ/differ/')"
                 return
             fi
-            # The build ID is different where anything is: it is named last.
+            # The build ID differs if anything does: name it last.
             while read -r section; do
                 cmp -s <(readelf -x "$section" "$1") <(readelf -x "$section" "$2") && continue
                 printf '%s: section %s\n' "$3" "$section"

@@ -10,8 +10,8 @@ releases=("$@")
 lintian --fail-on error,warning dist/packages/*.deb
 rpmlint -c packaging/rpmlint.toml dist/packages/*.rpm
 
-# The same packages with another version: what an upgrade installs, or replaces.
-# Usage: repack FROM TO SUFFIX
+# Packs the same files with another version, for an upgrade to or from it. Usage: repack FROM TO
+# SUFFIX
 repack() {
     local deb tree
     mkdir -p "$2"
@@ -25,8 +25,7 @@ repack() {
     done
 }
 
-# The tool with all three programs in one package, as before 0.3.0.
-# Usage: unsplit FOLDER
+# Packs all three programs into one package, as before 0.3.0. Usage: unsplit FOLDER
 unsplit() {
     local tree name
     tree=$(mktemp -d)
@@ -40,7 +39,7 @@ unsplit() {
     rm -rf "$tree"
 }
 
-# The image has a tool that runs.
+# The tool in the image must run.
 image=$(mktemp -d)
 tar -xf dist/packages/nowait-*.oci.tar -C "$image"
 version=$(basename dist/packages/nowait-*.oci.tar | cut -d- -f2)
@@ -50,7 +49,7 @@ chroot "$image/bundle/rootfs" /usr/bin/nowait serve --version
 test -f "$image/bundle/rootfs/usr/lib/nowait/libnowait_preload.so"
 rm -rf "$image"
 
-# A system takes packages from where this machine does.
+# A system gets packages from the same place as this machine.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' |
     head -n 1)
 systems=target/packages/systems
@@ -66,7 +65,7 @@ for release in "${releases[@]}"; do
     repack dist/packages "$root/before" "~before"
     unsplit "$root/before"
     cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/test/"
-    # Mounts and processes end with it: removing the system later cannot reach through them.
+    # Mounts and processes end with it, so that removing the system later cannot reach through them.
     unshare --mount --pid --fork --propagation private bash -euc '
         mount --rbind /dev "$0/dev"
         mount -t proc proc "$0/proc"

@@ -1,5 +1,5 @@
-//! What the pages of a file may hold where requests take effect in the order of their submission,
-//! and what was accepted is done; what is left of them when the power fails.
+//! The possible contents of a file's pages if requests take effect in the order of their submission
+//! and accepted requests are done; and the possible remains after a power failure.
 
 use crate::model::{PAGE, judge};
 use nowait_sys::aligned::AlignedBuffer;
@@ -8,23 +8,23 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// What is known of a version of a page.
+/// The knowledge about a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Its request is being submitted, or was refused.
     Begun,
-    /// Its request was accepted, and nothing can keep it from being done.
+    /// Its request was accepted, and nothing can prevent it.
     Accepted,
-    /// Its request was asked to end, or was cancelled.
+    /// Its request may be or was cancelled.
     Doubtful,
     /// Its request has succeeded.
     Ended,
 }
 
-/// Contents of a page, in the order in which they were submitted: a stamp, 0 for zeroes.
+/// Contents of a page in the order of submission: a stamp, 0 for zeroes.
 struct Page {
     versions: Vec<(u64, Known)>,
-    /// None before this one may be left after a power cut.
+    /// No version before this one may remain after a power cut.
     durable: usize,
 }
 
@@ -52,20 +52,20 @@ struct State {
     next: u64,
 }
 
-/// A write: which page, and which version of it.
+/// A write: its page, and its version of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
-/// What a sync promises if it succeeds: all pages up to these versions.
+/// The promise of a successful sync: all pages up to these versions.
 #[derive(Debug)]
 pub(crate) struct Promise(Vec<usize>);
 
-/// What a read may find: versions of each page.
+/// The versions of each page that a read may find.
 #[derive(Debug)]
 pub(crate) struct Legal {
     first: u64,
     from: Vec<usize>,
-    /// The page is written by the thread that reads it: later ones are not found.
+    /// The reading thread itself writes the page: the read does not find later versions.
     to: Vec<Option<usize>>,
 }
 
@@ -75,12 +75,12 @@ impl Accepted {
         Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
     }
 
-    /// No system call is made with it locked: it may be looked at as the process ends.
+    /// No system call is made while it is locked, so that it can be read as the process ends.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is to be written to a page.
+    /// Returns the bytes to write to a page.
     pub(crate) fn begin_write(&self, page: u64) -> (AlignedBuffer, Version) {
         let mut state = self.lock();
         let stamp = state.next;
@@ -93,37 +93,37 @@ impl Accepted {
         (bytes, version)
     }
 
-    /// Says what is known of a write now.
+    /// Records new knowledge about a write.
     pub(crate) fn learn(&self, Version(page, version): Version, known: Known) {
         self.lock().pages[page as usize].versions[version].1 = known;
     }
 
-    /// A write has ended in a way that makes it durable.
+    /// Records that a write has ended and is durable.
     pub(crate) fn is_durable(&self, Version(page, version): Version) {
         let mut state = self.lock();
         let durable = &mut state.pages[page as usize].durable;
         *durable = version.max(*durable);
     }
 
-    /// A sync is about to be submitted. It is about the writes that have ended by then, or
-    /// `in_order` about those that were accepted.
+    /// Records that a sync is about to be submitted. It covers the writes that have ended, or with
+    /// `in_order` the accepted ones.
     pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
         let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
         let state = self.lock();
         Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
     }
 
-    /// It has succeeded. One that has failed, or was cancelled, promises nothing.
+    /// Records its success. A sync that failed or was cancelled promises nothing.
     pub(crate) fn end_sync(&self, promise: &Promise) {
         let mut state = self.lock();
         for (page, version) in state.pages.iter_mut().zip(&promise.0) {
-            // What was accepted may have been asked to end meanwhile.
+            // Accepted requests may have been cancelled meanwhile.
             page.durable = page.last(*version, is_certain).max(page.durable);
         }
     }
 
-    /// A read of some pages is about to be submitted. `own`: the pages that only its thread writes,
-    /// where requests take effect in their order.
+    /// Records that a read of some pages is about to be submitted. `own`: pages that only its
+    /// thread writes, where requests take effect in their order.
     pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
         let state = self.lock();
         let is_known =
@@ -135,20 +135,20 @@ impl Accepted {
         Legal { first: pages.start, from, to }
     }
 
-    /// Judges what it has found.
+    /// Checks the bytes of a read.
     pub(crate) fn end_read(&self, read: &Legal, bytes: &[u8]) {
         let state = self.lock();
         for (index, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = read.first + index as u64;
             let of = &state.pages[page as usize];
             let to = read.to[index].unwrap_or(of.newest());
-            // A write before it may have been cancelled since.
+            // An earlier write may have been cancelled since.
             let from = of.last(read.from[index], is_certain);
             judge(page, found, &stamps(&of.versions[from..=to]));
         }
     }
 
-    /// Judges what is in the file as the process ends.
+    /// Checks the file as the process ends.
     pub(crate) fn judge_done(&self, bytes: &[u8]) {
         let state = self.lock();
         assert_eq!(bytes.len(), state.pages.len() * PAGE as usize, "the size of the file");
@@ -159,10 +159,10 @@ impl Accepted {
         }
     }
 
-    /// Judges what is left of the file when the power fails.
+    /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // Its size is durable with the first sync, and zeroes are what it begins with.
+        // The first sync makes its size durable, and it begins with zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

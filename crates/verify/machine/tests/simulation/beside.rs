@@ -1,4 +1,5 @@
-//! Files beside the one of whole pages: one of any size, and one that another program touches.
+//! Other files besides the one of whole pages: one of any size, and one that another program
+//! changes.
 
 use crate::{files::Setup, model::PAGE, spawn, swarm};
 use nowait::{Advice, AlignedBuffer, CacheMode, File, OpenOptions};
@@ -7,7 +8,7 @@ use nowait_sim::Prng;
 use nowait_sys::inspect::{self, O_CREAT, O_RDWR};
 use std::{sync::Arc, thread::JoinHandle};
 
-/// What a step of the thread with the file of any size is.
+/// The kind of a step of the thread with the file of any size.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Write,
@@ -32,7 +33,7 @@ fn open(setup: &Setup, path: &str, mode: CacheMode) -> Option<File> {
     setup.expected(options.open(&setup.nowait, path))
 }
 
-/// A file of which each byte is known: what lies behind its end is zeroes when it grows.
+/// A file of which each byte is known: bytes behind its end are zeroes when it grows.
 struct AnySize<'s> {
     setup: &'s Setup,
     file: File,
@@ -43,7 +44,7 @@ impl AnySize<'_> {
     const PATH: &'static str = "/bytes";
     const SIZE_MAX: u64 = 4 * PAGE;
 
-    /// Goes on until the device fails.
+    /// Runs steps until the device fails.
     fn act(setup: &Setup, prng: &mut Prng) -> Option<()> {
         let weights = swarm(&KINDS, prng);
         let file = open(setup, Self::PATH, CacheMode::User)?;
@@ -109,7 +110,7 @@ impl AnySize<'_> {
 
 const TOUCHED: &str = "/touched";
 
-/// Appends to a file that another program touches and others open: what was appended stays.
+/// Appends to a file that another program changes and others open: appended data must stay.
 fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     let file = open(setup, TOUCHED, CacheMode::User)?;
     let mut end = PAGE;
@@ -132,7 +133,7 @@ fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     Some(())
 }
 
-/// Opens the file, some times at once: more than there is room for on the way to the engine.
+/// Opens the file, sometimes more often at once than the channel to the engine has room for.
 fn open_again(setup: &Setup) {
     for _ in 0..8 {
         if step(|| "open the touched file".to_owned()) {
@@ -146,7 +147,8 @@ fn open_again(setup: &Setup) {
     drop((0..20).map(many).collect::<Vec<_>>());
 }
 
-/// Is another program: it writes to the first page, to which no other does, what is there.
+/// Acts as another program: writes the first page's current content to it; no other thread writes
+/// it.
 fn touch(prng: &mut Prng) {
     let file = inspect::open(c"/touched", O_RDWR, 0).unwrap();
     let zeroes = AlignedBuffer::zeroed(PAGE as usize);

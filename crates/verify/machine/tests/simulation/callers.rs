@@ -1,12 +1,12 @@
-//! How callers come for the events of libaio: a thread that submits and waits, threads that wait
-//! for what another submits, time limits, looks that do not wait, a thread that reads the ring
+//! The ways in which callers take events of libaio: a thread that submits and waits, threads that
+//! wait for another's requests, time limits, looks that do not wait, a thread that reads the ring
 //! itself, and one that comes late.
 //!
-//! Each thread that submits has two files and a context. Judged: each accepted request ends once,
-//! and what it finds and leaves is what the order of submission says, whatever becomes of the
-//! number of its descriptor meanwhile; it ends in time, also if no caller comes; io_submit of
-//! reads, a look, and a wait with a short time limit sleep for no transfer; and when the process
-//! ends, what was accepted is done.
+//! Each submitting thread has two files and a context. Checked: each accepted request ends once,
+//! and finds and leaves the data that the order of submission demands, even if its descriptor
+//! number gets another file meanwhile. It ends in time, even if no caller comes. io_submit of
+//! reads, a look, and a wait with a short time limit sleep for no transfer. When the process ends,
+//! accepted requests are done.
 
 mod model;
 mod ring;
@@ -37,14 +37,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What requests are multiples of, and what the model knows of.
+/// The unit of requests and of the model.
 const SECTOR: usize = 512;
 const PAGE: u64 = 8;
 const SECTORS: u64 = 8 * PAGE;
 const FILES: usize = 2;
 const STEPS: usize = 16;
 const IN_FLIGHT_MAX: usize = 8;
-/// How often the engine looks after what no caller comes for.
+/// Interval at which the engine takes over requests for which no caller comes.
 const TICK: Duration = Duration::from_millis(5);
 /// A caller with a time limit up to this does not block for a request.
 const SHORT: Duration = Duration::from_millis(10);
@@ -52,22 +52,22 @@ const SHORT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Submit,
-    /// Waits until so many have ended.
+    /// Waits until this number of requests has ended.
     Wait,
-    /// Waits with a short time limit, until one has ended.
+    /// Waits with a short time limit, until one request has ended.
     WaitShortly,
-    /// Looks again and again, until one has ended.
+    /// Looks repeatedly, until one request has ended.
     Poll,
     /// Takes events out of the ring itself.
     ReadRing,
-    /// Comes when all must have ended.
+    /// Comes when all requests must have ended.
     ComeLate,
     Cancel,
-    /// Closes both files, and opens them anew: each has the number of the other.
+    /// Closes both files, and opens them again: each gets the number of the other.
     Swap,
-    /// Makes the number of one file that of the other.
+    /// Makes the number of one file refer to the other.
     Replace,
-    /// Takes all out of the page cache.
+    /// Drops all pages from the page cache.
     Drop,
     Pause,
     Destroy,
@@ -94,41 +94,41 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all threads know of the run.
+/// The state that all threads share.
 struct Setup {
     weights: [u32; KINDS.len()],
-    /// The program's closes are seen.
+    /// The library watches the program's closes.
     watches: bool,
-    /// Signals come.
+    /// Signals arrive.
     signals: bool,
     /// The process is about to end, whatever threads wait for.
     exits: AtomicBool,
-    /// Requests are in the hands of the caller first.
+    /// The submitting thread makes the first attempts.
     is_auto: bool,
-    /// Threads wait in the context of another: none is made where one was, in which they would
-    /// wait then.
+    /// Threads wait in the context of another thread: no context may be made at the address of an
+    /// old one, in which they would wait then.
     any_waits: AtomicBool,
 }
 
-/// Returns the longest time until the end of so many requests that no caller comes for.
+/// Returns the longest time until `count` requests end for which no caller comes.
 fn bound(count: usize) -> Duration {
     let (transfer, throttled) = longest_ns();
-    // Threads also stop for as long where they take locks.
+    // A thread may also be stopped for as long when it takes a lock.
     let each = Duration::from_nanos(20 * transfer + throttled);
     3 * TICK + each * (count as u32 + 2) + Duration::from_millis(1)
 }
 
-/// A thread that submits.
+/// A submitting thread.
 struct Actor {
     setup: Arc<Setup>,
     prng: Prng,
     context: usize,
     open: [Fd; FILES],
     state: Shared,
-    /// Threads that wait for what it submits.
+    /// Threads that wait for its requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
-    /// Numbers mean other files than when requests in flight were submitted.
+    /// Numbers refer to other files than when requests in flight were submitted.
     has_moved: bool,
 }
 
@@ -143,7 +143,7 @@ fn new_context(setup: &Setup) -> usize {
     context
 }
 
-/// Takes events, as long as that at most.
+/// Takes events within a time limit.
 fn getevents(context: usize, (min, max): (usize, usize), limit: Option<Duration>) -> Taken {
     let mut events = vec![IoEvent::default(); max];
     let timeout = [0, limit.map_or(0, |limit| limit.as_nanos() as i64)];
@@ -162,7 +162,7 @@ fn getevents(context: usize, (min, max): (usize, usize), limit: Option<Duration>
 
 type Taken = Result<Vec<IoEvent>, i32>;
 
-/// Waits for one event after the other, until the context is destroyed.
+/// Waits for one event after another, until the context is destroyed.
 fn wait(setup: &Setup, context: usize, state: &Mutex<State>) {
     if setup.signals {
         take_signals();
@@ -187,7 +187,7 @@ impl Actor {
         let open = paths.each_ref().map(open);
         for fd in &open {
             file::set_len(fd.raw(), SECTORS * SECTOR as u64).unwrap();
-            // As if it had been written long ago: parts of pages are read before they are written.
+            // As if written long ago: a write of a part of a page reads the page first.
             let zeroes = AlignedBuffer::zeroed(SECTORS as usize * SECTOR);
             let part = file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
             // SAFETY: the bytes are only read.
@@ -216,10 +216,10 @@ impl Actor {
         actor
     }
 
-    /// Has other threads wait.
+    /// Starts threads that wait.
     fn begin_waiting(&mut self, number: u64, count: usize) {
         let (transfer, throttled) = longest_ns();
-        // Where nothing takes long, none waits for the engine to look around.
+        // If transfers are fast, no thread waits until the engine takes over.
         let is_fast = transfer <= 1_000 && throttled == 0 && !self.setup.signals;
         locked(&self.state).bound = match is_fast && self.setup.is_auto {
             true => Some(TICK * 9 / 10),
@@ -365,7 +365,7 @@ impl Actor {
         }
     }
 
-    /// Waits for so many.
+    /// Waits for this number of events.
     fn take(&self, count: usize) {
         let mut missing = count;
         while missing > 0 {
@@ -374,7 +374,7 @@ impl Actor {
         }
     }
 
-    /// Takes events again and again by a call that waits for no transfer, until there is one.
+    /// Takes events repeatedly by a call that waits for no transfer, until there is one.
     fn take_by(&self, what: &str, mut take: impl FnMut() -> Taken) {
         let (longest, begun) = (bound(self.in_flight()), Instant::now());
         loop {
@@ -419,7 +419,7 @@ impl Actor {
         self.take(count);
     }
 
-    /// Waits until the others have left so many.
+    /// Waits until the other threads have left at most `left` requests.
     fn await_others(&self, left: usize) {
         while self.in_flight() > left && !self.setup.exits.load(SeqCst) {
             std::thread::park_timeout(Duration::from_micros(200));
@@ -442,14 +442,14 @@ impl Actor {
         let name = names[prng.index(names.len())];
         state.doubt(name);
         let iocb = (&raw const *state.in_flight[&name].iocb) as usize;
-        // Not in between: the block may go.
+        // Not in between: the block may be freed.
         let said = waits("io_cancel", || libaio::nowait_io_cancel(self.context, iocb, 0));
         let expected = [Errno::INPROGRESS, Errno::INVAL].map(|errno| -errno.raw());
         let is_right = expected.contains(&said) || self.setup.exits.load(SeqCst);
         assert!(is_right, "io_cancel: {said}");
     }
 
-    /// Says what the preload library does before a number is closed or replaced.
+    /// Calls the function that the preload library calls before a number is closed or replaced.
     fn closes(&self, fd: i32) {
         if self.setup.watches {
             let said = waits("close", || libaio::nowait_closing(fd));
@@ -457,8 +457,9 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if numbers may be given to other files now. Where closes are not seen, one
-    /// that was given to another file and back is not told from one that was not: not twice then.
+    /// Returns `true` if numbers may get other files now. If closes are not watched, the library
+    /// cannot tell a number that got another file and its old one again from one that did not: so
+    /// not twice then.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;
@@ -496,7 +497,7 @@ impl Actor {
         }
     }
 
-    /// Destroys the context with what is in flight, which is done then.
+    /// Destroys the context with its requests in flight, which are done then.
     fn destroy(&mut self) {
         self.end_context();
         self.context = new_context(&self.setup);
@@ -529,7 +530,7 @@ impl Actor {
     }
 }
 
-/// Ends the process: what was accepted is in the files.
+/// Ends the process: accepted writes must be in the files.
 fn end_process(setup: &Setup, states: &[Shared], by_exit: bool) -> ! {
     setup.exits.store(true, SeqCst);
     waits("the end of the process", || match by_exit {
@@ -555,13 +556,13 @@ fn set_environment(prng: &mut Prng) -> bool {
         ("NOWAIT_CACHE", "host"),
     ];
     for (name, value) in drawn {
-        // SAFETY: the process has no other thread that looks.
+        // SAFETY: no other thread of the process reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
     is_auto
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x00ca_11e5);
     let is_auto = set_environment(&mut prng);

@@ -1,8 +1,8 @@
-//! Contexts as the drop-ins use them: threads that submit and end, threads
-//! that wait for events, closed descriptors, cancellation and destruction beside all of it.
+//! Contexts as the drop-in libraries use them: threads that submit and end, threads that wait for
+//! events, closed descriptors, cancellation and destruction at the same time.
 //!
-//! Each request that was accepted ends once: by an event, or with the context. When the context is
-//! gone, what was written is in the file.
+//! Each accepted request ends once: by an event, or with the context. When the context is gone,
+//! written data is in the file.
 
 use crate::{spawn, swarm};
 use nowait_block::Segments;
@@ -33,14 +33,14 @@ use std::{
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 const POLLIN: u16 = 1;
-/// More looks for events are a request that does not end.
+/// Most looks for events until a request counts as hanging.
 const ROUNDS_MAX: u64 = 3_000;
 
-/// What is asked for, and how often on average.
+/// Kinds of requests, with their average frequencies.
 const KINDS: [(Kind, u32); 4] =
     [(Kind::Write, 4), (Kind::Read, 2), (Kind::Fsync, 1), (Kind::Poll(POLLIN), 1)];
 
-/// A request: its memory, and how often it has ended.
+/// A request: its memory, and the number of its ends.
 struct Request {
     memory: AlignedBuffer,
     kind: Kind,
@@ -48,22 +48,22 @@ struct Request {
     ends: u32,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Program {
     context: Arc<Context>,
     counter: EventFd,
     direct: bool,
     /// A thread cancels requests.
     cancels: bool,
-    /// The submitters' descriptors, where rings give requests up with their threads: what was given
-    /// up is asked for again by its descriptor.
+    /// The submitters' descriptors, if rings cancel requests when their threads end: the engine
+    /// repeats such a request by its descriptor.
     kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,
     next_block: AtomicU64,
     submitters: AtomicU64,
     destroyed: AtomicBool,
-    /// How often each of `KINDS` is drawn.
+    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
 }
 
@@ -72,7 +72,7 @@ impl Program {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Draws requests, each with what else is drawn for it.
+    /// Draws requests, each with a generator of its own.
     fn draw_kinds(&self, prng: &mut Prng) -> Vec<(Kind, Prng)> {
         let count = 1 + prng.index(6);
         let drawn = (0..count).map(|_| {
@@ -82,7 +82,7 @@ impl Program {
         drawn.filter(|(kind, _)| step(|| format!("submit {kind:?}"))).collect()
     }
 
-    /// Draws a request, and takes its memory in before it can end.
+    /// Draws a request, and records its memory before it can end.
     fn draw(&self, (kind, mut prng): (Kind, Prng), fd: i32) -> (u64, Command) {
         let name = self.next.fetch_add(1, SeqCst);
         let fd = if matches!(kind, Kind::Poll(_)) { self.counter.raw() } else { fd };
@@ -100,13 +100,13 @@ impl Program {
             _ => Segments::NONE,
         };
         self.asked().insert(name, Request { memory, kind, block, ends: 0 });
-        // SAFETY: the memory goes at the end of the program.
+        // SAFETY: the memory is freed at the end of the program.
         let command =
             unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, offset as i64) };
         (name, command)
     }
 
-    /// Submits a few requests on a descriptor of its own, which it closes at once, and ends.
+    /// Submits some requests on its own descriptor, which it closes at once, and ends.
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
@@ -145,7 +145,7 @@ impl Program {
             Some(_) => event.res == BLOCK as i64,
             None => event.res >= 0,
         };
-        // Of a direct read the file is not looked up, so that it cannot be asked for again.
+        // A direct read does not reference the file, so that it cannot be repeated.
         let may_be_given_up = self.kept.is_some() && it.kind == Kind::Read;
         let may_be_cancelled = self.cancels || self.destroyed.load(SeqCst) || may_be_given_up;
         assert!(done || cancelled && may_be_cancelled, "{event:?} of {:?}", it.kind);
@@ -154,7 +154,7 @@ impl Program {
         }
     }
 
-    /// Takes events until all have come, or the context is destroyed.
+    /// Takes events until all have arrived, or the context is destroyed.
     fn wait(&self, mut prng: Prng) {
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "some never end: {:?}", self.unended());
@@ -189,7 +189,7 @@ impl Program {
         asked.iter().filter(|(_, it)| it.ends == 0).map(|(name, it)| (*name, it.kind)).collect()
     }
 
-    /// Has the file to itself now and then: direct writes wait for that.
+    /// Locks the file's inode at intervals: direct writes wait for that.
     fn hold_up(_: &Program, mut prng: Prng) {
         let file = inspect::open(c"/file", O_RDWR, 0).unwrap();
         for _ in 0..prng.index(10) {
@@ -218,7 +218,8 @@ impl Program {
     }
 }
 
-/// Leaves no holes, and pages in the cache: the kernel refuses direct writes that must not wait.
+/// Fills the file without holes, and caches its pages: the kernel refuses direct writes that must
+/// not wait.
 fn fill(file: &Fd) {
     let mut zeroes = AlignedBuffer::zeroed(BLOCK);
     for block in 0..BLOCKS {
@@ -230,7 +231,7 @@ fn fill(file: &Fd) {
     }
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xc0);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
@@ -293,7 +294,7 @@ pub(crate) fn program(seed: u64) {
         let count = unsafe { nowait_sys::file::preadv2(file.raw(), &[part], offset, 0) };
         assert_eq!(count, Ok(BLOCK));
         let is_written = *found == *it.memory;
-        // One that was cancelled has no event when the context is destroyed.
+        // A cancelled request has no event when the context is destroyed.
         let may_be_cancelled = program.cancels && it.ends == 0;
         assert!(is_written || may_be_cancelled, "request {name} has written block {block}");
     }

@@ -1,9 +1,10 @@
-//! Programs in C, as far as their calls reach the engine, and the end of their process.
+//! Programs in C: their calls into the engine, and the end of their process.
 //!
-//! A run is a process of its own, as a program starts it: with what the environment says, by the
-//! faces' own way to the engine. At a time that the seed draws a thread ends it, by exit(3), by
-//! `_exit`, or by exec; then all that was accepted is done, whatever the other threads are about.
-//! If the power fails, then or before, what syncs and synchronous writes have promised is left.
+//! A run is a process of its own, as a program starts it: it has options in its environment, and
+//! reaches the engine through the frontends' code. At a random time a thread ends it, by exit(3),
+//! by `_exit`, or by exec; then all accepted requests must be done, whatever the other threads do.
+//! If the power fails, then or before, the data that syncs and synchronous writes have promised
+//! must remain.
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
@@ -29,7 +30,7 @@ unsafe extern "C" {
     safe fn simulated_stays(was_settled: bool);
 }
 
-/// Waits for what was accepted, as before `_exit`.
+/// Waits for accepted requests, as before `_exit`.
 pub(crate) fn leave() {
     simulated_leave();
 }
@@ -38,25 +39,26 @@ pub(crate) fn leave() {
 pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
     pub(crate) actors: u64,
-    /// Signals come, whose handlers make calls.
+    /// Signals arrive, whose handlers make calls.
     pub(crate) signals: bool,
-    /// A thread ends the process whatever the others wait for.
+    /// A thread ends the process, whatever the others wait for.
     pub(crate) ends: bool,
-    /// There is not room for all requests.
+    /// The limits do not have room for all requests.
     is_limited: bool,
-    /// A thread is in exit(3): blocks are not looked at any more, and there is no room in the end.
+    /// A thread is in exit(3): the library does not access blocks any more, and at last refuses
+    /// requests.
     exits: AtomicBool,
-    /// How often an open is direct; if ever, requests that overlap may end in any order.
+    /// Frequency of direct opens; if it is not 0, overlapping requests may end in any order.
     direct_ppm: u32,
-    /// How often threads do each kind of what they can do.
+    /// Weights of the kinds of POSIX AIO steps.
     pub(crate) posix_weights: [u32; posix::KINDS.len()],
     pub(crate) libaio_weights: [u32; libaio::KINDS.len()],
-    /// What is lost when the power fails.
+    /// The losses of a power failure.
     power: Faults,
 }
 
@@ -68,17 +70,17 @@ pub(crate) struct Opened {
 }
 
 impl Setup {
-    /// Tells whether requests that overlap take effect in the order of their submission.
+    /// Returns `true` if overlapping requests take effect in the order of their submission.
     pub(crate) fn is_ordered(&self) -> bool {
         self.direct_ppm == 0
     }
 
-    /// Tells whether EAGAIN is an answer.
+    /// Returns `true` if a request may fail with EAGAIN.
     pub(crate) fn may_refuse(&self) -> bool {
         self.is_limited || self.exits()
     }
 
-    /// Tells whether requests end without an outcome.
+    /// Returns `true` if requests may end without an outcome.
     pub(crate) fn exits(&self) -> bool {
         self.exits.load(SeqCst)
     }
@@ -91,13 +93,13 @@ impl Setup {
         Opened { fd: inspect::open(PATH, flags, 0).unwrap(), durable }
     }
 
-    /// Judges what would be left if the power failed now.
+    /// Checks the remains if the power failed now.
     pub(crate) fn judge_cut(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_left(nowait_machine::left_after_cut(path, &self.power));
     }
 
-    /// Becomes another program, which fails: all goes on.
+    /// Tries to become another program; the exec fails, and the process continues.
     pub(crate) fn fail_to_exec(&self) {
         let was_settled = waits("exec", || simulated_settle());
         if was_settled {
@@ -117,7 +119,7 @@ impl Setup {
             _ => drop(simulated_settle()),
         });
         if way == 0 {
-            // What else the program has registered goes on for a while, and so do the others.
+            // The program's other exit handlers run for a while, and so do the other threads.
             (0..prng.index(20)).for_each(|_| std::thread::yield_now());
         }
         self.judge_end();
@@ -132,7 +134,8 @@ impl Setup {
         process::exit()
     }
 
-    /// Judges what is done, and what would be left, while no other thread goes on.
+    /// Checks the accepted requests, and the remains of a power failure, while no other thread
+    /// runs.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_done(&process::contents(path));
@@ -142,8 +145,8 @@ impl Setup {
 
 /// Makes a call that may wait.
 pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    // Apart from the end of the process in another thread: what takes longer was forgotten until
-    // the engine looked around for another reason.
+    // Unless another thread ends the process: a longer call was forgotten, until the engine looked
+    // for another reason.
     const CALL_MAX: Duration = Duration::from_millis(900);
     let begun = Instant::now();
     let value = call();
@@ -151,10 +154,10 @@ pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// What a thread does: with a number of its own.
+/// The program of a thread, with a number of its own.
 type Act = fn(Arc<Setup>, Prng, u64);
 
-/// Sets what the process is started with.
+/// Sets the environment of the process.
 pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
@@ -163,18 +166,18 @@ pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
         ("NOWAIT_MAX_REQUESTS", requests_max),
     ];
     for (name, value) in drawn {
-        // SAFETY: the process has no other thread that looks.
+        // SAFETY: no other thread of the process reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    // Drawn apart: all else is as in a run without.
+    // Drawn by another generator, so that all else is as in a run without signals.
     let mut of_signals = Prng::new(seed ^ 0x519);
     let signals = of_signals.chance(300_000);
     let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };

@@ -1,9 +1,9 @@
-//! Everything that a Rust program can ask for, against a model.
+//! All requests of a Rust program, checked against a model.
 //!
-//! Several threads work on one file, each through files it opened in any mode, queues and futures.
-//! A page is written by one thread only, so that a read is judged exactly: it may find what was
-//! there when it began, or what was begun before it ended. The pages behind a bound belong to a
-//! thread that truncates. In the end the file is what was written last.
+//! Several threads work on one file, each through opens in any mode, queues and futures. Only one
+//! thread writes each page, so that a read is checked exactly: it may find the content at its
+//! beginning, or any write begun before its end. The pages behind a bound belong to a thread that
+//! truncates. At the end the file has the last written content.
 mod chain;
 
 use crate::{
@@ -26,26 +26,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Pages with an owner each.
+/// Number of pages, each with one writing thread.
 const PAGES: u64 = 24;
 const PATH: &str = "/file";
 
-/// What a run is made of.
+/// The parameters of a run.
 pub(crate) struct Setup {
     pub(crate) nowait: Nowait,
     model: Model,
     modes: Vec<CacheMode>,
-    /// The file is open in this mode when the others begin, and closed while they work.
+    /// The mode in which the file is open when the others begin; it is closed while they work.
     first: CacheMode,
-    /// What may be in flight at a time, in a queue or all of them.
+    /// Limits of requests in flight, in a queue or in all of them.
     limits: Option<Limits>,
     /// Devices fail.
     faulty: bool,
-    /// What is lost when the power fails.
+    /// The losses of a power failure.
     power: Faults,
-    /// Which files there are besides.
+    /// The other files.
     pub(crate) beside: usize,
-    /// How often each of `KINDS` is drawn.
+    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
 }
 
@@ -79,13 +79,13 @@ impl Setup {
         Setup { nowait, model, modes, first, limits, faulty, power, beside, weights }
     }
 
-    /// Judges what would be left if the power failed now.
+    /// Checks the remains if the power failed now.
     fn judge_cut(&self) {
         self.model.judge_left(&nowait_machine::left_after_cut(PATH, &self.power));
     }
 
-    /// Judges that there is room for as many requests as may be in flight: none is, and what has
-    /// ended in whichever way is not counted.
+    /// Checks that the limits have full room: nothing is in flight, and ended requests do not
+    /// count.
     fn judge_room(&self) {
         let Some(Limits { requests, bytes }) = self.limits else { return };
         let count = requests.min((bytes / PAGE) as usize);
@@ -104,8 +104,8 @@ impl Setup {
         queue.reap(count, None, judge).unwrap();
     }
 
-    /// Takes the result of a request; `None`: the device has failed it, as it may, or there was no
-    /// room for it.
+    /// Returns the result of a request; `None`: the device failed it, as it may, or the limits had
+    /// no room for it.
     pub(crate) fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
         let may_fail = |errno| {
             self.faulty && (errno == Errno::IO || errno == Errno::NOSPC)
@@ -133,7 +133,7 @@ fn described(file: &File) -> String {
     format!("descriptor {}, {mode}", file.as_fd().as_raw_fd())
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Write,
@@ -150,7 +150,7 @@ enum Kind {
     Future,
 }
 
-/// All kinds, and how often each is drawn on average.
+/// All kinds, with their average frequencies.
 const KINDS: [(Kind, u32); 12] = [
     (Kind::Write, 2),
     (Kind::Read, 2),
@@ -169,12 +169,12 @@ const KINDS: [(Kind, u32); 12] = [
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// What each step's generator comes from.
+    /// The generator from which each step's generator comes.
     source: Prng,
-    /// The step's.
+    /// The generator of the step.
     prng: Prng,
     file: File,
-    /// What this open was told of lost data.
+    /// The losses that this open was told of.
     told: LossesReported,
     own: Vec<u64>,
 }
@@ -191,8 +191,8 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// A step that takes longer has been forgotten by the engine, until it looked around for
-    /// another reason: transfers take a hundredth of that, and its own look is every second.
+    /// A longer step was forgotten by the engine, until it looked for another reason: transfers
+    /// take a hundredth of that, and the engine looks every second.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -218,7 +218,7 @@ impl Actor {
                 self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
             }
             Kind::Open => {
-                // Before the open: errors that come after it are told to it.
+                // Before the open: later errors are reported to it.
                 let told = self.setup.model.told();
                 (self.file, self.told) = (self.setup.open(&mut self.prng), told);
             }
@@ -234,7 +234,7 @@ impl Actor {
         }
     }
 
-    /// Says how a sync, or a request that includes one, has ended.
+    /// Records the end of a sync, or of a request that includes one.
     fn synced<T>(&mut self, result: Result<T, Error>, promise: Option<&Promise>) -> bool {
         match (self.setup.expected(result), promise) {
             (Some(_), Some(promise)) => self.setup.model.end_sync(promise, &self.told),
@@ -254,7 +254,7 @@ impl Actor {
         self.synced(result, Some(&promise));
     }
 
-    /// Says how a write has ended: one that failed may have changed any part of the page.
+    /// Records the end of a write: a failed one may have changed any part of the page.
     fn wrote<T>(&self, page: u64, result: Result<T, Error>) {
         if self.setup.expected(result).is_some() {
             self.setup.model.end_write(page);
@@ -284,7 +284,7 @@ impl Actor {
         self.wrote(page, self.file.zero(range, zeroing));
     }
 
-    /// What is lent stays as it is, whatever others do; only this thread writes the page.
+    /// Lent bytes do not change, whatever others do; only this thread writes the page.
     fn lend(&mut self, page: u64) {
         let seen = self.setup.model.begin_read(page..page + 1);
         let lent = self.setup.expected(self.file.lend(page * PAGE, PAGE as usize)).flatten();
@@ -298,7 +298,7 @@ impl Actor {
                 let file = AsyncFile::from(self.file.clone());
                 let mut write = file.write_at(bytes, page * PAGE);
                 let over = future::poll_once(&mut write).await;
-                // It waits for this, perhaps on an engine that does nothing else.
+                // The write waits for this, perhaps on an engine that does nothing else.
                 drop(lent);
                 match over {
                     Some(over) => over.0,
@@ -309,8 +309,8 @@ impl Actor {
         }
     }
 
-    /// Writes of different pages, reads and syncs at a time; then the queue goes, perhaps before
-    /// all have ended: what was submitted is done all the same.
+    /// Several writes of different pages, reads and syncs at a time; then drops the queue, perhaps
+    /// before all have ended: submitted requests are done nevertheless.
     fn queue(&mut self) {
         let mut queue: Queue<Tag, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
         let mut pages = self.own.clone();
@@ -330,7 +330,7 @@ impl Actor {
             if self.prng.chance(300_000) {
                 queue.submit();
             }
-            // In the order of their submission, where a page cache is.
+            // In the order of their submission, in a mode with a page cache.
             if self.file.alignment().is_none() && self.prng.chance(300_000) {
                 let bytes = self.setup.model.begin_write(*page);
                 queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)).unwrap();
@@ -345,7 +345,7 @@ impl Actor {
         if self.prng.chance(300_000) {
             left = self.prng.index(left + 1);
         }
-        // What is not known to have succeeded may not have.
+        // A request that is not known to have succeeded may have failed.
         let is_unknown = left < queue.len() && (self.setup.faulty || self.setup.limits.is_some());
         let mut unknown = if is_unknown { pages.clone() } else { vec![] };
         let mut ended = 0;
@@ -369,7 +369,7 @@ impl Actor {
         }
         drop(queue);
         if is_unknown {
-            // What a sync has failed with went with its completion.
+            // The error of a sync was lost with its completion.
             self.setup.model.has_failed(&mut self.told);
         }
         pages.retain(|page| !unknown.contains(page));
@@ -387,16 +387,17 @@ impl Actor {
     }
 }
 
-/// What a request of a queue was.
+/// The kind of a queue's request.
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Write(u64),
-    /// This version of a page is durable when it has ended.
+    /// At its end this version of a page is durable.
     Durable(u64, usize),
     Sync,
 }
 
-/// Cuts off and extends the file behind the pages of others, who sync and open it meanwhile.
+/// Truncates and extends the file behind the pages of other threads, which sync and open it
+/// meanwhile.
 fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     let mut file = setup.open(&mut prng);
     for number in 0..steps as u64 {
@@ -444,7 +445,7 @@ fn truncate_once(
     }
 }
 
-/// A cut waits for a write beyond the new end that was submitted before it, and cuts it off.
+/// A truncation waits for an earlier write beyond the new end, and cuts it off.
 fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> Option<()> {
     let mut queue: Queue<(), AlignedBuffer> = setup.nowait.queue(1).unwrap();
     let bytes = AlignedBuffer::zeroed(PAGE as usize);
@@ -458,7 +459,8 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     let mut written = None;
     queue.reap(1, None, |completion| written = setup.expected(completion.result)).unwrap();
     cut?;
-    // One for which there was no room has written nothing: the cut is judged all the same.
+    // A write for which there was no room has written nothing: the truncation is checked
+    // nevertheless.
     if setup.faulty {
         written?;
     }
@@ -467,7 +469,7 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     cut
 }
 
-/// Opens another file again and again, and empties it in doing so, whatever is cached of it.
+/// Opens another file repeatedly with truncation, whatever is cached of it.
 fn empty(setup: &Setup, mut prng: Prng) {
     const PATH: &str = "/emptied";
     let open = |prng: &mut Prng, truncate| {
@@ -496,7 +498,7 @@ fn empty(setup: &Setup, mut prng: Prng) {
     assert!(contents(c"/emptied").is_empty(), "it was emptied, and not written to again");
 }
 
-/// Counts the bytes that can be read from an offset on: a device may give fewer at a time.
+/// Counts the bytes from an offset to the end: a device may return fewer at a time.
 fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     let mut tail = AlignedBuffer::zeroed((8 * PAGE) as usize);
     let mut count = 0;
@@ -508,7 +510,7 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Reads the file past everything, when all is closed.
+/// Reads the file without caches, when all is closed.
 pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;
@@ -523,7 +525,7 @@ pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     bytes
 }
 
-/// Draws how devices fail while the program runs.
+/// Draws the faults of the devices while the program runs.
 fn faults(prng: &mut Prng) -> Faults {
     let errors = Faults::swarm(prng);
     let room = (PAGES + prng.below(8)) * PAGE;
@@ -538,19 +540,19 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Has the power fail now and then, whatever the others do.
+/// Cuts the power at intervals, whatever the others do.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..10 {
         let after = Duration::from_nanos(prng.below(30_000_000));
         if step(|| format!("cut the power after {after:?}")) {
-            // By the clock of the machine.
+            // By the machine's clock.
             std::thread::park_timeout(after);
             setup.judge_cut();
         }
     }
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     const STEPS: usize = 25;
     let mut prng = Prng::new(seed ^ 0x5eed);

@@ -1,8 +1,8 @@
-//! What a request costs when there are ever more threads: system calls, since a machine of one
-//! processor at a time cannot tell the time of many.
+//! The cost of a request as the number of threads grows, in system calls: a machine that runs one
+//! thread at a time cannot measure the time of many.
 //!
-//! Each thread has a context, keeps reads of its own in flight, and waits for them. The curve is
-//! that of docs/machine.md: that page has the command.
+//! Each thread has a context, keeps its own reads in flight, and waits for them. docs/machine.md
+//! has the curve and the command.
 
 use crate::{alone, number, spawn};
 use nowait_block::Segments;
@@ -24,12 +24,12 @@ const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 /// Reads that a thread has in flight.
 const DEPTH: usize = 4;
-/// How often a thread keeps that many in flight.
+/// Number of rounds of each thread with that many reads.
 const ROUNDS: u64 = 3;
-/// As many as disks have whose queue is of the usual length.
+/// Number of request tags of a disk with the usual queue.
 const TAGS: u32 = 256;
 
-/// Has `threads` threads read, each `rounds` times as much as it has in flight.
+/// Lets `threads` threads read, each `rounds` times its number in flight.
 fn program(backend: BackendChoice, threads: u32, rounds: u64) {
     nowait_machine::say_tags(TAGS);
     let config = Config { backend, cache_bytes: 1 << 20, ..Config::default() };
@@ -53,7 +53,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     for round in 0..rounds {
         assert_eq!(context.io().reserve(DEPTH).unwrap(), DEPTH);
         let mut submission = Submission::new(&context);
-        // Once for each io_submit, as the drop-ins do.
+        // Once for each io_submit, as the drop-in libraries do.
         let open = open_for(file.raw()).unwrap();
         for (slot, part) in memory.chunks_mut(BLOCK).enumerate() {
             let block = (u64::from(number) + round * DEPTH as u64 + slot as u64) % BLOCKS;
@@ -77,10 +77,10 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     context.destroy().unwrap();
 }
 
-/// Returns how many system calls a read takes, all of the engine's threads counted: what a run of
-/// twice as many has more.
+/// Returns the number of system calls per read, over all of the engine's threads: the difference to
+/// a run with twice as many reads.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
-    // With fewer, chance alone makes a tenth of the figure.
+    // With fewer, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;
     let seeds = number("GROWTH_SEEDS", if is_large { 3 } else { 12 });
     let calls = |rounds| -> u64 {
@@ -97,10 +97,10 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
         let [one, some, tags, beyond] = [1, 16, 64, 256].map(|it| calls_a_read(backend, it));
         println!("{backend:?}: {one:.2} {some:.2} {tags:.2} {beyond:.2} calls a read");
-        // As many as the disk has tags are in flight of 64 threads: a few find none, and go by the
-        // driver.
+        // 64 threads have as many requests in flight as the disk has tags: a few find none, and go
+        // by the driver.
         assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
-        // What has none goes by the driver, and wakes the thread that asked.
+        // A request without a tag goes by the driver, which wakes the submitting thread.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }
 }

@@ -1,5 +1,5 @@
-//! A thread that uses libaio, on a context of its own: each request that was accepted has one
-//! event, or ends with the context.
+//! A thread that uses libaio, on its own context: each accepted request has one event, or ends with
+//! the context.
 
 use crate::{
     accepted::{Known, Legal, Promise, Version},
@@ -58,31 +58,32 @@ pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
     actor.finish();
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Submit,
     Take,
     Cancel,
     Exec,
-    /// Waits for more than will come: what does is left to the thread that ends the process.
+    /// Waits for more events than will come, until another thread ends the process.
     Overwait,
 }
 
-/// All kinds, and how often each is drawn on average.
+/// All kinds, with their average frequencies.
 pub(crate) const KINDS: [(Kind, u32); 5] =
     [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1), (Kind::Overwait, 1)];
 
-/// Of what [`Actor::draw_what`] draws from: all, and what takes no place in the order of requests.
+/// The ranges from which [`Actor::draw_what`] draws: all kinds, and those without a place in the
+/// order of requests.
 const ALL: RangeInclusive<usize> = 0..=8;
 const UNORDERED: RangeInclusive<usize> = 5..=8;
 
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// What each step's generator comes from.
+    /// The generator from which each step's generator comes.
     source: Prng,
-    /// The step's.
+    /// The generator of the step.
     prng: Prng,
     context: usize,
     file: Opened,
@@ -113,7 +114,7 @@ impl Actor {
         }
     }
 
-    /// Tells whether a request must wait for others to end, because its order is not kept.
+    /// Returns `true` if a request must wait for others to end, because their order is not kept.
     fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
         let conflicts = |it: &Request| {
             let writes = write || matches!(it.what, What::Write(_));
@@ -222,7 +223,7 @@ impl Actor {
         assert!(expected.contains(&said), "io_cancel: {said}");
     }
 
-    /// Returns how many requests end by themselves, or because they were asked to.
+    /// Returns the number of requests that end by themselves, or because they were cancelled.
     fn ending(&self) -> usize {
         let ends = |it: &&Request| it.is_doubtful || !matches!(it.what, What::Poll);
         self.in_flight.values().filter(ends).count()
@@ -232,13 +233,13 @@ impl Actor {
         let max = 1 + self.prng.index(6);
         let min = self.prng.index(max + 1);
         let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
-        // For more than will come, if the process ends meanwhile.
+        // More than will come, if the process ends meanwhile.
         let comes = self.setup.ends || min <= self.ending();
         let endless = comes && self.prng.chance(500_000);
         self.take_events(min, max, (!endless).then_some(ns));
     }
 
-    /// Takes events; `ns`: as long as that at most.
+    /// Takes events, within `ns` nanoseconds.
     fn take_events(&mut self, min: usize, max: usize, ns: Option<i64>) {
         let mut events = vec![IoEvent::default(); max];
         let timeout = [0, ns.unwrap_or(0)];
@@ -289,14 +290,14 @@ impl Actor {
         }
     }
 
-    /// Takes the events of all that ends.
+    /// Takes the events of all requests that end.
     fn take_all(&mut self) {
         while self.ending() > 0 {
             self.take_events(1, 8, None);
         }
     }
 
-    /// Waits for what ends, and destroys the context with what does not.
+    /// Waits for the requests that end, and destroys the context with the others.
     fn finish(&mut self) {
         if self.prng.chance(700_000) {
             self.take_all();

@@ -29,7 +29,7 @@ use std::{
 
 type Program = fn(u64);
 
-/// Mistakes are made by the whole process.
+/// The whole process makes a mistake.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -40,11 +40,11 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7, in
-/// some of those with one before 5.11; in some with files or devices that refuse RWF_NOWAIT, or
-/// with a device of few request tags; in some attempts start no read, or writers are throttled.
+/// Runs a program on the calling machine. Some runs have a kernel before Linux 6.7, some of those
+/// one before 5.11; some have files or devices that refuse RWF_NOWAIT, or a device with few request
+/// tags; in some attempts start no read, or writers are throttled.
 fn begin(program: Program, seed: u64) {
-    // Drawn apart: all else is as in a run without.
+    // Drawn by another generator, so that all else is as in other runs.
     if Prng::new(seed ^ 0x67).chance(250_000) {
         nowait_machine::wait_on_no_words();
         if Prng::new(seed ^ 0x510).chance(500_000) {
@@ -72,12 +72,12 @@ fn begin(program: Program, seed: u64) {
     program(seed);
 }
 
-/// Starts a thread of a program: what fails names it.
+/// Starts a thread of a program; its failure names it.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
 }
 
-/// Draws how often a run does each kind of what it can do, of which it always does the first.
+/// Draws the weights of the kinds of steps of a run; the first kind always has one.
 pub(crate) fn swarm<K: Copy, const COUNT: usize>(
     kinds: &[(K, u32); COUNT],
     prng: &mut Prng,
@@ -87,12 +87,12 @@ pub(crate) fn swarm<K: Copy, const COUNT: usize>(
     weights
 }
 
-/// Runs a seed; one that fails is made smaller first.
+/// Runs a seed; if it fails, first shortens the run.
 fn check(program: Program, seed: u64) {
     explain(seed, move || begin(program, seed)).unwrap_or_else(|smallest| panic!("{smallest}"));
 }
 
-/// Returns a number from the environment; of what is longer or has letters, a number all the same.
+/// Returns a number from the environment; longer or hexadecimal text gives a number, too.
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| {
@@ -107,7 +107,7 @@ fn runs(program: Program, count: u64) {
     for seed in first..first + count {
         check(program, seed);
     }
-    // One run that no commit before had, and that can be repeated.
+    // A seed that differs for each commit, and that can be repeated.
     if std::env::var_os("SIM_COMMIT").is_some() {
         let seed = number("SIM_COMMIT", 0);
         check(program, seed);
@@ -149,7 +149,7 @@ fn what_another_process_writes_is_seen_by_the_next_open_and_stays() {
     runs(rivals::program, 1_000);
 }
 
-/// What runs of all programs are like, a line each.
+/// Returns a summary of the runs of each program, one line each.
 fn all_reports() -> Vec<String> {
     let programs: [(Program, u64); 7] = [
         (files::program, 40),

@@ -1,4 +1,4 @@
-//! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
+//! Deliberate mistakes in the engine: a simulation that does not find them has a gap.
 
 use crate::{
     Program, alone, begin, callers, contexts, faces, files, nbd, number, order, rivals, run,
@@ -7,7 +7,7 @@ use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
 
-/// A mistake, and where it is.
+/// A mistake, and its component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Engine(Mistake),
@@ -24,13 +24,14 @@ impl Planted {
 
     fn all() -> Vec<Planted> {
         let engine = Mistake::ALL.into_iter().map(Planted::Engine);
-        // Sick devices are where the cache is simulated alone (`simulator/src/neighbours.rs`).
+        // `simulator/src/neighbours.rs` has the sick devices, where the cache is simulated alone.
         let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
         engine.chain(cache.map(Planted::Cache)).collect()
     }
 }
 
-/// Those that the program with contexts finds; all others are found by the one with files.
+/// The mistakes that the program with contexts finds; the program with files finds the ones not
+/// listed.
 const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::RegisterTooLate,
     Mistake::CommitForOthers,
@@ -39,7 +40,7 @@ const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::MissRefusal,
 ];
 
-/// Those that the program with C calls finds.
+/// The mistakes that the program with C calls finds.
 const BY_FACES: [Mistake; 8] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
@@ -51,10 +52,10 @@ const BY_FACES: [Mistake; 8] = [
     Mistake::HandleAtOnce,
 ];
 
-/// Those that the program with a server finds.
+/// The mistakes that the program with a server finds.
 const BY_NBD: [Mistake; 3] = [Mistake::ShareParts, Mistake::AnswerEarly, Mistake::EndWithAll];
 
-/// Those that the program about order finds.
+/// The mistakes that the program about order finds.
 const BY_ORDER: [Mistake; 4] = [
     Mistake::RefuseOutOfOrder,
     Mistake::OvertakeUncommitted,
@@ -62,10 +63,10 @@ const BY_ORDER: [Mistake; 4] = [
     Mistake::ForgetLength,
 ];
 
-/// Those that the program beside another process finds.
+/// The mistakes that the program with another process finds.
 const BY_RIVALS: [Mistake; 2] = [Mistake::SeenAfterSync, Mistake::CloseAtOnce];
 
-/// Those that the program about callers finds.
+/// The mistakes that the program about callers finds.
 const BY_CALLERS: [Mistake; 7] = [
     Mistake::LeaveLate,
     Mistake::LoseRetry,
@@ -89,13 +90,13 @@ fn finder(planted: Planted) -> Program {
     }
 }
 
-/// Found by more seeds than `make test` runs; `make soak` looks for them.
+/// Only more seeds than `make test` runs find these; `make soak` looks for them.
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
-/// Runs in which each must be found, unless MISTAKE_SEEDS says more.
+/// Runs in which each mistake must be found, unless MISTAKE_SEEDS is larger.
 const SEEDS_MAX: u64 = 8_000;
 
-/// Tells whether a mistake is looked for: the one that ONLY names, or all that can be found.
+/// Returns `true` if a mistake is tested: the one that ONLY names, or all that can be found.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {
     match std::env::var("ONLY") {
         Ok(only) => format!("{planted:?}").contains(&only),

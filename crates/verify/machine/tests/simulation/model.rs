@@ -1,4 +1,4 @@
-//! What the pages of a file may hold.
+//! The possible contents of a file's pages.
 
 use nowait::AlignedBuffer;
 use std::{
@@ -8,17 +8,17 @@ use std::{
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
-/// What a device writes at once.
+/// The unit that a device writes atomically.
 const SECTOR: usize = 512;
 
-/// Contents of a page in the order in which they were written; the first are zeroes.
+/// Contents of a page in the order of writing; the first are zeroes.
 #[derive(Clone, Debug, Default)]
 struct Page {
     /// Stamps; 0 stands for zeroes.
     versions: Vec<u64>,
-    /// Versions up to here were written for good: none before can be read any more.
+    /// The version up to which writes have ended: no read finds an earlier one any more.
     ended: usize,
-    /// None before this one may be left after a power cut.
+    /// No version before this one may remain after a power cut.
     durable: usize,
 }
 
@@ -29,22 +29,22 @@ pub(crate) struct Model(Mutex<State>);
 struct State {
     pages: Vec<Page>,
     next: u64,
-    /// What opens were told of so far: those made later are not told again.
+    /// The losses reported to opens so far; later opens are not told of them.
     told: LossesReported,
 }
 
-/// What an open was told: versions of each page up to here may be lost, and no later sync by the
-/// same open promises them.
+/// The losses reported to an open: versions of each page up to here may be lost, and no later sync
+/// by this open promises them.
 #[derive(Clone, Debug)]
 pub(crate) struct LossesReported(Vec<usize>);
 
-/// What a sync promises if it succeeds: so many versions of each page.
+/// The promise of a successful sync: the versions of each page.
 pub(crate) struct Promise {
     first: u64,
     ended: Vec<usize>,
 }
 
-/// What a read may find: from which version on, for each page.
+/// The first version of each page that a read may find.
 pub(crate) struct LegalVersions {
     first: u64,
     ended: Vec<usize>,
@@ -61,7 +61,7 @@ impl Model {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Returns what is to be written to a page.
+    /// Returns the bytes to write to a page.
     pub(crate) fn begin_write(&self, page: u64) -> AlignedBuffer {
         let mut pages = self.lock();
         let stamp = pages.next;
@@ -74,7 +74,7 @@ impl Model {
         bytes
     }
 
-    /// Zeroes are to be written to a page.
+    /// Records that zeroes are about to be written to a page.
     pub(crate) fn begin_zero(&self, page: u64) {
         self.lock().pages[page as usize].versions.push(0);
     }
@@ -85,43 +85,43 @@ impl Model {
         page.ended = page.versions.len() - 1;
     }
 
-    /// A version was written: none before it can be read any more.
+    /// Records that a version was written: no read finds an earlier one any more.
     pub(crate) fn is_written(&self, page: u64, version: usize) {
         let mut pages = self.lock();
         let ended = &mut pages.pages[page as usize].ended;
         *ended = version.max(*ended);
     }
 
-    /// Judges what a read has found that can find this version only.
+    /// Checks a read that can find only this version.
     pub(crate) fn judge_version(&self, page: u64, version: usize, bytes: &[u8]) {
         let pages = self.lock();
         judge(page, bytes, &pages.pages[page as usize].versions[version..=version]);
     }
 
-    /// Returns the number of the version that was begun last.
+    /// Returns the number of the version begun last.
     pub(crate) fn newest(&self, page: u64) -> usize {
         self.lock().pages[page as usize].versions.len() - 1
     }
 
-    /// A version was written in a way that makes it durable.
+    /// Records that a version was written durably.
     pub(crate) fn is_durable(&self, page: u64, version: usize) {
         let mut pages = self.lock();
         let durable = &mut pages.pages[page as usize].durable;
         *durable = version.max(*durable);
     }
 
-    /// Returns what an open made now was told.
+    /// Returns the losses reported to an open made now.
     pub(crate) fn told(&self) -> LossesReported {
         self.lock().told.clone()
     }
 
-    /// A sync of these pages begins.
+    /// Records the beginning of a sync of these pages.
     pub(crate) fn begin_sync(&self, range: Range<u64>) -> Promise {
         let LegalVersions { first, ended } = self.begin_read(range);
         Promise { first, ended }
     }
 
-    /// It has succeeded.
+    /// Records its success.
     pub(crate) fn end_sync(&self, promise: &Promise, told: &LossesReported) {
         let mut pages = self.lock();
         for (index, ended) in promise.ended.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// A sync has failed: what has been written so far may be lost, and the open was told.
+    /// Records a failed sync: everything written so far may be lost, and the open was told.
     pub(crate) fn has_failed(&self, told: &mut LossesReported) {
         let mut pages = self.lock();
         let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();
@@ -147,7 +147,7 @@ impl Model {
         LegalVersions { first: range.start, ended }
     }
 
-    /// Judges what a read has found.
+    /// Checks the bytes of a read.
     pub(crate) fn end_read(&self, seen: &LegalVersions, bytes: &[u8]) {
         let pages = self.lock();
         for (index, (found, ended)) in bytes.chunks(PAGE as usize).zip(&seen.ended).enumerate() {
@@ -157,15 +157,14 @@ impl Model {
         }
     }
 
-    /// Judges the file when nothing is in flight.
+    /// Checks the file when nothing is in flight.
     pub(crate) fn judge(&self, bytes: &[u8]) {
         let pages = self.lock();
         assert_eq!(bytes.len(), pages.pages.len() * PAGE as usize, "the size of the file");
         pages.judge(bytes, |page| page.ended);
     }
 
-    /// Judges what is left of it when the power fails, or when writes have failed and were given
-    /// up.
+    /// Checks the remains of the file after a power failure, or after failed writes were given up.
     pub(crate) fn judge_left(&self, bytes: &[u8]) {
         let pages = self.lock();
         let len = pages.pages.len() * PAGE as usize;
@@ -186,7 +185,7 @@ impl State {
 pub(crate) fn judge(page: u64, found: &[u8], legal: &[u64]) {
     for (index, sector) in found.chunks(SECTOR).enumerate() {
         let stamp = u64::from_le_bytes(*sector.first_chunk().expect("a sector has eight bytes"));
-        // Each word is the one before it.
+        // All words are equal.
         let is_whole = sector[8..] == sector[..sector.len() - 8];
         assert!(
             is_whole && legal.contains(&stamp),

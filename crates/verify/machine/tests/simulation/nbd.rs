@@ -1,10 +1,9 @@
 //! A server of NBD, with everything below it: its threads, sessions, disks and blocking tasks.
 //!
-//! Clients ask for all that the protocol has, several requests at a time, parts of blocks among
-//! them, and go in all ways; the server is stopped behind them or beside them, and the power fails
-//! now and then. Clients come as pairs of sockets: no thread listens. See `history` for what is
-//! judged. Now and then clients flood it with requests that take long, on which its end must not
-//! wait.
+//! Clients make all requests of the protocol, several at a time, also of parts of blocks, and
+//! disconnect in all ways; the server is stopped after them or while they run, and the power fails
+//! at intervals. Clients are pairs of sockets: no thread listens. `history` lists the checks. Some
+//! clients flood the server with long requests, which must not delay its end.
 
 mod client;
 mod history;
@@ -36,21 +35,21 @@ use std::{
 
 const PATH: &str = "/image";
 const CELLS: u64 = 512;
-/// What one call takes that zeroes, where clients ask for little else.
+/// Time of one zeroing call, in runs where clients mostly zero.
 const ZEROING: Duration = Duration::from_secs(2);
 
-/// What a run is made of.
+/// The parameters of a run.
 struct Setup {
     history: History,
-    /// When the server was stopped, by the history.
+    /// The time when the server was stopped, by the history.
     stopped: AtomicU64,
     /// Devices fail.
     faulty: bool,
-    /// What is lost when the power fails.
+    /// The losses of a power failure.
     power: Faults,
-    /// How often each of `KINDS` is drawn.
+    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Clients ask to zero, mostly, which takes long, and wait for no answers.
+    /// Clients mostly send zero requests, which take long, and wait for no answers.
     floods: bool,
 }
 
@@ -66,20 +65,20 @@ struct Link {
     socket: UnixStream,
     agreed: Agreed,
     asked: Mutex<BTreeMap<u64, PendingRequest>>,
-    /// An answer has come, or none will any more.
+    /// An answer has arrived, or none will any more.
     news: Condvar,
 }
 
-/// How a client goes.
+/// The way in which a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It says so, with requests in flight.
+    /// It sends a disconnect request, with requests in flight.
     Disconnect,
-    /// With requests in flight, without a word.
+    /// It closes the connection, with requests in flight.
     Drop,
-    /// When all are answered.
+    /// It waits until all are answered.
     Wait,
-    /// When the server does.
+    /// It stays until the server ends.
     Stay,
 }
 
@@ -88,7 +87,7 @@ impl Link {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends requests, at most `depth` at a time, and goes.
+    /// Sends requests, at most `depth` at a time, and disconnects.
     fn send(&self, mut prng: Prng) {
         let (depth, count) = match self.setup.floods {
             true => (12, 100),
@@ -117,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Waits until fewer than so many are in flight.
+    /// Waits until fewer than `depth` are in flight.
     fn wait_for(&self, depth: usize) {
         let mut asked = self.asked();
         while asked.len() >= depth {
@@ -199,7 +198,7 @@ impl Link {
     }
 }
 
-/// What is asked for, and how often on average.
+/// Kinds of requests, with their average frequencies.
 const KINDS: [(u16, u32); 7] = [
     (client::WRITE, 35),
     (client::READ, 25),
@@ -227,7 +226,7 @@ fn draw_request(agreed: Agreed, weights: &[u32], prng: &mut Prng) -> (Deed, u16,
     }
 }
 
-/// Draws what a request is about: of whole sectors or pages, or not.
+/// Draws the range of a request: of whole sectors or pages, or not.
 fn draw_cells(prng: &mut Prng) -> Range<u64> {
     let unit = [1, 1, 4, 4, 32][prng.index(5)];
     let most = [4, 16, 64, 320][prng.weighted(&[40, 40, 15, 5])];
@@ -237,7 +236,7 @@ fn draw_cells(prng: &mut Prng) -> Range<u64> {
     start..(start + len).min(CELLS)
 }
 
-/// Serves one client from its first word to its last.
+/// Serves one client from its first byte to its last.
 fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
     let Ok(agreed) = client::shake_hands(&socket, b"", &mut prng) else {
         return assert!(setup.stopped.load(SeqCst) > 0, "the server is there");
@@ -281,7 +280,7 @@ fn config(floods: bool, prng: &mut Prng) -> Config {
     }
 }
 
-/// Draws how devices fail while the program runs.
+/// Draws the faults of the devices while the program runs.
 fn faults(prng: &mut Prng) -> Faults {
     let errors = Faults::swarm(prng);
     Faults {
@@ -294,7 +293,7 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Has the power fail now and then, whatever the others do.
+/// Cuts the power at intervals, whatever the others do.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..6 {
         let after = Duration::from_nanos(prng.below(30_000_000));
@@ -305,8 +304,8 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Ends a server: what takes long is given up in time, apart from the calls that have begun, of
-/// which a client has four at most, and the kernel does one after another.
+/// Ends a server: it gives up long requests in time, except calls that have begun. A client has at
+/// most four of these, and the kernel makes them one after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     const TASKS: Duration = Duration::from_secs(5);
     const REST: Duration = Duration::from_secs(2);
@@ -317,7 +316,7 @@ fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     stopped
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xb1d);
     let (nowait, image) = open(&mut prng);

@@ -1,7 +1,7 @@
-//! Requests on one file take effect in the order of their submission, buffered and direct ones, and
-//! where the file ends is in that order: each read finds exactly what was submitted before it.
+//! Requests on one file take effect in the order of their submission, buffered and direct ones; so
+//! do changes of the file's end. Each read finds exactly the requests submitted before it.
 //!
-//! Each thread has a file and two contexts of its own. What is in the page cache changes meanwhile.
+//! Each thread has its own file and two contexts. The cached pages change meanwhile.
 
 use crate::{
     faces::{set_environment, waits},
@@ -20,10 +20,10 @@ use nowait_sys::{
 };
 use std::{collections::BTreeMap, ffi::CString};
 
-/// What direct requests are multiples of, and what the model knows of.
+/// The unit of direct requests and of the model.
 const SECTOR: u64 = 512;
 const PAGE: u64 = 8;
-/// Sectors that requests begin in.
+/// Sectors in which requests may begin.
 const SECTORS: u64 = 12 * PAGE;
 const STEPS: usize = 15;
 const IN_FLIGHT_MAX: usize = 10;
@@ -35,9 +35,9 @@ enum Kind {
     Write,
     Append,
     Sync,
-    /// Has pages in the page cache.
+    /// Caches pages.
     Cache,
-    /// Takes all out of it.
+    /// Drops all pages from the page cache.
     Drop,
     Take,
 }
@@ -54,7 +54,7 @@ const KINDS: [(Kind, u32); 7] = [
 
 /// A request, and for a read the stamps of the sectors that it must find.
 struct Request {
-    /// Which context it goes to.
+    /// The index of its context.
     context: usize,
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
@@ -71,7 +71,7 @@ struct Actor {
     buffered: Fd,
     direct: Fd,
     contexts: [usize; 2],
-    /// The stamp of each sector of the file, as all that was submitted leaves it.
+    /// The stamp of each sector of the file, after all submitted requests.
     model: Vec<u64>,
     in_flight: BTreeMap<u64, Request>,
     next: u64,
@@ -119,7 +119,7 @@ impl Actor {
         judge("at the end", &self.model, &contents(&self.path));
     }
 
-    /// Submits requests together that nothing else comes between.
+    /// Submits requests together, without other steps in between.
     fn go_on(&mut self, drawn: Vec<(Kind, Prng)>) {
         let mut batch = Vec::new();
         for (kind, prng) in drawn {
@@ -211,7 +211,7 @@ impl Actor {
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes so many events, of one context first.
+    /// Takes this number of events, those of one context first.
     fn take(&mut self, count: usize) {
         let is_first = |request: &&Request| request.context == 0;
         let of_first = count.min(self.in_flight.values().filter(is_first).count());
@@ -241,7 +241,7 @@ impl Actor {
     }
 }
 
-/// Has a request take effect in the model; returns what a read finds.
+/// Applies a request to the model; returns the data that a read finds.
 fn expect(model: &mut Vec<u64>, request: &Request) -> Vec<u64> {
     let at = request.iocb.offset as usize / SECTOR as usize;
     let len = request.memory.len() / SECTOR as usize;
@@ -268,11 +268,11 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
     }
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
     set_environment(&mut prng, "");
-    // The kernel's AIO says of a transfer that comes short what it has done; ours goes on with it.
+    // The kernel's AIO ends a short transfer with its count; nowait continues it.
     nowait_machine::come_whole();
     let actors = prng.range(1..=2);
     let threads: Vec<_> = (0..actors)

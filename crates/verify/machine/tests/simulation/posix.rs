@@ -1,5 +1,6 @@
-//! A thread that uses POSIX AIO: several requests in flight, each of which ends once, in the order
-//! of their submission where they overlap, and is told of as it was asked to be.
+//! A thread that uses POSIX AIO: several requests in flight, each of which ends once, takes effect
+//! in the order of submission where it overlaps others, and has the notification that was asked
+//! for.
 
 use crate::{
     accepted::{Known, Legal, Promise, Version},
@@ -47,7 +48,7 @@ const AIO_ALLDONE: c_int = 2;
 const IN_FLIGHT_MAX: usize = 6;
 const STEPS: usize = 20;
 
-/// A call of the program's function, which comes once, when all of these have ended.
+/// A notification, which must come once, when all of these requests have ended.
 struct Notice {
     blocks: Vec<usize>,
     came: Mutex<u32>,
@@ -59,7 +60,7 @@ impl Notice {
         Arc::new(Notice { blocks, came: Mutex::new(0), news: Condvar::new() })
     }
 
-    /// Asks for it, by a signal or a thread: the reference is that of the call.
+    /// Makes the sigevent for it, by a signal or a thread; it holds a reference.
     fn event(self: &Arc<Notice>, by_signal: bool) -> sigevent {
         // SAFETY: plain data, for which zeroes are valid.
         let mut event: sigevent = unsafe { core::mem::zeroed() };
@@ -76,7 +77,7 @@ impl Notice {
     }
 
     fn wait(&self) {
-        // Not what has become of them: those that are over may be gone.
+        // Without the requests' states: ended ones may be freed.
         note(|| format!("waits for a notice of {} requests", self.blocks.len()));
         let came = self.came.lock().unwrap();
         drop(self.news.wait_while(came, |came| *came == 0).unwrap());
@@ -85,10 +86,11 @@ impl Notice {
 
 /// The program's function.
 pub(crate) extern "C" fn comes(value: sigval) {
-    // SAFETY: counted by `event`; it comes once, or the second is a failure that is seen below.
+    // SAFETY: `event` has counted the reference; a notification comes once, or the second is a
+    // failure found below.
     let notice = unsafe { Arc::from_raw(value.sival_ptr.cast::<Notice>()) };
     for block in &notice.blocks {
-        // SAFETY: the thread that asked keeps it until this has come.
+        // SAFETY: the submitting thread keeps the block until the notification has come.
         let error = unsafe { aio_error(*block as *const aiocb) };
         assert_ne!(error, libc::EINPROGRESS, "a notice comes after the end");
     }
@@ -99,9 +101,9 @@ pub(crate) extern "C" fn comes(value: sigval) {
     notice.news.notify_all();
 }
 
-/// Returns what aio_error says of a block that is there.
+/// Returns the result of aio_error for an existing block.
 pub(crate) fn error_of(block: usize) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's promise.
     unsafe { aio_error(block as *const aiocb) }
 }
 
@@ -116,15 +118,15 @@ enum What {
     Stream,
 }
 
-/// How many blocks fit into the memory of one.
+/// Number of blocks that fit into the memory of one.
 const PLACES: usize = 48;
 
-/// Memory of one block, aligned so that its place alone decides the lower bits of its address.
+/// Memory of one block, aligned so that its place alone determines the lower bits of its address.
 #[repr(C, align(8192))]
 struct Places([aiocb; PLACES]);
 
-/// The block of a request. The library tells notices apart by the lower bits of the addresses of
-/// their blocks, which would otherwise depend on what was in the process's memory before.
+/// The block of a request. The library distinguishes notices by the lower bits of their blocks'
+/// addresses, which would otherwise depend on earlier allocations of the process.
 struct Block {
     memory: Box<Places>,
     place: usize,
@@ -171,7 +173,7 @@ impl Request {
         unsafe { aio_error(&raw const *self.block) }
     }
 
-    /// Tells whether there was no room for it: then no notice of its own comes.
+    /// Returns `true` if there was no room for it: then it has no notice of its own.
     fn is_refused(&self) -> bool {
         self.error() == libc::EAGAIN
     }
@@ -181,7 +183,7 @@ impl Request {
     }
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Start,
@@ -195,7 +197,7 @@ pub(crate) enum Kind {
     Reap,
 }
 
-/// All kinds, and how often each is drawn on average.
+/// All kinds, with their average frequencies.
 pub(crate) const KINDS: [(Kind, u32); 9] = [
     (Kind::Start, 4),
     (Kind::List, 1),
@@ -211,17 +213,17 @@ pub(crate) const KINDS: [(Kind, u32); 9] = [
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// What each step's generator comes from.
+    /// The generator from which each step's generator comes.
     source: Prng,
-    /// The step's.
+    /// The generator of the step.
     prng: Prng,
     file: Opened,
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: Vec<Request>,
-    /// Those for which there was no room, until the others of their list have ended.
+    /// Refused requests, until the others of their list have ended.
     refused: Vec<Request>,
-    /// Notices that were asked for.
+    /// Number of notices that were asked for.
     notices: u32,
 }
 
@@ -262,13 +264,13 @@ impl Actor {
         }
     }
 
-    /// Closes the descriptor as a watched close does, and opens another.
+    /// Closes the descriptor like a watched close, and opens another.
     fn reopen(&mut self) {
         assert_eq!(libaio::nowait_closing(self.file.fd.raw()), 0);
         self.file = self.setup.open(&mut self.prng);
     }
 
-    /// Calls fsync or fdatasync, which are the C library's own.
+    /// Calls fsync or fdatasync, which come from the C library.
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
         let promise = self.setup.model.begin_sync(false);
@@ -278,7 +280,7 @@ impl Actor {
         self.setup.judge_cut();
     }
 
-    /// Tells whether a request must wait for others to end, because its order is not kept.
+    /// Returns `true` if a request must wait for others to end, because their order is not kept.
     fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
         let conflicts = |it: &Request| {
             let writes = write || matches!(it.what, What::Write(_));
@@ -287,13 +289,13 @@ impl Actor {
         !self.setup.is_ordered() && self.in_flight.iter().chain(drawn).any(conflicts)
     }
 
-    /// Draws what to ask for; `drawn` will be submitted with it.
+    /// Draws a request's kind and range; `drawn` will be submitted with it.
     fn draw_what(&mut self, drawn: &[Request], in_list: bool) -> (What, AlignedBuffer, Range<u64>) {
         let memory = |pages: u64| AlignedBuffer::zeroed((pages * PAGE) as usize);
         loop {
             match self.prng.index(if in_list { 8 } else { 10 }) {
                 0..=3 => {
-                    // One page, which no device writes in part.
+                    // One page, which a device writes completely or not at all.
                     let page = self.own.start + self.prng.below(OWN_PAGES);
                     if !self.is_in_the_way(drawn, &(page..page + 1), true) {
                         let (memory, version) = self.setup.model.begin_write(page);
@@ -323,7 +325,7 @@ impl Actor {
         }
     }
 
-    /// Tells whether the next notice comes by a signal.
+    /// Returns `true` if the next notice comes by a signal.
     fn by_signal(&mut self) -> bool {
         self.notices += 1;
         self.setup.signals && !self.notices.is_multiple_of(3)
@@ -353,7 +355,7 @@ impl Actor {
         request
     }
 
-    /// A request was accepted.
+    /// Records an accepted request.
     fn accepted(&mut self, request: Request) {
         note(|| format!("accepted: {:?}", request.what));
         if let What::Write(version) = request.what {
@@ -417,7 +419,7 @@ impl Actor {
             assert!(errno == Some(libc::EAGAIN) && some, "lio_listio: {errno:?}");
         }
         for mut request in requests {
-            // Interrupted, it says so, or that there was no room for some.
+            // An interrupted call returns EINTR, or EAGAIN for requests without room.
             let may_go_on = mode == LIO_NOWAIT || listed != 0 && self.setup.signals;
             assert!(may_go_on || request.is_over(), "lio_listio waits for all");
             if request.is_refused() {
@@ -443,7 +445,7 @@ impl Actor {
         }
         let chosen = blocks.clone();
         blocks.insert(self.prng.index(blocks.len() + 1), null());
-        // Those that wait for nothing that comes would sleep for ever.
+        // A wait for requests that never end would sleep for ever.
         let may_sleep = chosen.iter().any(|block| {
             let request = self.in_flight.iter().find(|it| &raw const *it.block == *block);
             !matches!(request.unwrap().what, What::Stream)
@@ -470,7 +472,7 @@ impl Actor {
         self.setup.signals && errno == Some(libc::EINTR)
     }
 
-    /// Tells handlers what is in flight.
+    /// Passes the blocks in flight to the signal handlers.
     fn tell_handlers(&self) {
         signals::in_flight(self.in_flight.iter().map(Request::address));
     }
@@ -483,7 +485,7 @@ impl Actor {
         }
     }
 
-    /// Cancels one request, or all of the file.
+    /// Cancels one request, or all requests of the file.
     fn cancel(&mut self) {
         let count = self.in_flight.len();
         if count == 0 {
@@ -521,7 +523,7 @@ impl Actor {
         }
     }
 
-    /// Takes the results of what is over.
+    /// Takes the results of ended requests.
     fn reap(&mut self) {
         let mut index = 0;
         while index < self.in_flight.len() {
@@ -536,7 +538,7 @@ impl Actor {
         }
     }
 
-    /// Takes the result of a request that is over.
+    /// Takes the result of an ended request.
     fn end(&mut self, mut request: Request) {
         let error = request.error();
         note(|| format!("over: {:?}, {error}", request.what));
@@ -547,7 +549,7 @@ impl Actor {
             assert!(request.is_doubtful && value == -1, "{:?}: {value}", request.what);
         } else {
             let len = request.memory.len();
-            // A device may give less than was asked for, in whole pages.
+            // A device may transfer fewer bytes than asked for, in whole pages.
             let done = match request.what {
                 What::Read(_) => (1..=len as isize).contains(&value),
                 What::End => value == 0,
@@ -573,7 +575,7 @@ impl Actor {
         request.notices.iter().for_each(|notice| notice.wait());
     }
 
-    /// Waits for all.
+    /// Waits for all requests.
     fn finish(&mut self) {
         let is_stream = |it: &Request| matches!(it.what, What::Stream);
         if self.in_flight.iter().any(is_stream) {

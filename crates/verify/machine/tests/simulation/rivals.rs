@@ -1,9 +1,9 @@
-//! A file that another process writes, too: by its own open, past the engine.
+//! A file that another process writes, too, by its own open, without the engine.
 //!
-//! The rival has the odd pages, the program the even ones, through handles in the page cache of its
-//! engine. Judged: a handle that is opened after the end of a write of the rival reads that, or
-//! something newer; what either has written is on disk at the end; and after the last close the
-//! engine has the file open in no table.
+//! The other process has the odd pages, the program the even ones, through handles in the page
+//! cache of its engine. Checked: a handle that is opened after a write of the other process has
+//! ended reads that write or a newer one; all data of both is on disk at the end; and after the
+//! last close the engine has the file open in no table.
 
 use crate::{files::contents, spawn, swarm};
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions};
@@ -37,7 +37,7 @@ enum Kind {
     Read,
     SetLen,
     Close,
-    /// What is looked at then has old times.
+    /// Lets time pass, so that the file's timestamps are old at the next look.
     Pause,
 }
 
@@ -60,14 +60,15 @@ fn page(version: u64) -> AlignedBuffer {
     AlignedBuffer::from(&words[..])
 }
 
-/// Returns the version of a page, which it has in all of it.
+/// Returns the version of a page, which must fill the whole page.
 fn version(bytes: &[u8], what: &str) -> u64 {
     let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes.chunks(8).all(|word| word == first.to_ne_bytes()), "{what}: a page in parts");
     first
 }
 
-/// The other process: each write is over, and seen by every later open, when its call returns.
+/// The other process: each write is complete, and visible to every later open, when its call
+/// returns.
 fn rival(written: &Written, mut prng: Prng) {
     let path = c"/rivals";
     let open = inspect::open(path, O_RDWR, 0).unwrap();
@@ -95,7 +96,7 @@ struct Actor {
     prng: Prng,
     handles: Vec<File>,
     next: u64,
-    /// The rival has it open.
+    /// Number of opens by the other process.
     others: usize,
 }
 
@@ -122,7 +123,7 @@ impl Actor {
         }
     }
 
-    /// Opens it once more, and looks for what the rival had written by then.
+    /// Opens the file once more, and checks that it reads the other process's earlier writes.
     fn open(&mut self) {
         let written: Vec<u64> = self.written.iter().map(|page| page.load(SeqCst)).collect();
         let options = OpenOptions::new().read(true).write(true).cache(CacheMode::User);
@@ -156,7 +157,7 @@ impl Actor {
     }
 }
 
-/// Runs it on the machine that calls this.
+/// Runs the program on the calling machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x41a1);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -1,6 +1,5 @@
-//! Signal handlers at any switch point of the thread that they interrupt, and what they call: a
-//! call of the library behaves like a system call, so a handler may make one, too, or end the
-//! process.
+//! Signal handlers at any switch point of the interrupted thread, and their calls: a call of the
+//! library behaves like a system call, so a handler may make one, too, or end the process.
 
 use crate::{
     accepted::Known,
@@ -23,20 +22,20 @@ use nowait_sys::{
 };
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-/// The signal by which the ends of requests are told, with a value.
+/// The signal that notifies of the ends of requests, with a value.
 pub(crate) fn of_notices() -> c_int {
     libc::SIGRTMIN() + 1
 }
 
-/// What the handlers of a thread work with.
+/// The state that the handlers of a thread use.
 struct Handling {
     setup: Arc<Setup>,
     prng: RefCell<Prng>,
     file: Opened,
     context: usize,
-    /// The page that only they write.
+    /// The page that only the handlers write.
     page: u64,
-    /// Addresses of blocks that the thread has in flight.
+    /// Addresses of the thread's blocks in flight.
     blocks: RefCell<Vec<usize>>,
 }
 
@@ -48,17 +47,17 @@ thread_local! {
 /// Installs the handlers of the process.
 pub(crate) fn install() {
     for number in [libc::SIGUSR1, of_notices()] {
-        // SAFETY: all-zero is a valid action.
+        // SAFETY: an all-zero action is valid.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         action.sa_sigaction = arrives as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: a live action, whose handler is made for signals.
+        // SAFETY: a live action, with an async-signal-safe handler.
         let failed = unsafe { libc::sigaction(number, &raw const action, core::ptr::null_mut()) };
         assert_eq!(failed, 0);
     }
 }
 
-/// The calling thread, with this number, takes signals from now on.
+/// Lets the calling thread, with this number, take signals from now on.
 pub(crate) fn take(setup: &Arc<Setup>, mut prng: Prng, number: u64) {
     let mut context = 0usize;
     let address = (&raw mut context) as usize;
@@ -72,7 +71,7 @@ pub(crate) fn take(setup: &Arc<Setup>, mut prng: Prng, number: u64) {
     take_signals();
 }
 
-/// Starts the thread that sends them.
+/// Starts the thread that sends signals.
 pub(crate) fn spawn_sender(mut prng: Prng) -> JoinHandle<()> {
     spawn("signals", move || {
         for _ in 0..12 {
@@ -85,7 +84,7 @@ pub(crate) fn spawn_sender(mut prng: Prng) -> JoinHandle<()> {
     })
 }
 
-/// Says which blocks the calling thread has in flight; no handler runs meanwhile.
+/// Records the calling thread's blocks in flight; no handler runs meanwhile.
 pub(crate) fn in_flight(blocks: impl Iterator<Item = usize>) {
     if let Some(handling) = HANDLING.get() {
         let mut all = handling.blocks.borrow_mut();
@@ -94,11 +93,11 @@ pub(crate) fn in_flight(blocks: impl Iterator<Item = usize>) {
     }
 }
 
-/// As the preload library's.
+/// Like the preload library's handler.
 extern "C-unwind" fn arrives(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel has given a context, which is on this stack.
+    // SAFETY: the kernel passes a context, which is on this stack.
     let mask = unsafe { &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask }.cast();
-    // SAFETY: both are what the kernel has given.
+    // SAFETY: the kernel passes both.
     let depth = unsafe { libaio::nowait_signal_arrives(number, info.cast(), mask) };
     if depth < 0 {
         return;
@@ -130,7 +129,7 @@ impl Handling {
         }
     }
 
-    /// Writes, and waits for that.
+    /// Writes, and waits for the end.
     fn write(&self) {
         let (mut memory, version) = self.setup.model.begin_write(self.page);
         let iocb = Iocb {
@@ -157,7 +156,7 @@ impl Handling {
         self.setup.model.learn(version, Known::Accepted);
         let mut event = IoEvent::default();
         let room = (&raw mut event) as usize;
-        // Other signals may come meanwhile.
+        // Other signals may arrive meanwhile.
         let take = || libaio::nowait_io_getevents(self.context, 1, 1, room, 0);
         while waits("io_getevents in a handler", take) != 1 {}
         assert_eq!(event.res, PAGE as i64, "a write of a handler");
@@ -175,7 +174,7 @@ impl Handling {
         let timeout = timespec { tv_sec: 0, tv_nsec: ns };
         let (list, count) = (blocks.as_ptr().cast(), blocks.len() as c_int);
         note(|| format!("a handler waits for {count} requests, {ns} ns"));
-        // SAFETY: the thread keeps the blocks as long as it says that they are in flight.
+        // SAFETY: the thread keeps the blocks as long as they are recorded as in flight.
         let suspend = || unsafe { posix::aio_suspend(list, count, &raw const timeout) };
         if waits("aio_suspend in a handler", suspend) == 0 {
             let is_over = |block: &usize| posix::error_of(*block) != libc::EINPROGRESS;

@@ -1,4 +1,4 @@
-//! What the files of a thread may hold, and what its requests must find.
+//! The possible contents of a thread's files, and the data that its requests must find.
 
 use super::{FILES, SECTOR};
 use nowait_sys::{
@@ -36,18 +36,17 @@ pub(super) struct Request {
     pub(super) is_doubtful: bool,
 }
 
-/// What the threads around a context share.
+/// The state that the threads of a context share.
 pub(super) struct State {
     pub(super) paths: [CString; FILES],
     pub(super) models: [Vec<Legal>; FILES],
     pub(super) in_flight: BTreeMap<u64, Request>,
-    /// Until when each ends that was submitted, by whatever thread; `None`: callers come as they
-    /// like.
+    /// Time limit for the end of each submitted request; `None`: callers come at any time.
     pub(super) bound: Option<Duration>,
 }
 
 impl State {
-    /// Takes note of a write that may have been done, or not.
+    /// Records a write that may or may not have been done.
     pub(super) fn doubt(&mut self, name: u64) {
         let Some(request) = self.in_flight.get_mut(&name) else { return };
         request.is_doubtful = true;
@@ -68,7 +67,7 @@ impl State {
         }
     }
 
-    /// Takes note of a request, and has it take effect.
+    /// Records a request, and applies it to the model.
     pub(super) fn begin(&mut self, name: u64, mut request: Request) {
         let len = request.memory.len() / SECTOR;
         let sectors = &mut self.models[request.file][request.at..][..len];
@@ -97,7 +96,7 @@ impl State {
         request.judge(&what, event.res.max(0) as usize);
     }
 
-    /// Judges what the files are, when nothing is in flight.
+    /// Checks the files when nothing is in flight.
     pub(super) fn judge(&mut self, read: impl Fn(&CStr) -> Vec<u8>) {
         for (path, model) in self.paths.iter().zip(&self.models) {
             judge(&format!("{path:?} at the end"), model, &read(path));
@@ -106,7 +105,7 @@ impl State {
 }
 
 impl Request {
-    /// Judges the bytes that it has found.
+    /// Checks the bytes that it has found.
     pub(super) fn judge(&self, what: &str, len: usize) {
         if self.access == Access::Read {
             let sectors = len / SECTOR;

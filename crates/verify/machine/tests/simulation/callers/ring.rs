@@ -6,7 +6,7 @@ use core::sync::atomic::{
 };
 use nowait_sys::aio::{IoEvent, RingHeader};
 
-/// The completion ring, as programs see it that read it themselves.
+/// The completion ring, as programs read it themselves.
 pub(super) struct Ring(*const RingHeader);
 
 impl Ring {
@@ -16,7 +16,7 @@ impl Ring {
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: a word of the header of a context that is there.
+        // SAFETY: a word of the header of an existing context.
         unsafe { &*self.0.byte_add(offset).cast() }
     }
 

@@ -1,5 +1,5 @@
-//! Requests of a queue that are linked: each begins when the one before it has succeeded, and is
-//! cancelled if that has not. One of them may be cancelled, or have a limit of its time.
+//! Linked requests of a queue: each begins when the one before it has succeeded, and is cancelled
+//! if that one has not. One of them may be cancelled, or have a time limit.
 
 use super::Actor;
 use crate::model::PAGE;
@@ -7,11 +7,11 @@ use nowait::{AlignedBuffer, Completion, Error, Queue, RequestId};
 use nowait_sys::Errno;
 use std::time::Duration;
 
-/// A request of a chain: about a page, and which version of it.
+/// A request of a chain: its page, and its version of it.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Write(u64, usize),
-    /// Finds what the chain wrote before.
+    /// Must find the chain's earlier write.
     Read(u64, usize),
     Sync,
 }
@@ -21,7 +21,7 @@ type Ended = Completion<usize, AlignedBuffer>;
 /// Requests of one chain, in their order.
 struct Chain {
     links: Vec<Link>,
-    /// One that is cancelled, or has a limit of its time.
+    /// The request that is cancelled, or has a time limit.
     stopped: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ impl Actor {
         }
     }
 
-    /// Prepares one more.
+    /// Prepares the next request.
     fn prepare(
         &mut self,
         queue: &mut Queue<usize, AlignedBuffer>,

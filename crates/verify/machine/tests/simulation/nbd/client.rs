@@ -1,4 +1,4 @@
-//! A client of the NBD protocol: what it sends and what it understands.
+//! A client of the NBD protocol: its requests, and the answers that it understands.
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 
@@ -35,16 +35,16 @@ const ACK: u32 = 1;
 const INFO: u32 = 3;
 const CONTEXT: u32 = 4;
 
-/// What client and server have agreed upon.
+/// The result of the handshake.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreed {
     pub(crate) structured: bool,
     pub(crate) extended: bool,
-    /// Questions for holes.
+    /// The client may ask for holes.
     pub(crate) allocation: bool,
-    /// Announcing reads is of use.
+    /// The server uses announcements of reads.
     pub(crate) caches: bool,
-    /// Of the image, in bytes.
+    /// Size of the image, in bytes.
     pub(crate) size: u64,
 }
 
@@ -58,13 +58,13 @@ pub(crate) struct Header {
     pub(crate) len: u64,
 }
 
-/// What an answer brings.
+/// The content of an answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
     Failed(u32),
     Data(Vec<u8>),
-    /// Lengths, and whether they are holes.
+    /// Lengths, each with `true` for a hole.
     Extents(Vec<(u64, bool)>),
 }
 
@@ -84,7 +84,7 @@ fn read_vec(mut socket: &UnixStream, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Agrees upon something that is drawn, and chooses an export.
+/// Negotiates random options, and chooses an export.
 pub(crate) fn shake_hands(
     mut socket: &UnixStream,
     name: &[u8],
@@ -113,7 +113,7 @@ pub(crate) fn shake_hands(
     Ok(agreed)
 }
 
-/// Asks for an option, which is granted; returns what comes first of what is said to it.
+/// Requests an option, which the server must grant; returns its first reply.
 fn ask(mut socket: &UnixStream, option: u32, data: &[u8]) -> io::Result<Vec<u8>> {
     let mut asked = b"IHAVEOPT".to_vec();
     asked.extend(option.to_be_bytes());
@@ -155,7 +155,7 @@ impl Header {
     }
 }
 
-/// Reads the next answer; `asked` tells what a cookie stands for, which is answered with that.
+/// Reads the next answer; `asked` returns the request of a cookie.
 pub(crate) fn listen(
     socket: &UnixStream,
     agreed: Agreed,

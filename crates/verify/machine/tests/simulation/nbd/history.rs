@@ -1,9 +1,9 @@
-//! What was asked of an image and what was answered, and what may be read of it, or be left of it,
-//! after that.
+//! The requests to an image and their answers; and the contents that reads, or a power failure, may
+//! then show.
 //!
 //! The image is divided into cells; requests are of whole cells, and a cell is a fourth of a
-//! sector. Each request that changes something writes its own number and that of the cell, or
-//! zeroes. Time is a count of what has happened.
+//! sector. Each changing request writes its own number and the cell's, or zeroes. The number of
+//! events serves as the time.
 
 use nowait_sim::Faults;
 use std::{
@@ -13,15 +13,15 @@ use std::{
 
 /// Bytes of a cell.
 pub(crate) const CELL: u64 = 128;
-/// What a device writes at once, in cells.
+/// Cells that a device writes atomically.
 const SECTOR: u64 = 4;
 
-/// What a request does to the image.
+/// The effect of a request on the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Write,
     Zero,
-    /// May leave zeroes, or what there was.
+    /// Leaves zeroes, or the old content.
     Trim,
     Flush,
     /// Changes nothing.
@@ -32,10 +32,10 @@ pub(crate) enum Deed {
 struct Entry {
     deed: Deed,
     cells: Range<u64>,
-    /// Durable when it ends.
+    /// Durable at its end.
     durable: bool,
     begun: u64,
-    /// When it was answered, and whether it was done.
+    /// The time of its answer, and `true` if it succeeded.
     ended: Option<(u64, bool)>,
 }
 
@@ -51,7 +51,7 @@ impl Entry {
         self.ended.map(|(at, _)| at)
     }
 
-    /// When it was done for certain; what failed may have done any part of it.
+    /// Returns the time at which it was certainly done; a failed one may have done any part.
     fn done_at(&self) -> Option<u64> {
         let certain = matches!(self.deed, Deed::Write | Deed::Zero | Deed::Flush);
         self.ended.filter(|(_, done)| *done && certain).map(|(at, _)| at)
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// What one of the requests writes into a cell.
+/// Returns the content that a request writes into a cell.
 fn stamp(number: usize, cell: u64) -> u64 {
     (number as u64) << 20 | cell
 }
@@ -70,8 +70,7 @@ fn stamp(number: usize, cell: u64) -> u64 {
 #[derive(Debug)]
 struct Log {
     entries: Vec<Entry>,
-    /// The changes of each cell, in the order in which they were asked for; the first is the
-    /// emptiness at the beginning.
+    /// The changes of each cell, in the order of the requests; the first is the empty state.
     changes: Vec<Vec<usize>>,
     now: u64,
     faulty: bool,
@@ -82,7 +81,7 @@ struct Log {
 pub(crate) struct History(Mutex<Log>);
 
 impl History {
-    /// That of an image that is empty, and durably so.
+    /// Returns the history of an image that is empty and durable.
     pub(crate) fn new(cells: u64, faulty: bool) -> History {
         let empty = Entry {
             deed: Deed::Zero,
@@ -95,7 +94,7 @@ impl History {
         History(Mutex::new(Log { entries: vec![empty], changes, now: 1, faulty }))
     }
 
-    /// No system call is made with it locked, so that none waits for it.
+    /// No system call is made while it is locked, so that no call waits for it.
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +104,7 @@ impl History {
         self.lock().tick()
     }
 
-    /// A request is to be made; returns its number.
+    /// Records a request about to be made; returns its number.
     pub(crate) fn begin(&self, deed: Deed, cells: Range<u64>, durable: bool) -> usize {
         let mut log = self.lock();
         let (begun, number) = (log.tick(), log.entries.len());
@@ -116,7 +115,7 @@ impl History {
         number
     }
 
-    /// It was answered.
+    /// Records its answer.
     pub(crate) fn end(&self, number: usize, done: bool) {
         let mut log = self.lock();
         let at = log.tick();
@@ -124,13 +123,13 @@ impl History {
         assert_eq!(before, None, "request {number} is answered once");
     }
 
-    /// Returns what a write is to write.
+    /// Returns the bytes of a write.
     pub(crate) fn bytes_of(number: usize, cells: Range<u64>) -> Vec<u8> {
         let words = CELL as usize / 8;
         cells.flat_map(|cell| stamp(number, cell).to_le_bytes().repeat(words)).collect()
     }
 
-    /// A read was answered: judges what it has found.
+    /// Records the answer of a read, and checks its bytes.
     pub(crate) fn end_read(&self, number: usize, bytes: &[u8]) {
         self.end(number, true);
         let log = self.lock();
@@ -141,7 +140,7 @@ impl History {
         }
     }
 
-    /// A question was answered: these cells are a hole, which reads as zeroes.
+    /// Records an answer about holes: these cells are a hole, which reads as zeroes.
     pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
         let log = self.lock();
         let begun = log.entries[number].begun;
@@ -150,7 +149,7 @@ impl History {
         }
     }
 
-    /// Judges what would be left of it if the power failed now.
+    /// Checks the remains if the power failed now.
     pub(crate) fn judge_cut(&self, path: &str, power: &Faults) {
         let left = nowait_machine::left_after_cut(path, power);
         let log = self.lock();
@@ -166,7 +165,7 @@ impl History {
     }
 }
 
-/// Returns what fills a cell; `None`: no one thing.
+/// Returns the content of a cell; `None`: it is mixed.
 fn content(cell: &[u8]) -> Option<u64> {
     let first = cell.first_chunk().copied().expect("a cell has eight bytes");
     let is_whole = cell.chunks(8).all(|word| word == first);
@@ -179,15 +178,15 @@ impl Log {
         self.now
     }
 
-    /// Judges what was found in a cell, where nothing can be seen of what ended before a change
-    /// began that `counts`.
+    /// Checks the content of a cell, if changes that ended before one accepted by `counts` began
+    /// cannot be seen.
     fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
         let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
         let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
         self.judge_after(cell, found, newest);
     }
 
-    /// The same, where that is what ended before `newest`.
+    /// The same for changes that ended before `newest`.
     fn judge_after(&self, cell: u64, found: Option<u64>, newest: Option<u64>) {
         let newest = newest.unwrap_or(0);
         let is_legal = |number: &&usize| {
@@ -210,7 +209,7 @@ impl Log {
         format!("cell {cell}: found (request, cell) {found:?}, not before {newest}, of\n{changes}")
     }
 
-    /// Tells whether a change must be left after a power cut now.
+    /// Returns `true` if a change must remain after a power cut now.
     fn is_durable(&self, change: &Entry) -> bool {
         let Some(done) = change.done_at() else { return false };
         let flush = |it: &&Entry| it.deed == Deed::Flush && it.begun > done;
@@ -218,8 +217,8 @@ impl Log {
             || self.entries.iter().filter(flush).any(|flush| self.counts(flush, change.begun))
     }
 
-    /// Tells whether a request that syncs has made durable what was begun at `since`: an error of
-    /// the device is told once, and not always to the same request.
+    /// Returns `true` if a sync has made durable everything begun at `since`: a device's error is
+    /// reported once, and not always to the same request.
     fn counts(&self, sync: &Entry, since: u64) -> bool {
         let Some(done) = sync.done_at() else { return false };
         let has_failed = |it: &Entry| match it.ended {
@@ -230,8 +229,7 @@ impl Log {
         !self.entries.iter().any(|it| it.syncs() && it.begun < done && has_failed(it))
     }
 
-    /// Judges that no sector is torn: where one change is seen, none is missing that it made with
-    /// the same write.
+    /// Checks that no sector is torn: if a sector shows one change, it shows all of the same write.
     fn judge_sectors(&self, found: &[Option<u64>]) {
         for (sector, contents) in found.chunks(SECTOR as usize).enumerate() {
             let first = sector as u64 * SECTOR;
