@@ -100,7 +100,7 @@ APT::Sandbox::User "";
 CONF
     export APT_CONFIG=$folder/apt/conf
     apt-get update -qq
-    # What the package of the newest version is made of, in one step or in several.
+    # The kernel packages that the newest version depends on, directly or through others.
     local found=("$package") all=()
     while [ "${#found[@]}" -gt 0 ]; do
         mapfile -t found < <(apt-cache depends "${found[@]}" |

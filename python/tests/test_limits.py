@@ -270,7 +270,7 @@ def test_reads_in_line_take_no_memory(path: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         nowait.limits(loop_requests=1)
         async with nowait.open(path) as file, nowait.open(path, cache="direct") as slow:
-            # What is cached is over at once, unless there is a line.
+            # A read of cached data is over at once, unless requests wait in line.
             first = [slow.read_at(1 << 20, 0) for _ in range(2)]
             before = resident()
             reads = [file.read_at(16 * BLOCK, 0) for _ in range(100_000)]

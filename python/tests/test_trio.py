@@ -1,4 +1,4 @@
-"""What is trio's own: its scopes, its checkpoints, and what it has no place for."""
+"""trio's own features: its scopes, its checkpoints, and failures for which it has no place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker makes of the package, and of a program that uses it."""
+"""A type checker's findings about the package, and about a program that uses it."""
 
 from __future__ import annotations
 

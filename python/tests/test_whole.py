@@ -197,7 +197,7 @@ def test_a_small_cached_file_is_read_inside_the_call(folder: pathlib.Path, run: 
             reads = [nowait.read_bytes(path) for _ in range(100)]
             assert any(read.done() for read in reads)
             assert await gather(*reads) == [data] * 100
-        # What has changed since is seen, and what is longer is read as well.
+        # Changes since then are seen, and a longer file is read, too.
         for size in (10, 300_000, 0, 5):
             data = os.urandom(size)
             files[0][0].write_bytes(data)

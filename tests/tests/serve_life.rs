@@ -61,7 +61,7 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("life");
     let (disk, pid_file) = (scratch.patterned("disk", SIZE), scratch.file("pid"));
-    // Of a killed server: no process has this number.
+    // The file of a killed server: no process has this number.
     fs::write(&pid_file, "4194305\n").expect("a file");
     let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
     let Some(server) = Server::start(&scratch, &[&[text(&disk)][..], &ends].concat()) else {

@@ -284,8 +284,8 @@ fn eventfd_counts_completions(path: &Path) {
     assert_eq!(done.len(), 32);
 }
 
-/// A program that sleeps on its event counter and fetches events by calls, one for each count:
-/// direct requests whose counter the kernel may signal, among others.
+/// A program that sleeps on its eventfd and fetches events by calls, one for each count; some are
+/// direct requests whose eventfd the kernel may signal.
 fn each_direct_request_is_counted_once(path: &Path) {
     const ROUNDS: usize = 2_000;
     let buffered = uncached(path, 64);
@@ -298,14 +298,15 @@ fn each_direct_request_is_counted_once(path: &Path) {
     for round in 0..ROUNDS {
         let (at, bytes) = ((round * 7 % 64 * BLOCK) as u64, [round as u8; BLOCK]);
         let request = match round % 11 {
-            // The last ones lie behind the end: of some file systems the kernel waits for blocks.
+            // The last ones are behind the end: on some file systems the kernel waits to allocate
+            // blocks.
             0 if round < ROUNDS / 2 => {
                 end += 1;
                 Request::write(direct.as_fd(), &bytes, end * BLOCK as u64)
             }
             1 => Request::read(buffered.as_fd(), BLOCK, at),
             2 | 3 => Request::write(direct.as_fd(), &bytes, at),
-            // Beyond the end of the file there is nothing.
+            // A read beyond the end of the file finds nothing.
             4 => Request::read(direct.as_fd(), BLOCK, 1 << 40),
             _ => Request::read(direct.as_fd(), BLOCK, at),
         };
@@ -316,7 +317,7 @@ fn each_direct_request_is_counted_once(path: &Path) {
             counter.read_exact(&mut count).unwrap();
             let count = u64::from_ne_bytes(count) as usize;
             assert!((1..=in_flight).contains(&count), "{count} of {in_flight} are counted");
-            // Announced means there.
+            // The events that the eventfd counted can be taken without waiting.
             let done = context.reap(count as i64, count, Some(Duration::ZERO)).unwrap();
             assert_eq!(done.len(), count, "round {round}");
             in_flight -= count;
@@ -330,7 +331,7 @@ fn each_direct_request_is_counted_once(path: &Path) {
     assert!(events >= ROUNDS - 5);
 }
 
-/// An event counter, and a file of 64 blocks for direct I/O.
+/// Makes an eventfd, and a file of 64 blocks for direct I/O.
 fn counter_and_direct_file(path: &Path) -> (File, File) {
     drop(uncached(path, 64));
     let mut options = OpenOptions::new();
@@ -340,7 +341,7 @@ fn counter_and_direct_file(path: &Path) -> (File, File) {
     (counter, direct)
 }
 
-/// Waits until a counter is readable.
+/// Waits until an eventfd is readable.
 fn await_counter(counter: &File, round: usize) {
     let fd = std::os::fd::AsRawFd::as_raw_fd(counter);
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -354,8 +355,8 @@ fn await_counter(counter: &File, round: usize) {
     }
 }
 
-/// A program that makes a call only if there are events in the ring, and resets its counter in a
-/// way that is not seen.
+/// A program that makes a call only if there are events in the ring, and resets its eventfd in a
+/// way that the library does not see.
 fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
     let (counter, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
@@ -377,8 +378,8 @@ fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
     }
 }
 
-/// A program that reads its counter and then takes the events out of the ring itself, as QEMU does:
-/// each time, all that it was told of are there.
+/// A program that reads its eventfd and then takes the events out of the ring itself, as QEMU does:
+/// all the counted events must be there each time.
 fn one_that_reads_its_counter_finds_the_events(path: &Path) {
     const ROUNDS: usize = 1_000;
     let (mut counter, direct) = counter_and_direct_file(path);
@@ -388,7 +389,7 @@ fn one_that_reads_its_counter_finds_the_events(path: &Path) {
         let bytes = [round as u8; BLOCK];
         let request = |each: usize| {
             let request = match (round + each) % 3 {
-                // Beyond the end, and into what is a hole then.
+                // Beyond the end, and into what becomes a hole.
                 0 if round % 2 == 0 => Request::write(direct.as_fd(), &bytes, hole(round)),
                 0 => Request::write(direct.as_fd(), &bytes, (round % 64 * BLOCK) as u64),
                 _ => read_block(&direct, round % 64),
@@ -419,8 +420,8 @@ fn one_that_reads_its_counter_finds_the_events(path: &Path) {
     assert_eq!((context.unread(), taken), (0, submitted));
 }
 
-/// A program that has fetched its events by calls for a while, and takes them out of the ring
-/// itself from then on: the first may be late.
+/// A program that fetches its events by calls for a while, and then takes them out of the ring
+/// itself: the first event after the change may be late.
 fn events_come_after_the_last_call(path: &Path) {
     let (_, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
@@ -435,14 +436,14 @@ fn events_come_after_the_last_call(path: &Path) {
     }
 }
 
-/// Blocks in turn: far ones first, so that the others lie in holes.
+/// Returns blocks in turn, distant ones first, so that the others are in holes.
 fn hole(round: usize) -> u64 {
     let block = if round.is_multiple_of(12) { 10_000 + round } else { 1_000 + round };
     (block * BLOCK) as u64
 }
 
-/// A program that takes the events out of the ring itself when its counter is readable, and reads
-/// that afterwards. The engine notices that such reads come late.
+/// A program that takes the events out of the ring when its eventfd is readable, and reads the
+/// eventfd after that. The engine notices that the reads come late.
 fn one_that_reads_its_counter_last_goes_on(path: &Path) {
     const ROUNDS: usize = 200;
     let (mut counter, direct) = counter_and_direct_file(path);
@@ -456,7 +457,7 @@ fn one_that_reads_its_counter_last_goes_on(path: &Path) {
     }
 }
 
-/// `io_destroy` waits for the counts, too.
+/// `io_destroy` also waits for the counts of the eventfd.
 fn all_is_counted_when_the_context_is_destroyed(path: &Path) {
     let file = uncached(path, 8);
     for round in 0..200 {

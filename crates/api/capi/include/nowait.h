@@ -446,8 +446,7 @@ typedef struct nowait_request {
 	uint16_t op;
 	/** NOWAIT_LINK. */
 	uint16_t flags;
-	/** NOWAIT_OP_POLL and streams: a descriptor, which must stay open until nowait_submit() has
-	 * returned. */
+	/** NOWAIT_OP_POLL and streams: a descriptor, open until nowait_submit() has returned. */
 	int32_t fd;
 	/** The file; NULL for operations on a descriptor. */
 	nowait_file *file;

@@ -1,5 +1,5 @@
-//! Copies a file with 32 requests in flight, each with a buffer that is used again and again: it is
-//! read into, written from, and read into again.
+//! Copies a file with 32 requests in flight. Each buffer goes round: a read fills it, a write
+//! empties it, and the next read fills it again.
 //!
 //! `cargo run --release -p nowait --example copy -- FROM TO`
 
@@ -9,7 +9,7 @@ use std::{ffi::OsString, process::ExitCode, time::Instant};
 const DEPTH: usize = 32;
 const CHUNK: usize = 256 << 10;
 
-/// What a request was for: the tag comes back with its completion.
+/// The purpose of a request, as its tag, which comes back with the completion.
 #[derive(Clone, Copy)]
 enum Step {
     Read { offset: u64 },
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns how many bytes were copied; they are durable.
+/// Returns the number of bytes copied, which are durable.
 fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
     let nowait = Nowait::new()?;
     let (source, target) = (File::open(&nowait, from)?, File::create(&nowait, to)?);
@@ -55,7 +55,7 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
             let mut buffer = buffers.one().expect("every request here has one buffer");
             let bytes = result?;
             match tag {
-                // Short at the end of the file only.
+                // Short only at the end of the file.
                 Step::Read { offset } => {
                     buffer.truncate(bytes);
                     queue.write(&target, buffer, offset, Step::Write { offset, len: bytes })?;

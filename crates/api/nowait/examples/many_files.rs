@@ -8,7 +8,7 @@ use std::{error, path::PathBuf, process::ExitCode};
 const DEPTH: usize = 64;
 const CHUNK: usize = 64 << 10;
 
-/// A file that is being read; it is the tag of the one request in flight on it.
+/// A file being read; it is the tag of the one request in flight on it.
 struct Reading {
     file: File,
     offset: u64,
@@ -55,7 +55,7 @@ fn read_all(folder: PathBuf) -> Result<(usize, u64), Box<dyn error::Error>> {
             let count = result? as u64;
             bytes += count;
             tag.offset += count;
-            // A read is short at the end of the file only.
+            // A read is short only at the end of the file.
             if count == CHUNK as u64 {
                 go_on(&mut queue, tag, buffer)?;
             } else {

@@ -1,4 +1,4 @@
-//! Reads a file from beginning to end, by requests that block, and prints what is in it.
+//! Reads a file from beginning to end, by blocking requests, and prints its content.
 //!
 //! `cargo run -p nowait --example read_file -- FILE`
 

@@ -1,4 +1,4 @@
-//! Counts the lines of files in a smol program, all beside one another, with the futures traits.
+//! Counts the lines of several files concurrently in a smol program, with the futures traits.
 //!
 //! `cargo run -p nowait --features futures-io --example smol_lines -- FILE…`
 

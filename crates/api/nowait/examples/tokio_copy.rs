@@ -1,5 +1,5 @@
-//! Copies a file in a tokio program: tasks read and write their parts beside one another, each with
-//! one buffer that goes round.
+//! Copies a file in a tokio program: tasks read and write their parts concurrently, each with one
+//! buffer that goes round.
 //!
 //! `cargo run --release -p nowait --features tokio --example tokio_copy -- FROM TO`
 
@@ -30,7 +30,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns how many bytes were copied; they are durable.
+/// Returns the number of bytes copied, which are durable.
 async fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
     let nowait = Nowait::new()?;
     let source = AsyncFile::open(&nowait, from).await?;
@@ -53,7 +53,7 @@ async fn copy_parts(source: AsyncFile, target: AsyncFile, task: u64) -> Result<u
     let (mut offset, mut copied) = (task * CHUNK, 0);
     loop {
         let (read, mut bytes) = source.read_at(buffer, offset).await;
-        // Short at the end of the file only.
+        // Short only at the end of the file.
         bytes.truncate(read?);
         let (written, bytes) = target.write_all_at(bytes, offset).await;
         written?;

@@ -297,7 +297,8 @@ impl File {
     /// Fills the buffer from `offset`.
     ///
     /// # Errors
-    /// The errors of [`File::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends early.
+    /// The errors of [`File::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
+    /// early.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         let whole_blocks = self.0.alignment.map_or(1, |alignment| alignment.offset);
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! Advice, as posix_fadvise(2), and what it does to a cached file.
+//! Advice, as for posix_fadvise(2), and its effect on a cached file.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{BLOCK, everywhere, folder, open};
 use nowait::{Advice, CacheMode, File, Lent, Nowait};
 use std::time::{Duration, Instant};
 
-/// Larger than the cache of [`everywhere`]: what was written first has been pushed out.
+/// Larger than the cache of [`everywhere`]: the data written first is no longer cached.
 const BYTES: usize = 8 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -19,7 +19,7 @@ fn is_cached(file: &File, offset: u64) -> bool {
     file.lend(offset, 1).unwrap().is_some()
 }
 
-/// Waits until what is being read ahead has arrived.
+/// Waits until the bytes being read ahead have arrived.
 fn arrives(file: &File, offset: u64) {
     let begin = Instant::now();
     while !is_cached(file, offset) {

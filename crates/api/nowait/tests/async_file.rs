@@ -30,7 +30,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 const BLOCKS: usize = 16;
 
-/// A file of blocks that are each filled with their number.
+/// Makes a file of blocks, each filled with its number.
 fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> AsyncFile {
     let file = open(nowait, mode, &folder.path().join("file"));
     for block in 0..BLOCKS {
@@ -39,7 +39,7 @@ fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> Asy
     AsyncFile::from(file)
 }
 
-/// Runs all futures to their end, beside one another.
+/// Runs all futures to their end, concurrently.
 async fn all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(|it| (it, None)).collect();
     poll_fn(|cx| {
@@ -58,7 +58,7 @@ async fn all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
     futures.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Counts its drops.
+/// A buffer that counts its drops.
 struct Counted {
     bytes: AlignedBuffer,
     drops: Arc<AtomicUsize>,
@@ -180,7 +180,7 @@ fn an_error_comes_with_the_buffer() {
 fn overlapping_requests_take_effect_in_the_order_of_their_first_polls() {
     everywhere(|nowait, mode| {
         if mode == CacheMode::Direct {
-            return; // direct requests that overlap have no order
+            return; // overlapping direct requests have no order
         }
         let folder = folder();
         let file = numbered(nowait, mode, &folder);
@@ -237,7 +237,7 @@ fn a_future_that_is_not_polled_does_nothing_and_a_forgotten_one_does_no_harm() {
     });
 }
 
-/// A waker is the executor's, and a mistake in it is not the other tasks'.
+/// A waker belongs to the executor, and a panic in it must not affect the other tasks.
 #[test]
 fn a_waker_that_panics_harms_no_other_task() {
     struct Broken;
@@ -369,7 +369,7 @@ fn many_tasks_on_many_threads_each_get_their_own() {
     });
 }
 
-/// What a random run does with a future.
+/// The action of a random run on a future.
 #[derive(Clone, Debug)]
 enum Fate {
     Await,
@@ -396,7 +396,7 @@ fn fate() -> impl Strategy<Value = (Fate, bool, usize)> {
 
 type Started = (Fate, Transfer<Counted>, Option<Poll<()>>);
 
-/// Starts a request; tells what must be done with it later.
+/// Starts a request; returns what to do with its future later.
 fn begin(file: &AsyncFile, (fate, writes, block): (Fate, bool, usize), buffer: Counted) -> Started {
     let mut transfer = match writes {
         true => file.write_at(buffer, at(block)),

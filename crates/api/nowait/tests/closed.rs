@@ -1,6 +1,6 @@
-//! Close means closed: when the last handle of a file in the page cache has been closed, the engine
-//! has it open in no table. And a handle has the rights that it was opened with: a file that is
-//! only read may be executed, and its file system remounted.
+//! After the last handle of a file in the page cache has been closed, the engine has the file open
+//! in no table. And a handle has only the access that it was opened with: a file that is only read
+//! can be executed, and its file system remounted.
 
 mod common;
 
@@ -18,14 +18,14 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// A child has all descriptors between its fork and its exec: one test at a time.
+/// A child has all descriptors between its fork and its exec: run one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how a file is open in this process, in the tables of all its threads: the flags of each
-/// descriptor, once for each thread that has it.
+/// Returns the flags of each descriptor of a file in this process, in the tables of all threads,
+/// once for each thread that has it.
 fn opens(path: &Path) -> Vec<u32> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -67,7 +67,7 @@ fn a_closed_file_is_open_in_no_table() {
                 true => open(nowait, CacheMode::User, &path),
                 false => read_only(nowait, &path),
             };
-            // In order: more is being read ahead when the last read is over.
+            // In order: after the last read a readahead is in flight.
             let mut bytes = vec![0; 64 << 10];
             for at in 0..4 {
                 file.read_at(&mut bytes, at << 16).unwrap();
@@ -174,8 +174,8 @@ fn a_file_that_is_read_can_be_executed_and_its_file_system_be_read_only() {
     });
 }
 
-/// A program that is written here can be executed as soon as its writer has closed it, though a
-/// reader has it open still.
+/// A program can be executed as soon as its writer has closed it, though a reader still has it
+/// open.
 #[test]
 fn a_program_can_be_executed_once_its_writer_has_closed_it() {
     let _alone = alone();
@@ -194,7 +194,7 @@ fn a_program_can_be_executed_once_its_writer_has_closed_it() {
     });
 }
 
-/// The first open decides nothing for the others.
+/// The access of the first open does not limit later ones.
 #[test]
 fn a_file_is_opened_for_writing_when_a_writer_comes() {
     let _alone = alone();
@@ -214,7 +214,7 @@ fn a_file_is_opened_for_writing_when_a_writer_comes() {
         assert_eq!((first(&reader), first(&writer)), (2, 2));
         writer.close().unwrap();
         assert_eq!(fs::read(&path).unwrap()[0], 2, "the last writer has written");
-        // A handle of another mode, whose write goes through the cache of the reader.
+        // A handle in another mode writes through the reader's cache.
         for (mode, byte) in [(CacheMode::Host, 3), (CacheMode::Direct, 4)] {
             let other = open(nowait, mode, &path);
             let block = nowait::AlignedBuffer::from(&[byte; 4096][..]);
@@ -232,7 +232,7 @@ fn a_file_is_opened_for_writing_when_a_writer_comes() {
     });
 }
 
-/// Lent bytes outlive the file.
+/// Lent bytes stay valid after the file is closed.
 #[test]
 fn a_loan_does_not_keep_a_file_open() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! One file, several ways: which way sees what another has written, and when, in each cache mode.
-//! docs/rust.md says just this.
+//! One file, several ways to access it: which way sees another's writes, and when, in each cache
+//! mode. docs/rust.md has the same table.
 
 mod common;
 
@@ -17,25 +17,25 @@ const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Dire
 const BLOCKS: usize = 4;
 const O_APPEND: i32 = 0o2000;
 
-/// When something is seen.
+/// The moment when a change is seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
     Now,
-    /// After a sync of the writer.
+    /// After a sync by the writer.
     Synced,
-    /// By a file of the engine that is opened after it.
+    /// By a file of the engine that is opened later.
     Opened,
 }
 use When::{Now, Opened, Synced};
 
-/// A file with something in it, and all that looks at it.
+/// A file with content, and all handles that read it.
 struct World<'n> {
     nowait: &'n Nowait,
     path: PathBuf,
-    /// Opened in the mode that is tested.
+    /// Opened in the mode under test.
     file: File,
     mode: CacheMode,
-    /// A descriptor of the kernel's cache.
+    /// A descriptor that uses the kernel's cache.
     plain: fs::File,
 }
 
@@ -51,7 +51,7 @@ fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     all().cache(mode).open(nowait, path).unwrap()
 }
 
-/// Returns the first byte of each block that a file of ours says it has.
+/// Returns the first byte of each block, read through a file of nowait.
 fn blocks_of(file: &File) -> Vec<u8> {
     let mut bytes = AlignedBuffer::zeroed(2 * BLOCKS * BLOCK);
     let count = file.read_at(&mut bytes, 0).unwrap();
@@ -68,13 +68,13 @@ impl World<'_> {
         fs::write(&path, [1; BLOCKS * BLOCK]).unwrap();
         let plain = fs::File::options().read(true).write(true).open(&path).unwrap();
         let file = open(nowait, mode, &path);
-        // What can be cached is.
+        // Cache as much as possible.
         assert_eq!(blocks_of(&file), [1; BLOCKS]);
         World { nowait, path, file, mode, plain }
     }
 }
 
-/// Looks at all blocks of the file.
+/// Reads all blocks of the file.
 type Look = fn(&World<'_>) -> Vec<u8>;
 
 fn plain_read(world: &World<'_>) -> Vec<u8> {
@@ -92,8 +92,7 @@ fn another_engine(world: &World<'_>) -> Vec<u8> {
     blocks_of(&open(&other, CacheMode::User, &world.path))
 }
 
-/// A way of looking at a file, and when it sees what was written in the modes user, host and
-/// direct.
+/// A way to read a file, and the moment when it sees writes in the modes user, host and direct.
 const LOOKS: [(&str, Look, [When; 3]); 7] = [
     ("itself", |w| blocks_of(&w.file), [Now; 3]),
     ("an open in user", |w| blocks_of(&open(w.nowait, CacheMode::User, &w.path)), [Now; 3]),
@@ -160,8 +159,8 @@ impl<'n> World<'n> {
 const WRITTEN: &[u8] = &[1, 2, 1, 1];
 const CUT: &[u8] = &[1, 1];
 
-/// A way of changing the file, its bytes then, and when a file in the modes user, host and
-/// direct that was open before sees that.
+/// A way to change the file, its bytes afterwards, and the moment when a file opened before in the
+/// modes user, host and direct sees them.
 const CHANGES: [(&str, Change, &[u8], [When; 3]); 9] = [
     ("a write in user", |w| write_by(w, CacheMode::User), WRITTEN, [Now; 3]),
     ("a write in host", |w| write_by(w, CacheMode::Host), WRITTEN, [Now; 3]),
@@ -192,8 +191,8 @@ fn what_others_have_done_to_a_file_is_seen_when_the_table_says() {
     });
 }
 
-/// What this program does to the file after another program has written a block. After each of
-/// them the next open must read the other program's block, not the cached one.
+/// Actions of this program on the file after another program has written a block. After each the
+/// next open must read the other program's block, not the cached one.
 const BETWEEN: [(&str, Change); 8] = [
     ("nothing", |_| {}),
     ("a sync of nothing", |w| w.file.sync_all().unwrap()),
@@ -235,39 +234,39 @@ fn what_others_wrote_is_never_taken_for_seen() {
     });
 }
 
-/// What can be in a page of a file in `User`: the table of docs/internals/cache.md, row by row.
-/// Block 1 is the page, block 2 lies beside it; both are in one folio.
+/// The state of a page of a file in `User`: the table of docs/internals/cache.md, row by row. Block
+/// 1 is the page, block 2 the next one; both are in one folio.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Nothing,
     Clean,
-    /// Another program has written the page since it was read.
+    /// Another program has written the page since it was cached.
     Old,
     Dirty,
-    /// And another program has written the page, too.
+    /// Dirty, and another program has written the page, too.
     DirtyBeaten,
-    /// And another program has written the page beside it.
+    /// Dirty, and another program has written the next page.
     DirtyBeside,
 }
 
-/// What then happens.
+/// An event after that.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Read,
     Open,
     Sync,
     Close,
-    /// A cut before both pages, and an extension to what it was.
+    /// A truncation before both pages, and an extension to the old size.
     Cut,
     /// Another program writes the page.
     Written,
 }
 
-/// Blocks 1 and 2: of them 1 is what was there first, 2 what the other program has written, 5 what
-/// this one has; 0 are zeroes.
+/// Blocks 1 and 2. The value 1 is the first content, 2 the other program's, 5 this program's; 0 are
+/// zeroes.
 type Pair = [u8; 2];
 
-/// What the handle reads after an event, and what is on the disk.
+/// The data that the handle reads after an event, and the data on disk.
 type After = (Event, Pair, Pair);
 
 const STATES: [(Held, [After; 6]); 6] = {
@@ -364,7 +363,7 @@ fn bring_to(world: &World<'_>, held: Held) {
     }
 }
 
-/// The driver writes back what has been dirty for a second: a state may be over by then.
+/// The driver writes back pages that have been dirty for a second: a state may be over by then.
 #[test]
 fn a_page_beside_another_program_goes_from_state_to_state_as_the_table_says() {
     on_every_engine(|nowait| {
@@ -425,7 +424,7 @@ fn what_two_programs_append_is_all_there() {
     });
 }
 
-/// A file is its inode, in every mode: names come and go.
+/// A file is its inode, in every mode, whatever names it has.
 #[test]
 fn a_file_goes_on_under_another_name_and_without_one() {
     on_every_engine(|nowait| {

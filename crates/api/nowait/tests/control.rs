@@ -1,4 +1,4 @@
-//! Cancelled, limited and linked requests of a queue, and the descriptor that tells of their ends.
+//! Cancelled, limited and linked requests of a queue, and the descriptor that reports their ends.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 type Ends = Vec<(u32, Result<usize, Errno>)>;
 
-/// Takes all that are in flight, by their tags.
+/// Takes all requests in flight; returns their results by tag.
 fn ends(queue: &mut Queue<u32, AlignedBuffer>) -> Ends {
     let mut ends = Vec::new();
     let count = queue.len();
@@ -76,7 +76,7 @@ fn a_request_that_was_not_submitted_can_be_taken_back_with_its_buffer() {
     });
 }
 
-/// A source whose descriptor cannot be had.
+/// A source that panics when asked for its descriptor.
 struct Broken;
 
 impl AsFd for Broken {
@@ -115,10 +115,10 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         let long = limit(&mut queue, 3, first.as_nanos() as u64);
         queue.submit();
         queue.timeout(later, Duration::from_millis(1)).unwrap();
-        // On a slow machine its first limit has passed by now.
+        // On a slow machine its first limit may have passed already.
         let in_time = queue.timeout(long, Duration::from_secs(1000)).is_ok();
         let extended = in_time && begin.elapsed() < first;
-        // The first two by name: on a slow machine others may be late before them.
+        // Wait for these two by tag: on a slow machine others may be late before them.
         let mut late = [false; 2];
         while late != [true; 2] {
             let reaped = queue.reap(1, None, |done| {
@@ -132,7 +132,7 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         writer.write_all(b"x").unwrap();
         for (tag, result) in ends(&mut queue) {
             let expected = if tag == 3 { Ok(1) } else { Err(Errno::TIMEDOUT) };
-            // The third may find the byte before its time is over.
+            // The third may find the byte before its time limit.
             assert!(result == expected || tag == 2 || tag == 3 && !extended, "{tag}: {result:?}");
         }
         let gone = queue.timeout(long, Duration::ZERO);
@@ -210,7 +210,7 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
         let cancelled = Err(Errno::CANCELED);
         assert_eq!(ends(&mut queue), [(0, Ok(1)), (1, cancelled), (2, cancelled)]);
         assert_eq!(file.size().unwrap(), 0);
-        // The pipe is ready now.
+        // The pipe is readable now.
         chain(&mut queue);
         assert_eq!(ends(&mut queue), [(0, Ok(1)), (1, Ok(BLOCK)), (2, Ok(0))]);
         let (silent, _other) = std::io::pipe().unwrap();
@@ -225,7 +225,7 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
     });
 }
 
-/// Requests on files in memory are over inside submit; those with links keep their order with them.
+/// Requests on files in memory end inside submit; those with links keep their order among them.
 #[test]
 fn links_between_requests_in_memory_keep_their_order_with_copies() {
     everywhere(|nowait, mode| {
@@ -241,7 +241,7 @@ fn links_between_requests_in_memory_keep_their_order_with_copies() {
             let read = queue.read(&file, filled(BLOCK, 0xff), 0, 2).unwrap();
             let again = queue.write(&file, filled(BLOCK, 60), 0, 3).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 4).unwrap();
-            // Short, for the file has one block: what follows it does not happen.
+            // Short, for the file has one block: the request linked to it does not happen.
             let short = queue.read(&file, filled(2 * BLOCK, 0xff), 0, 5).unwrap();
             let never = queue.write(&file, filled(BLOCK, 70), 0, 6).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 7).unwrap();
@@ -298,7 +298,7 @@ fn a_link_is_made_between_prepared_requests_in_their_order() {
     assert_eq!(ends(&mut queue), expected);
 }
 
-/// Waits for the descriptor with the system's poll.
+/// Waits for the descriptor with poll(2).
 fn is_readable(queue: &mut Queue<u32, AlignedBuffer>, wait: bool) -> bool {
     use std::os::fd::AsRawFd;
     let fd = queue.event_fd().unwrap().as_raw_fd();
@@ -325,7 +325,7 @@ fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
                 assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
                 assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
             } else {
-                // It was in flight, and tells of its end as ever.
+                // It was in flight, and its end is reported as before.
                 assert!(is_readable(&mut queue, true));
                 queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
                 while is_readable(&mut queue, false) {
@@ -352,7 +352,8 @@ fn the_descriptor_of_a_queue_is_readable_when_requests_have_ended() {
             queue.submit();
             let mut ended = 0;
             while ended < 2 {
-                // A signal may come after its event was taken: then it is readable for nothing.
+                // A signal may come after its event was taken: then the descriptor is readable
+                // without an event.
                 assert!(is_readable(&mut queue, true));
                 ended += queue.reap(0, None, |done| assert!(done.result.is_ok())).unwrap();
             }
@@ -368,7 +369,7 @@ fn the_descriptor_of_a_queue_is_readable_when_requests_have_ended() {
     });
 }
 
-/// What a random run does.
+/// An action of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
@@ -403,7 +404,7 @@ struct Run {
     file: File,
     pipe: (Arc<std::io::PipeReader>, std::io::PipeWriter),
     ids: Vec<RequestId>,
-    /// By tag: whether it came back, and how.
+    /// The result of each request by tag; `None`: it has not come back.
     ends: Vec<Option<Result<usize, Errno>>>,
     /// Pairs of tags.
     links: Vec<(usize, usize)>,

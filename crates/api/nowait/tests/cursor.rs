@@ -14,7 +14,7 @@ fn cursor(nowait: &Nowait, mode: CacheMode, path: &Path) -> Cursor {
     AsyncFile::from(open(nowait, mode, path)).cursor(0)
 }
 
-/// Runs a claim where streams are possible: direct requests must be aligned.
+/// Checks a claim in the modes that support streams: direct requests must be aligned.
 fn unaligned(claim: impl Fn(&Nowait, CacheMode)) {
     everywhere(|nowait, mode| {
         if mode != CacheMode::Direct {
@@ -122,7 +122,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does the same to the cursor and to one in memory.
+/// Applies the same operation to the cursor and to one in memory.
 async fn apply(cursor: &mut Cursor, model: &mut io::Cursor<Vec<u8>>, step: &Step) {
     use futures_lite::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
     use std::io::{Read, Seek, Write};

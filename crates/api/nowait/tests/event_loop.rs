@@ -1,4 +1,4 @@
-//! A queue in an event loop of the caller's: whatever ends rouses it, on every backend.
+//! A queue in the caller's event loop: the end of any request wakes it, on every backend.
 
 mod common;
 
@@ -11,7 +11,7 @@ use nowait_sys::{
 };
 use std::os::fd::AsRawFd;
 
-/// Guards against hanging: far longer than any request takes.
+/// A limit against hanging: far longer than any request takes.
 fn limit() -> Deadline {
     Deadline::after_ns(60_000_000_000)
 }
@@ -32,7 +32,7 @@ fn whatever_ends_rouses_the_loop() {
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(8).unwrap();
         let (epoll, mut ready) = (watched(&queue), Vec::with_capacity(4));
         let mut done = 0;
-        // Extending writes and syncs end on threads, others in the queue's own ring.
+        // Extending writes and syncs end on threads, others in the context queue.
         for round in 0..40u64 {
             let offset = round % 10 * BLOCK as u64;
             let mut block = AlignedBuffer::zeroed(BLOCK);

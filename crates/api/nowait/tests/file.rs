@@ -1,4 +1,4 @@
-//! Files and requests that block, on real files.
+//! Blocking requests on real files.
 
 mod common;
 
@@ -129,7 +129,7 @@ fn writes_through_a_file_opened_for_sync_arrive() {
     });
 }
 
-/// Threads of this process whose name begins with the engine's.
+/// Returns the number of threads of this process whose names begin like the engine's.
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =
@@ -137,7 +137,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("nowait-")).count()
 }
 
-/// Waits until no thread of an engine is left: one that was joined stays in /proc for a moment.
+/// Waits until no thread of an engine is left: a joined thread stays in /proc for a moment.
 fn no_thread_is_left() -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while threads() > 0 && Instant::now() < deadline {
@@ -150,13 +150,13 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Run by itself, in a process of its own: other tests of this file have engines too.
+/// Runs in a process of its own: other tests of this file have engines too.
 #[test]
 #[ignore = "counts the threads of the process; run by the test below"]
 fn alone_the_last_handle_ends_the_threads() {
     let folder = folder();
     std::fs::write(folder.path().join("file"), [7; 3 * BLOCK]).unwrap();
-    drop(Nowait::new().unwrap()); // what the process keeps for ever, it has now
+    drop(Nowait::new().unwrap()); // starts what the process keeps to its end
     assert!(no_thread_is_left());
     let before = descriptors();
     for backend in BACKENDS {
@@ -176,7 +176,7 @@ fn alone_the_last_handle_ends_the_threads() {
         assert!(no_thread_is_left(), "{backend:?}");
         assert_eq!(descriptors(), before, "{backend:?}");
         let path = folder.path().join("file");
-        // A thread that has submitted keeps what it may use again, until it ends.
+        // A thread that has submitted keeps reusable resources until it ends.
         let futures = std::thread::spawn(move || futures_end_their_threads(backend, &path));
         futures.join().unwrap();
         assert!(no_thread_is_left(), "{backend:?}");
@@ -185,7 +185,7 @@ fn alone_the_last_handle_ends_the_threads() {
 }
 
 /// Makes an engine start all threads that futures need, and drops it: once with nothing in flight,
-/// once with a request whose future is gone.
+/// once with a request whose future was dropped.
 fn futures_end_their_threads(backend: BackendChoice, path: &std::path::Path) {
     use futures_lite::future::{block_on, poll_once};
     for abandons in [false, true] {
@@ -229,7 +229,7 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     assert_eq!(lent.chunks().map(<[u8]>::len).sum::<usize>(), 2 * BLOCK);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| file.write_all_at(&[2; BLOCK], 0));
-        // Other pages are not concerned.
+        // Other pages are not affected.
         file.write_all_at(&[3; BLOCK], 16 * BLOCK as u64).unwrap();
         assert!(lent.chunks().flatten().all(|byte| *byte == 1), "nothing moves under a guard");
         drop(lent);
@@ -276,7 +276,8 @@ fn permissions_and_flags_go_to_open() {
     assert_eq!(options.open(&nowait, &link).unwrap_err().errno(), Errno::new(40)); // ELOOP
 }
 
-/// Each is two files in the table of the engine, and there is room for fewer than 300 on the way.
+/// Each file has two descriptors in the engine's table, and the channel to it has room for fewer
+/// than 300.
 #[test]
 #[cfg_attr(miri, ignore = "the page cache needs direct I/O")]
 fn many_files_can_be_opened_at_once_in_the_page_cache() {

@@ -1,4 +1,4 @@
-//! A future whose bytes are cached is over in its first poll, and takes nothing from the heap.
+//! A future on cached data is over in its first poll, and allocates nothing.
 
 mod common;
 
@@ -15,16 +15,16 @@ std::thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts what each thread takes.
+/// The system's allocator, which counts each thread's allocations.
 struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: all is left to the system's.
+// SAFETY: the system's allocator does everything.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // At the end of a thread nothing is counted.
+        // At the end of a thread the counter is gone.
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
         // SAFETY: as promised to this method.
         unsafe { System.alloc(layout) }
@@ -44,7 +44,7 @@ fn a_cached_read_takes_no_memory() {
         file.write_all_at(&vec![7; BLOCK], 0).unwrap();
         let file = AsyncFile::from(file);
         let mut buffer = AlignedBuffer::zeroed(BLOCK);
-        // The first brings what is made once: the reactor, what is known of the file.
+        // The first poll makes what is made once: the reactor, the file's state.
         for round in 0..10 {
             let before = TAKEN.get();
             let polled = block_on(poll_once(file.read_at(buffer, 0)));

@@ -1,5 +1,5 @@
-//! What the pages about the API show and say: their code is quoted from here (`cargo x tidy`
-//! compares), so that it compiles and runs.
+//! The code of the pages about the API, and checks of their claims: the pages quote it from here
+//! (`cargo x tidy` compares), so that it compiles and runs.
 
 mod common;
 
@@ -144,8 +144,8 @@ fn an_event_loop_sleeps_as_the_rust_page_shows() -> Result<(), Box<dyn std::erro
     Ok(())
 }
 
-/// The words in backticks in a column of the tables that explain a report: the first where that is
-/// the reason of a punt, else the second.
+/// Returns the words in backticks in a column of the tables that explain a report: of the first
+/// column if it is the reason of a punt, else of the second.
 fn explained(text: &str, column: usize) -> BTreeSet<&str> {
     let (_, text) = text.split_once("## Reading a report").unwrap();
     let (text, _) = text.split_once("\n## ").unwrap();

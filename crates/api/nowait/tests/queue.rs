@@ -1,4 +1,4 @@
-//! Queues: every request that was taken comes back once, with its buffer, on every backend.
+//! Queues: every accepted request comes back once, with its buffer, on every backend.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// A file of 16 blocks, each filled with its number.
+/// Makes a file of 16 blocks, each filled with its number.
 fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> File {
     let file = open(nowait, mode, &folder.path().join("file"));
     for block in 0..16u8 {
@@ -67,9 +67,9 @@ fn a_full_queue_gives_the_request_back_and_never_waits() {
         assert_eq!((refused.error.errno(), refused.tag), (Errno::AGAIN, 2));
         assert_eq!(refused.buffers.one().unwrap()[..], [9; BLOCK]);
         queue.submit();
-        // More than there are is not waited for.
+        // A wait does not wait for more requests than there are.
         assert_eq!(queue.wait(99, None).unwrap(), 2);
-        // What is over takes its place until it is popped.
+        // A request that is over keeps its place until it is popped.
         assert_eq!(queue.sync_all(&file, 3).unwrap_err().error.errno(), Errno::AGAIN);
         assert!(queue.pop().is_some() && queue.sync_all(&file, 3).is_ok());
     });
@@ -162,7 +162,8 @@ fn a_queue_may_be_dropped_with_requests_in_flight() {
     });
 }
 
-/// A file that is not cached, and what is in it; each block differs from its neighbours.
+/// Makes a file that is not cached, and returns its content; each block differs from its
+/// neighbours.
 fn uncached(
     nowait: &Nowait,
     mode: CacheMode,
@@ -330,7 +331,7 @@ fn a_queue_can_be_given_to_another_thread() {
     });
 }
 
-/// One step of a random run.
+/// An action of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Read { block: usize, blocks: usize },
@@ -352,17 +353,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Blocks of the file of a random run. It has its length from the beginning: a read that overlaps
-/// no write may or may not see that one has extended the file.
+/// Number of blocks of a random run's file. The file has its full length from the beginning: a read
+/// that overlaps no write may or may not see that a write has extended the file.
 const BLOCKS: usize = 14;
 
-/// A queue beside what must come of it: requests on one buffered file take effect in the order of
-/// their submission, so a vector that sees them at once has the same bytes.
+/// A queue, and its expected results: requests on one buffered file take effect in the order of
+/// their submission, so a vector to which they are applied at once has the same bytes.
 struct Model {
     file: File,
     queue: Queue<usize, AlignedBuffer>,
     bytes: Vec<u8>,
-    /// By tag: what a read must see and how much a request moves; `None` once it came back.
+    /// By tag: the bytes that a read must return, and the number of bytes of a request; `None` once
+    /// it came back.
     expected: Vec<Option<(Option<Vec<u8>>, usize)>>,
 }
 
@@ -418,7 +420,7 @@ proptest! {
     fn a_random_run_agrees_with_a_vector(steps in prop::collection::vec(step(), 0..120)) {
         everywhere(|nowait, mode| {
             if mode == CacheMode::Direct {
-                return; // direct requests that overlap have no order
+                return; // overlapping direct requests have no order
             }
             let folder = folder();
             let path = folder.path().join("file");
@@ -431,7 +433,7 @@ proptest! {
             model.reap(usize::MAX);
             assert!(model.expected.iter().all(Option::is_none), "all came back");
             assert!(model.queue.is_empty());
-            // What is cached is on disk after a sync, or about a second.
+            // Cached data is on disk after a sync, or after about a second.
             model.file.sync_data().unwrap();
             assert!(std::fs::read(&path).unwrap() == model.bytes);
         });

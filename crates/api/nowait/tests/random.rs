@@ -1,9 +1,9 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
 //! A seed decides everything but the order in which the system completes. `NOWAIT_SEED=17` runs
-//! one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set how many and how long. Seeds run side by side, each
-//! on an engine and a file that no other has at that time: a run waits for the disk most of the
-//! time, and shares nothing but that.
+//! one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps. Seeds run in
+//! parallel, each on its own engine and file: a run waits for the disk most of the time, and the
+//! runs share nothing else.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
 use nowait_block::conformance::note_skip;
@@ -14,15 +14,15 @@ use std::{
     thread,
 };
 
-/// The file never grows beyond this, four times the cache.
+/// The file's maximum size, four times the cache.
 const BYTES_MAX: u64 = 8 << 20;
 const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
-/// How many seeds run at a time on each backend.
+/// Number of seeds that run at a time on each backend.
 const SIDE_BY_SIDE: usize = 16;
-/// What is written is a part of a table with this period: no block length, so that shifted bytes
-/// do not look right.
+/// Writes take their bytes from a table with this period, which is no block length, so that shifted
+/// bytes look wrong.
 const PERIOD: u64 = 251;
 
 /// xorshift64* (Vigna 2016).
@@ -36,7 +36,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
     }
 
-    /// Small lengths, block lengths, any length: each a third; large ones now and then.
+    /// Draws a length: small, a multiple of blocks, or any, each a third; sometimes a large one.
     fn len(&mut self) -> u64 {
         match self.below(12) {
             0..4 => self.below(200),
@@ -61,11 +61,11 @@ struct Run {
     model: Vec<u8>,
     table: Vec<u8>,
     path: PathBuf,
-    /// Memory for what is found in the file: new pages for each look would cost more than the look.
+    /// Reused memory for checks: new pages for each check would cost more than the check.
     found: Vec<u8>,
 }
 
-/// A folder on a real disk: direct I/O on a memory file system is something else.
+/// Makes a folder on a real disk: direct I/O on a memory file system behaves differently.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
@@ -113,7 +113,7 @@ impl Run {
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset as usize + bytes.len();
         if bytes.is_empty() {
-            return; // a write of nothing makes no file longer
+            return; // a write of 0 bytes extends no file
         }
         if self.model.len() < end {
             self.model.resize(end, 0);
@@ -155,9 +155,9 @@ impl Run {
         self.put(offset, &bytes);
     }
 
-    /// Writes and then reads that overlap, in one submission: each sees what came before it. A
-    /// read behind the old end may find zeroes or nothing, if another request makes the file longer
-    /// elsewhere: the two do not overlap, so nothing orders them.
+    /// Submits writes and then overlapping reads together: each sees the ones before it. A read
+    /// beyond the old end may find zeroes or nothing if another request extends the file elsewhere:
+    /// the two do not overlap, so they have no order.
     fn batch(&mut self) {
         let (mut expected, size) = (Vec::new(), self.size());
         for tag in 0..=self.random.below(8) {
@@ -223,13 +223,13 @@ impl Run {
         assert!(buffer[..count] == *self.at(offset, buffer.len() as u64), "direct at {offset}");
     }
 
-    /// After a sync the file has it, however it is read.
+    /// After a sync every reader finds the data.
     fn sync(&mut self) {
         self.cached.sync_data().unwrap();
         self.look("a sync");
     }
 
-    /// Compares the file, as every reader sees it.
+    /// Compares the file with the vector, through every reader.
     fn look(&mut self, after: &str) {
         self.found.clear();
         let mut file = std::fs::File::open(&self.path).unwrap();
@@ -247,7 +247,7 @@ impl Run {
         self.look("a durable write");
     }
 
-    /// The last close writes back; the next open finds what others did meanwhile.
+    /// The last close writes back; the next open finds changes of others meanwhile.
     fn reopen(&mut self) {
         let elsewhere = self.path.with_file_name("elsewhere");
         self.cached = open(&self.nowait, &elsewhere, CacheMode::User, false);
@@ -265,7 +265,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The seeds that are left, and how to stop when one fails.
+/// The remaining seeds, and a flag to stop when one fails.
 struct Seeds {
     next: AtomicU64,
     end: u64,
@@ -278,7 +278,7 @@ impl Seeds {
     }
 }
 
-/// Names the seed that failed, and ends the others.
+/// Reports the seed that failed, and stops the others.
 struct Failure<'a>(&'a Seeds, BackendChoice, u64);
 
 impl Drop for Failure<'_> {

@@ -1,5 +1,5 @@
-//! setuid(2) and its like wait for every thread of the process to do the same. Alone in its
-//! process, of which it changes the user.
+//! setuid(2) and similar calls wait until every thread of the process has made the same call. Alone
+//! in its process, whose user it changes.
 
 mod common;
 
@@ -10,7 +10,7 @@ use nowait::{AsyncFile, Stream};
 use std::io::Write;
 
 fn change_identity() {
-    // SAFETY: plain numbers and a live array; concerns every thread of the process.
+    // SAFETY: plain numbers and a live array; affects every thread of the process.
     unsafe {
         assert_eq!(libc::setgid(libc::getgid()), 0);
         if libc::geteuid() == 0 {
@@ -21,7 +21,7 @@ fn change_identity() {
     }
 }
 
-/// The reactor, the timer, and the threads for calls are there, besides the engine's.
+/// With the reactor, the timer, and the threads for calls, besides the engine's.
 #[test]
 fn every_thread_of_an_engine_changes_its_identity() {
     everywhere(|nowait, mode| {

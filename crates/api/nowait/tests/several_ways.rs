@@ -1,4 +1,5 @@
-//! One file, several ways: what another open, a truncation or another program sees of it, and when.
+//! One file, several ways to access it: the effects of writes and truncations on another open or
+//! program, and when they are seen.
 
 mod common;
 
@@ -26,14 +27,14 @@ fn all() -> OpenOptions {
     OpenOptions::new().read(true).write(true).create(true)
 }
 
-/// Reads what the file is said to have.
+/// Returns the content of a file.
 fn contents(file: &File) -> Vec<u8> {
     let mut bytes = AlignedBuffer::zeroed(16 * BLOCK);
     let count = file.read_at(&mut bytes, 0).unwrap();
     bytes[..count].to_vec()
 }
 
-/// A block is written by one open and not synced; `second` empties the file.
+/// One open writes a block without a sync; then `second` empties the file.
 fn emptied_by(nowait: &Nowait, path: &Path, second: impl Fn() -> File) {
     let first = all().open(nowait, path).unwrap();
     first.write_all_at(&filled(3 * BLOCK, 1), 0).unwrap();
@@ -100,7 +101,7 @@ fn an_open_that_truncates_leaves_what_is_no_regular_file() {
     assert!(without_write.open(&nowait, "/dev/null").is_err());
 }
 
-/// Runs `one` beside `other`, which is called until that has ended.
+/// Runs `one`, and calls `other` repeatedly until `one` has ended.
 fn beside(one: impl FnOnce() + Send, mut other: impl FnMut() + Send) {
     thread::scope(|scope| {
         let one = scope.spawn(one);
@@ -161,8 +162,8 @@ fn what_was_zeroed_stays_zero_whatever_was_read_ahead_meanwhile() {
     });
 }
 
-/// Both end, in either order; but each took place as a whole, and the cache knows what the file
-/// has.
+/// Both end, in either order; but each takes effect as a whole, and the cache knows the file's
+/// content.
 #[test]
 fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     const BYTES: usize = 40 * BLOCK;
@@ -193,7 +194,7 @@ fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     });
 }
 
-/// The thread that opens is the one that has to bring them to their end.
+/// The opening thread itself has to bring them to their end.
 #[test]
 fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     on_every_engine(|nowait| {
@@ -215,7 +216,7 @@ fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     });
 }
 
-/// The file may not grow, which only the transfer finds out.
+/// The file is sealed against growth, which only the transfer finds out.
 #[test]
 fn what_the_last_close_in_the_cache_could_not_write_fails_the_sync_of_another_open() {
     on_every_engine(|nowait| {

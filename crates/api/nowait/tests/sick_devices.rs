@@ -1,6 +1,6 @@
-//! Files of the page cache on devices that are full, fail, stand still, are read-only, or have
-//! large blocks: what their own requests say, and that a file on another device goes on meanwhile.
-//! docs/borders.md has the table.
+//! Files of the page cache on devices that are full, fail, do not answer, are read-only, or have
+//! large blocks: results of their own requests, and of a file on another device meanwhile, which
+//! must continue. docs/borders.md has the table.
 
 mod common;
 
@@ -17,9 +17,9 @@ use std::{
 };
 
 const MIB: usize = 1 << 20;
-/// Longer than the device fits, shorter than the cache.
+/// Larger than the device, smaller than the cache.
 const LARGE: usize = 12 * MIB;
-/// What nothing on a healthy device may take, on a busy machine.
+/// Time limit of any request on a healthy device, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
@@ -36,12 +36,12 @@ fn each_engine(claim: impl Fn(&Nowait)) {
     common::BACKENDS.into_iter().filter_map(engine).for_each(|nowait| claim(&nowait));
 }
 
-/// What a test has mounted, unmounted at its end.
+/// A mount made by a test, unmounted at its end.
 struct Device {
     point: PathBuf,
     /// The loop device under it.
     under: Option<String>,
-    /// What it lies on, and in, until the end.
+    /// The device that holds its image, unmounted after it.
     outer: Option<Box<Device>>,
     folders: Vec<tempfile::TempDir>,
 }
@@ -81,7 +81,7 @@ impl Device {
         Some(device)
     }
 
-    /// A disk that cannot write all that its size promises: what lies under it is full.
+    /// Makes a disk that cannot store as much as its size: the file system below it is full.
     fn failing() -> Option<Device> {
         let outer = Device::tmpfs("8m")?;
         let image = outer.point.join("image");
@@ -92,7 +92,7 @@ impl Device {
         Some(device)
     }
 
-    /// A disk of its own, to be frozen.
+    /// Makes a disk of its own, to be frozen.
     fn ext4() -> Option<Device> {
         let folder = folder();
         let image = folder.path().join("image");
@@ -127,7 +127,7 @@ fn within<T: Send + 'static>(
     wait.recv_timeout(limit).map_err(|_| wait)
 }
 
-/// A file on a healthy disk is written, read and synced, by calls and by a queue, as ever.
+/// A file on a healthy disk is written, read and synced, by calls and by a queue, without delay.
 fn other_files_go_on(nowait: &Nowait, folder: &Path) {
     let begin = Instant::now();
     let file = open(nowait, CacheMode::User, &folder.join("healthy"));
@@ -154,7 +154,8 @@ fn fill(file: &File, bytes: usize) -> Result<(), Errno> {
     (0..bytes).step_by(MIB).try_for_each(write)
 }
 
-/// Full, and failing: the writes may still fit the cache, each sync and the close tell.
+/// For a full or failing device: the writes may fit into the cache, but each sync and the close
+/// return an error.
 fn refuses(device: &Device, errnos: &[Errno]) {
     each_engine(|nowait| {
         let beside = folder();
@@ -166,7 +167,7 @@ fn refuses(device: &Device, errnos: &[Errno]) {
         other_files_go_on(nowait, beside.path());
         let again = file.sync_all().unwrap_err();
         assert!(errnos.contains(&again.errno()), "still: {again}");
-        // What is cut off need not be written.
+        // Truncated data need not be written.
         file.set_len(0).unwrap();
         assert_eq!(file.size().unwrap(), 0);
         let room = file.write_all_at(&[1; 4096], 0).and_then(|()| file.sync_data());
@@ -191,7 +192,7 @@ fn a_disk_that_fails_is_told_to_its_own_file_and_no_other() {
     refuses(&device, &[Errno::IO, Errno::NOSPC]);
 }
 
-/// A program that drops such a file ends, and says what is lost.
+/// A program that drops such a file ends, and reports the lost data.
 fn ends(device: &Device, what: &str) {
     let name = "a_program_that_drops_its_file";
     let child = Command::new(env::current_exe().unwrap())
@@ -204,7 +205,7 @@ fn ends(device: &Device, what: &str) {
     assert!(said.contains("what was written is lost") && said.contains(what), "{said}");
 }
 
-/// The child of the tests above; by itself it has nothing to do.
+/// The child process of the tests above; run directly, it does nothing.
 #[test]
 fn a_program_that_drops_its_file() {
     let Some(path) = env::var_os("NOWAIT_SICK_FILE") else { return };
@@ -213,7 +214,7 @@ fn a_program_that_drops_its_file() {
     let _ = fill(&file, LARGE);
 }
 
-/// A disk that stands still: its own requests wait as long as it does, and are done after that.
+/// A disk that does not answer: its own requests wait until it does, and then complete.
 #[test]
 fn a_disk_that_stands_still_holds_up_its_own_files_only() {
     let Some(device) = Device::ext4() else { return };
@@ -227,16 +228,16 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
             return note_skip_here("a file system cannot be frozen");
         }
         let thaw = Thaw(device.name());
-        // Copied to the cache: more than its share waits, not this.
+        // Copied to the cache: only writes beyond the disk's share wait.
         file.write_all_at(&[4; 8192], 0).unwrap();
-        // Many pages apart are as many writes: more than there are threads to wait in.
+        // Separate pages, so that each needs its own write: more writes than threads to wait in.
         for page in (4..2048).step_by(2) {
             file.write_all_at(&[4; 100], page * 4096).unwrap();
         }
         let sync = file.clone();
         let stuck = within(Duration::from_millis(300), move || sync.sync_data());
         let stuck = stuck.expect_err("nothing is written while it stands still");
-        // Read from the cache all the same.
+        // Reads of cached data continue.
         let mut byte = [0];
         file.read_exact_at(&mut byte, 100).unwrap();
         assert_eq!(byte, [4]);
@@ -248,7 +249,7 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
         });
         drop(thaw);
         stuck.recv_timeout(SOON).expect("goes on").expect("is written");
-        // That open may have waited for the disk: it looks whether the file has changed.
+        // That open may have waited for the disk, because it checks if the file has changed.
         let opened = opened.or_else(|wait| wait.recv_timeout(SOON));
         assert_eq!(opened.unwrap().unwrap(), 10);
         file.close().unwrap();
@@ -257,7 +258,7 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
     });
 }
 
-/// Ends the freeze of a file system.
+/// Thaws a file system when dropped.
 struct Thaw<'a>(&'a str);
 
 impl Drop for Thaw<'_> {
@@ -284,7 +285,7 @@ fn a_read_only_disk_is_read_and_not_opened_for_writing() {
     });
 }
 
-/// Direct requests must be aligned to 16 KiB there: the file goes through the kernel's cache.
+/// Direct requests must be aligned to 16 KiB there: the file uses the kernel's cache.
 #[test]
 fn a_disk_with_large_blocks_is_read_and_written() {
     let folder = folder();

@@ -1,5 +1,5 @@
-//! Vectors on streams as futures: filled and written in order, what there is at a time, and every
-//! buffer comes back or is dropped once, on every backend.
+//! Vectored futures on streams: buffers are filled and written in order, with as many bytes as
+//! available, and every buffer comes back or is dropped once, on every backend.
 
 mod common;
 
@@ -19,7 +19,7 @@ use std::{
 /// Most buffers of one request, as on every Linux.
 const IOV_MAX: usize = 1024;
 
-/// Runs a claim with both ends of every kind of stream, the one that is read first.
+/// Checks a claim with both ends of every kind of stream, the reading end first.
 fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     on_every_engine(|nowait| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -32,7 +32,7 @@ fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     });
 }
 
-/// The other end of a pipe, for plain calls.
+/// Makes a stream of a pipe's reading end; the writing end is for plain calls.
 fn pipe_to(nowait: &Nowait) -> (Stream, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Stream::new(nowait, reader), writer)
@@ -42,13 +42,13 @@ fn empty(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().map(|len| vec![0; *len]).collect()
 }
 
-/// Buffers of these lengths whose bytes, one after another, are a count.
+/// Makes buffers of these lengths whose bytes, one after another, count up.
 fn counted(lengths: &[usize]) -> Vec<Vec<u8>> {
     let mut next = (0..=250u8).cycle();
     lengths.iter().map(|len| next.by_ref().take(*len).collect()).collect()
 }
 
-/// Reads by vectors until there have been `len` bytes.
+/// Makes vectored reads until `len` bytes have arrived.
 async fn read_all(stream: &Stream, len: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < len {
@@ -90,7 +90,7 @@ fn a_read_into_a_vector_waits_for_the_first_byte() {
 
 #[test]
 fn a_write_of_a_vector_goes_on_until_all_of_it_is_written() {
-    // More than a pipe or a socket takes at a time, ends of buffers not those of pages.
+    // More than a pipe or a socket takes at a time; ends of buffers differ from ends of pages.
     let lengths: &[usize] = match cfg!(miri) {
         true => &[3, 0, 500],
         false => &[1, 0, 100_000, 4_096, 299_999, 0, 7, 200_000],
@@ -218,7 +218,7 @@ fn who_hangs_up_ends_vectors_and_their_buffers_come_back() {
     });
 }
 
-/// A buffer that tells of its drop.
+/// A buffer that sends a message when dropped.
 struct Telling(Box<[u8]>, mpsc::Sender<u8>);
 
 // SAFETY: the bytes are those of a box, which is moved without them.
@@ -256,7 +256,7 @@ fn a_dropped_vector_stays_with_the_engine_until_its_end() {
             let mut read = reader.read_vectored(vec![telling(), telling(), telling()]);
             assert!(block_on(poll_once(&mut read)).is_none());
         }
-        // Some of them may take it: their cancellation is only asked for.
+        // Some of them may receive it: their cancellation is only requested.
         writer.write_all(&[1]).unwrap();
         let first_bytes = (0..3 * VECTORS).map(|_| u32::from(dropped.recv().unwrap()));
         assert!(first_bytes.sum::<u32>() <= 1, "one byte read twice");

@@ -1,5 +1,5 @@
 //! Vectors of up to IOV_MAX buffers, empty ones among them, on every backend and in every cache
-//! mode; and limits on what is in flight.
+//! mode; and limits of requests in flight.
 
 mod common;
 
@@ -16,8 +16,8 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// As many buffers as one request may have, every third of them empty; each other one is filled
-/// with its number, or with nothing.
+/// Makes the most buffers that one request may have, every third of them empty; the others are
+/// filled with their number, or with zeroes.
 fn most(is_filled: bool) -> Vec<AlignedBuffer> {
     let byte = |index: usize| if is_filled { (index % 251) as u8 + 1 } else { 0 };
     let len = |index: usize| if index.is_multiple_of(3) { 0 } else { BLOCK };
@@ -28,7 +28,7 @@ fn bytes_of(buffers: &[AlignedBuffer]) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.to_vec()).collect()
 }
 
-/// Submits what was prepared and returns the result and the buffers of the one request.
+/// Submits the prepared request; returns its result and its buffers.
 fn run(queue: &mut Queue<u8, AlignedBuffer>) -> (Result<usize, Errno>, Vec<AlignedBuffer>) {
     queue.submit();
     assert_eq!(queue.wait(1, None).unwrap(), 1);

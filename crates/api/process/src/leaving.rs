@@ -4,15 +4,15 @@
 //! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
 //!   has interrupted malloc. It takes no lock, allocates no memory, and runs no request; the
 //!   engine's memory does not come from malloc (`nowait_sys::allocator`).
-//! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), reads too; not
-//!   for polls and streams.
+//! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
+//!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
 //! - *Other submitting threads* wait after they have reserved their slots: either they see that the
 //!   process is leaving, or the waiting thread sees their slots.
-//! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler that
-//!   submits would wait for its own thread. So that thread stops leaving for now, and waits again
-//!   before the handler returns ([`settlements`]), or after the handler if handlers are not watched
-//!   ([`is_settled`]). In `_exit` no handler runs any more.
+//! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
+//!   that submits would wait for its own thread. So that thread stops leaving for now, and waits
+//!   again before the handler returns ([`settlements`]), or after the handler if handlers are not
+//!   watched ([`is_settled`]). In `_exit` no handler runs any more.
 //! - *How long:* as long as requests end; then for a bounded time.
 
 use crate::{
@@ -117,8 +117,8 @@ impl Process {
         futex::wake(&self.leaving.threads, u32::MAX);
     }
 
-    /// Sleeps while the process is leaving. If the calling thread itself is ending the process, this
-    /// call comes from a signal handler that submits: then the process stays.
+    /// Sleeps while the process is leaving. If the calling thread itself is ending the process, it
+    /// is in a signal handler that submits: then the process stays.
     ///
     /// # Errors
     /// `EINVAL`: the process has ended, except for the program's later exit handlers.

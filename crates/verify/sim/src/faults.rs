@@ -26,7 +26,7 @@
 //!              carried out in any order. Without it those left are the first ones.
 //! torn         of a write, acknowledged or being served, any of its sectors may be left.
 //! sizes        growth, truncation and holes are kept in order, as by a journal: the first so
-//!              many. What followed a lost truncation or hole is lost with it. A size that is
+//!              many. If a truncation or hole is lost, so are all later ones. A size that is
 //!              kept does not keep the data: what is missing reads as zeroes or as it was.
 //! ```
 //!

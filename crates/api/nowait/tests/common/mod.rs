@@ -7,13 +7,13 @@ use std::{path::Path, sync::Mutex};
 #[allow(dead_code, reason = "not every test file counts in blocks")]
 pub(crate) const BLOCK: usize = 4096;
 
-/// Small, so that files do not fit.
+/// Small, so that files do not fit into the cache.
 const CACHE_BYTES: u64 = 4 << 20;
 
 /// Miri has no rings.
 #[cfg(miri)]
 pub(crate) const BACKENDS: [BackendChoice; 1] = [BackendChoice::Threads];
-/// Rings last: the kernel ends a ring after its close, which interrupts threads that used it
+/// io_uring last: the kernel ends a ring after its close, which interrupts threads that used it
 /// wherever they sleep (`io_ring_exit_work`).
 #[cfg(not(miri))]
 pub(crate) const BACKENDS: [BackendChoice; 3] =
@@ -36,7 +36,7 @@ pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
 /// Runs a claim on every backend and submit mode that works here, in all cache modes.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
-    // Miri's files have no direct I/O, on which the page cache stands too.
+    // Miri has no direct I/O, on which the page cache depends, too.
     let modes: &[CacheMode] = match cfg!(miri) {
         true => &[CacheMode::Host],
         false => &[CacheMode::User, CacheMode::Host, CacheMode::Direct],
@@ -44,20 +44,20 @@ pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
     on_every_engine(|nowait| modes.iter().for_each(|mode| claim(nowait, *mode)));
 }
 
-/// A folder on a real disk: direct I/O on a memory file system is something else.
+/// Returns a folder on a real disk: direct I/O on a memory file system behaves differently.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-/// Opens a file for everything, creating it.
+/// Opens a file for reading and writing, and creates it.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     let options = OpenOptions::new().read(true).write(true).create(true).cache(mode);
     options.open(nowait, path).unwrap()
 }
 
-/// Never drops a value, as [`core::mem::forget`]; a leak detector finds it where it is kept.
+/// Never drops a value, like [`core::mem::forget`], but keeps it where a leak detector finds it.
 #[allow(dead_code, reason = "not every test file forgets")]
 pub(crate) fn forget<T>(value: T) {
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());

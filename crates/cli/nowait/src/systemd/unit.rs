@@ -153,7 +153,7 @@ fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())
 }
 
-/// Returns the drop-ins in reading order: by name, whichever folder holds them. Of several with the
+/// Returns the drop-ins in reading order: by name, whichever folder holds them. If several have the
 /// same name, the more specific one counts, then the one with precedence.
 fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     let mut found = BTreeMap::new();
