@@ -55,7 +55,7 @@ def plain(text: str) -> str:
 
 
 def signature(node: Definition, name: str) -> str:
-    """Return how a function is called; annotations of arguments are left to type checkers."""
+    """Return a function's signature; the annotations of its arguments are left to type checkers."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     every = arguments.args
@@ -78,7 +78,7 @@ def function(node: Definition, name: str) -> list[str]:
 
 
 def methods(node: ast.ClassDef) -> dict[str, Definition]:
-    """Return the methods that are described, also those of the classes that are not shown."""
+    """Return the described methods, including those inherited from classes that have no section."""
     found: dict[str, Definition] = {}
     bases = [definitions(at.split(":")[0])[at.split(":")[1]] for at in INSIDE.get(node.name, [])]
     for owner in (node, *bases):

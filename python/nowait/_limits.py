@@ -30,7 +30,7 @@ class InFlight(NamedTuple):
 
     requests: int
     bytes: int
-    """Bytes that they read and write."""
+    """Bytes that the requests in flight read and write."""
     waiting: int
     """Requests that wait for their turn."""
 

@@ -252,8 +252,8 @@ class Stream(RawFile):
         if self._late is not None:
             late = self._late
             await end_of(late)
-            # Not earlier: if the wait is cancelled, the next task must still learn how the write
-            # ended.
+            # Not earlier: if the wait is cancelled, the next task must still learn the result of
+            # the write.
             self._late = None
             late.result()
 

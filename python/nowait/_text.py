@@ -277,8 +277,8 @@ class TextFile:
     async def tell(self) -> int:
         """Return the position, for `seek`: a number without any other meaning.
 
-        It is the offset of the next byte if the decoder needs no state there and translates no
-        lines.
+        The position is the offset of the next byte if the decoder needs no state there and
+        translates no lines.
         """
         self._check_open()
         async with self._lock:

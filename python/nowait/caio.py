@@ -5,7 +5,7 @@
 
     AIOFile(path, context=nowait.caio.AsyncioContext())     # or for one file
 
-It needs caio, which aiofile depends on.
+The module needs caio, which aiofile depends on.
 """
 
 from __future__ import annotations

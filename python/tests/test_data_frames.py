@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from nowait.fsspec import FileSystem
 
-# Not every interpreter has them.
+# These packages do not exist for every interpreter.
 for name in ("dask", "numpy", "pandas", "pyarrow"):
     pytest.importorskip(name)
 

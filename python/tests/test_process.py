@@ -47,7 +47,7 @@ def test_an_unknown_backend_is_told_and_another_is_used(disk: pathlib.Path) -> N
 FORK = """
 import asyncio, errno, os, sys, warnings, nowait
 path = sys.argv[1]
-# Python 3.12 and later say so of every process with threads, also of those that a child replaces.
+# Python 3.12 and later warn about every process with threads, also about the engine's threads.
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 async def read():

@@ -18,7 +18,7 @@ BLOCK = 4096
 
 
 def at_once(*works: Callable[[], object]) -> None:
-    """Call each on a thread of its own; a failure of one is one of the test."""
+    """Call each function on a thread of its own; the failure of one fails the test."""
     failures: list[BaseException] = []
 
     def guarded(work: Callable[[], object]) -> None:

@@ -13,7 +13,7 @@ use crate::subject::{Backend, Library, Subject};
 pub struct Container {
     /// The built program that installs the filter and executes another program.
     pub seccomp_run: &'static str,
-    /// Its name for that program.
+    /// The name of the profile for that program.
     pub profile: &'static str,
     /// The backend that works under it.
     pub left: Backend,
@@ -45,7 +45,7 @@ impl Container {
     /// Demands that fio reads back what it has written.
     ///
     /// # Panics
-    /// It does not, or another backend served it.
+    /// fio does not, or another backend served it.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -59,7 +59,7 @@ impl Container {
     /// Demands that QEMU reads back what it has written.
     ///
     /// # Panics
-    /// It does not, or another backend served it.
+    /// QEMU does not, or another backend served it.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");
@@ -74,7 +74,7 @@ impl Container {
     /// Demands that libaio's own cases pass.
     ///
     /// # Panics
-    /// One fails.
+    /// A case fails.
     pub fn hold_harness(self, subject: Subject) {
         let Some(built) = skip::unless(Harness::ready()) else { return };
         let wrapper = [self.seccomp_run, "--profile", self.profile, "--"];

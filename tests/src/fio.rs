@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::program::Program;
 
-/// How the files are opened.
+/// The way to open the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Through the page cache.
@@ -15,14 +15,14 @@ pub enum Mode {
     Sync,
 }
 
-/// One verified job.
+/// A job that verifies its data.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     /// fio's `ioengine`: `libaio` or `posixaio`.
     pub engine: &'static str,
     /// fio's `rw`: `write`, `randwrite`, `randrw`.
     pub pattern: &'static str,
-    /// How the files are opened.
+    /// The way to open the files.
     pub mode: Mode,
     /// fio's `bs`.
     pub block: &'static str,

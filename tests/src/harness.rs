@@ -37,11 +37,11 @@ pub struct Harness(PathBuf);
 /// The result of one case.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Its number.
+    /// The number of the case.
     pub case: String,
     /// The case passed.
     pub passed: bool,
-    /// How it ended, and its output if it failed.
+    /// The exit status, and the output if the case failed.
     pub detail: String,
 }
 

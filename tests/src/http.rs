@@ -10,7 +10,7 @@ const HEAD_MAX: u64 = 64 << 10;
 /// A request or a response.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// Its first line.
+    /// The first line of the message.
     pub start: String,
     /// Names and values, in their order.
     pub headers: Vec<(String, String)>,

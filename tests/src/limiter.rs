@@ -25,7 +25,7 @@ impl Limit {
     /// All limits.
     pub const ALL: [Self; 2] = [Self::Addresses, Self::Locked];
 
-    /// Returns its name in `NOWAIT_TEST_LIMIT`.
+    /// Returns the limit's name in `NOWAIT_TEST_LIMIT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Addresses => "addresses",

@@ -34,7 +34,7 @@ pub struct Mount {
 }
 
 impl Kind {
-    /// Returns its name for mount(8).
+    /// Returns the kind's name for mount(8).
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",

@@ -15,7 +15,7 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Makes them, with openssl.
+    /// Makes the certificates, with openssl.
     pub fn new(scratch: &Scratch) -> Pki {
         const SCRIPT: &str = "
 openssl req -x509 -newkey rsa:2048 -nodes -keyout ca-key.pem -out ca-cert.pem -subj /CN=ca -days 2

@@ -27,11 +27,11 @@ pub struct Program {
 /// A program that ended.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// The program's standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// The program's standard error.
     pub stderr: String,
     /// The reports of nowait, one for each process.
     pub reports: Vec<Report>,
@@ -78,19 +78,19 @@ impl Program {
         self
     }
 
-    /// Sets its working folder.
+    /// Sets the program's working folder.
     pub fn dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    /// Sets its standard input.
+    /// Sets the program's standard input.
     pub fn stdin(mut self, input: File) -> Self {
         self.command.stdin(input);
         self
     }
 
-    /// Sets its time limit.
+    /// Sets the program's time limit.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -103,29 +103,30 @@ impl Program {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     ///
     /// # Panics
-    /// It cannot be started, or hangs: then the message contains the stacks of its threads.
+    /// The program cannot be started, or hangs: then the message contains the stacks of its
+    /// threads.
     pub fn run(self) -> Output {
         let deadline = self.deadline;
         self.spawn().wait(deadline)
     }
 
-    /// Runs it to its end, or returns where it hangs.
+    /// Runs the program to its end, or returns where it hangs.
     pub fn try_run(self) -> Result<Output, String> {
         let deadline = self.deadline;
         self.spawn().try_wait(deadline)
     }
 
-    /// Runs it and demands success.
+    /// Runs the program and demands success.
     pub fn succeed(self) -> Output {
         let output = self.run();
         assert!(output.status.success(), "failed\n{output}");
         output
     }
 
-    /// Starts it, in a process group of its own.
+    /// Starts the program, in a process group of its own.
     pub fn spawn(mut self) -> Running {
         let line = self.line();
         let stdout = tempfile::tempfile().expect("a file for the output");
@@ -153,35 +154,35 @@ impl Program {
 }
 
 impl Running {
-    /// Returns `true` if it has ended already.
+    /// Returns `true` if the program has ended already.
     pub fn ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Returns `true` if it ends within this time.
+    /// Returns `true` if the program ends within this time.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         self.ended() || ends_within(self.pid(), time)
     }
 
-    /// Returns its process number.
+    /// Returns the program's process number.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Returns its standard error so far.
+    /// Returns the program's standard error so far.
     pub fn stderr(&self) -> String {
         text_of(&self.stderr)
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Panics
-    /// It does not end in time.
+    /// The program does not end in time.
     pub fn wait(self, deadline: Duration) -> Output {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }
 
-    /// Waits for its end; if it does not end in time, returns where it hangs.
+    /// Waits for the program's end; if it does not end in time, returns where it hangs.
     pub fn try_wait(mut self, deadline: Duration) -> Result<Output, String> {
         let deadline = deadline * hang::slowness();
         if !ends_within(self.pid(), deadline) {

@@ -33,7 +33,7 @@ pub fn arguments(qemu_io: Program, image: &Path) -> Program {
     qemu_io.args(["-f", "raw", "-n", "-i", "native"]).args(commands).arg(image)
 }
 
-/// Returns its output without the times.
+/// Returns qemu-io's output without the times.
 pub fn without_times(output: &str) -> String {
     let lines = output.lines().filter(|line| !line.contains("ops;"));
     lines.flat_map(|line| [line, "\n"]).collect()

@@ -30,7 +30,7 @@ unsafe impl Send for Request {}
 pub struct Done {
     /// The request itself.
     pub request: Box<Request>,
-    /// Its tag.
+    /// The tag of the request.
     pub tag: u64,
     /// Bytes, mask, or negative errno.
     pub res: i64,
@@ -91,19 +91,20 @@ impl Request {
         request
     }
 
-    /// The same with these `RWF_*` flags.
+    /// Adds `RWF_*` flags to the request.
     pub fn flags(mut self, flags: u32) -> Self {
         self.iocb.rw_flags = flags;
         self
     }
 
-    /// The same with a buffer that is filled with `byte` before.
+    /// Fills the request's buffer with `byte` first.
     pub fn filled(mut self, byte: u8) -> Self {
         self.memory.fill(byte);
         self
     }
 
-    /// The same read or write, with a vector of parts of `len` bytes each; the last may be shorter.
+    /// Splits the buffer of a read or write into a vector of parts of `len` bytes each; the last
+    /// may be shorter.
     pub fn in_parts(mut self, len: usize) -> Self {
         let bytes = &mut self.memory[self.start..][..self.len];
         let part =
@@ -114,7 +115,7 @@ impl Request {
         self
     }
 
-    /// The same with an eventfd that announces its completion.
+    /// Makes the request announce its completion on an eventfd.
     pub fn eventfd(mut self, fd: BorrowedFd<'_>) -> Self {
         self.iocb.flags |= aio::FLAG_RESFD;
         self.iocb.eventfd = fd.as_raw_fd() as u32;
@@ -212,7 +213,7 @@ impl Context {
         self.reap_masked(min, max, limit, None)
     }
 
-    /// The same through `io_pgetevents`, if there is a mask.
+    /// Waits like [`Context::reap`], but through `io_pgetevents` if there is a mask.
     pub fn reap_masked(
         &self,
         min: i64,

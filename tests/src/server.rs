@@ -50,7 +50,7 @@ impl Server {
         &self.socket
     }
 
-    /// Waits until it listens on another socket too.
+    /// Waits until the server listens on another socket too.
     pub fn wait_for(&mut self, socket: &Path) {
         ready::wait_for_socket(socket, &mut self.running);
     }
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Waits until its standard error contains `text`.
+    /// Waits until the server's standard error contains `text`.
     pub fn wait_until_it_says(&mut self, text: &str) {
         while !self.running.stderr().contains(text) {
             assert!(!self.running.ended(), "the server ended\n{}", self.running.stderr());
@@ -75,29 +75,29 @@ impl Server {
         }
     }
 
-    /// Returns its standard error so far.
+    /// Returns the server's standard error so far.
     pub fn said(&self) -> String {
         self.running.stderr()
     }
 
-    /// Returns its process number.
+    /// Returns the server's process number.
     pub fn pid(&self) -> i32 {
         self.running.pid()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the server.
     pub fn signal(&self, signal: i32) {
         // SAFETY: takes numbers; the process is a child that has not been waited for.
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
-    /// Ends it as an administrator would, and demands success.
+    /// Ends the server as an administrator would, and demands success.
     pub fn stop(self) -> Output {
         self.signal(libc::SIGTERM);
         self.stop_told()
     }
 
-    /// Waits for its end after a signal, and demands success.
+    /// Waits for the server's end after a signal, and demands success.
     pub fn stop_told(self) -> Output {
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "failed\n{output}");
@@ -105,7 +105,7 @@ impl Server {
         output
     }
 
-    /// Ends it as a crash would.
+    /// Ends the server as a crash would.
     pub fn kill(self) {
         self.signal(libc::SIGKILL);
         self.running.wait(DEADLINE);

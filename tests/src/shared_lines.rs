@@ -28,7 +28,7 @@ const LOCKS: &str = "sys/src/mutex.rs";
 /// A line that one thread writes and the other reads or writes.
 #[derive(Debug, Clone)]
 pub struct SharedLine {
-    /// Its address.
+    /// The address of the line.
     pub address: u64,
     /// The sources of the functions after which the line is named; empty if they do not belong to
     /// the project.

@@ -49,7 +49,7 @@ pub const FAULTS: [Fault; 7] = [
 /// The behaviour of a proxy.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// The faults that it makes.
+    /// The faults that the proxy makes.
     pub faults: Vec<Fault>,
     /// Number of requests out of a thousand that get a fault.
     pub per_mille: u64,

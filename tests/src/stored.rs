@@ -72,7 +72,7 @@ pub fn qemu_io(uri: &str, commands: &[String]) -> Output {
     qemu_io_with(&[], uri, commands)
 }
 
-/// The same with options of qemu-io.
+/// Runs commands of qemu-io with further options of it.
 pub fn qemu_io_with(options: &[&str], uri: &str, commands: &[String]) -> Output {
     let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
     let qemu_io = Program::new("qemu-io").args(["-f", "raw"]).args(options).args(words);

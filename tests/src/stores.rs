@@ -117,7 +117,7 @@ impl Store {
         self.puts.as_ref().map_or(self.address, XmlPuts::address)
     }
 
-    /// Returns its endpoint, as its clients write it.
+    /// Returns the server's endpoint, as its clients write it.
     pub fn own_endpoint(&self) -> String {
         self.endpoint_at(self.address())
     }
@@ -153,12 +153,12 @@ impl Store {
             .env("NO_PROXY", "127.0.0.1")
     }
 
-    /// Ends it as a crash would.
+    /// Ends the server as a crash would.
     pub fn kill(&mut self) {
         drop(self.running.take());
     }
 
-    /// Starts it at the same address, and returns when it listens.
+    /// Starts the server at the same address, and returns when it listens.
     pub fn start_again(&mut self) {
         let address = self.address.to_string();
         let port = self.address.port().to_string();
@@ -194,7 +194,7 @@ impl Store {
         self.request_at(self.address, method, key, headers, body).expect("the store answers")
     }
 
-    /// The same through a proxy; `None`: the connection ended without a whole response.
+    /// Sends a request through a proxy; `None`: the connection ended without a whole response.
     pub fn request_at(
         &self,
         address: SocketAddr,

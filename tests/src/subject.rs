@@ -45,7 +45,7 @@ pub enum Submit {
 /// One way to launch a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
-    /// Which library.
+    /// The library that serves the program.
     pub library: Library,
     /// The backend; without meaning for the system's library.
     pub backend: Backend,
@@ -63,7 +63,7 @@ impl Library {
         [Self::System, Self::Libaio, Self::Preload].into_iter().find(|it| it.name() == name)
     }
 
-    /// Returns its name in `NOWAIT_TEST_SUBJECT`.
+    /// Returns the library's name in `NOWAIT_TEST_SUBJECT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -77,7 +77,7 @@ impl Backend {
     /// The backends that can be chosen by name.
     pub const NAMED: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
 
-    /// Returns its name in `NOWAIT_BACKEND` and in reports.
+    /// Returns the backend's name in `NOWAIT_BACKEND` and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -98,7 +98,7 @@ impl Backend {
 }
 
 impl Submit {
-    /// Returns its name in `NOWAIT_SUBMIT`.
+    /// Returns the mode's name in `NOWAIT_SUBMIT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -140,17 +140,17 @@ impl Subject {
         Some(Self { library, backend, submit, disturb, limit })
     }
 
-    /// The same, disturbed by this seed; `None`: undisturbed.
+    /// Sets the seed of the disturber; `None`: no disturber.
     pub fn disturb(self, seed: Option<u64>) -> Self {
         Self { disturb: seed, ..self }
     }
 
-    /// The same, with this limit.
+    /// Sets the limit.
     pub fn limit(self, limit: Limit) -> Self {
         Self { limit: Some(limit), ..self }
     }
 
-    /// The same, with this submit mode.
+    /// Sets the submit mode.
     pub fn submit(self, submit: Submit) -> Self {
         Self { submit, ..self }
     }
@@ -196,7 +196,7 @@ impl Subject {
     /// Demands that the program wrote a report: the library was loaded in it.
     ///
     /// # Panics
-    /// It wrote none.
+    /// The program wrote no report.
     pub fn assert_loaded(self, output: &Output) {
         let loaded = self.is_system() || !output.reports.is_empty();
         assert!(loaded, "no report by {self}: was the library loaded?\n{output}");
@@ -205,7 +205,7 @@ impl Subject {
     /// Demands that the program's requests went through nowait, on the chosen backend.
     ///
     /// # Panics
-    /// They did not. For the system's library nothing is demanded.
+    /// The requests went elsewhere. For the system's library nothing is demanded.
     pub fn assert_served(self, output: &Output) {
         if self.is_system() {
             return;
@@ -231,7 +231,7 @@ impl std::fmt::Display for Subject {
 /// Returns the built file `name` of `dist`.
 ///
 /// # Panics
-/// It does not exist.
+/// The file does not exist.
 pub fn built(name: &str) -> PathBuf {
     let path = dist().join(name);
     assert!(path.exists(), "{} is missing: run `make dist` first", path.display());

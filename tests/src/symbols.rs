@@ -14,7 +14,7 @@ pub struct Symbols {
 /// A function, as the debug information names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
-    /// Its name; an address if it has none.
+    /// The function's name; an address if it has none.
     pub name: String,
     /// The path of its source; empty if it is unknown.
     pub file: String,

@@ -144,7 +144,7 @@ fn the_next_server_finds_what_is_in_the_folder() {
         let second = start(&written);
         assert_eq!(second.read().1, 0, "{mode}: it is in the folder");
         second.server.stop();
-        // Another host: all data is in few pages.
+        // A server on another host: all data is in few pages of the folder.
         let other = start(&read);
         let (hits, misses) = other.read();
         assert!((1..=32).contains(&misses) && hits >= 32, "{mode}: {hits} {misses}");
@@ -166,7 +166,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
     first.server.stop();
     let file = File::options().write(true).open(folder.file("nowait-cache")).expect("the cache");
     let bytes = file.metadata().expect("a file").len();
-    // One byte of each block, including the table's.
+    // Reads one byte of each block, including the block of the table.
     for block in 1..bytes / 4096 {
         file.write_all_at(b"?", block * 4096 + 7).expect("a byte");
     }

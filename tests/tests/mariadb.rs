@@ -114,7 +114,7 @@ impl Server {
         output.stdout
     }
 
-    /// Shuts it down cleanly.
+    /// Shuts the server down cleanly.
     fn stop(self) -> Output {
         // SAFETY: plain numbers: our child, not waited for.
         unsafe { libc::kill(self.running.pid(), libc::SIGTERM) };

@@ -124,7 +124,7 @@ fn stress(subject: Subject, profile: Option<&str>) {
         .arg(scratch.path())
         .succeed();
     assert!(!output.stdout.contains("fail:") && !output.stderr.contains("fail:"), "{output}");
-    // Its workers exit by _exit.
+    // fio's workers exit by _exit.
     subject.assert_served(&output);
 }
 

@@ -25,7 +25,7 @@ fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> 
     Some(program)
 }
 
-/// Runs it undisturbed: it counts its own signals, children and descriptors.
+/// Runs a program undisturbed: it counts its own signals, children and descriptors.
 fn holds(subject: Subject, name: &str, args: &[&str]) {
     let scratch = Scratch::new("process");
     let Some(program) = compiled(&scratch, name, &[]) else { return };

@@ -1,5 +1,5 @@
-//! How soon `nowait serve` ends after a signal in any state, and that it starts again after it was
-//! killed. The test prints the table: `cargo test … --test serve_ends -- --nocapture`.
+//! The time in which `nowait serve` ends after a signal in any state, and its next start after it
+//! was killed. The test prints the table: `cargo test … --test serve_ends -- --nocapture`.
 
 #[path = "serve_ends/backing.rs"]
 mod backing;
@@ -33,13 +33,13 @@ const A_WHILE: Duration = Duration::from_millis(100);
 /// The state of the server when the signal comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It opens an image on an NBD server that sends nothing.
+    /// The server opens an image on an NBD server that sends nothing.
     OpeningSilent,
-    /// It opens an image on an NBD server that sends a byte at a time without end.
+    /// The server opens an image on an NBD server that sends a byte at a time without end.
     OpeningDripping,
-    /// It opens an image on a store that sends nothing.
+    /// The server opens an image on a store that sends nothing.
     OpeningSilentStore,
-    /// It opens an image on a store that refuses connections, which it repeats.
+    /// The server opens an image on a store that refuses connections, and repeats them.
     OpeningRefused,
     /// An NBD client has stopped in the middle of an option, a VMM in the middle of a header.
     Handshakes,
@@ -126,7 +126,8 @@ impl Scene {
                 ready::wait_for_socket(&self.vmm, &mut self.running);
                 let mut client = greeted(&self.nbd);
                 client.write_all(b"\0\0\0\x03IHAVE").expect("sent");
-                // It is served already: it gets the features that it asks for.
+                // The VMM's socket is served already: the server answers the question for its
+                // features.
                 let mut machine = UnixStream::connect(&self.vmm).expect("a connection");
                 machine.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("sent");
                 machine.read_exact(&mut [0; 20]).expect("an answer");
@@ -196,7 +197,7 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     let mut start = Instant::now();
     scene.signal(signal);
     if state.waits() {
-        // It must not end before the flush: it has promised its client an answer.
+        // The server must not end before the flush: it has promised its client an answer.
         if scene.running.ends_within(A_WHILE) {
             return Some(Err("it has ended before the flush".to_owned()));
         }

@@ -26,7 +26,7 @@ impl Backing {
         Backing::start_with(scratch, image, None)
     }
 
-    /// With certificates it accepts only clients with TLS and a certificate.
+    /// With certificates the server accepts only clients with TLS and a certificate.
     fn start_with(scratch: &Scratch, image: &Path, pki: Option<&Pki>) -> Backing {
         Backing::start_as(scratch, image, "raw", pki)
     }
@@ -50,7 +50,7 @@ impl Backing {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
     }
 
-    /// Returns the same with TLS, and the certificates of a folder.
+    /// Returns the name with TLS, and the certificates of a folder.
     fn name_by_tls(&self, folder: &Path) -> String {
         let socket = self.socket.display();
         format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
@@ -259,7 +259,7 @@ fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }
 
-/// The same with further options.
+/// Starts `nowait serve NAME` with further options, which must fail at once; returns its message.
 fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     let address = format!("unix:{}", scratch.file("never").display());
     let served = Program::new(nowait_tests::subject::built("bin/nowait"))

@@ -58,7 +58,7 @@ fn the_status_is_told_again_once_there_are_descriptors() {
     let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
     };
-    // It has received the greeting, so it has all descriptors that it needs.
+    // The client has received the greeting, so it has all descriptors that it needs.
     let mut client = UnixStream::connect(server.socket()).expect("a connection");
     client.read_exact(&mut [0; 16]).expect("a greeting");
     let before = limit_descriptors(server.pid(), 3);

@@ -78,8 +78,8 @@ static ssize_t __read(int fd, void *data, size_t size)
 }
 #endif
 
-/* A program that reads the count of an eventfd looks at the ring of its context next. A handler
- * may have interrupted a call that holds what the look would need. */
+/* A program that reads the count of an eventfd looks at the ring of its context next. The look
+ * needs locks, so skip it in a handler that has interrupted a call holding them. */
 ssize_t read(int fd, void *data, size_t size)
 {
 	ssize_t count = __read(fd, data, size);

@@ -14,8 +14,8 @@ const SOURCES: [&str; 5] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Also in builds without a simulation: cargo does not pass that on, and nothing refers to the
-    // objects there.
+    // Also in builds without a simulation: cargo does not say which build this is, and nothing
+    // refers to the objects there.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let object = folder.join("faces.o");
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());

@@ -56,7 +56,7 @@ fn identities() -> Vec<(String, String)> {
         let read = |name| std::fs::read_to_string(task.path().join(name)).ok();
         let (name, status) = (read("comm")?, read("status")?);
         let field = |line: &str| match line.split_once(":\t")? {
-            // The fourth number, for file access, may for a moment be that of a request being
+            // The fourth number, for file access, may for a moment belong to a request being
             // carried out.
             (field @ ("Uid" | "Gid"), all) => {
                 Some(format!("{field} {} ", all.rsplit_once('\t')?.0))

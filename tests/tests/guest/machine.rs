@@ -48,13 +48,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Collects them in `scratch`; returns a skip if this machine lacks one.
+    /// Collects the parts in `scratch`; returns a skip if this machine lacks one.
     pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
     }
 
-    /// The same with a kernel that has ublk, and with nowait itself.
+    /// Collects the parts with a kernel that has ublk, and with nowait itself.
     pub(crate) fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
         let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
         let kernel = kernels().into_iter().find(has_ublk);

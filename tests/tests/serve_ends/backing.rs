@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How it treats clients.
+/// The server's treatment of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Sends nothing.
@@ -78,7 +78,7 @@ impl Backing {
         }
     }
 
-    /// Waits until it has received a flush.
+    /// Waits until the server has received a flush.
     pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));

@@ -29,7 +29,7 @@ pub struct Queue {
 pub struct Completion {
     /// The user_data of the request.
     pub user_data: u64,
-    /// Its value, or a negative error number.
+    /// The value of the request's result, or a negative error number.
     pub result: i64,
     /// Zero.
     pub reserved: [u64; 2],

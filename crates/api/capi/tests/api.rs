@@ -294,7 +294,7 @@ fn the_descriptor_of_a_queue_is_readable_while_there_is_something_to_reap() {
                 assert_eq!(wait(), 1, "a wake-up was lost after {ended}");
                 ended += reap(queue, 2, 0, 0).len();
             }
-            // One late signal may be left: it brings no completion, and no other follows.
+            // One late signal may be left, which brings no completion; no other signal follows.
             assert_eq!(reap(queue, 2, 0, 0).len(), 0);
         }
         // SAFETY: ours, and not used again.
@@ -354,7 +354,7 @@ fn cached_bytes_are_lent_and_others_are_not() {
                 let mut loans = [ptr::dangling_mut(); 3];
                 assert_eq!(nowait_lend_many(file, ranges.as_ptr(), 3, loans.as_mut_ptr()), 3);
                 assert_eq!(loans.map(|loan| nowait_loan_length(loan)), [10, 0, 5000]);
-                // The queue keeps alive what it needs.
+                // The queue keeps the engine and the file alive.
                 nowait_file_close(file);
                 loans.into_iter().chain([loan]).for_each(|loan| nowait_loan_return(loan));
             } else {

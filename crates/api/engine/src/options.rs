@@ -7,7 +7,7 @@ use crate::choice;
 use nowait_file::{Config, SubmitMode};
 use std::path::PathBuf;
 
-/// Where the report goes when the process exits.
+/// The destination of the report when the process exits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportTo {
     /// To standard error, as text.
@@ -45,7 +45,7 @@ pub struct Options {
     pub user_cache: bool,
     /// The messages on standard error.
     pub log: LogLevel,
-    /// One line for each invalid value.
+    /// Complaints, one line for each invalid value.
     pub complaints: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up a context; `None`: it does not count.
+    /// Sums up a context; `None`: the context keeps no counters.
     pub fn of(context: &Context) -> Option<Summary> {
         let stats = context.io().stats();
         let submit = stats.submit_histogram()?;

@@ -157,7 +157,7 @@ pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     value as i32
 }
 
-/// Says that the calling thread has read eight bytes from `fd`: perhaps the count of an eventfd.
+/// Called when the thread has read eight bytes from `fd`: perhaps the count of an eventfd.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
     guarded(|| {

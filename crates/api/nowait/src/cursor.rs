@@ -83,7 +83,7 @@ impl Cursor {
                 self.position = *start + written(&result);
                 (whole(result, buffer.len()).map(|()| 0), buffer)
             }
-            // The future of the size is dropped already.
+            // The future that asks for the size was dropped.
             State::Seeking(..) => (Ok(0), Vec::new()),
         };
         let unread = 0..*result.as_ref().unwrap_or(&0);

@@ -325,7 +325,7 @@ fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
                 assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
                 assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
             } else {
-                // It was in flight, and its end is reported as before.
+                // The request was in flight, and its end is reported as before.
                 assert!(is_readable(&mut queue, true));
                 queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
                 while is_readable(&mut queue, false) {

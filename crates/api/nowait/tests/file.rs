@@ -156,7 +156,7 @@ fn descriptors() -> usize {
 fn alone_the_last_handle_ends_the_threads() {
     let folder = folder();
     std::fs::write(folder.path().join("file"), [7; 3 * BLOCK]).unwrap();
-    drop(Nowait::new().unwrap()); // starts what the process keeps to its end
+    drop(Nowait::new().unwrap()); // starts what the process keeps until it ends
     assert!(no_thread_is_left());
     let before = descriptors();
     for backend in BACKENDS {

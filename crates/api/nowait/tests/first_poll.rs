@@ -44,7 +44,7 @@ fn a_cached_read_takes_no_memory() {
         file.write_all_at(&vec![7; BLOCK], 0).unwrap();
         let file = AsyncFile::from(file);
         let mut buffer = AlignedBuffer::zeroed(BLOCK);
-        // The first poll makes what is made once: the reactor, the file's state.
+        // The first poll allocates what is made once: the reactor, the file's state.
         for round in 0..10 {
             let before = TAKEN.get();
             let polled = block_on(poll_once(file.read_at(buffer, 0)));

@@ -249,7 +249,8 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
         });
         drop(thaw);
         stuck.recv_timeout(SOON).expect("goes on").expect("is written");
-        // That open may have waited for the disk, because it checks if the file has changed.
+        // The other open may have waited for the disk, because an open checks if the file has
+        // changed.
         let opened = opened.or_else(|wait| wait.recv_timeout(SOON));
         assert_eq!(opened.unwrap().unwrap(), 10);
         file.close().unwrap();

@@ -221,7 +221,7 @@ fn who_hangs_up_ends_vectors_and_their_buffers_come_back() {
 /// A buffer that sends a message when dropped.
 struct Telling(Box<[u8]>, mpsc::Sender<u8>);
 
-// SAFETY: the bytes are those of a box, which is moved without them.
+// SAFETY: the bytes belong to a box, and stay in place when the box is moved.
 unsafe impl IoBuffer for Telling {
     fn as_ptr(&self) -> *const u8 {
         IoBuffer::as_ptr(&self.0)

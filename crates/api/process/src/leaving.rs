@@ -34,8 +34,8 @@ use nowait_sys::{
 
 /// Time without the end of a request after which the process leaves in any case.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The same time, if the missing requests may never end: a thread is inside io_submit, perhaps for
-/// ever, or the calling thread itself was interrupted in a call of the library.
+/// A shorter time, used if the missing requests may never end: a thread is inside io_submit,
+/// perhaps for ever, or the calling thread itself was interrupted in a call of the library.
 const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
 /// First and longest pause between two looks.
 const PAUSE_NS: u64 = 10_000;
@@ -46,7 +46,7 @@ const PAUSE_MAX_NS: u64 = 500_000;
 pub(crate) struct ProcessEnd {
     /// Number of threads that are about to end or replace it; submitters sleep on this word.
     threads: AtomicU32,
-    /// It ends by exit(3): its main function may have returned.
+    /// The process ends by exit(3): its main function may have returned.
     is_ending: AtomicBool,
     /// State of its report: 0, `WRITING` or `WRITTEN`.
     report: AtomicU32,
@@ -103,8 +103,8 @@ impl Process {
         self.leaving.threads.fetch_add(1, SeqCst);
     }
 
-    /// Called if the process continues: it did not become another program. Does nothing if a
-    /// handler's submission has already called it.
+    /// Called when an exec has failed and the process continues. Does nothing if a handler's
+    /// submission has already called it.
     pub fn stays(&self) {
         let leaves = LEAVES.get();
         if leaves == 0 {

@@ -113,7 +113,7 @@ mod tests {
     fn good_memory_works_and_bad_memory_is_efault() {
         let mut value = 7u64;
         let address = core::ptr::from_mut(&mut value) as usize;
-        // SAFETY: the address is that of a live local.
+        // SAFETY: the address of a live local.
         unsafe {
             assert_eq!(read::<u64>(address), Ok(7));
             write(address, 8u64).unwrap();

@@ -91,7 +91,7 @@ type LastContext = (usize, u64, Weak<Context>);
 
 const NO_CONTEXT: LastContext = (0, 0, Weak::new());
 
-/// Takes the place of a destructor of [`LAST`].
+/// Clears [`LAST`] when the thread ends, in place of a destructor.
 static END: AtThreadEnd = AtThreadEnd::new(thread_ends);
 
 extern "C" fn thread_ends(_: *mut c_void) {
@@ -313,7 +313,7 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Says that the calling thread has read a count from `fd`.
+    /// Called when the calling thread has read a count from `fd`.
     pub fn counter_was_read(&self, fd: i32) {
         // A handler may have interrupted who changes them.
         if let Some(contexts) = self.contexts.try_read() {

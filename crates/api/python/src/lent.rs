@@ -71,7 +71,7 @@ impl LentPart {
     /// Counts a released view.
     ///
     /// # Safety
-    /// None is needed: the view is not accessed.
+    /// No requirement: the view is not accessed.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.views.fetch_sub(1, Relaxed);
     }

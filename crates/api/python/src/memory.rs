@@ -28,7 +28,7 @@ pub(crate) enum Then {
     Bytes,
     /// Copy to the program's buffer.
     Copy(PyUntypedBuffer),
-    /// None: it was written.
+    /// No further use: the memory was written to the file.
     Nothing,
 }
 

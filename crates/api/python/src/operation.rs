@@ -30,7 +30,7 @@ pub struct Operation {
     state: Mutex<State>,
     /// A flag of asyncio's protocol: an `await` that suspends sets it, the task resets it.
     blocking: AtomicBool,
-    /// Its event loop is a run of trio.
+    /// The event loop is a run of trio.
     is_trio: AtomicBool,
 }
 

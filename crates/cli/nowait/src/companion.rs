@@ -67,7 +67,7 @@ impl Companion {
     /// installed.
     ///
     /// # Errors
-    /// It cannot be started, or fails.
+    /// The companion cannot be started, or fails.
     pub(crate) fn write_pages(self, folder: &Path) -> Result<ExitCode> {
         let Some(path) = self.find() else { return Ok(ExitCode::SUCCESS) };
         let ended = Command::new(&path).arg("man").arg(folder).status();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the library is in the container.
+/// The folder of the library in the container.
 const INSIDE: &str = "/opt/nowait";
 
 /// The library that a container needs.
@@ -17,7 +17,7 @@ const INSIDE: &str = "/opt/nowait";
 struct Needs {
     /// The library on this host.
     library: PathBuf,
-    /// Its path in the container.
+    /// The library's path in the container.
     inside: PathBuf,
     variables: Vec<(&'static str, String)>,
 }

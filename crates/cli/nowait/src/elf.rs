@@ -23,7 +23,7 @@ pub(crate) enum Image {
 /// A 64-bit ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// It names a loader (PT_INTERP); without a loader no library can be preloaded.
+    /// The file names a loader (PT_INTERP); without a loader no library can be preloaded.
     pub(crate) dynamic: bool,
     /// The names of the libraries that it needs.
     pub(crate) needed: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Elf {
 /// Reads the headers of the file.
 ///
 /// # Errors
-/// It cannot be read, or its headers contradict themselves.
+/// The file cannot be read, or its headers contradict themselves.
 pub(crate) fn inspect(path: &Path) -> Result<Image, String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let mut start = [0u8; 256];

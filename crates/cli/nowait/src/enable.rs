@@ -31,7 +31,7 @@ struct Plan<'a> {
     /// The unit without the drop-in of an earlier `nowait enable`.
     unit: Unit,
     setting: Setting,
-    /// Its path as the service sees it.
+    /// The library's path as the service sees it.
     library: PathBuf,
     /// The variables NOWAIT_* that the flags set.
     variables: Vec<(&'static str, OsString)>,

@@ -26,11 +26,11 @@ pub(crate) struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
-    /// It does.
+    /// nowait helps the program.
     Yes,
-    /// It may.
+    /// nowait may help the program.
     Perhaps,
-    /// It cannot.
+    /// nowait cannot help the program.
     No,
 }
 

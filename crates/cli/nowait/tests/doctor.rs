@@ -1,4 +1,4 @@
-//! `nowait doctor` tells the truth, also under real seccomp filters.
+//! `nowait doctor` reports correctly, also under real seccomp filters.
 
 mod support;
 

@@ -78,7 +78,7 @@ pub(crate) fn take_panics() {
     });
 }
 
-/// The key whose destructor runs after those of thread-local values.
+/// The key whose destructor runs after the destructors of thread-local values.
 fn key() -> libc::pthread_key_t {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
     *KEY.get_or_init(|| {

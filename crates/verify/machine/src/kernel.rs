@@ -41,7 +41,7 @@ type Answer = Result<usize, i32>;
 /// Answers a system call of a thread of `machine`.
 ///
 /// # Safety
-/// The arguments are what the call expects.
+/// The arguments are valid for the call.
 pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize; 6]) -> isize {
     let call = find(nr).filter(|_| !futex::looks_at_memory(nr, args));
     let Some((name, call)) = call else {

@@ -21,7 +21,7 @@ const SECONDS_MAX: u32 = 120;
 pub(crate) struct Plan {
     /// Decides everything but the steps.
     pub(crate) seed: u64,
-    /// Another order of threads with the same seed; usually 0.
+    /// Another number lets threads run in another order with the same seed; usually 0.
     pub(crate) order: u64,
     /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
@@ -52,7 +52,7 @@ impl Plan {
         Plan { seed, order: 0, only: None }
     }
 
-    /// Runs it: see [`run`].
+    /// Runs the plan: see [`run`].
     pub(crate) fn run(self, main: impl FnOnce() + Send + 'static) -> Result<Report, Failed> {
         let mut ends = [0; 2];
         // SAFETY: room for two.

@@ -101,7 +101,7 @@ struct Thread {
     steps: u32,
     /// Number of locks that it has taken since its last system call.
     locks: u32,
-    /// It takes the signals of its process.
+    /// The thread takes the signals of its process.
     takes_signals: bool,
     /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
@@ -510,7 +510,7 @@ impl Machine {
         Ok((value, machine.report()))
     }
 
-    /// The same, but a thread may end the run early: in a process for this run alone.
+    /// Like `run`, but a thread may end the run early: in a process for this run alone.
     pub(crate) fn run_to_exit(
         seed: u64,
         order: u64,

@@ -18,7 +18,7 @@ const EVENTS_MAX: usize = 100_000;
 /// Most writers of the clone, one after the other.
 const WRITERS_MAX: usize = 3;
 
-/// Versions of its own begin here.
+/// The versions of the clone's own writes begin here.
 const VERSIONS: Version = 1 << 32;
 
 /// A writer, with its store and its time.
@@ -86,7 +86,7 @@ pub fn serve(
 }
 
 impl Served<'_> {
-    /// Returns its size.
+    /// Returns the size of the writer's image, in blocks.
     fn blocks(&self) -> Option<u64> {
         match self.image.status() {
             Status::Serving { geometry, .. } => Some(geometry.blocks()),

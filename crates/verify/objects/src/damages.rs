@@ -12,11 +12,11 @@ const BLOCKS: u64 = 24;
 /// The damage of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Damage {
-    /// It is deleted.
+    /// The object is deleted.
     Gone,
-    /// It has no bytes.
+    /// The object becomes empty.
     Empty,
-    /// It has half of its bytes.
+    /// The object loses the second half of its bytes.
     Cut,
     /// A bit near its front is changed.
     Front,
@@ -27,7 +27,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// All of them.
+    /// All kinds of damage.
     pub const ALL: [Damage; 6] =
         [Damage::Gone, Damage::Empty, Damage::Cut, Damage::Front, Damage::End, Damage::Older];
 }
@@ -138,7 +138,7 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
 /// Returns the names of all objects that are built.
 ///
 /// # Errors
-/// They cannot be built.
+/// The images cannot be built.
 pub fn names(world: &mut World) -> Result<Vec<(Home, String)>, String> {
     build(world)?;
     Ok(world.store.names())

@@ -63,7 +63,7 @@ enum Claim {
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// The same for blocks beyond the end of the image, unless it grows.
+    /// The same for a read of blocks beyond the end of the image, unless it grows.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
@@ -79,13 +79,13 @@ struct Client {
     image: Image,
     origin: Origin,
     is_alive: bool,
-    /// It was asked to close the image: changes fail from now on.
+    /// The writer was asked to close the image: changes fail from now on.
     is_closing: bool,
     /// Time for which its host stands still.
     stopped_ns: u64,
-    /// When it started, no image was found yet.
+    /// When the writer started, no image was found yet.
     is_early: bool,
-    /// It does not have the key of the image.
+    /// The writer does not have the key of the image.
     is_stranger: bool,
     epoch: u64,
     /// The time of its start, on the clock of the sizes.
@@ -185,7 +185,7 @@ impl Run {
         }
         self.store.faults = Faults::default();
         self.settle()?;
-        // The next writer finds what is left.
+        // The next writer finds the state that is in the store now.
         self.clients.iter_mut().for_each(|client| client.is_alive = false);
         for _ in 0..2 {
             self.start(None);
@@ -304,8 +304,8 @@ impl Run {
         }
     }
 
-    /// Returns the number of blocks that may be requested from a writer: without those that it is
-    /// cutting off.
+    /// Returns the number of blocks that may be requested from a writer, without the blocks that it
+    /// is cutting off.
     fn end_of(&self, client: usize) -> usize {
         let Client { image, asked, .. } = &self.clients[client];
         let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };
@@ -579,7 +579,7 @@ impl Run {
         if let Status::Serving { geometry, .. } = self.clients[client].image.status() {
             self.edits.judge_size(geometry.size_bytes, since)?;
         }
-        // Blocks beyond its size must be zeroes if it grows.
+        // Blocks beyond the image's size must be zeroes if it grows.
         image.resize(BLOCKS, 0);
         let before = self.clients.iter_mut().filter(|it| it.epoch < epoch && it.history.is_some());
         let before = before.max_by_key(|it| it.epoch);

@@ -7,7 +7,7 @@ struct Change {
     begin: u64,
     /// The time when the request was over; one that is not may still take effect.
     end: Option<u64>,
-    /// It certainly took effect.
+    /// The change certainly took effect.
     is_made: bool,
 }
 

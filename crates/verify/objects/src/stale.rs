@@ -45,7 +45,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
         world.kill(next);
         number += 1;
     }
-    // It continues: its clients write, and neither flush nor read.
+    // The writer continues: its clients write, and neither flush nor read.
     world.pass(stop_ns);
     world.store.faults = Faults::swarm(&mut world.prng);
     for block in 0..40 {

@@ -5,10 +5,10 @@ use crate::run::BLOCK_BYTES;
 use crate::store::Store;
 use nowait_image_format::{ImageKey, Key, Operation};
 
-/// One of this number of seeds has an encrypted image.
+/// Each third seed has an encrypted image.
 const SEEDS: u64 = 3;
 
-/// One of this number of writers has another key, or none.
+/// Each fourth writer of such an image has another key, or none.
 const WRITERS: usize = 4;
 
 /// Returns the key of a seed's image, if it is encrypted.
@@ -34,7 +34,7 @@ impl Stranger {
 /// Checks an operation of a writer without the key.
 ///
 /// # Errors
-/// It changes something.
+/// The operation changes something.
 pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     match operation {
         Operation::Get { .. } | Operation::List { .. } => Ok(()),

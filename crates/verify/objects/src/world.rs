@@ -137,7 +137,7 @@ impl World {
     /// Sends a request to a writer, and waits for its end.
     ///
     /// # Errors
-    /// It does not end.
+    /// The request does not end.
     pub fn call(
         &mut self,
         client: usize,

@@ -217,7 +217,7 @@ impl BlockBackend for SimDevice {
     /// Adds completions to `done`, see [`BlockBackend::reap`]; never fails.
     ///
     /// # Panics
-    /// It would hang: no request of this queue will complete by itself, the deadline is
+    /// The call would hang: no request of this queue will complete by itself, the deadline is
     /// [`Deadline::NEVER`], and no thread has called `wake`.
     fn reap(
         &self,

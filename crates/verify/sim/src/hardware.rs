@@ -65,7 +65,7 @@ impl Hardware {
     /// Reads a parameter file: `[disk]` with `[layout]`, or `[flash]`.
     ///
     /// # Errors
-    /// It is malformed; the message names the line.
+    /// The text is malformed; the message names the line.
     pub fn parse(text: &str) -> Result<Hardware, String> {
         let hardware: Hardware = toml::from_str(text).map_err(|error| error.to_string())?;
         match (&hardware.disk, &hardware.layout, &hardware.flash) {

@@ -1,7 +1,8 @@
 //! The oracle: checks the state after a power cut against the promises of the device.
 //!
-//! It knows nothing of the device: it records each request, the time of its beginning, and its
-//! result. A sector may hold its content of any write that no later write has certainly replaced:
+//! The oracle knows nothing of the device: it records each request, the time of its beginning, and
+//! its result. A sector may hold its content of any write that no later write has certainly
+//! replaced:
 //!
 //! ```text
 //!  write A ├──────┤ok

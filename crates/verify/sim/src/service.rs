@@ -34,13 +34,14 @@ pub(crate) struct Service {
     pub(crate) unstable: u64,
     completed: u64,
     model: Model,
-    /// Replaces the model.
+    /// If set, serves requests in place of the model.
     machine: Option<Machine>,
     /// Requests in the machine, by number.
     in_machine: BTreeMap<u64, Request>,
     /// Keeps data.
     pub(crate) contents: bool,
-    /// A generator of its own, so that a fault does not change the times of other requests.
+    /// Draws fates with a generator of its own, so that a fault does not change the times of other
+    /// requests.
     fates: Prng,
     times: Prng,
     pub(crate) damage: Prng,
@@ -67,8 +68,8 @@ pub(crate) struct Request {
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// From `commit` on: the file's index or the error, the data of a write at that time and later
-    /// as performed, the mark that a flush covers.
+    /// From `commit` on: the descriptor, the data of a write at that time and later as performed,
+    /// the mark that a flush covers.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,

@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Not aligned, and near the ends of sectors.
+        // Offsets that are not aligned, and offsets near the ends of sectors.
         let place = || prop_oneof![0..2500u64, (0..5u64, 0..3u64).prop_map(|(n, d)| n * 512 + d)];
         let bytes = || (1..1100usize, 1..=u8::MAX).prop_map(|(len, byte)| vec![byte; len]);
         prop_oneof![

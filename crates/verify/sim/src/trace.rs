@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// Its time, in nanoseconds of virtual time.
+    /// The time of the event, in nanoseconds of virtual time.
     pub at_ns: u64,
-    /// Its kind.
+    /// The kind of the event.
     pub what: What,
 }
 
@@ -25,11 +25,11 @@ pub struct Event {
 pub enum What {
     /// A request was accepted.
     Queued {
-        /// Its number.
+        /// The request's number.
         request: u64,
         /// `read`, `write`, `fsync`, `fdatasync` or `poll`.
         op: &'static str,
-        /// Its descriptor.
+        /// The request's descriptor.
         fd: i32,
         /// First byte.
         offset: i64,
@@ -38,7 +38,7 @@ pub enum What {
     },
     /// A request completed.
     Completed {
-        /// Its number.
+        /// The request's number.
         request: u64,
         /// The result that its user gets.
         result: Result<u32, Errno>,
@@ -47,7 +47,7 @@ pub enum What {
     },
     /// A fault hit a request.
     Fault {
-        /// Its number.
+        /// The request's number.
         request: u64,
         /// The fault, from the table in `faults.rs`.
         fault: &'static str,
@@ -56,7 +56,7 @@ pub enum What {
     Host {
         /// `create`, `set_len` or `punch`.
         call: &'static str,
-        /// Its descriptor.
+        /// The file's descriptor.
         fd: i32,
         /// First byte, or new size.
         from: u64,

@@ -426,7 +426,7 @@ impl<'m> Runner<'m> {
         }
         self.model.doubt(offset, data);
         let (size, end) = (self.executor.file().size(), offset + data.len() as u64);
-        // Another write in flight may have made the file longer still.
+        // Another write in flight may have made the file even longer.
         self.model.grow(size.min(end));
     }
 

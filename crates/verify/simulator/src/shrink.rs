@@ -15,7 +15,7 @@ const RUNS_MAX: usize = 4_000;
 /// claim, the device's trace, the environment, and a list of operations that cannot be shortened.
 ///
 /// # Errors
-/// That text.
+/// The text that explains the failure.
 pub fn explain(scenario: &Scenario) -> Result<Report, String> {
     let failure = match run::check(scenario) {
         Ok(report) => return Ok(report),

@@ -58,7 +58,7 @@ enum Stage {
     Flush(SyncOperation),
     /// The deliberate mistake: drops the pages that can be dropped, and keeps the others.
     Drop,
-    /// Nothing of the range is cached, or can become cached.
+    /// No page of the range is cached, or can become cached.
     Change,
     /// The bio is not sent yet, in flight, or has ended.
     Device {
@@ -80,7 +80,7 @@ pub(crate) struct Task {
     change: Option<Change>,
     /// Number of its iterations.
     pub(crate) iterations: u32,
-    /// The result of its own bio.
+    /// The result of the task's own bio.
     pub(crate) answer: Option<Result<u32, Errno>>,
     stage: Stage,
     /// Declared after the fields that use it.
@@ -284,8 +284,9 @@ impl Task {
                 change.finish(size.max(self.offset + u64::from(bytes)));
             }
             (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
-            // It may have made the file longer before it failed. A write that could not have does
-            // not hold the lock of the end: another may be making the file longer now.
+            // The write may have made the file longer before it failed. A write that cannot extend
+            // the file does not hold the lock of the end: another may be making the file longer
+            // now.
             (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;
             }

@@ -130,7 +130,7 @@ fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
 }
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
-/// The file that the handler writes to, and a descriptor of its own.
+/// The file that the handler writes to, and a descriptor that only it uses.
 static SINK: AtomicI32 = AtomicI32::new(-1);
 static WRONG: AtomicU32 = AtomicU32::new(0);
 

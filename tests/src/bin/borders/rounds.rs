@@ -15,7 +15,7 @@ pub(crate) const BLOCKS: usize = 64;
 /// Most requests of one io_submit.
 pub(crate) const BATCH: usize = 8;
 
-/// How a round writes.
+/// The way in which a round writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Buffered,
@@ -219,7 +219,7 @@ pub(crate) fn setup(depth: i32) -> ContextPointer {
     context
 }
 
-/// Takes events, and counts those of writes that are short or failed.
+/// Takes events, and counts the events of writes that are short or failed.
 pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
     let mut events = [Event::default(); BLOCKS];
     // SAFETY: room for as many as are asked for.
@@ -262,7 +262,7 @@ pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> 
         panic!("{what}: it hangs\n{where_it_is}");
     }
     let mut status = 0;
-    // SAFETY: a live local, and a descriptor of ours.
+    // SAFETY: a live local, and this function's descriptor.
     unsafe {
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
         libc::close(pidfd);

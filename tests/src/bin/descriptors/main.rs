@@ -19,7 +19,7 @@ fn main() {
         "direct" => libc::O_DIRECT,
         other => panic!("unknown mode {other}"),
     };
-    // One context for all rows: it may remember the state of a number from an earlier row.
+    // One context for all rows, which may remember the state of a number from an earlier row.
     let context = Context::new(8).expect("io_setup");
     for (name, row) in rows::all() {
         let mut stage = Stage::new(folder.as_ref(), mode, &context);

@@ -10,7 +10,7 @@ struct Control([u8; 24]);
 /// Sends an open file through a socket.
 ///
 /// # Panics
-/// It cannot be sent.
+/// The file cannot be sent.
 pub(crate) fn send(socket: RawFd, fd: RawFd) {
     with_message(|message| {
         // SAFETY: the message has room for one number, and lives during the call.
@@ -28,7 +28,7 @@ pub(crate) fn send(socket: RawFd, fd: RawFd) {
 /// Receives an open file; returns its number in this process.
 ///
 /// # Panics
-/// None has come.
+/// No file has arrived.
 pub(crate) fn receive(socket: RawFd) -> RawFd {
     let mut fd = -1;
     with_message(|message| {

@@ -30,7 +30,7 @@ struct Order<'a> {
     script: &'a Script,
     outcomes: &'a [Outcome],
     ranges: &'a [(u64, u64)],
-    /// Direct writes with the exceptions of those that allocate.
+    /// Direct writes to which the exceptions for allocating writes apply.
     excepted: Vec<bool>,
     /// Direct requests that io_submit delays.
     kept_back: Vec<bool>,

@@ -51,7 +51,7 @@ pub(crate) struct Stage {
     contexts: Vec<[Context; CONTEXTS as usize]>,
 }
 
-/// One io_submit.
+/// The batch of one io_submit: the context's index, whether to wait before, and the requests.
 type Batch<'a> = (usize, bool, Vec<(usize, &'a Request)>);
 
 impl Stage {

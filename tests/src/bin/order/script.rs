@@ -88,7 +88,7 @@ pub(crate) enum Kind {
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// Its number in the script, which stays when others are left out.
+    /// The request's number in the script, which stays when others are left out.
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
@@ -100,7 +100,7 @@ pub(crate) struct Request {
     pub(crate) thread: usize,
     /// The index of the context of its thread.
     pub(crate) context: usize,
-    /// Its thread first takes all events of earlier requests.
+    /// The thread first takes all events of earlier requests.
     pub(crate) waits: bool,
     /// Submitted in one io_submit with the thread's request before it, if that has the same
     /// context.
@@ -176,7 +176,7 @@ impl Script {
         script
     }
 
-    /// Returns its seed and the numbers of its requests, as `order again` takes them.
+    /// Returns the script's seed and the numbers of its requests, as `order again` takes them.
     pub(crate) fn line(&self) -> String {
         let numbers: Vec<_> = self.requests.iter().map(|it| it.number.to_string()).collect();
         format!("{} {}", self.seed, numbers.join(","))

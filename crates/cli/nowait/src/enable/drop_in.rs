@@ -186,7 +186,7 @@ pub(crate) fn remove(place: &Place, path: &Path, found: &Found) -> Result<()> {
     let file = outside(place, path);
     fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
     if found.has_own_folder() && link_to(place, path).is_none() {
-        // Not empty: other drop-ins of the unit stay.
+        // Fails if the folder is not empty: other drop-ins of the unit stay.
         let _ = fs::remove_dir(folder_of(&file));
     }
     Ok(())

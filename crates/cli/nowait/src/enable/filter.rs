@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// It fails, and nowait works without it.
+    /// The call fails, and nowait works without it.
     Fails,
     /// The kernel ends the process by SIGSYS.
     Kills,

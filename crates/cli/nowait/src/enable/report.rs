@@ -41,7 +41,7 @@ pub(super) trait Said: Serialize {
     fn text(&self) -> String;
 }
 
-/// Prints it in the form that was asked for.
+/// Prints a report in the form that the flags choose.
 pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
     match services.json {
         true => print_json(report).map(drop),

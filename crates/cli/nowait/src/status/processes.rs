@@ -24,7 +24,7 @@ pub(super) struct Process {
     /// exist. `threads` also appears until a ring or a native context is needed; null: no request
     /// has left its caller yet, so the engine has no thread.
     pub(super) backend: Option<String>,
-    /// Its last report, if it runs by `nowait run --stats`.
+    /// The last report of a process under `nowait run --stats`.
     pub(super) report: Option<Value>,
 }
 
@@ -52,7 +52,7 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that name; a replaced one can no longer be recognized.
+        // Any libaio has that name; nowait's cannot be recognized once its file was replaced.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };

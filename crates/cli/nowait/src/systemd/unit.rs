@@ -44,7 +44,7 @@ impl Source {
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
     }
 
-    /// Returns the variables of its own `Environment=`; their specifiers are not resolved.
+    /// Returns the variables of its own `Environment=`, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         variables(self.values("Environment"))
     }
@@ -90,8 +90,8 @@ impl Unit {
         self.value(key).is_some_and(|value| on(&value.to_ascii_lowercase()))
     }
 
-    /// Returns the variables of `Environment=`, and those that the manager sets for every service;
-    /// their specifiers are not resolved.
+    /// Returns the variables of `Environment=`, and the variables that the manager sets for every
+    /// service, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let mut all = self.defaults.clone();
         all.extend(variables(self.list("Environment")));

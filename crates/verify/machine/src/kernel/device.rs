@@ -44,7 +44,7 @@ pub(super) struct Job {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) pace: Pace,
-    /// It ends when its data is durable.
+    /// The transfer ends when its data is durable.
     pub(super) sync: bool,
     /// The open file that reports its errors.
     pub(super) id: OpenId,
@@ -53,7 +53,7 @@ pub(super) struct Job {
 /// The event that a transfer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// None: its pages are in the cache.
+    /// Nothing: the pages are in the cache.
     AtOnce,
     /// The device.
     ByDevice,

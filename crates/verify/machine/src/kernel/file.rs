@@ -45,7 +45,8 @@ pub(super) struct Inode {
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
-    /// One transfer holds the inode's lock exclusively; the other field counts those that share it.
+    /// A transfer holds the inode's lock exclusively; the next field counts the transfers that
+    /// share the lock.
     exclusive: bool,
     sharing: usize,
     /// Direct transfers in the device.

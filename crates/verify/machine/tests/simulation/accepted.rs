@@ -113,7 +113,7 @@ impl Accepted {
         Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
     }
 
-    /// Records its success. A sync that failed or was cancelled promises nothing.
+    /// Records the success of a sync. A sync that failed or was cancelled promises nothing.
     pub(crate) fn end_sync(&self, promise: &Promise) {
         let mut state = self.lock();
         for (page, version) in state.pages.iter_mut().zip(&promise.0) {

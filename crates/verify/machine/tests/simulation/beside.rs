@@ -61,7 +61,7 @@ impl AnySize<'_> {
         }
         setup.expected(any.file.sync_all())?;
         drop(any.file);
-        // Not by a read: devices may still fail.
+        // Compares the content without a read: devices may still fail reads.
         assert!(
             process::contents(Self::PATH) == any.expected,
             "what was written to a file of any size"

@@ -65,7 +65,7 @@ pub(crate) struct Setup {
 /// An open of the file.
 pub(crate) struct Opened {
     pub(crate) fd: Fd,
-    /// Its writes are durable when they end.
+    /// Writes through this open are durable when they end.
     pub(crate) durable: bool,
 }
 

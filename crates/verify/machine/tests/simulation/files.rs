@@ -191,8 +191,8 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// A longer step was forgotten by the engine, until it looked for another reason: transfers
-    /// take a hundredth of that, and the engine looks every second.
+    /// Time limit of a step: the engine has forgotten a longer one until it looked again for
+    /// another reason. Transfers take a hundredth of this, and the engine looks every second.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -391,7 +391,7 @@ impl Actor {
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Write(u64),
-    /// At its end this version of a page is durable.
+    /// The version of a page that is durable when the request ends.
     Durable(u64, usize),
     Sync,
 }

@@ -121,7 +121,7 @@ impl Model {
         Promise { first, ended }
     }
 
-    /// Records its success.
+    /// Records the success of a sync.
     pub(crate) fn end_sync(&self, promise: &Promise, told: &LossesReported) {
         let mut pages = self.lock();
         for (index, ended) in promise.ended.iter().enumerate() {

@@ -59,7 +59,7 @@ struct PendingRequest {
     header: Header,
 }
 
-/// One connection.
+/// The state of a connection.
 struct Link {
     setup: Arc<Setup>,
     socket: UnixStream,
@@ -72,13 +72,13 @@ struct Link {
 /// The way in which a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It sends a disconnect request, with requests in flight.
+    /// The client sends a disconnect request, with requests in flight.
     Disconnect,
-    /// It closes the connection, with requests in flight.
+    /// The client closes the connection, with requests in flight.
     Drop,
-    /// It waits until all are answered.
+    /// The client waits until all its requests are answered.
     Wait,
-    /// It stays until the server ends.
+    /// The client stays until the server ends.
     Stay,
 }
 

@@ -211,7 +211,7 @@ impl Actor {
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes this number of events, those of one context first.
+    /// Takes this number of events, first from one context.
     fn take(&mut self, count: usize) {
         let is_first = |request: &&Request| request.context == 0;
         let of_first = count.min(self.in_flight.values().filter(is_first).count());

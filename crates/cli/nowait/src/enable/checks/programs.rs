@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// A program of a service, as `nowait doctor --program` judges it.
+/// A program of a service, with the verdict of `nowait doctor --program`.
 #[derive(Debug, Serialize)]
 pub(in crate::enable) struct Judged {
     pub(in crate::enable) path: String,

@@ -32,7 +32,7 @@ pub(crate) enum Deed {
 struct Entry {
     deed: Deed,
     cells: Range<u64>,
-    /// Durable at its end.
+    /// A successful answer promises that the change is durable.
     durable: bool,
     begun: u64,
     /// The time of its answer, and `true` if it succeeded.
@@ -115,7 +115,7 @@ impl History {
         number
     }
 
-    /// Records its answer.
+    /// Records the answer to a request.
     pub(crate) fn end(&self, number: usize, done: bool) {
         let mut log = self.lock();
         let at = log.tick();
@@ -186,7 +186,7 @@ impl Log {
         self.judge_after(cell, found, newest);
     }
 
-    /// The same for changes that ended before `newest`.
+    /// Checks a cell against the changes that ended before `newest`.
     fn judge_after(&self, cell: u64, found: Option<u64>, newest: Option<u64>) {
         let newest = newest.unwrap_or(0);
         let is_legal = |number: &&usize| {
