@@ -45,6 +45,7 @@ pub struct Options {
     pub max_bytes: u64,
 }
 
+/// Starts an engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_engine_create(
     options: *const Options,

@@ -59,7 +59,7 @@ pub type VectoredTransfer<B> = Operation<B, (Result<usize, Error>, Vec<B>)>;
 /// A sync.
 pub type FileSync = Operation<(), Result<(), Error>>;
 
-/// A wait for readiness: the events of poll(2) that are there.
+/// A wait for readiness, which returns the events of poll(2) that have occurred.
 pub type Readiness = Operation<(), Result<u16, Error>>;
 
 #[derive(Default)]

@@ -70,7 +70,7 @@ pub struct ExportStatus {
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Clients may not change it.
+    /// Clients may not change the image.
     pub read_only: bool,
     /// The files at which it appears.
     #[serde(default)]

@@ -92,7 +92,7 @@ pub(crate) struct Request {
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// The offset where it begins; an append begins at the end.
+    /// The offset where the request begins; an append begins at the end.
     pub(crate) at: u64,
     pub(crate) len: u64,
     /// Bytes of each part of its vector; 0: no vector.

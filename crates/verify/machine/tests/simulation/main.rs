@@ -77,7 +77,7 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHan
     std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
 }
 
-/// Draws the weights of the kinds of steps of a run; the first kind always has one.
+/// Draws the weights of the kinds of steps of a run; the weight of the first kind is never 0.
 pub(crate) fn swarm<K: Copy, const COUNT: usize>(
     kinds: &[(K, u32); COUNT],
     prng: &mut Prng,

@@ -178,8 +178,8 @@ impl Log {
         self.now
     }
 
-    /// Checks the content of a cell, if changes that ended before one accepted by `counts` began
-    /// cannot be seen.
+    /// Checks the content of a cell. The newest change of the cell that `counts` accepts has
+    /// replaced all changes that ended before it began.
     fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
         let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
         let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
