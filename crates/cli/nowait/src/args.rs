@@ -187,7 +187,7 @@ choice!(
     Cache {
         /// The kernel's page cache.
         Host = "host",
-        /// A page cache in the process, which was removed.
+        /// A page cache in the process; it was removed.
         #[value(hide = true)]
         User = "user"
     }
@@ -197,7 +197,7 @@ choice!(
     Submit {
         /// In the caller while that is short.
         Auto = "auto",
-        /// Always in the caller, which was removed.
+        /// Always in the caller; this mode was removed.
         #[value(hide = true)]
         Inline = "inline",
         /// On another thread.

@@ -72,7 +72,7 @@ fn begin(program: Program, seed: u64) {
     program(seed);
 }
 
-/// Starts a thread of a program; its failure names it.
+/// Starts a thread of a program; the message of a failure names the thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
 }
