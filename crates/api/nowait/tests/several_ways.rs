@@ -162,8 +162,8 @@ fn what_was_zeroed_stays_zero_whatever_was_read_ahead_meanwhile() {
     });
 }
 
-/// Both end, in either order; but each takes effect as a whole, and the cache knows the file's
-/// content.
+/// The write and the truncation end in either order; but each takes effect as a whole, and the
+/// cache knows the file's content.
 #[test]
 fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     const BYTES: usize = 40 * BLOCK;

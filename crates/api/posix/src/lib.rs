@@ -21,8 +21,8 @@ pub mod exports;
 pub mod list;
 pub mod notice;
 pub mod notifiers;
+pub mod pending_notices;
 pub mod posix;
 pub mod submit;
-pub mod tellings;
 
 pub use posix::Posix;

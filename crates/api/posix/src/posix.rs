@@ -4,7 +4,7 @@ use crate::{
     aiocb::Block,
     notice::{Ending, Notice},
     notifiers::Notifiers,
-    tellings::Tellings,
+    pending_notices::PendingNotices,
 };
 use core::{
     cmp::Reverse,
@@ -51,7 +51,7 @@ pub struct Shared {
     process: &'static Process,
     in_flight: Mutex<Table>,
     notifiers: Notifiers,
-    tellings: Tellings,
+    pending_notices: PendingNotices,
     /// Notices held back while the process may become another program.
     kept: Mutex<Vec<Notice>>,
 }
@@ -131,7 +131,7 @@ impl Posix {
             process,
             in_flight: Mutex::default(),
             notifiers: Notifiers::default(),
-            tellings: Tellings::default(),
+            pending_notices: PendingNotices::default(),
             kept: Mutex::default(),
         });
         let ends = shared.clone();
@@ -152,12 +152,12 @@ impl Posix {
     /// Waits until the notice of the block at `address` was sent, whose outcome the caller has
     /// seen. Takes no lock and allocates no memory: signal handlers call it.
     pub fn await_notice(&self, address: usize) {
-        let tellings = &self.shared.tellings;
+        let pending_notices = &self.shared.pending_notices;
         // A handler that has interrupted the sender would wait for its own thread. A child that the
         // library's handler of fork(2) has not seen has no sender.
         let may_wait = || !inside::is_interrupted() && Process::of_caller().is_some();
-        if tellings.is_telling(address) && may_wait() {
-            tellings.wait(address);
+        if pending_notices.is_pending(address) && may_wait() {
+            pending_notices.wait(address);
         }
     }
 
@@ -216,7 +216,7 @@ impl Shared {
             // signals blocked.
             signal::take_back(errno);
         }
-        let telling = ending.is_some().then(|| self.tellings.begin(block.address()));
+        let notice_guard = ending.is_some().then(|| self.pending_notices.begin(block.address()));
         // Both under the lock: aio_cancel finds a request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
@@ -233,7 +233,7 @@ impl Shared {
         if let Some(ending) = ending {
             ending.tell(self);
         }
-        drop(telling);
+        drop(notice_guard);
         SLEEPERS.wake(slots);
         if let Some(watch) = request.and_then(|request| request.watch) {
             watch.ended(result);

@@ -159,7 +159,7 @@ pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     let each = Amount { requests: loop_requests, bytes: loop_bytes };
     process.engine.load.set_limits((Amount { requests, bytes }, each));
     // Waiting requests may have a place now.
-    process.queues.lock().all.iter().for_each(|queue| queue.ring());
+    process.queues.lock().all.iter().for_each(|queue| queue.signal());
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::{
     engine::LOOK,
     event_loop::{Running, running},
     operation::{Operation, OperationQueue, end},
-    thread_queue::News,
+    thread_queue::Arrivals,
 };
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyRes
 
 /// Takes all results that have arrived, and ends their operations.
 fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
-    let News { over, landed } = queue.news(py)?;
+    let Arrivals { over, finished_calls } = queue.take_arrivals(py)?;
     // A request that has ended may belong to another loop, in another thread.
     let here = running(py).ok().map(|running| running.event_loop);
     let here = here.as_ref();
     over.into_iter().for_each(|ended| end(py, ended, here));
-    for (target, finish) in landed {
+    for (target, finish) in finished_calls {
         match target.is_over() {
             // Cancelled. `finish` may hold a file, whose close may block.
             true => queue.engine.run_aside(move || drop(finish)),

@@ -41,7 +41,7 @@ pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py
             operation.get().set_request(&queue, keys);
             requests.take(py, load, named, (file, action), &mut |end| over.push(end));
             if requests.submit(load, &mut |end| over.push(end)) {
-                queue.ring();
+                queue.signal();
             }
         }
     });
@@ -75,7 +75,7 @@ pub(crate) fn submit_many(
             requests.take(py, load, (key, target), (file, read), &mut |end| over.push(end));
         }
         if requests.submit(load, &mut |end| over.push(end)) {
-            queue.ring();
+            queue.signal();
         }
     });
     over.end(py);
@@ -133,7 +133,7 @@ where
             Ok(finish) => finish(py),
             Err(_) => Err(Failure::Runtime("a call of nowait panicked")),
         });
-        queue.land((target, finish));
+        queue.call_finished((target, finish));
     };
     run(engine, Box::new(call));
     Ok(operation)

@@ -27,20 +27,20 @@ pub(crate) struct ThreadQueue<T> {
     /// The loops that watch the descriptors.
     loops: Mutex<Vec<Py<PyAny>>>,
     /// Results of helper threads.
-    landed: Mutex<Vec<Landed<T>>>,
-    bell: EventFd,
+    finished_calls: Mutex<Vec<FinishedCall<T>>>,
+    notifier: EventFd,
     /// The eventfd is readable, or about to be.
-    rung: AtomicBool,
+    is_signalled: AtomicBool,
     pub(crate) engine: &'static ProcessEngine,
 }
 
 /// The result of a call on a helper thread: its receiver, and the function that makes the value.
-pub(crate) type Landed<T> = (T, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
+pub(crate) type FinishedCall<T> = (T, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
 
 /// The requests and calls that have ended since the last look.
-pub(crate) struct News<T> {
+pub(crate) struct Arrivals<T> {
     pub(crate) over: Vec<Ended<T>>,
-    pub(crate) landed: Vec<Landed<T>>,
+    pub(crate) finished_calls: Vec<FinishedCall<T>>,
 }
 
 impl<T: Send> ThreadQueue<T> {
@@ -48,13 +48,13 @@ impl<T: Send> ThreadQueue<T> {
         let raise = |error| Failure::from(error).exception();
         let mut queue = engine.nowait.queue(DEPTH).map_err(raise)?;
         queue.event_fd().map_err(raise)?;
-        let bell = EventFd::new().map_err(|errno| {
+        let notifier = EventFd::new().map_err(|errno| {
             let text = format!("event loop: {errno}");
             Failure::System { errno: errno.raw(), text, path: None }.exception()
         })?;
         let (requests, loops) = (Mutex::new(Requests::new(queue)), Mutex::default());
-        let (landed, rung) = (Mutex::default(), AtomicBool::new(false));
-        Ok(ThreadQueue { requests, loops, landed, bell, rung, engine })
+        let (finished_calls, is_signalled) = (Mutex::default(), AtomicBool::new(false));
+        Ok(ThreadQueue { requests, loops, finished_calls, notifier, is_signalled, engine })
     }
 
     /// Calls `work` on the requests, under the lock: it runs no Python code.
@@ -64,15 +64,15 @@ impl<T: Send> ThreadQueue<T> {
     }
 
     /// Takes the result of a call on a helper thread.
-    pub(crate) fn land(&self, landed: Landed<T>) {
-        self.landed.lock().push(landed);
-        self.ring();
+    pub(crate) fn call_finished(&self, call: FinishedCall<T>) {
+        self.finished_calls.lock().push(call);
+        self.signal();
     }
 
     /// Makes the eventfd readable, so that the event loop looks for results.
-    pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, SeqCst) {
-            self.bell.signal();
+    pub(crate) fn signal(&self) {
+        if !self.is_signalled.swap(true, SeqCst) {
+            self.notifier.signal();
         }
     }
 
@@ -114,7 +114,7 @@ impl<T: Send> ThreadQueue<T> {
             }
         }
         let reaper = reaper()?;
-        for number in [queue, self.bell.raw()] {
+        for number in [queue, self.notifier.raw()] {
             event_loop.call_method1("add_reader", (number, &reaper))?;
         }
         loops.push(event_loop.clone().unbind());
@@ -126,21 +126,22 @@ impl<T: Send> ThreadQueue<T> {
     ///
     /// # Errors
     /// `OSError`: the queue belongs to the parent of this forked process.
-    pub(crate) fn news(&self, py: Python<'_>) -> PyResult<News<T>> {
+    pub(crate) fn take_arrivals(&self, py: Python<'_>) -> PyResult<Arrivals<T>> {
         // In this order: a result that arrives after the second line makes the eventfd readable
         // again.
-        let is_rung = self.rung.load(SeqCst);
-        if is_rung {
-            self.bell.drain();
-            self.rung.store(false, SeqCst);
+        let was_signalled = self.is_signalled.load(SeqCst);
+        if was_signalled {
+            self.notifier.drain();
+            self.is_signalled.store(false, SeqCst);
         }
         let mut over = Vec::new();
         let more = self.with(|requests, load| requests.reap(py, load, &mut |end| over.push(end)));
         if more.map_err(|error| Failure::from(error).exception())? {
-            self.ring();
+            self.signal();
         }
-        let landed = if is_rung { mem::take(&mut *self.landed.lock()) } else { Vec::new() };
-        Ok(News { over, landed })
+        let finished_calls =
+            if was_signalled { mem::take(&mut *self.finished_calls.lock()) } else { Vec::new() };
+        Ok(Arrivals { over, finished_calls })
     }
 
     /// Waits until nothing is in flight, but not longer than `at_most`.

@@ -18,30 +18,30 @@ const IS_AWAITED: u32 = 1 << 31;
 /// Counts of notices being sent, by a hash of the blocks' addresses. A thread that waits for one
 /// block waits for all blocks of its bucket, which takes no longer than sending a notice.
 #[derive(Debug)]
-pub struct Tellings([AtomicU32; BUCKETS]);
+pub struct PendingNotices([AtomicU32; BUCKETS]);
 
-impl Default for Tellings {
-    fn default() -> Tellings {
-        Tellings([const { AtomicU32::new(0) }; BUCKETS])
+impl Default for PendingNotices {
+    fn default() -> PendingNotices {
+        PendingNotices([const { AtomicU32::new(0) }; BUCKETS])
     }
 }
 
 /// A notice that is being sent, until this is dropped.
 #[must_use]
-pub struct Telling<'a>(&'a AtomicU32);
+pub struct NoticeGuard<'a>(&'a AtomicU32);
 
-impl Tellings {
+impl PendingNotices {
     /// Begins to send the notice of the block at `address`, before its outcome is visible.
-    pub fn begin(&self, address: usize) -> Telling<'_> {
+    pub fn begin(&self, address: usize) -> NoticeGuard<'_> {
         let bucket = self.bucket(address);
         // The store of the outcome, which follows, releases this.
         bucket.fetch_add(1, Relaxed);
-        Telling(bucket)
+        NoticeGuard(bucket)
     }
 
     /// Returns `true` if the notice of the block at `address`, whose outcome the caller has seen,
     /// may still be being sent.
-    pub fn is_telling(&self, address: usize) -> bool {
+    pub fn is_pending(&self, address: usize) -> bool {
         self.bucket(address).load(Acquire) != 0
     }
 
@@ -67,7 +67,7 @@ impl Tellings {
     }
 }
 
-impl Drop for Telling<'_> {
+impl Drop for NoticeGuard<'_> {
     fn drop(&mut self) {
         if self.0.fetch_sub(1, Release) == IS_AWAITED | 1
             && self.0.compare_exchange(IS_AWAITED, 0, Relaxed, Relaxed).is_ok()
@@ -86,23 +86,26 @@ mod tests {
     #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn who_waits_returns_when_all_notices_of_the_bucket_are_sent() {
         const ADDRESS: usize = 4096;
-        let (tellings, sent) = (Tellings::default(), AtomicU32::new(0));
-        tellings.wait(ADDRESS);
+        let (pending_notices, sent) = (PendingNotices::default(), AtomicU32::new(0));
+        pending_notices.wait(ADDRESS);
         for _ in 0..1000 {
             sent.store(0, Relaxed);
-            let both = [tellings.begin(ADDRESS), tellings.begin(ADDRESS + BUCKETS * 128)];
-            assert!(tellings.is_telling(ADDRESS) && !tellings.is_telling(ADDRESS + 128));
+            let both =
+                [pending_notices.begin(ADDRESS), pending_notices.begin(ADDRESS + BUCKETS * 128)];
+            assert!(
+                pending_notices.is_pending(ADDRESS) && !pending_notices.is_pending(ADDRESS + 128)
+            );
             thread::scope(|scope| {
-                for telling in both {
+                for guard in both {
                     scope.spawn(|| {
                         sent.fetch_add(1, Relaxed);
-                        drop(telling);
+                        drop(guard);
                     });
                 }
-                tellings.wait(ADDRESS);
+                pending_notices.wait(ADDRESS);
                 assert_eq!(sent.load(Relaxed), 2);
             });
-            assert_eq!(tellings.bucket(ADDRESS).load(Relaxed), 0);
+            assert_eq!(pending_notices.bucket(ADDRESS).load(Relaxed), 0);
         }
     }
 }
