@@ -207,19 +207,19 @@ choice!(
 choice!(
     /// NOWAIT_LOG.
     Level {
-        /// Nothing.
+        /// No messages.
         Off = "off",
-        /// What went wrong.
+        /// Failures.
         Error = "error",
-        /// Also what is worse than it could be.
+        /// Also settings and features that do not work here.
         Warn = "warn",
-        /// Also what was chosen.
+        /// Also the chosen backend.
         Info = "info",
         /// Also every context.
         Debug = "debug"
     }
 );
-/// Which library.
+/// The library that serves the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Via {
     /// By LD_PRELOAD: libaio, and close() watched.
