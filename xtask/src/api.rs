@@ -13,12 +13,11 @@
 mod header;
 mod rustdoc;
 
-use std::fs;
-use std::path::Path;
+use anyhow::{Result, ensure};
+use xshell::{Shell, cmd};
 
-use crate::log::Log;
-use crate::process::{self, Result};
-use crate::{c_api, examples};
+use crate::examples::FEATURES;
+use crate::{c_api, process};
 
 /// The list of the Rust API.
 const LIST: &str = "crates/api/nowait/api.txt";
@@ -27,64 +26,52 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Compares the pages that rustdoc has made with the list, and both interfaces with the last
 /// release.
-///
-/// # Errors
-/// The list is not that of this tree, or something is gone that the version promises.
-pub(crate) fn check(log: &Log) -> Result {
+pub(crate) fn check() -> Result<()> {
+    let sh = process::shell()?;
     let found = rustdoc::list(&process::target().join("doc/nowait"))?;
-    let listed = read(&process::root().join(LIST))?;
-    let change = changes(&lines(&listed), &found);
-    if !change.is_empty() {
-        return Err(format!(
-            "the API of the crate nowait is not what {LIST} says:\n{}\n\
-             if that is meant, run `cargo x api` and commit the list",
-            change.join("\n")
-        ));
-    }
-    log.line(&since_release(&found)?);
-    Ok(())
+    let change = changes(&lines(&sh.read_file(LIST)?), &found).join("\n");
+    ensure!(
+        change.is_empty(),
+        "the API of the crate nowait is not what {LIST} says:\n{change}\n\
+         if that is meant, run `cargo x api` and commit the list"
+    );
+    since_release(&sh, &found)
 }
 
 /// Writes the list anew.
-///
-/// # Errors
-/// rustdoc fails, or the list cannot be written.
-pub(crate) fn write() -> Result {
-    let args = ["doc", "-p", "nowait", "--no-deps", "--lib", "--features", examples::FEATURES];
-    process::stream(process::command("cargo", &args), |line| println!("{line}"))?;
+pub(crate) fn write() -> Result<()> {
+    let sh = process::shell()?;
+    process::run(cmd!(sh, "cargo doc -p nowait --no-deps --lib --features {FEATURES}"))?;
     let found = rustdoc::list(&process::target().join("doc/nowait"))?;
-    let file = process::root().join(LIST);
-    for change in changes(&lines(&read(&file).unwrap_or_default()), &found) {
-        println!("{change}");
-    }
-    fs::write(&file, found.join("\n") + "\n").map_err(|error| format!("{LIST}: {error}"))
+    let old = lines(&sh.read_file(LIST).unwrap_or_default());
+    changes(&old, &found).iter().for_each(|change| println!("{change}"));
+    Ok(sh.write_file(LIST, found.join("\n") + "\n")?)
 }
 
-/// Compares with the last release that this tree comes from; returns what came of it.
-fn since_release(found: &[String]) -> Result<String> {
-    let describe = ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"];
-    let Ok(tag) = process::output(process::command("git", &describe)) else {
-        return Ok(String::from("api: no release before this one is known here"));
+/// Compares with the last release that this tree comes from.
+fn since_release(sh: &Shell, found: &[String]) -> Result<()> {
+    let Ok(tag) = process::output(cmd!(sh, "git describe --tags --abbrev=0 --match v[0-9]*"))
+    else {
+        println!("api: no release before this one is known here");
+        return Ok(());
     };
-    let tag = tag.trim();
-    let released =
-        |file: &str| process::output(process::command("git", &["show", &format!("{tag}:{file}")]));
-    let gone = missing(&lines(&released(LIST)?), found);
-    if !gone.is_empty() && !may_break(tag.trim_start_matches('v'), VERSION) {
-        return Err(format!(
-            "{tag} had this in its Rust API, and version {VERSION} promises it too:\n{}",
-            gone.join("\n")
-        ));
-    }
-    let header = header::list(&read(&process::root().join(HEADER))?);
-    let gone = missing(&header::list(&released(HEADER)?), &header);
+    let (tag, name) = (tag.trim(), c_api::SONAME);
+    let released = |file: &str| process::output(cmd!(sh, "git show {tag}:{file}"));
+    let gone = missing(&lines(&released(LIST)?), found).join("\n");
+    ensure!(
+        gone.is_empty() || may_break(tag.trim_start_matches('v'), VERSION),
+        "{tag} had this in its Rust API, and version {VERSION} promises it too:\n{gone}"
+    );
+    let header = header::list(&sh.read_file(HEADER)?);
+    let gone = missing(&header::list(&released(HEADER)?), &header).join("\n");
     // Programs that were linked with a library of this name go on to run.
-    let same_library = released("xtask/src/c_api.rs")?.contains(&format!("\"{}\"", c_api::SONAME));
-    if !gone.is_empty() && same_library {
-        let (gone, name) = (gone.join("\n"), c_api::SONAME);
-        return Err(format!("{tag} had this in its C API, and {name} promises it:\n{gone}"));
-    }
-    Ok(format!("api: nothing is gone that {tag} had and version {VERSION} promises"))
+    let same_library = released("xtask/src/c_api.rs")?.contains(&format!("\"{name}\""));
+    ensure!(
+        gone.is_empty() || !same_library,
+        "{tag} had this in its C API, and {name} promises it:\n{gone}"
+    );
+    println!("api: nothing is gone that {tag} had and version {VERSION} promises");
+    Ok(())
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -94,13 +81,11 @@ fn lines(text: &str) -> Vec<String> {
 /// Returns the lines of `old` that `new` has not; a line that stands twice is two.
 fn missing(old: &[String], new: &[String]) -> Vec<String> {
     let mut left: Vec<&String> = new.iter().collect();
-    let mut gone = Vec::new();
-    for line in old {
-        match left.iter().position(|other| *other == line) {
-            Some(place) => drop(left.swap_remove(place)),
-            None => gone.push(line.clone()),
-        }
-    }
+    let mut gone = old.to_vec();
+    gone.retain(|line| {
+        let place = left.iter().position(|other| *other == line);
+        place.map(|place| left.swap_remove(place)).is_none()
+    });
     gone
 }
 
@@ -111,21 +96,17 @@ fn changes(old: &[String], new: &[String]) -> Vec<String> {
     gone.chain(added).collect()
 }
 
-/// Whether a version may lack what another had: before 1.0 the second number counts as the first.
+/// Returns `true` if a version may lack what another had: before 1.0 the second number counts as
+/// the first.
 fn may_break(old: &str, new: &str) -> bool {
     let leading = |version: &str| {
-        let numbers: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
-        match numbers.as_slice() {
-            [0, minor, ..] => (0, *minor),
-            [major, ..] => (*major, 0),
-            [] => (0, 0),
+        let mut numbers = version.split('.').map(str::to_owned);
+        match numbers.next() {
+            Some(zero) if zero == "0" => numbers.next(),
+            major => major,
         }
     };
-    leading(old) != leading(new)
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+    leading(old) != leading(new) || old.starts_with("0.") != new.starts_with("0.")
 }
 
 #[cfg(test)]
@@ -141,9 +122,10 @@ mod tests {
 
     #[test]
     fn only_a_new_leading_number_may_break() {
-        assert!(may_break("0.2.0", "0.3.0"));
-        assert!(may_break("0.9.1", "1.0.0"));
-        assert!(!may_break("0.2.0", "0.2.7"));
-        assert!(!may_break("1.2.0", "1.3.0"));
+        let versions = [("0.2.0", "0.3.0", true), ("0.1.0", "1.0.0", true)];
+        let versions = versions.into_iter().chain([("0.2.0", "0.2.7", false)]);
+        for (old, new, may) in versions.chain([("1.2.0", "1.3.0", false)]) {
+            assert_eq!(may_break(old, new), may, "{old} {new}");
+        }
     }
 }

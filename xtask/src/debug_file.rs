@@ -6,25 +6,28 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::dist::{create_folder, rename, temporary};
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+use crate::dist::{rename, temporary};
 use crate::machine::Machine;
-use crate::process::{self, Result};
+use crate::process;
 
 /// Installs `program` as `to` without its debug information, and that below `debug`.
-///
-/// # Errors
-/// The program has no build ID, or binutils cannot read it.
-pub(crate) fn install(machine: Machine, program: &Path, to: &Path, debug: &Path) -> Result {
-    let notes = process::output(process::command("readelf", &["-n", &program.to_string_lossy()]))?;
-    let place = place(&notes)
-        .ok_or_else(|| format!("{}: no build ID: link with --build-id", program.display()))?;
-    let keep: &[&str] = &["--only-keep-debug", "--compress-debug-sections=zlib"];
-    for (options, file) in [(keep, &debug.join(place)), (&["--strip-debug"], &to.to_path_buf())] {
-        create_folder(file.parent().unwrap_or(debug))?;
+pub(crate) fn install(
+    sh: &Shell,
+    machine: Machine,
+    program: &Path,
+    to: &Path,
+    debug: &Path,
+) -> Result<()> {
+    let place = place(&process::output(cmd!(sh, "readelf -n {program}"))?)
+        .with_context(|| format!("{}: no build ID: link with --build-id", program.display()))?;
+    let keep = ["--only-keep-debug", "--compress-debug-sections=zlib"];
+    for (options, file) in [(&keep[..], &*debug.join(place)), (&["--strip-debug"], to)] {
+        sh.create_dir(file.parent().unwrap_or(debug))?;
         let temporary = temporary(file);
-        let mut command = machine.tool("objcopy", options);
-        command.arg(program).arg(&temporary);
-        process::output(command)?;
+        process::run(machine.tool(sh, "objcopy").args(options).arg(program).arg(&temporary))?;
         rename(&temporary, file)?;
     }
     Ok(())
@@ -43,8 +46,7 @@ mod tests {
 
     #[test]
     fn a_debug_file_lies_where_debuggers_look() {
-        let notes =
-            "  GNU   0x14\tNT_GNU_BUILD_ID (unique build ID bitstring)\n    Build ID: f6ab12\n";
+        let notes = "  GNU   0x14\tNT_GNU_BUILD_ID\n    Build ID: f6ab12\n";
         assert_eq!(place(notes), Some(PathBuf::from(".build-id/f6/ab12.debug")));
         assert_eq!(place("  GNU\n"), None);
     }

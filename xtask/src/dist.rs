@@ -19,34 +19,16 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
+use xshell::{Shell, cmd};
+
+use crate::examples::FEATURES;
 use crate::machine::{Machine, OWN};
-use crate::process::{self, Result};
-use crate::{c_api, debug_file, examples, places, symbols};
+use crate::process::{self, root};
+use crate::{c_api, debug_file, places, symbols};
 
 /// Where the C files and the version scripts lie.
 const SOURCES: &str = "crates/api";
-
-/// What all shared objects are linked with.
-///
-/// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
-/// keeps the Rust archive small. Debug information stays in, for backtraces, compressed.
-pub(crate) const LINK_FLAGS: &[&str] = &[
-    "-shared",
-    "-fPIC",
-    "-O2",
-    "-g1",
-    "-std=gnu11",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-ffunction-sections",
-    "-Wl,--gc-sections",
-    "-Wl,-z,now,-z,relro,-z,nodelete,-z,noexecstack",
-    "-Wl,--no-undefined",
-    "-Wl,--as-needed",
-    "-Wl,--build-id",
-    "-Wl,--compress-debug-sections=zlib",
-];
 
 /// One shared object: its soname, which is its file name, and what it is made of.
 struct Library {
@@ -56,7 +38,7 @@ struct Library {
     sources_with_musl: usize,
     version_script: &'static str,
     define: &'static str,
-    check_exports: fn(Machine, &str) -> Result,
+    check_exports: fn(Machine, &str) -> Result<()>,
 }
 
 const LIBRARIES: &[Library] = &[
@@ -79,14 +61,12 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// A program: its package, and its name in dist/bin.
-type Program = (&'static str, &'static str);
+/// The programs: package, and name in dist/bin.
+const PROGRAMS: &[(&str, &str)] =
+    &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench"), ("nowait-serve", "nowait-serve")];
 
-const PROGRAMS: &[Program] =
-    &[("nowait-cli", "nowait"), ("nowait-serve", "nowait-serve"), ("nowait-bench", "nowait-bench")];
-
-/// The programs that `make demo` runs.
-const DEMO_PROGRAMS: &[Program] = &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench")];
+/// The first so many are those that `make demo` runs.
+const DEMO_PROGRAMS: usize = 2;
 
 /// The completions: shell, file under dist/share.
 const COMPLETIONS: &[(&str, &str)] = &[
@@ -105,178 +85,140 @@ const UNITS: &[(&str, &str)] = &[
 
 /// Builds in release mode, links, checks and installs everything into dist/, for another machine
 /// into a folder below it.
-///
-/// # Errors
-/// A build failed, or a shared object does not export exactly what it must.
-pub(crate) fn run(machine: Machine) -> Result {
-    places::unpack(machine);
-    let dist = machine.dist();
+pub(crate) fn run(machine: Machine) -> Result<()> {
+    let (sh, dist) = (process::shell()?, machine.dist());
+    places::unpack(&sh, machine);
     if machine.is_musl() {
         return link_libraries(machine);
     }
     // The debug information of earlier builds belongs to no program any more.
-    remove_folder(&dist.join("lib/debug"))?;
-    build_programs(machine, PROGRAMS)?;
+    sh.remove_path(dist.join("lib/debug"))?;
+    build_programs(&sh, machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
     // Manual pages and completions are the same on every machine; only here can the programs be
     // asked for them.
     if machine.is_own() {
-        share(&dist)?;
+        share(&sh)?;
     }
     for (from, to) in UNITS {
-        install(&process::root().join("contrib/systemd").join(from), &dist.join("lib").join(to))?;
+        install(&sh, &root().join("contrib/systemd").join(from), &dist.join("lib").join(to))?;
     }
-    list(&dist)
+    Ok(())
 }
 
 /// Builds in release mode what `make demo` needs: the two libraries, the tool and the benchmarks.
-///
-/// # Errors
-/// The errors of [`run`].
-pub(crate) fn run_for_demo() -> Result {
-    println!("dist: building {}", names(DEMO_PROGRAMS));
-    build_programs(OWN, DEMO_PROGRAMS)?;
+pub(crate) fn run_for_demo() -> Result<()> {
+    println!("dist: building nowait, nowait-bench");
+    build_programs(&process::shell()?, OWN, &PROGRAMS[..DEMO_PROGRAMS])?;
     println!("dist: building libaio.so.1, libnowait_preload.so");
     link_libraries(OWN)
 }
 
 /// Makes the two libraries that programs of others are run with.
-///
-/// # Errors
-/// The errors of [`run`].
-pub(crate) fn link_libraries(machine: Machine) -> Result {
-    let natives = build_archive(machine, "nowait-faces")?;
+pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
+    let (sh, folder) = (process::shell()?, machine.dist().join("lib"));
+    let natives = build_archive(&sh, machine, "nowait-faces")?;
     for library in LIBRARIES {
-        link(machine, library, &natives)?;
+        link(&sh, machine, library, &natives, &folder.join(library.soname))?;
     }
-    link_alias(&machine.dist().join("lib"), "libaio.so.1t64", "libaio.so.1")
+    link_alias(&sh, &folder, "libaio.so.1t64", "libaio.so.1")
 }
 
 /// Builds programs; where nothing but tests runs them, as tests are built: with assertions, and in
 /// half the time, since all that they need is built for the tests too.
-fn build_programs(machine: Machine, programs: &[Program]) -> Result {
-    let is_for_tests = env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own();
-    let (command, built) = if is_for_tests {
-        let what = ["build", "--workspace", "--all-targets", "--features", examples::FEATURES];
-        (process::command("cargo", &what), process::target().join("debug"))
+fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Result<()> {
+    let built = if env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own() {
+        process::run(cmd!(sh, "cargo build --workspace --all-targets --features {FEATURES}"))?;
+        process::target().join("debug")
     } else {
         let packages = programs.iter().flat_map(|(package, _)| ["-p", package]);
-        let what: Vec<&str> = ["build", "--release"].into_iter().chain(packages).collect();
-        (machine.cargo(&what)?, machine.built(""))
+        process::run(machine.cargo(sh, &["build", "--release"])?.args(packages))?;
+        machine.built("")
     };
-    process::stream(command, |line| println!("{line}"))?;
     let (bin, debug) = (machine.dist().join("bin"), machine.dist().join("lib/debug"));
     for (_, name) in programs {
-        debug_file::install(machine, &built.join(name), &bin.join(name), &debug)?;
+        debug_file::install(sh, machine, &built.join(name), &bin.join(name), &debug)?;
     }
     Ok(())
 }
 
-/// Returns a program that is not in `dist`, which is empty, or which only `make demo` has filled.
-pub(crate) fn missing_program(dist: &Path) -> Option<String> {
-    let files = PROGRAMS.iter().map(|(_, name)| format!("bin/{name}"));
-    files.into_iter().find(|file| !dist.join(file).exists())
-}
-
-fn names(programs: &[Program]) -> String {
-    let names: Vec<&str> = programs.iter().map(|(_, name)| *name).collect();
-    names.join(", ")
+/// Fails if dist/ is empty, or only `make demo` has filled it.
+pub(crate) fn check_built() -> Result<()> {
+    let missing = PROGRAMS.iter().find(|(_, name)| !root().join("dist/bin").join(name).exists());
+    if let Some((_, name)) = missing {
+        bail!("dist/bin/{name} is missing; run `make dist` first");
+    }
+    Ok(())
 }
 
 /// Builds the static archive of a package; returns the system libraries that it says it needs.
-pub(crate) fn build_archive(machine: Machine, package: &str) -> Result<Vec<String>> {
+pub(crate) fn build_archive(sh: &Shell, machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
-    let mut args = vec!["rustc", "--release", "-p", package, "--lib"];
-    args.extend(["--crate-type", "staticlib", "--", "--print", "native-static-libs"]);
+    let build = machine.cargo(sh, &["rustc", "--release", "--lib", "--crate-type", "staticlib"])?;
     let mut natives = None;
-    process::stream(machine.cargo(&args)?, |line| {
+    let build = build.args(["-p", package, "--", "--print", "native-static-libs"]);
+    process::stream(build, |line| {
         if let Some((_, libraries)) = line.split_once(NATIVES) {
             natives = Some(libraries.split_whitespace().map(str::to_owned).collect());
         } else if !line.contains("native artifacts") && !line.is_empty() {
             println!("{line}");
         }
     })?;
-    natives.ok_or_else(|| String::from("cargo did not say which native-static-libs are needed"))
+    natives.context("cargo did not say which native-static-libs are needed")
 }
 
-fn link(machine: Machine, library: &Library, natives: &[String]) -> Result {
-    let sources = process::root().join(SOURCES);
-    let script = sources.join(library.version_script);
-    let folder = machine.dist().join("lib");
-    create_folder(&folder)?;
-    let temporary = temporary(&folder.join(library.soname));
-    let mut command = machine.compiler(LINK_FLAGS);
-    // The archive is private: only the C files export.
-    command
-        .args([library.define, "-Wl,--exclude-libs,ALL"])
-        .arg(format!("-Wl,-soname,{}", library.soname));
-    command.arg(format!("-Wl,--version-script={}", script.display()));
+fn link(
+    sh: &Shell,
+    machine: Machine,
+    library: &Library,
+    natives: &[String],
+    to: &Path,
+) -> Result<()> {
+    let (sources, temporary) = (root().join(SOURCES), temporary(to));
+    sh.create_dir(to.parent().unwrap_or(to))?;
     let parts = if machine.is_musl() { library.sources_with_musl } else { library.sources.len() };
-    command.args(library.sources[..parts].iter().map(|name| sources.join(name)));
-    command.arg(machine.built("libnowait_faces.a"));
-    for name in natives {
-        command.arg(machine.native(name)?);
-    }
-    command.arg("-o").arg(&temporary);
-    process::stream(command, |line| println!("{line}"))?;
-    check(machine, library, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-    rename(&temporary, &folder.join(library.soname))
-}
-
-fn check(machine: Machine, library: &Library, file: &Path) -> Result {
-    let readelf = |option: &[&str]| {
-        let mut command = process::command("readelf", option);
-        command.arg("-W").arg(file);
-        process::output(command)
+    let natives = natives.iter().map(|name| machine.native(name)).collect::<Result<Vec<_>>>()?;
+    // The archive is private: only the C files export.
+    let link = machine
+        .linker(sh, library.soname, &sources.join(library.version_script))
+        .args([library.define, "-Wl,--exclude-libs,ALL"])
+        .args(library.sources[..parts].iter().map(|name| sources.join(name)))
+        .arg(machine.built("libnowait_faces.a"))
+        .args(natives);
+    process::run(link.arg("-o").arg(&temporary))?;
+    let check = || {
+        let symbols = process::output(cmd!(sh, "readelf --dyn-syms -W {temporary}"))?;
+        (library.check_exports)(machine, &symbols)?;
+        let dynamic = process::output(cmd!(sh, "readelf -d -W {temporary}"))?;
+        symbols::check_dynamic(&dynamic, library.soname)
     };
-    (library.check_exports)(machine, &readelf(&["--dyn-syms"])?)?;
-    symbols::check_dynamic(&readelf(&["-d"])?, library.soname)
+    check().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    rename(&temporary, to)
 }
 
 /// Adds another name for a library: that of libaio on distributions with a 64-bit `time_t`
 /// transition, that of libnowait for the linker.
-pub(crate) fn link_alias(folder: &Path, alias: &str, library: &str) -> Result {
-    let alias = folder.join(alias);
-    let temporary = temporary(&alias);
-    drop(fs::remove_file(&temporary));
-    std::os::unix::fs::symlink(library, &temporary)
-        .map_err(|error| format!("{}: {error}", alias.display()))?;
-    rename(&temporary, &alias)
+pub(crate) fn link_alias(sh: &Shell, folder: &Path, alias: &str, library: &str) -> Result<()> {
+    let temporary = temporary(&folder.join(alias));
+    process::run(cmd!(sh, "ln -s -f {library} {temporary}"))?;
+    rename(&temporary, &folder.join(alias))
 }
 
-/// Asks the tool for the manual pages and completions, which it asks the other programs for; one
-/// that has none is left alone.
-fn share(dist: &Path) -> Result {
-    let pages = dist.join("share/man/man1");
-    create_folder(&pages)?;
-    let tool = dist.join("bin/nowait");
-    let args = ["man", &pages.to_string_lossy()];
-    if process::output(process::command(&tool.to_string_lossy(), &args)).is_err() {
-        println!("dist: the tool offers no manual pages");
-    }
+/// Asks the tool for the manual pages and completions, which it asks the other programs for.
+fn share(sh: &Shell) -> Result<()> {
+    let pages = sh.create_dir("dist/share/man/man1")?;
+    process::output(cmd!(sh, "dist/bin/nowait man {pages}"))?;
     for (shell, file) in COMPLETIONS {
-        write_if_offered(dist, &["completions", shell], &dist.join("share").join(file))?;
+        let text = process::output(cmd!(sh, "dist/bin/nowait completions {shell}"))?;
+        ensure!(!text.is_empty(), "nowait has no completions for {shell}");
+        sh.write_file(Path::new("dist/share").join(file), text)?;
     }
     Ok(())
 }
 
-fn write_if_offered(dist: &Path, args: &[&str], file: &Path) -> Result {
-    let tool = dist.join("bin/nowait");
-    let text = process::output(process::command(&tool.to_string_lossy(), args));
-    let Some(text) = text.ok().filter(|text| !text.is_empty()) else {
-        println!("dist: the tool offers no `nowait {}`", args.join(" "));
-        return Ok(());
-    };
-    create_folder(file.parent().unwrap_or(dist))?;
-    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
-}
-
-pub(crate) fn install(from: &Path, to: &Path) -> Result {
-    create_folder(to.parent().unwrap_or(to))?;
-    let temporary = temporary(to);
-    fs::copy(from, &temporary).map_err(|error| format!("{}: {error}", from.display()))?;
-    rename(&temporary, to)
+pub(crate) fn install(sh: &Shell, from: &Path, to: &Path) -> Result<()> {
+    process::run(cmd!(sh, "install -D --mode=644 {from} {to}"))
 }
 
 pub(crate) fn temporary(file: &Path) -> PathBuf {
@@ -284,32 +226,10 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     file.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
-pub(crate) fn create_folder(folder: &Path) -> Result {
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
-}
-
-fn remove_folder(folder: &Path) -> Result {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {error}", folder.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn rename(from: &Path, to: &Path) -> Result {
-    fs::rename(from, to).map_err(|error| format!("{}: {error}", to.display()))
-}
-
-fn list(dist: &Path) -> Result {
-    let libraries = ["libaio.so.1", "libnowait_preload.so", "libnowait.so", "libnowait.a"]
-        .map(|n| format!("lib/{n}"));
-    let programs = PROGRAMS.iter().map(|(_, name)| format!("bin/{name}"));
-    for file in libraries.into_iter().chain(programs) {
-        let path = dist.join(file);
-        let length = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let shown = path.strip_prefix(process::root()).unwrap_or(&path).display().to_string();
-        println!("{shown:<32} {:>6} KiB", length.len().div_ceil(1024));
-    }
+/// Has a file that is complete take the place of another one; prints its length.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).with_context(|| to.display().to_string())?;
+    let shown = to.strip_prefix(root()).unwrap_or(to).display().to_string();
+    println!("{shown:<32} {:>6} KiB", fs::metadata(to)?.len().div_ceil(1024));
     Ok(())
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::process::{self, Result};
+use anyhow::{Result, bail};
+use walkdir::WalkDir;
+use xshell::{Cmd, cmd};
+
+use crate::process;
 
 /// The name that CPython gives to a module for all its versions from the one it was built for.
 pub(crate) const ABI3: &str = "_nowait.abi3.so";
@@ -33,12 +36,8 @@ pub(crate) struct Interpreter {
 
 impl Interpreter {
     /// Returns the one that `NOWAIT_PYTHON` names, else the system's.
-    ///
-    /// # Errors
-    /// It is not there, or cannot be used.
     pub(crate) fn chosen() -> Result<Interpreter> {
-        let program = env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3"));
-        Interpreter::ask(&program)
+        Interpreter::ask(&env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3")))
     }
 
     /// Returns those that are here, one of each version: by their names, those of pyenv, and what
@@ -53,12 +52,13 @@ impl Interpreter {
     }
 
     fn ask(program: &str) -> Result<Interpreter> {
-        let said = process::output(process::command(program, &["-c", ASK]))?;
+        let sh = process::shell()?;
+        let said = process::output(cmd!(sh, "{program} -c {ASK}"))?;
         let [version, name, release] = said.split_whitespace().collect::<Vec<_>>()[..] else {
-            return Err(format!("{program}: {said}"));
+            bail!("{program}: {said}");
         };
         if name != "cpython" || !VERSIONS.contains(&version) {
-            return Err(format!("{program}: {name} {release}: the package is not for it"));
+            bail!("{program}: {name} {release}: the package is not for it");
         }
         let [program, version, release] = [program, version, release].map(str::to_owned);
         Ok(Interpreter { program, version, release })
@@ -68,12 +68,12 @@ impl Interpreter {
         self.version.ends_with('t')
     }
 
-    /// Tells whether it takes a module of the stable interface; else it needs its own.
+    /// Returns `true` if it takes a module of the stable interface; else it needs its own.
     fn has_stable_interface(&self) -> bool {
         !self.is_free_threaded() && self.version != "3.10"
     }
 
-    /// Tells whether a wheel is built for it: PyO3 supports free threading from 3.14 on.
+    /// Returns `true` if a wheel is built for it: PyO3 supports free threading from 3.14 on.
     pub(crate) fn has_wheel(&self) -> bool {
         self.version != "3.13t"
     }
@@ -84,13 +84,14 @@ impl Interpreter {
     }
 
     /// Has a build of the extension module make one for it.
-    pub(crate) fn fit(&self, build: &mut Command) {
+    pub(crate) fn fit<'a>(&self, mut build: Cmd<'a>) -> Cmd<'a> {
         if !self.has_stable_interface() {
-            build.arg("--no-default-features").env("PYO3_PYTHON", &self.program);
+            build = build.arg("--no-default-features").env("PYO3_PYTHON", &self.program);
         }
         if !self.has_wheel() {
-            build.env("UNSAFE_PYO3_SKIP_VERSION_CHECK", "1");
+            build = build.env("UNSAFE_PYO3_SKIP_VERSION_CHECK", "1");
         }
+        build
     }
 }
 
@@ -106,14 +107,9 @@ impl fmt::Display for Interpreter {
 fn of_pyenv() -> Vec<String> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let root = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
-    let mut found: Vec<String> = std::fs::read_dir(root.join("versions"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|version| version.path().join("bin/python3").display().to_string())
-        .collect();
-    found.sort();
-    found
+    let versions = WalkDir::new(root.join("versions")).min_depth(1).max_depth(1);
+    let versions = versions.sort_by_file_name().into_iter().flatten();
+    versions.map(|version| version.path().join("bin/python3").display().to_string()).collect()
 }
 
 /// Keeps the first of each version, in order of the versions.
@@ -144,13 +140,11 @@ mod tests {
 
     #[test]
     fn those_without_the_stable_interface_are_built_for_by_name() {
+        let sh = process::shell().unwrap();
         for (version, named) in [("3.10", true), ("3.11", false), ("3.14", false), ("3.14t", true)]
         {
-            let mut build = Command::new("cargo");
-            interpreter("python", version).fit(&mut build);
-            let args: Vec<_> = build.get_args().collect();
-            assert_eq!(args == ["--no-default-features"], named, "{version}");
-            assert_eq!(build.get_envs().next().is_some(), named, "{version}");
+            let build = interpreter("python", version).fit(sh.cmd("cargo"));
+            assert_eq!(build.to_string().ends_with(" --no-default-features"), named, "{version}");
         }
     }
 

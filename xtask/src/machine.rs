@@ -7,11 +7,13 @@
 //! ```
 
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use xshell::{Cmd, Shell, cmd};
 
 use crate::places;
-use crate::process::{self, Result};
+use crate::process;
 
 /// One kind of machine, and the tools that make programs for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub(crate) struct Machine {
     /// The folder below dist/; empty for this machine.
     name: &'static str,
     /// As rustc calls it; empty for this machine.
-    triple: &'static str,
+    pub(crate) triple: &'static str,
     /// What the names of binutils begin with.
     tools: &'static str,
     /// The C compiler, which links too.
@@ -39,27 +41,27 @@ const OTHERS: &[Machine] = &[
     Machine { name: "musl", triple: "x86_64-unknown-linux-musl", tools: "", compiler: "musl-gcc" },
 ];
 
+/// What all shared objects are linked with.
+///
+/// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
+/// keeps the Rust archive small. Debug information stays in, for backtraces, compressed.
+const LINK_FLAGS: &str = "-shared -fPIC -O2 -g1 -std=gnu11 -Wall -Wextra -Werror \
+    -ffunction-sections -Wl,--gc-sections -Wl,-z,now,-z,relro,-z,nodelete,-z,noexecstack \
+    -Wl,--no-undefined -Wl,--as-needed -Wl,--build-id -Wl,--compress-debug-sections=zlib";
+
 impl Machine {
     /// Finds one by the name of its folder.
-    ///
-    /// # Errors
-    /// There is none of that name.
     pub(crate) fn named(name: &str) -> Result<Machine> {
         let found = OTHERS.iter().find(|machine| machine.name == name);
-        found.copied().ok_or_else(|| format!("dist: {name}: nothing is built for that here"))
+        found.copied().with_context(|| format!("dist: {name}: nothing is built for that here"))
     }
 
-    /// Returns what rustc calls it; nothing for this machine.
-    pub(crate) fn triple(self) -> &'static str {
-        self.triple
-    }
-
-    /// Whether programs for it run here as they are.
+    /// Returns `true` if programs for it run here as they are.
     pub(crate) fn is_own(self) -> bool {
         self == OWN
     }
 
-    /// Whether its C library is musl.
+    /// Returns `true` if its C library is musl.
     pub(crate) fn is_musl(self) -> bool {
         self.name == "musl"
     }
@@ -75,54 +77,43 @@ impl Machine {
     }
 
     /// Prepares cargo to build what goes into dist/ for it.
-    ///
-    /// # Errors
-    /// As for [`places::of_cargo`].
-    pub(crate) fn cargo(self, args: &[&str]) -> Result<Command> {
-        let (subcommand, rest) = args.split_first().expect("a subcommand of cargo");
-        let mut words = vec![*subcommand];
-        if !self.triple.is_empty() {
-            words.extend(["--target", self.triple]);
-        }
-        words.extend(rest);
-        let mut command = process::command("cargo", &words);
+    pub(crate) fn cargo<'a>(self, sh: &'a Shell, args: &[&str]) -> Result<Cmd<'a>> {
+        let mut cargo = cmd!(sh, "cargo {args...}");
         if !self.triple.is_empty() {
             let triple = self.triple.to_uppercase().replace('-', "_");
-            command.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
+            cargo = cargo.args(["--target", self.triple]);
+            cargo = cargo.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
         // Programs that load our libraries have a musl of their own.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
-        places::of_cargo(&mut command, flags)?;
-        Ok(command)
+        places::of_cargo(sh, cargo, flags)
     }
 
-    /// Prepares its C compiler; for this machine `CC` may name another one.
-    pub(crate) fn compiler(self, args: &[&str]) -> Command {
+    /// Prepares its C compiler to link a shared object; for this machine `CC` may name another one.
+    pub(crate) fn linker<'a>(self, sh: &'a Shell, soname: &str, map: &Path) -> Cmd<'a> {
         let own = env::var("CC").ok().filter(|_| self.is_own());
-        let mut command = process::command(own.as_deref().unwrap_or(self.compiler), args);
-        command.arg(places::of_c_compiler());
-        command
+        let link = sh.cmd(own.as_deref().unwrap_or(self.compiler));
+        let link = link.args(LINK_FLAGS.split_whitespace()).arg(places::of_c_compiler());
+        link.arg(format!("-Wl,-soname,{soname},--version-script={}", map.display()))
     }
 
     /// Returns what a native library of Rust's is linked as.
     ///
     /// With musl, what unwinds the stack is the archive that comes with Rust: the compiler's, both
     /// shared and static, needs glibc on this machine.
-    ///
-    /// # Errors
-    /// rustc does not say where it is installed.
     pub(crate) fn native(self, option: &str) -> Result<String> {
         if !self.is_musl() || option != "-lgcc_s" {
             return Ok(option.to_owned());
         }
-        let root = process::output(process::command("rustc", &["--print", "sysroot"]))?;
+        let sh = process::shell()?;
+        let root = process::output(cmd!(sh, "rustc --print sysroot"))?;
         let (root, triple) = (root.trim(), self.triple);
         Ok(format!("{root}/lib/rustlib/{triple}/lib/self-contained/libunwind.a"))
     }
 
     /// Prepares a tool of binutils for its files.
-    pub(crate) fn tool(self, name: &str, args: &[&str]) -> Command {
-        process::command(&format!("{}{name}", self.tools), args)
+    pub(crate) fn tool<'a>(self, sh: &'a Shell, name: &str) -> Cmd<'a> {
+        sh.cmd(format!("{}{name}", self.tools))
     }
 }
 
@@ -132,13 +123,14 @@ mod tests {
 
     #[test]
     fn another_machine_has_folders_and_a_linker_of_its_own() {
-        let arm = Machine::named("arm64").unwrap();
+        let (arm, sh) = (Machine::named("arm64").unwrap(), process::shell().unwrap());
         assert!(arm.dist().ends_with("dist/arm64"));
         assert!(arm.built("nowait").ends_with("aarch64-unknown-linux-gnu/release/nowait"));
-        let cargo = arm.cargo(&["build", "--release"]).unwrap();
-        let words: Vec<_> = cargo.get_args().collect();
-        assert_eq!(words, ["build", "--target", "aarch64-unknown-linux-gnu", "--release"]);
-        let linker = std::ffi::OsStr::new("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER");
+        let cargo = arm.cargo(&sh, &["build", "--release"]).unwrap();
+        let words = "cargo build --release --target aarch64-unknown-linux-gnu";
+        assert_eq!(cargo.to_string(), words);
+        let linker = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER";
+        let cargo = std::process::Command::from(cargo);
         assert!(cargo.get_envs().any(|(name, _)| name == linker));
         assert!(Machine::named("vax").is_err());
     }
@@ -147,6 +139,7 @@ mod tests {
     fn this_machine_needs_no_options() {
         assert!(OWN.dist().ends_with("dist"));
         assert!(OWN.built("nowait").ends_with("release/nowait"));
-        assert_eq!(OWN.cargo(&["build"]).unwrap().get_args().count(), 1);
+        let sh = process::shell().unwrap();
+        assert_eq!(OWN.cargo(&sh, &["build"]).unwrap().to_string(), "cargo build");
     }
 }

@@ -7,7 +7,7 @@
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
 //!                             ├─ python                     (python.rs, interpreter.rs)
-//!                             └─ loom, simulated, miri      (ci.rs, log.rs)
+//!                             └─ loom, simulated, miri      (ci/)
 //!   make wheel ── cargo x wheel                               (wheels.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
 //!   make install ── cargo x install                          (install.rs)
@@ -25,7 +25,6 @@ mod docs;
 mod examples;
 mod install;
 mod interpreter;
-mod log;
 mod machine;
 mod outcome;
 mod package;
@@ -40,6 +39,7 @@ mod tool;
 mod tutorials;
 mod wheels;
 
+use std::env;
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -65,10 +65,12 @@ Usage: cargo x COMMAND
 ";
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    forget_package();
+    let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["ci", jobs @ ..] => ci::run(jobs),
+        ["job", mode, name] => ci::job(mode, name),
         ["dist"] => dist::run(machine::OWN),
         ["dist", "c-api"] => c_api::install(machine::OWN),
         ["dist", "drop-ins"] => dist::link_libraries(machine::OWN),
@@ -94,9 +96,21 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
+        Err(error) => {
+            eprintln!("{error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Removes the variables that `cargo run` set for this program: build scripts read them, and a
+/// build below must not depend on its caller.
+fn forget_package() {
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            // SAFETY: no other thread exists yet.
+            unsafe { env::remove_var(&name) };
         }
     }
 }

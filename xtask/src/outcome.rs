@@ -11,16 +11,24 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what one line of output says: the closing line of a test binary, else nothing.
+    /// Nothing was counted, and it failed.
+    pub(crate) const FAILED: Outcome = Outcome { passed: 0, failed: 1, skipped: 0 };
+
+    /// Adds the numbers of the closing line of a test binary; other lines have none.
     pub(crate) fn count(&mut self, line: &str) {
-        let Some((_, numbers)) = line.split_once("test result: ") else { return };
-        let number = |word: &str| -> usize {
-            let field = numbers.split(['.', ';']).map(str::trim).find(|part| part.ends_with(word));
-            field.and_then(|part| part.split(' ').next()?.parse().ok()).unwrap_or(0)
+        if let Some((_, numbers)) = line.split_once("test result: ") {
+            self.add(Outcome::read(numbers));
+        }
+    }
+
+    /// Reads numbers as a test binary writes them, or [`Display`](fmt::Display).
+    pub(crate) fn read(numbers: &str) -> Outcome {
+        let number = |word: &str| {
+            let mut fields = numbers.split(['.', ';', ',']).map(str::trim);
+            fields.find_map(|field| field.strip_suffix(word)?.parse().ok()).unwrap_or(0)
         };
-        self.passed += number(" passed");
-        self.failed += number(" failed");
-        self.skipped += number(" ignored");
+        let skipped = number(" ignored") + number(" skipped");
+        Outcome { passed: number(" passed"), failed: number(" failed"), skipped }
     }
 
     /// Adds another outcome to this one.
@@ -66,9 +74,6 @@ impl fmt::Display for Outcome {
 mod tests {
     use super::*;
 
-    const CLOSING: &str = "test result: FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; \
-                           1 filtered out; finished in 0.01s";
-
     #[test]
     fn a_failure_is_named_with_the_first_lines_of_its_reason() {
         let mut failures = Failures::default();
@@ -84,11 +89,14 @@ mod tests {
 
     #[test]
     fn closing_lines_add_up_and_other_lines_do_not_count() {
+        let closing = "test result: FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; \
+                       1 filtered out; finished in 0.01s";
         let mut outcome = Outcome::default();
-        outcome.count("test passes ... ok");
-        outcome.count(CLOSING);
-        outcome.count(CLOSING);
+        for line in ["test passes ... ok", closing, closing] {
+            outcome.count(line);
+        }
         assert_eq!(outcome, Outcome { passed: 24, failed: 4, skipped: 6 });
         assert_eq!(outcome.to_string(), "24 passed, 4 failed, 6 skipped");
+        assert_eq!(Outcome::read(&outcome.to_string()), outcome);
     }
 }

@@ -11,33 +11,31 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use anyhow::{Context, Result};
+use xshell::{Cmd, Shell, cmd};
 
 use crate::machine::Machine;
-use crate::process::{self, Result};
+use crate::process;
 
 const TREE: &str = "/usr/src/nowait";
 const CRATES: &str = "/usr/src/crates";
 
 /// Has a command of cargo's name them in what it builds; `flags` are for rustc besides, as is what
 /// the caller's `RUSTFLAGS` holds. Flags in a configuration file of cargo's do not count then.
-///
-/// # Errors
-/// rustc or cargo do not say where they keep sources.
-pub(crate) fn of_cargo(command: &mut Command, flags: &[&str]) -> Result {
-    let renamed = renamed()?;
+pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Result<Cmd<'a>> {
+    let renamed = renamed(sh)?;
     let options = renamed.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // Of this form a word may contain spaces.
-    command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}"));
     // What build scripts compile. They divide these at spaces: no path with one can be told.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
-    command.env("CFLAGS", [own].into_iter().chain(options).collect::<Vec<_>>().join(" "));
-    Ok(())
+    let options = [own].into_iter().chain(options).collect::<Vec<_>>().join(" ");
+    // Of this form a word may contain spaces.
+    Ok(command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}")).env("CFLAGS", options))
 }
 
 /// Returns the option by which a C compiler names them in what it compiles of the tree.
@@ -47,39 +45,34 @@ pub(crate) fn of_c_compiler() -> String {
 
 /// Has cargo unpack the sources of other crates. It would do so as it builds: the first build would
 /// not know yet which folder to rename, and the second one, which does, would build all anew.
-pub(crate) fn unpack(machine: Machine) {
-    let target = if machine.is_own() { "host-tuple" } else { machine.triple() };
+pub(crate) fn unpack(sh: &Shell, machine: Machine) {
+    let target = if machine.is_own() { "host-tuple" } else { machine.triple };
     // Without the network all may be there but what only tests need: cargo build says what is not.
-    drop(process::output(process::command("cargo", &["fetch", "--target", target])));
+    drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 
 /// Returns what stands for what, the more special later: the last that fits counts.
-fn renamed() -> Result<Vec<(String, String)>> {
-    let mut renamed: Vec<(String, String)> = Vec::new();
-    let mut add = |from: &Path, to: &str| {
-        // A compiler names the folder that it runs in without symbolic links.
-        let real = fs::canonicalize(from).unwrap_or_else(|_| from.to_path_buf());
-        for from in [&real, from] {
-            let from = from.display().to_string();
-            if !renamed.iter().any(|(other, _)| *other == from) {
-                renamed.push((from, to.to_owned()));
-            }
-        }
-    };
-    let (root, target) = (process::root(), process::target());
-    if !target.starts_with(&root) {
-        add(&target, &format!("{TREE}/target"));
-    }
-    add(&root, TREE);
-    for folder in registries() {
-        add(&folder, CRATES);
-    }
-    let installed = process::output(process::command("rustc", &["--print", "sysroot"]))?;
-    let version = process::output(process::command("rustc", &["-vV"]))?;
+fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
+    let (root, target) = (process::root().to_owned(), process::target());
+    let installed = process::output(cmd!(sh, "rustc --print sysroot"))?;
+    let version = process::output(cmd!(sh, "rustc -vV"))?;
     let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
-    let commit = commit.ok_or("rustc -vV names no commit")?;
+    let commit = commit.context("rustc -vV names no commit")?;
     let library = Path::new(installed.trim()).join("lib/rustlib/src/rust");
-    add(&library, &format!("/rustc/{commit}"));
+    let mut places = Vec::new();
+    if !target.starts_with(&root) {
+        places.push((target, format!("{TREE}/target")));
+    }
+    places.push((root, TREE.to_owned()));
+    places.extend(registries().into_iter().map(|folder| (folder, CRATES.to_owned())));
+    places.push((library, format!("/rustc/{commit}")));
+    let mut renamed = Vec::new();
+    for (from, to) in places {
+        // A compiler names the folder that it runs in without symbolic links.
+        let real = fs::canonicalize(&from).unwrap_or_else(|_| from.clone());
+        renamed.extend([real, from].map(|from| (from.display().to_string(), to.clone())));
+    }
+    renamed.dedup();
     Ok(renamed)
 }
 
@@ -111,8 +104,9 @@ mod tests {
 
     #[test]
     fn the_tree_is_not_named_by_what_is_built() {
-        let mut command = Command::new("cargo");
-        of_cargo(&mut command, &["-Copt-level=1"]).unwrap();
+        let sh = process::shell().unwrap();
+        let command = of_cargo(&sh, sh.cmd("cargo"), &["-Copt-level=1"]).unwrap();
+        let command = std::process::Command::from(command);
         let value = |name: &str| {
             let found = command.get_envs().find(|(other, _)| *other == name);
             found.unwrap().1.unwrap().to_string_lossy().into_owned()

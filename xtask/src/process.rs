@@ -3,99 +3,84 @@
 use std::env;
 use std::io::{BufRead, BufReader, pipe};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-/// Why something failed, for a person to read.
-pub(crate) type Result<T = ()> = std::result::Result<T, String>;
+use anyhow::{Context, Result, bail, ensure};
+use xshell::Shell;
 
 /// Returns the folder of the workspace.
-pub(crate) fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().expect("xtask lies in the workspace").to_path_buf()
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
 /// Returns the folder that cargo builds into.
 pub(crate) fn target() -> PathBuf {
-    match env::var_os("CARGO_TARGET_DIR") {
-        Some(dir) => root().join(dir),
-        None => root().join("target"),
-    }
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Prepares `program` to run in the workspace.
-///
-/// The variables that `cargo run` set for this program are taken away: a build below must not
-/// depend on its caller.
-pub(crate) fn command(program: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(args).current_dir(root());
-    for (name, _) in env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&*name);
-        }
-    }
-    command
+/// Returns a shell whose commands and paths begin in the workspace.
+pub(crate) fn shell() -> Result<Shell> {
+    let sh = Shell::new()?;
+    sh.change_dir(root());
+    Ok(sh)
+}
+
+/// Runs a command, which writes where this program does.
+pub(crate) fn run(command: impl Into<Command>) -> Result<()> {
+    let mut command = command.into();
+    let status = command.status().with_context(|| describe(&command))?;
+    ensure!(status.success(), "{}: {status}", describe(&command));
+    Ok(())
 }
 
 /// Runs a command, hands each line of its output (both streams, in order) to `line`.
-///
-/// # Errors
-/// The command could not be started, or did not exit with 0.
-pub(crate) fn stream(mut command: Command, mut line: impl FnMut(&str)) -> Result {
+pub(crate) fn stream(command: impl Into<Command>, mut line: impl FnMut(&str)) -> Result<()> {
+    let mut command = command.into();
     let name = describe(&command);
-    let (reader, writer) = pipe().map_err(|error| format!("pipe: {error}"))?;
-    let clone = writer.try_clone().map_err(|error| format!("pipe: {error}"))?;
-    command.stdout(writer).stderr(clone);
-    let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+    let (reader, writer) = pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| name.clone())?;
     drop(command); // closes our copies of the writing end: the end of the child ends the loop
     let mut reader = BufReader::new(reader);
     let mut bytes = Vec::new();
-    while reader.read_until(b'\n', &mut bytes).map_err(|error| format!("{name}: {error}"))? > 0 {
+    while reader.read_until(b'\n', &mut bytes)? > 0 {
         line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
         bytes.clear();
     }
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{name}: {status}")) }
+    let status = child.wait()?;
+    ensure!(status.success(), "{name}: {status}");
+    Ok(())
 }
 
-/// Runs a command and returns what it wrote to its standard output.
-///
-/// # Errors
-/// As for [`stream`]; what it wrote to its standard error is in the message.
-pub(crate) fn output(mut command: Command) -> Result<String> {
-    let name = describe(&command);
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+/// Runs a command and returns its standard output; if it fails, the error has all that it wrote.
+pub(crate) fn output(command: impl Into<Command>) -> Result<String> {
+    let mut command = command.into();
+    let output = command.stdin(Stdio::null()).output().with_context(|| describe(&command))?;
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    if !output.status.success() {
+        bail!("{}: {}\n{stdout}{}", describe(&command), output.status, stderr.trim_end());
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name}: {}\n{}", output.status, stderr.trim_end()))
+    Ok(stdout.into_owned())
 }
 
 fn describe(command: &Command) -> String {
-    let args = command.get_args().map(|arg| arg.to_string_lossy());
-    let words: Vec<_> =
-        std::iter::once(command.get_program().to_string_lossy()).chain(args).take(6).collect();
-    words.join(" ")
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).take(6);
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xshell::cmd;
 
     #[test]
-    fn both_streams_arrive_and_the_exit_code_counts() {
-        let mut lines = Vec::new();
+    fn both_streams_arrive_and_a_failure_says_why() {
+        let (sh, mut lines) = (shell().unwrap(), Vec::new());
         let script = "echo one; echo two >&2; exit 3";
-        let result = stream(command("sh", &["-c", script]), |line| lines.push(line.to_owned()));
+        let result = stream(cmd!(sh, "sh -c {script}"), |line| lines.push(line.to_owned()));
         assert_eq!(lines, ["one", "two"]);
-        assert!(result.is_err_and(|message| message.contains("exit status: 3")));
-    }
-
-    #[test]
-    fn output_shows_the_error_of_the_program() {
-        let result = output(command("sh", &["-c", "echo why >&2; false"]));
-        assert!(result.is_err_and(|message| message.contains("why")));
+        assert!(result.is_err_and(|error| error.to_string().contains("exit status: 3")));
+        let result = output(cmd!(sh, "sh -c {script}"));
+        assert!(result.is_err_and(|error| error.to_string().contains("one\ntwo")));
     }
 }

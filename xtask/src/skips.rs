@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::process::{self, Result};
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{root, target};
 
 /// The jobs that run tests which may skip themselves.
 const JOBS: [&str; 2] = ["test", "random"];
@@ -16,32 +18,24 @@ const JOBS: [&str; 2] = ["test", "random"];
 /// Returns the file that the tests of a job write their skips to.
 pub(crate) fn file(job: &str) -> PathBuf {
     debug_assert!(JOBS.contains(&job), "it would not be looked at");
-    process::target().join(format!("skips-{job}.txt"))
+    target().join(format!("skips-{job}.txt"))
 }
 
 /// Returns how many tests of a job wrote skips since its file was last removed.
 pub(crate) fn count(job: &str) -> usize {
-    tests(&read(job)).len()
+    tests(&read(job))
 }
 
-/// Prints the skips of the last runs.
-///
-/// # Errors
-/// There are more than tests/skips.allowed permits.
-pub(crate) fn run() -> Result {
-    let text = JOBS.map(read).concat();
-    let allowed_text =
-        fs::read_to_string(process::root().join("tests/skips.allowed")).unwrap_or_default();
-    let (skips, allowed) = (lines(&text), allowed(&allowed_text)?);
-    for skip in &skips {
-        println!("{skip}");
-    }
+/// Prints the skips of the last runs; fails if there are more than tests/skips.allowed permits.
+pub(crate) fn run() -> Result<()> {
+    const LIMIT: &str = "tests/skips.allowed";
+    let (text, limit) = (JOBS.map(read).concat(), fs::read_to_string(root().join(LIMIT))?);
+    let (skips, allowed) = (lines(&text), allowed(&limit).context(LIMIT)?);
+    skips.iter().for_each(|skip| println!("{skip}"));
     println!("{} skipped, {allowed} allowed", skips.len());
-    if skips.len() <= allowed {
-        return Ok(());
-    }
     let number = skips.len();
-    Err(format!("{number} tests were skipped, tests/skips.allowed permits {allowed}"))
+    ensure!(number <= allowed, "{number} tests were skipped, {LIMIT} permits {allowed}");
+    Ok(())
 }
 
 fn read(job: &str) -> String {
@@ -49,21 +43,20 @@ fn read(job: &str) -> String {
 }
 
 fn lines(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| line.trim_start().starts_with("skipped:")).collect()
+    text.lines().map(str::trim_start).filter(|line| line.starts_with("skipped:")).collect()
 }
 
-/// Names the tests that skipped all or some of what they claim.
-fn tests(text: &str) -> BTreeSet<&str> {
+/// Counts the tests that skipped all or some of what they claim.
+fn tests(text: &str) -> usize {
     // skipped: TEST: REASON, where TEST may hold `::`
-    lines(text).into_iter().filter_map(|line| line.trim_start().split(": ").nth(1)).collect()
+    let names = lines(text).into_iter().filter_map(|line| line.split(": ").nth(1));
+    names.collect::<BTreeSet<_>>().len()
 }
 
 /// Reads the number; empty lines and `#` comments do not count, and no number is 0.
 fn allowed(text: &str) -> Result<usize> {
-    let lines = text.lines().map(str::trim);
-    let mut numbers = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let Some(number) = numbers.next() else { return Ok(0) };
-    number.parse().map_err(|_| format!("tests/skips.allowed: `{number}` is not a number"))
+    let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().map_or(Ok(0), |number| number.trim().parse().context("not a number"))
 }
 
 #[cfg(test)]
@@ -71,20 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lines_of_the_form_count() {
-        assert_eq!(lines("skipped: a: no root\nnoise\n  skipped: b: no loop\n").len(), 2);
-    }
-
-    #[test]
     fn a_test_that_skips_twice_is_one_test() {
-        let text = "skipped: a::b: no root\nskipped: a::b: no loop\nskipped: c: old kernel\n";
-        assert_eq!(tests(text).len(), 2);
+        let text = "skipped: a::b: no root\nnoise\n  skipped: a::b: no loop\nskipped: c: old\n";
+        assert_eq!((lines(text).len(), tests(text)), (3, 2));
     }
 
     #[test]
     fn allowed_is_the_first_number() {
-        assert_eq!(allowed(""), Ok(0));
-        assert_eq!(allowed("# why\n\n3\n"), Ok(3));
+        assert_eq!(allowed("").unwrap(), 0);
+        assert_eq!(allowed("# why\n\n3\n").unwrap(), 3);
         assert!(allowed("three").is_err());
     }
 }

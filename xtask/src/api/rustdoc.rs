@@ -8,10 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use anyhow::{Context, Result, ensure};
 use regex_lite::Regex;
 
 use crate::pattern::regex;
-use crate::process::Result;
 
 /// Traits that the compiler implements, and that programs depend on.
 const AUTOMATIC: &[&str] = &["Send", "Sync", "Unpin"];
@@ -22,92 +22,67 @@ const INTERNAL: &[&str] = &["Drop", "StructuralPartialEq"];
 /// The element that unfolds a long declaration.
 static FOLDED: LazyLock<Regex> = regex!(r"(?s)<summary.*?</summary>");
 static TAG: LazyLock<Regex> = regex!(r"<[^>]*>");
-/// A page in the index, relative to the crate's folder.
-static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="([^".][^"]*\.html[^"]*)""#);
+/// A page in the index, relative to the crate's folder: `choice/fn.parse.html`.
+static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="(([^".][^"]*/)?(\w+)\.(\w+)\.html)""#);
+/// The title of a section, or code: of an implementation (3), or of something in it.
+static PART: LazyLock<Regex> =
+    regex!(r#"(?s)<h2 id="([^"]*)"|<h([345])[^>]*class="code-header">(.*?)</h[345]>"#);
 
 /// Returns the sorted lines of the crate whose pages lie in `folder`.
-///
-/// # Errors
-/// rustdoc has made no such pages, or they are laid out in another way.
 pub(super) fn list(folder: &Path) -> Result<Vec<String>> {
     let read = |name: &str| {
         let path = folder.join(name);
-        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
     };
     let crate_name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut found = Vec::new();
-    for page in all_items(&read("all.html")?) {
-        let item = format!("{crate_name}::{}", item(&page));
-        let lines = lines(&page, &read(&page)?)
-            .ok_or_else(|| format!("{page}: rustdoc lays its pages out in another way"))?;
+    for page in PAGE.captures_iter(&read("all.html")?) {
+        let (path, modules) = (&page[1], page.get(2).map_or("", |it| it.as_str()));
+        let item = format!("{crate_name}::{}{}", modules.replace('/', "::"), &page[4]);
+        let lines = lines(&page[3], &read(path)?)
+            .with_context(|| format!("{path}: rustdoc lays its pages out in another way"))?;
         found.extend(lines.into_iter().map(|line| format!("{item}: {line}")));
     }
+    ensure!(!found.is_empty(), "{}: rustdoc names no items", folder.display());
     found.sort();
-    match found.is_empty() {
-        true => Err(format!("{}: rustdoc names no items", folder.display())),
-        false => Ok(found),
-    }
+    Ok(found)
 }
 
-/// Returns the pages of all items, relative to the crate's folder.
-fn all_items(index: &str) -> Vec<String> {
-    PAGE.captures_iter(index).map(|page| page[1].to_owned()).collect()
-}
-
-/// Returns the path of an item in its crate: `choice/fn.parse.html` is `choice::parse`.
-fn item(page: &str) -> String {
-    let (modules, file) = page.rsplit_once('/').unwrap_or(("", page));
-    let name = file.trim_end_matches(".html").split_once('.').map_or(file, |(_, name)| name);
-    match modules {
-        "" => name.to_owned(),
-        modules => format!("{}::{name}", modules.replace('/', "::")),
-    }
-}
-
-/// Returns the lines of one page, first the declaration.
-fn lines(page: &str, html: &str) -> Option<Vec<String>> {
+/// Returns the lines of the page of one item, first the declaration.
+fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
-    let (declaration, mut rest) = rest.split_once("</code></pre>")?;
+    let (declaration, rest) = rest.split_once("</code></pre>")?;
     let mut found = vec![text(declaration)];
     // Another name has what the type has that it is for.
-    if page.rsplit('/').next()?.starts_with("type.") {
+    if kind == "type" {
         return Some(found);
     }
     let (mut section, mut implementation) = ("", String::new());
-    while let Some(at) = rest.find("<h") {
-        rest = &rest[at..];
-        let (tag, after) = rest.split_once('>')?;
-        if let Some(id) = tag.strip_prefix("<h2 id=\"") {
-            section = id.split('"').next()?;
-        } else if tag.ends_with("class=\"code-header\"") {
-            let (code, _) = after.split_once(&format!("</{}>", &tag[1..3]))?;
-            let code = text(code);
-            let is_method = !tag.starts_with("<h3");
-            if !is_method {
-                implementation.clone_from(&code);
-            }
-            match (section, is_method) {
-                ("implementations", true) => found.push(format!("{implementation}: {code}")),
-                ("trait-implementations" | "foreign-impls", false)
-                    if !implements(&code, INTERNAL) =>
-                {
-                    found.push(code);
-                }
-                ("trait-implementations", true) if code.starts_with("type ") => {
-                    found.push(format!("{implementation}: {code}"));
-                }
-                ("synthetic-implementations", false) if implements(&code, AUTOMATIC) => {
-                    found.push(code);
-                }
-                _ => {}
-            }
+    for part in PART.captures_iter(rest) {
+        let Some(code) = part.get(3).map(|code| text(code.as_str())) else {
+            section = part.get(1)?.as_str();
+            continue;
+        };
+        let (is_method, own) = (&part[2] != "3", format!("{implementation}: {code}"));
+        if !is_method {
+            implementation.clone_from(&code);
         }
-        rest = after;
+        match (section, is_method) {
+            ("implementations", true) => found.push(own),
+            ("trait-implementations", true) if code.starts_with("type ") => found.push(own),
+            ("trait-implementations" | "foreign-impls", false) if !implements(&code, INTERNAL) => {
+                found.push(code);
+            }
+            ("synthetic-implementations", false) if implements(&code, AUTOMATIC) => {
+                found.push(code);
+            }
+            _ => {}
+        }
     }
     Some(found)
 }
 
-/// Whether an implementation is of one of these traits.
+/// Returns `true` if an implementation is of one of these traits.
 fn implements(implementation: &str, traits: &[&str]) -> bool {
     let before = implementation.split(" for ").next().unwrap_or_default();
     traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
@@ -156,18 +131,8 @@ mod tests {
             "impl Deref for Q: type Target = [u8]",
             "impl !Sync for Q",
         ];
-        assert_eq!(lines("struct.Q.html", HTML).unwrap(), expected);
-        assert_eq!(lines("a/type.Q.html", HTML).unwrap(), expected[..1]);
-        assert_eq!(lines("struct.Q.html", "<h1>Struct</h1>"), None);
-    }
-
-    #[test]
-    fn pages_are_named_by_the_index_and_items_by_their_pages() {
-        let index = "<ul><li><a href=\"struct.Q.html\">Q</a></li>\
-            <li><a href=\"choice/fn.parse.html\">choice::parse</a></li></ul>";
-        let pages = all_items(index);
-        assert_eq!(pages, ["struct.Q.html", "choice/fn.parse.html"]);
-        assert_eq!(item(&pages[0]), "Q");
-        assert_eq!(item(&pages[1]), "choice::parse");
+        assert_eq!(lines("struct", HTML).unwrap(), expected);
+        assert_eq!(lines("type", HTML).unwrap(), expected[..1]);
+        assert_eq!(lines("struct", "<h1>Struct</h1>"), None);
     }
 }

@@ -8,70 +8,87 @@ use super::Finding;
 use super::source::Source;
 use crate::pattern::regex;
 
-/// Where code of other languages may stand, besides folders of tests: in crates/core/sys, in what
-/// looks at the libraries from outside, and in what answers system calls in simulations. The C
-/// files of crates/api/libaio only export; they are no Rust.
-const SYSTEM_FOLDERS: &[&str] =
-    &["crates/core/sys/", "crates/bench/bench/", "crates/verify/machine/"];
+/// A pattern that code must not contain, and where it counts: paths begin so.
+struct Boundary {
+    pattern: &'static LazyLock<Regex>,
+    inside: &'static [&'static str],
+    /// But not there.
+    except: &'static [&'static str],
+    part: Part,
+    advice: &'static str,
+}
+
+#[derive(PartialEq, Eq)]
+enum Part {
+    /// All files.
+    All,
+    /// Files outside folders of tests, which look at the product from outside.
+    Product,
+    /// What is compiled for tests only.
+    Tests,
+}
 
 static FOREIGN: LazyLock<Regex> = regex!(r"\bextern\s*\{|\b(?:asm|global_asm|naked_asm)!\s*[({]");
 static ATOMICS: LazyLock<Regex> =
     regex!(r"\b(?:std|core)\s*::\s*sync\s*::\s*(?:atomic\b|\{[^;]*\batomic\b)");
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
-/// Crates whose lock-free parts are modelled.
-const MODELLED: &[&str] = &[
-    "crates/core/retry/src/",
-    "crates/core/cache/src/",
-    "crates/core/block/src/gate.rs",
-    "crates/core/block/src/inbox.rs",
+const BOUNDARIES: &[Boundary] = &[
+    // Excepted is what looks at the libraries from outside, and what answers system calls in
+    // simulations. The C files of crates/api/libaio only export; they are no Rust. What a crate may
+    // depend on, `libc` say, the layers tell; that each `unsafe` is explained, clippy.
+    Boundary {
+        pattern: &FOREIGN,
+        inside: &[""],
+        except: &["crates/core/sys/", "crates/bench/bench/", "crates/verify/machine/"],
+        part: Part::Product,
+        advice: "foreign code outside crates/core/sys: call a safe function of nowait-sys",
+    },
+    // Crates whose lock-free parts are modelled; loom replaces the primitives of sys. Excepted are
+    // the statistics, which decide nothing, hints, which may be wrong, and the addresses of chunks
+    // of memory, which are only made: each would only multiply the interleavings of a model.
+    Boundary {
+        pattern: &ATOMICS,
+        inside: &[
+            "crates/core/retry/src/",
+            "crates/core/cache/src/",
+            "crates/core/block/src/gate.rs",
+            "crates/core/block/src/inbox.rs",
+        ],
+        except: &[
+            "crates/core/retry/src/stats.rs",
+            "crates/core/retry/src/hint.rs",
+            "crates/core/cache/src/nodes.rs",
+        ],
+        part: Part::All,
+        advice: "atomics of this crate come from nowait_sys::primitives, for loom",
+    },
+    // The exception polls a foreign program with a deadline.
+    Boundary {
+        pattern: &SLEEPS,
+        inside: &[""],
+        except: &["tests/src/wait.rs"],
+        part: Part::Tests,
+        advice: "a test that sleeps: wait for the event (a channel, a barrier, a virtual clock), \
+                 or poll a foreign program in tests/src/wait.rs",
+    },
 ];
 
-/// Where they may name atomics: the statistics, which decide nothing, and hints, which may be
-/// wrong: each would only multiply the interleavings of a model; the addresses of chunks of memory,
-/// which are only made.
-const ATOMICS_FILES: &[&str] = &[
-    "crates/core/retry/src/stats.rs",
-    "crates/core/retry/src/hint.rs",
-    "crates/core/cache/src/nodes.rs",
-];
-
-/// Where tests may sleep: the one place that polls a foreign program with a deadline.
-const SLEEP_EXCEPTIONS: &[&str] = &["tests/src/wait.rs"];
-
-/// Foreign functions and assembly are in crates/core/sys only. (What a crate may depend on, `libc`
-/// say, the layers tell; that each `unsafe` is explained, clippy.)
-pub(super) fn system_calls(source: &Source, findings: &mut Vec<Finding>) {
-    let allowed = SYSTEM_FOLDERS.iter().any(|folder| source.path.starts_with(folder));
-    if !source.is_rust() || allowed || source.is_test() {
-        return;
+/// Checks a file against all boundaries.
+pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
+    let is_in = |folders: &[&str]| folders.iter().any(|it| source.path.starts_with(it));
+    for boundary in BOUNDARIES.iter().filter(|it| is_in(it.inside) && !is_in(it.except)) {
+        if !source.is_rust() || boundary.part == Part::Product && source.is_test() {
+            continue;
+        }
+        let tests = source.test_ranges();
+        let counts = |at: &usize| {
+            boundary.part != Part::Tests || tests.iter().any(|range| range.contains(at))
+        };
+        let found = boundary.pattern.find_iter(&source.code).map(|found| found.start());
+        let found = found.filter(counts);
+        findings.extend(found.map(|at| source.finding(at, boundary.advice)));
     }
-    let advice = "foreign code outside crates/core/sys: call a safe function of nowait-sys";
-    findings.extend(FOREIGN.find_iter(&source.code).map(|it| source.finding(it.start(), advice)));
-}
-
-/// Atomics of what is modelled come from crates/core/sys/src/primitives.rs: loom can replace them
-/// there.
-pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
-    let modelled = MODELLED.iter().any(|folder| source.path.starts_with(folder));
-    if !modelled || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
-        return;
-    }
-    let advice = "atomics of this crate come from nowait_sys::primitives, for loom";
-    findings.extend(ATOMICS.find_iter(&source.code).map(|it| source.finding(it.start(), advice)));
-}
-
-/// Tests wait for events, not for time to pass.
-pub(super) fn sleeps(source: &Source, findings: &mut Vec<Finding>) {
-    if !source.is_rust() || SLEEP_EXCEPTIONS.contains(&source.path.as_str()) {
-        return;
-    }
-    let advice = "a test that sleeps: wait for the event (a channel, a barrier, a virtual clock), \
-                  or poll a foreign program in tests/src/wait.rs";
-    let tests = source.test_ranges();
-    let naps = SLEEPS.find_iter(&source.code).map(|nap| nap.start());
-    let naps = naps.filter(|at| tests.iter().any(|range| range.contains(at)));
-    findings.extend(naps.map(|at| source.finding(at, advice)));
 }
 
 #[cfg(test)]
@@ -79,50 +96,35 @@ mod tests {
     use super::super::check_text;
     use super::*;
 
-    const BLOCK: &str = "crates/core/block/src/lib.rs";
-
     #[test]
-    fn foreign_code_outside_sys_is_caught() {
-        for canary in
-            ["unsafe { asm!(\"syscall\") }", "unsafe extern \"C\" { fn close(fd: i32) -> i32; }"]
-        {
-            assert_eq!(check_text(system_calls, BLOCK, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(system_calls, "crates/core/sys/src/raw.rs", canary), []);
-            assert_eq!(check_text(system_calls, "tests/src/lib.rs", canary), []);
-            assert_eq!(check_text(system_calls, "crates/cli/nowait/tests/run.rs", canary), []);
-        }
-    }
-
-    #[test]
-    fn comments_and_exports_are_no_foreign_code() {
-        let text = "// asm!(x)\npub extern \"C\" fn io_setup() {}\n";
-        assert_eq!(check_text(system_calls, BLOCK, text), []);
-    }
-
-    #[test]
-    fn an_atomic_that_loom_cannot_see_is_caught() {
-        let path = "crates/core/retry/src/kick.rs";
-        for canary in [
-            "use std::sync::atomic::AtomicU32;",
-            "use std::sync::{Arc,\n    atomic::{AtomicU32, Ordering}};",
-            "static A: core::sync::atomic::AtomicBool = x();",
-        ] {
-            assert_eq!(check_text(atomics, path, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(atomics, "crates/core/sys/src/primitives.rs", canary), []);
-            assert_eq!(check_text(atomics, "crates/core/block/src/kick.rs", canary), []);
-        }
-        assert_eq!(check_text(atomics, path, "use std::sync::Arc; use crate::primitives::A;"), []);
-    }
-
-    #[test]
-    fn a_sleeping_test_is_caught_and_product_code_is_not() {
+    fn what_a_boundary_keeps_out_is_caught_on_its_side_only() {
+        const BLOCK: &str = "crates/core/block/src/lib.rs";
+        const KICK: &str = "crates/core/retry/src/kick.rs";
+        let asm = "unsafe { asm!(\"syscall\") }";
+        let atomic = "use std::sync::atomic::AtomicU32;";
         let nap = "fn a() { std::thread::sleep(x); }\n";
-        assert_eq!(check_text(sleeps, "tests/tests/fio.rs", nap).len(), 1);
-        assert_eq!(check_text(sleeps, "tests/src/wait.rs", nap), []);
-        assert_eq!(check_text(sleeps, BLOCK, nap), []);
         let module = format!("{nap}#[cfg(test)]\nmod tests {{ {nap} }}\n");
-        let found = check_text(sleeps, BLOCK, &module);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].line, 3);
+        for (path, text, lines) in [
+            (BLOCK, asm, &[1][..]),
+            (BLOCK, "unsafe extern \"C\" { fn close(fd: i32) -> i32; }", &[1]),
+            ("crates/core/sys/src/raw.rs", asm, &[]),
+            ("tests/src/lib.rs", asm, &[]),
+            ("crates/cli/nowait/tests/run.rs", asm, &[]),
+            (BLOCK, "// asm!(x)\npub extern \"C\" fn io_setup() {}\n", &[]),
+            (KICK, atomic, &[1]),
+            (KICK, "use std::sync::{Arc,\n    atomic::{AtomicU32, Ordering}};", &[1]),
+            (KICK, "static A: core::sync::atomic::AtomicBool = x();", &[1]),
+            (KICK, "use std::sync::Arc; use crate::primitives::A;", &[]),
+            ("crates/core/sys/src/primitives.rs", atomic, &[]),
+            ("crates/core/block/src/kick.rs", atomic, &[]),
+            ("tests/tests/fio.rs", nap, &[1]),
+            ("tests/src/wait.rs", nap, &[]),
+            (BLOCK, nap, &[]),
+            (BLOCK, &module, &[3]),
+        ] {
+            let found: Vec<usize> =
+                check_text(check, path, text).iter().map(|it| it.line).collect();
+            assert_eq!(found, lines, "{path}: {text}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Finding;
 use super::source::{Source, words};
-use crate::process::{self, Result};
+use crate::process;
 use std::fs;
 
 /// Where the words stand, from the root of the tree.
@@ -32,7 +32,7 @@ struct Entry {
 ///
 /// # Errors
 /// The glossary cannot be read, or has no table.
-pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) -> Result {
+pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) -> Result<(), String> {
     let text = fs::read_to_string(process::root().join(PATH))
         .map_err(|error| format!("{PATH}: {error}"))?;
     let entries = parse(&text);

@@ -1,39 +1,32 @@
 //! The layer rule: a crate depends only on crates of lower layers.
 
+use toml::{Table, Value};
+
 use super::Finding;
 use super::source::Source;
 
-/// The layer of each package; `None` in `layer` means that it was forgotten here.
-const LAYERS: &[(&str, u8)] = &[
-    ("nowait-sys", 1),
-    ("nowait-retry", 1),
-    ("nowait-block", 2),
-    ("nowait-sim", 3),
-    ("nowait-cache", 3),
-    ("nowait-file", 4),
-    ("nowait-paper", 4),
-    ("nowait-image-format", 4),
-    ("nowait-engine", 5),
-    ("nowait", 6),
-    ("nowait-process", 6),
-    ("nowait-libaio", 7),
-    ("nowait-posix", 7),
-    ("nowait-faces", 8),
-    ("nowait-capi", 7),
-    ("nowait-python", 7),
-    ("nowait-cli", 7),
-    ("nowait-status", 2),
-    ("nowait-terminal", 1),
-    ("nowait-bench", 7),
-    ("nowait-bench-futures", 7),
-    ("nowait-bench-stores", 7),
-    ("nowait-device", 7),
-    ("nowait-image-store", 7),
-    ("nowait-server", 7),
-    ("nowait-serve", 8),
-    ("nowait-simulator", 6),
-    ("nowait-objects", 6),
-    ("nowait-machine", 8),
+/// The packages of each layer, the lowest first.
+const LAYERS: &[&[&str]] = &[
+    &["nowait-sys", "nowait-retry", "nowait-terminal"],
+    &["nowait-block", "nowait-status"],
+    &["nowait-sim", "nowait-cache"],
+    &["nowait-file", "nowait-paper", "nowait-image-format"],
+    &["nowait-engine"],
+    &["nowait", "nowait-process", "nowait-simulator", "nowait-objects"],
+    &[
+        "nowait-libaio",
+        "nowait-posix",
+        "nowait-capi",
+        "nowait-python",
+        "nowait-cli",
+        "nowait-bench",
+        "nowait-bench-futures",
+        "nowait-bench-stores",
+        "nowait-device",
+        "nowait-image-store",
+        "nowait-server",
+    ],
+    &["nowait-faces", "nowait-serve", "nowait-machine"],
 ];
 
 /// Pairs of one layer where the first may use the second.
@@ -67,33 +60,45 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     if !crates || !source.path.ends_with("/Cargo.toml") {
         return;
     }
-    let Some(package) = package(&source.text) else {
+    let manifest: Table = source.text.parse().unwrap_or_default();
+    let package = manifest.get("package").and_then(|it| it.get("name")).and_then(Value::as_str);
+    let Some(package) = package else {
         findings.push(source.finding_on(1, "no package name found"));
         return;
     };
-    for named in named(&source.text) {
-        let advice = judge_system(package, &named).or_else(|| judge_layer(package, named.name));
-        if let Some(advice) = advice {
-            findings.push(source.finding_on(named.line, advice));
+    for (name, is_dev) in named(&manifest) {
+        if let Some(advice) =
+            judge_system(package, &name, is_dev).or_else(|| judge_layer(package, &name))
+        {
+            let names_it = |line: &str| {
+                line.starts_with(&*name) || line.contains(&format!("dependencies.{name}]"))
+            };
+            let line = source.text.lines().position(names_it).unwrap_or(0) + 1;
+            findings.push(source.finding_on(line, advice));
         }
     }
 }
 
-/// A dependency that a manifest names.
-struct Named<'a> {
-    line: usize,
-    name: &'a str,
-    /// Only for tests.
-    dev: bool,
+/// Returns the dependencies of a manifest; `true` beside those that are only for tests.
+fn named(manifest: &Table) -> Vec<(String, bool)> {
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+    let sections = targets.chain([manifest]).flatten();
+    let dependencies = sections.filter(|(section, _)| section.ends_with("dependencies"));
+    let named = dependencies.flat_map(|(section, named)| {
+        let is_dev = section.starts_with("dev-");
+        named.as_table().into_iter().flatten().map(move |(name, value)| {
+            let renamed = value.get("package").and_then(Value::as_str);
+            (renamed.unwrap_or(name).to_owned(), is_dev)
+        })
+    });
+    named.collect()
 }
 
 /// Returns what is wrong with `package` talking to the system through `named`. Tests may.
-fn judge_system(package: &str, named: &Named<'_>) -> Option<String> {
-    let allowed = named.dev || SYSTEM_USERS.contains(&package);
-    if allowed || !SYSTEM.contains(&named.name) {
-        return None;
-    }
-    Some(format!("{} is for nowait-sys: add a safe function there", named.name))
+fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
+    let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
+    is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))
 }
 
 /// Returns what is wrong with `package` using `dependency`, for tests too.
@@ -101,94 +106,40 @@ fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;
     }
-    let (Some(own), Some(other)) = (layer(package), layer(dependency)) else {
-        return Some(format!(
-            "give {package} and {dependency} a layer in xtask/src/tidy/layers.rs"
-        ));
-    };
-    if other < own || SAME_LAYER.contains(&(package, dependency)) {
-        return None;
+    let layer = |package| LAYERS.iter().position(|layer| layer.contains(&package));
+    match (layer(package), layer(dependency)) {
+        (Some(own), Some(other)) if other < own => None,
+        (Some(_), Some(_)) if SAME_LAYER.contains(&(package, dependency)) => None,
+        (Some(own), Some(other)) => Some(format!(
+            "{package} (layer {own}) must not use {dependency} (layer {other}): turn it round"
+        )),
+        _ => Some(format!("give {package} and {dependency} a layer in xtask/src/tidy/layers.rs")),
     }
-    Some(format!(
-        "{package} (layer {own}) must not use {dependency} (layer {other}): turn it round"
-    ))
-}
-
-fn layer(package: &str) -> Option<u8> {
-    LAYERS.iter().find(|entry| entry.0 == package).map(|entry| entry.1)
-}
-
-/// Reads the name below `[package]`.
-fn package(manifest: &str) -> Option<&str> {
-    let section = manifest.split("[package]").nth(1)?;
-    let line = section.lines().find(|line| line.trim_start().starts_with("name"))?;
-    line.split('"').nth(1)
-}
-
-/// Reads the names of the dependencies.
-///
-/// Knows the forms `a = …`, `a.workspace = true` and `[dependencies.a]`.
-fn named(manifest: &str) -> Vec<Named<'_>> {
-    let (mut inside, mut dev, mut found) = (false, false, Vec::new());
-    for (index, line) in manifest.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if let Some(section) = line.strip_prefix('[') {
-            let section = section.trim_end_matches(']');
-            inside = section.ends_with("dependencies");
-            dev = section.contains("dev-dependencies");
-            if let Some((_, name)) = section.split_once("dependencies.") {
-                found.push(Named { line: index + 1, name, dev });
-            }
-        } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
-            let name = name.split('.').next().unwrap_or(name).trim();
-            found.push(Named { line: index + 1, name, dev });
-        }
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::check_text;
-    use super::*;
-
-    fn manifest(name: &str, rest: &str) -> String {
-        format!("[package]\nname = \"{name}\"\n{rest}\n")
-    }
 
     #[test]
-    fn a_dependency_upwards_is_caught_in_every_form() {
-        for canary in [
-            "[dependencies]\nnowait-file.workspace = true",
-            "[dependencies]\nnowait-file = { path = \"../file\" }",
-            "[dependencies.nowait-file]\nworkspace = true",
-            "[dev-dependencies]\nnowait-file.workspace = true",
-            "[target.\"cfg(loom)\".dependencies]\nnowait-file = \"1\" # why",
+    fn dependencies_upwards_without_a_layer_and_a_stray_libc_are_caught() {
+        for (package, dependencies, lines) in [
+            ("nowait-block", "[dependencies]\nnowait-cache = { path = \"x\" }", &[4][..]),
+            ("nowait-block", "[dependencies]\nnowait-cache.workspace = true", &[4]),
+            ("nowait-block", "[dev-dependencies.nowait-file]\nversion = \"1\"", &[3]),
+            ("nowait-block", "[target.'cfg(x)'.build-dependencies]\nnowait = \"1\"", &[4]),
+            ("nowait-block", "[dependencies]\nx = { package = \"nowait-file\" }", &[1]),
+            ("nowait-sys", "[dependencies]\nnowait-retry.workspace = true", &[4]),
+            ("nowait-retry", "[dependencies]\nnowait-sys.workspace = true\na = \"1\"", &[]),
+            ("nowait-libaio", "[dependencies]\nnowait-sys.workspace = true", &[]),
+            ("nowait-tests", "[dependencies]\nnowait-sys.workspace = true", &[]),
+            ("nowait-new", "[dependencies]\nnowait-sys = \"1\"\nlibc = \"1\"", &[5, 4]),
+            ("nowait-cli", "[dev-dependencies]\nlibc.workspace = true", &[]),
         ] {
-            let text = manifest("nowait-block", canary);
-            let found = check_text(dependencies, "crates/core/block/Cargo.toml", &text);
-            assert_eq!(found.len(), 1, "{canary}");
-            assert!(found[0].advice.contains("layer 4"), "{}", found[0]);
+            let text = format!("[package]\nname = \"{package}\"\n{dependencies}\n");
+            let found = check_text(super::dependencies, "crates/a/Cargo.toml", &text);
+            let found: Vec<usize> = found.iter().map(|finding| finding.line).collect();
+            assert_eq!(found, lines, "{text}");
         }
-    }
-
-    #[test]
-    fn downwards_and_the_named_pairs_are_allowed() {
-        let text = "[dependencies]\nnowait-sys.workspace = true\nparking_lot = \"1\"";
-        for package in ["nowait-retry", "nowait-block", "nowait-libaio", "nowait-tests"] {
-            let text = manifest(package, text);
-            assert_eq!(check_text(dependencies, "crates/a/Cargo.toml", &text), []);
-        }
-        let text = manifest("nowait-sys", "[dependencies]\nnowait-retry.workspace = true");
-        assert_eq!(check_text(dependencies, "crates/core/sys/Cargo.toml", &text).len(), 1);
-    }
-
-    #[test]
-    fn a_crate_without_a_layer_and_a_stray_libc_are_caught() {
-        let text =
-            manifest("nowait-new", "[dependencies]\nnowait-sys.workspace = true\nlibc = \"1\"");
-        assert_eq!(check_text(dependencies, "crates/new/Cargo.toml", &text).len(), 2);
-        let text = manifest("nowait-cli", "[dev-dependencies]\nlibc.workspace = true");
-        assert_eq!(check_text(dependencies, "crates/cli/nowait/Cargo.toml", &text), []);
     }
 }

@@ -1,9 +1,13 @@
 //! The floors of a crate: a module imports only modules of lower floors.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
 
 use super::Finding;
-use super::source::Source;
+use super::source::{Source, words};
+use crate::pattern::regex;
 
 /// A crate whose modules stand on floors, the ground first. Those of one floor do not import each
 /// other, except on the floor that is named as the crate's one circle, if it has one; its reason is
@@ -82,14 +86,25 @@ const HOUSES: &[House] = &[
     },
 ];
 
+/// What the root of a crate exports: the module, and its names.
+static REEXPORT: LazyLock<Regex> = regex!(r"\bpub use (\w+)::([^;]*)");
+
+/// A path from the root of the crate: its first name, or what is in its braces.
+static IMPORT: LazyLock<Regex> =
+    regex!(r"\bcrate::(?:(\w+)|\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\})");
+
+static BRACES: LazyLock<Regex> = regex!(r"\{(?:[^{}]|\{[^{}]*\})*\}");
+
 /// Checks the imports of the modules of each house, tests aside.
 pub(super) fn floors(sources: &[Source], findings: &mut Vec<Finding>) {
     for house in HOUSES {
-        let inside = |source: &&Source| source.is_rust() && source.path.starts_with(house.folder);
         let root = sources.iter().find(|source| source.path == format!("{}lib.rs", house.folder));
         let owners = root.map(|root| reexports(&root.code)).unwrap_or_default();
-        for source in sources.iter().filter(inside) {
-            house.check(source, &owners, findings);
+        for source in sources.iter().filter(|source| source.is_rust()) {
+            let module = source.path.strip_prefix(house.folder).and_then(|it| words(it).next());
+            if let Some((_, own)) = module.filter(|(_, own)| *own != "lib") {
+                house.check(source, own, &owners, findings);
+            }
         }
     }
 }
@@ -98,26 +113,21 @@ impl House {
     fn check(
         &self,
         source: &Source,
-        owners: &BTreeMap<String, String>,
+        own: &str,
+        owners: &BTreeMap<&str, &str>,
         findings: &mut Vec<Finding>,
     ) {
-        let own = module(&source.path[self.folder.len()..]);
-        if own == "lib" {
-            return;
-        }
         let Some(floor) = self.floor(own) else {
             let advice = format!("give `{own}` a floor in xtask/src/tidy/modules.rs");
             return findings.push(source.finding_on(1, advice));
         };
         let tests = source.test_ranges();
         for (offset, name) in imports(&source.code) {
-            if tests.iter().any(|range| range.contains(&offset)) {
-                continue;
-            }
-            let other = owners.get(name).map_or(name, String::as_str);
+            let other = owners.get(&*name).copied().unwrap_or(&name);
             let Some(below) = self.floor(other) else { continue };
             let in_circle = below == floor && self.circle == Some(floor);
-            if other != own && below >= floor && !in_circle {
+            let in_test = tests.iter().any(|range| range.contains(&offset));
+            if other != own && below >= floor && !in_circle && !in_test {
                 let advice = format!(
                     "`{own}` must not import `{other}`, which does not stand below it: see lib.rs"
                 );
@@ -131,59 +141,29 @@ impl House {
     }
 }
 
-/// Returns the module that a file is of, by its path in the folder of sources.
-fn module(path: &str) -> &str {
-    path.split(['/', '.']).next().unwrap_or(path)
-}
-
-/// Returns which module each name that the crate's root exports comes from.
-fn reexports(root: &str) -> BTreeMap<String, String> {
+/// Returns which module each type that the crate's root exports comes from.
+fn reexports(root: &str) -> BTreeMap<&str, &str> {
     let mut owners = BTreeMap::new();
-    for line in root.split(';') {
-        let Some((_, path)) = line.split_once("pub use ") else { continue };
-        let owner = path.split("::").next().unwrap_or(path).trim();
-        for name in path.split(|c: char| !c.is_alphanumeric() && c != '_') {
-            if name.starts_with(char::is_uppercase) {
-                owners.insert(name.to_owned(), owner.to_owned());
-            }
-        }
+    for export in REEXPORT.captures_iter(root) {
+        let [owner, names] = [1, 2].map(|group| export.get(group).expect("a group").as_str());
+        let names = words(names).map(|(_, name)| name);
+        let types = names.filter(|name| name.starts_with(char::is_uppercase));
+        owners.extend(types.map(|name| (name, owner)));
     }
     owners
 }
 
 /// Returns the first names of all paths from the crate's root, and where they stand.
-fn imports(code: &str) -> Vec<(usize, &str)> {
+fn imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (offset, root) in code.match_indices("crate::") {
-        let start = offset + root.len();
-        let rest = &code[start..];
-        if !rest.starts_with('{') {
-            found.push((start, word(rest)));
-            continue;
-        }
-        let (mut depth, mut first) = (0, false);
-        for (at, c) in rest.char_indices() {
-            match c {
-                '{' => (depth, first) = (depth + 1, depth == 0),
-                '}' => depth -= 1,
-                ',' => first = depth == 1,
-                _ if first && !c.is_whitespace() => {
-                    found.push((start + at, word(&rest[at..])));
-                    first = false;
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                break;
-            }
-        }
+    for path in IMPORT.captures_iter(code) {
+        let at = path.get(0).expect("all of it").start();
+        let inside = path.get(1).or(path.get(2)).expect("one of them").as_str();
+        let flat = BRACES.replace_all(inside, "");
+        let names = flat.split(',').filter_map(|item| words(item).next());
+        found.extend(names.map(|(_, name)| (at, name.to_owned())));
     }
     found
-}
-
-fn word(code: &str) -> &str {
-    let end = code.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(code.len());
-    &code[..end]
 }
 
 #[cfg(test)]
@@ -217,11 +197,9 @@ mod tests {
         let hold = "crates/core/file/src/hold.rs";
         assert_eq!(check(hold, "use crate::{Kind, command::Flags, hold::Holds};"), []);
         assert_eq!(check(hold, "#[cfg(test)]\nmod tests {\n    use crate::Engine;\n}\n"), []);
-        assert_eq!(
-            check("crates/core/file/src/route/plug.rs", "use crate::{Engine, context};"),
-            []
-        );
-        assert_eq!(check("crates/core/file/src/route/plug.rs", "use crate::submit::A;").len(), 1);
+        let plug = "crates/core/file/src/route/plug.rs";
+        assert_eq!(check(plug, "use crate::{Engine, context};"), []);
+        assert_eq!(check(plug, "use crate::submit::A;").len(), 1);
         assert_eq!(check("crates/core/file/src/new.rs", "").len(), 1, "it has no floor");
     }
 
