@@ -39,20 +39,20 @@ endif
 
 # No build of its own: root installs what a user has built.
 install: ## Install what `make dist` has built: DESTDIR=, PREFIX= (/usr/local), LIBDIR= (PREFIX/lib)
-	@$(X) install "--destdir=$(DESTDIR)" "--prefix=$(PREFIX)" "--libdir=$(LIBDIR)"
+	@bash packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)"
 
 uninstall: ## Remove what `make install` with the same variables has installed
-	@$(X) uninstall "--destdir=$(DESTDIR)" "--prefix=$(PREFIX)" "--libdir=$(LIBDIR)"
+	@bash packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)"
 
 PACKAGES := deb rpm tarball oci sbom
 .PHONY: $(PACKAGES) packages test-packages
 $(PACKAGES): dist ## Pack what dist/ holds into dist/packages
 	@bash xtask/setup.sh packages
-	@$(X) package $@
+	@bash packaging/pack.sh $@
 
 .PHONY: crates
 crates: setup ## Pack the crates that are published, each built from its package
-	@$(X) package crates
+	@bash packaging/crates.sh
 
 packages: $(PACKAGES) crates ## All of these, an image with what the deb packages hold
 
@@ -89,7 +89,7 @@ endif
 	@bash packaging/kernels/run.sh $(KERNELS)
 
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
-	@$(X) docs
+	@bash xtask/docs.sh
 
 # Only what it runs is built: neither the servers nor the C API.
 demo: ## Show an unmodified fio with and without nowait (90 seconds after the build)

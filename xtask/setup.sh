@@ -114,7 +114,7 @@ setup_packages() {
         say "this is no Debian: install the likes of:"
         printf 'setup:   %s\n' "${packages[@]}" >&2
         say "then mark it as done: NOWAIT_SETUP=done make ..."
-        [ "${NOWAIT_SETUP:-}" = done ] && return
+        [ "${NOWAIT_SETUP:-}" = "done" ] && return
         exit 2
     fi
     mapfile -t missing < <(missing_packages)

@@ -28,7 +28,7 @@ build() {
         cd "$place/$2"
         unset CARGO_TARGET_DIR
         cargo x dist
-        for kind in "${kinds[@]}"; do cargo x package "$kind"; done
+        for kind in "${kinds[@]}"; do bash packaging/pack.sh "$kind"; done
     )
     mv "$place/$2/dist" "$place/$1"
     rm -rf "${place:?}/${2%%/*}"

@@ -16,7 +16,7 @@ mod rustdoc;
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
-use crate::examples::FEATURES;
+use crate::FEATURES;
 use crate::{c_api, process};
 
 /// The list of the Rust API.

@@ -1,8 +1,7 @@
 //! The jobs of a check, the same at home as on a build machine.
 //!
-//! Each job is one line of [`JOBS`]: its name, the lane in which the quick check has it, how long
-//! it may take, and the function that does it. It runs in a process of its own, whose output the
-//! lane beside keeps until the job is over.
+//! Each job is one line of [`JOBS`]: its name, the lane in which the quick check has it, and how
+//! many minutes it may take. `xtask/ci.sh` has its commands.
 //!
 //! ```text
 //!   main lane   fmt ── tidy ── crates ── dist (links on one processor) ── test (waits for disks)
@@ -14,35 +13,29 @@
 //! Clippy comes late because cargo lets it wait as long as the tests are built in the same folder.
 //! The lane beside gives way to the other: its limits are wide.
 
-mod builds;
-mod mounts;
-mod nightly;
-mod tests;
-
+use std::collections::BTreeSet;
 use std::env;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use xshell::{Cmd, Shell, cmd};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use xshell::{Cmd, cmd};
 
+use crate::FEATURES;
 use crate::outcome::{Failures, Outcome};
 use crate::process;
 
-struct Job {
-    name: &'static str,
-    lane: Lane,
-    minutes_max: u32,
-    run: fn(&Context) -> Result<Outcome>,
-}
+/// A job: its name, its lane, and how many minutes it may take.
+type Job = (&'static str, Lane, u32);
 
 /// Where `cargo x ci` without names runs a job. Named jobs run one after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// In order, what a person watches.
     Main,
-    /// At the same time, what needs nothing of the main lane.
+    /// At the same time, what needs nothing of the main lane; shown when a job is over.
     Beside,
     /// When both have ended.
     End,
@@ -54,20 +47,10 @@ enum Lane {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Full,
-    /// The short form: fewer interleavings, smaller files.
+    /// The short form.
     Quick,
-    /// The short form, as one of all jobs: what the tests are made of is built, or will be.
+    /// The short form, as one of all jobs.
     OneOfAll,
-}
-
-/// Each mode as the process of a job is told.
-const MODES: &[(&str, Mode)] =
-    &[("full", Mode::Full), ("quick", Mode::Quick), ("one-of-all", Mode::OneOfAll)];
-
-/// What the function of a job gets.
-struct Context {
-    sh: Shell,
-    mode: Mode,
 }
 
 /// A line of the closing table, and what it adds to the closing line.
@@ -78,44 +61,53 @@ struct Row {
 }
 
 const JOBS: &[Job] = &[
-    Job { name: "fmt", lane: Lane::Main, minutes_max: 2, run: builds::fmt },
-    Job { name: "tidy", lane: Lane::Main, minutes_max: 2, run: builds::tidy },
-    Job { name: "crates", lane: Lane::Main, minutes_max: 2, run: builds::crates },
-    Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: builds::dist },
-    Job { name: "test", lane: Lane::Main, minutes_max: 40, run: tests::all },
-    Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: tests::loom },
-    Job { name: "simulated", lane: Lane::Beside, minutes_max: 40, run: tests::simulated },
-    Job { name: "miri", lane: Lane::Beside, minutes_max: 40, run: nightly::miri },
-    Job { name: "clippy", lane: Lane::Beside, minutes_max: 40, run: builds::clippy },
-    Job { name: "doc", lane: Lane::Beside, minutes_max: 40, run: builds::doc },
-    Job { name: "random", lane: Lane::Beside, minutes_max: 40, run: tests::random },
-    Job { name: "examples", lane: Lane::Beside, minutes_max: 40, run: tests::examples },
-    Job { name: "python", lane: Lane::Beside, minutes_max: 40, run: tests::python },
-    Job { name: "skips", lane: Lane::End, minutes_max: 1, run: tests::skips },
-    Job { name: "pythons", lane: Lane::Named, minutes_max: 90, run: tests::pythons },
-    Job { name: "asan", lane: Lane::Named, minutes_max: 60, run: nightly::asan },
-    Job { name: "tsan", lane: Lane::Named, minutes_max: 60, run: nightly::tsan },
-    Job { name: "fuzz", lane: Lane::Named, minutes_max: 60, run: nightly::fuzz },
-    Job { name: "futures", lane: Lane::Named, minutes_max: 30, run: builds::futures },
-    Job { name: "stores", lane: Lane::Named, minutes_max: 30, run: builds::stores },
-    Job { name: "soak", lane: Lane::Named, minutes_max: 180, run: tests::soak },
+    ("fmt", Lane::Main, 2),
+    ("tidy", Lane::Main, 2),
+    ("crates", Lane::Main, 2),
+    ("dist", Lane::Main, 20),
+    ("test", Lane::Main, 40),
+    ("loom", Lane::Beside, 40),
+    ("simulated", Lane::Beside, 40),
+    ("miri", Lane::Beside, 40),
+    ("clippy", Lane::Beside, 40),
+    ("doc", Lane::Beside, 40),
+    ("random", Lane::Beside, 40),
+    ("examples", Lane::Beside, 40),
+    ("python", Lane::Beside, 40),
+    ("skips", Lane::End, 1),
+    ("pythons", Lane::Named, 90),
+    ("asan", Lane::Named, 60),
+    ("tsan", Lane::Named, 60),
+    ("fuzz", Lane::Named, 60),
+    ("futures", Lane::Named, 30),
+    ("stores", Lane::Named, 30),
+    ("soak", Lane::Named, 180),
 ];
 
+/// The status by which a job says that it cannot run here.
+const SKIPPED: i32 = 77;
+
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
-/// form of all that have one.
+/// form of all that have a lane.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     if names == ["--list"] {
-        JOBS.iter().for_each(|job| println!("{}", job.name));
+        JOBS.iter().for_each(|(name, ..)| println!("{name}"));
         return Ok(());
     }
     let (mode, names) = match names {
         ["--quick", names @ ..] => (Mode::Quick, names),
         names => (Mode::Full, names),
     };
-    let chosen = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
-    mounts::take_own()?;
+    let find = |name: &&str| {
+        let found = JOBS.iter().find(|job| job.0 == *name);
+        found.with_context(|| format!("no job `{name}`: see cargo x ci --list"))
+    };
+    let chosen = names.iter().map(find).collect::<Result<Vec<_>>>()?;
+    take_own_mounts()?;
     if !chosen.is_empty() {
-        return close(&chosen.iter().map(|job| job.row(mode)).collect::<Result<Vec<_>>>()?);
+        return close(
+            &chosen.into_iter().map(|job| run_job(*job, mode)).collect::<Result<Vec<_>>>()?,
+        );
     }
     let beside = thread::spawn(|| run_lane(Lane::Beside));
     let mut rows = run_lane(Lane::Main)?;
@@ -125,85 +117,87 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
 }
 
 fn run_lane(lane: Lane) -> Result<Vec<Row>> {
-    jobs_of(lane).map(|job| job.row(Mode::OneOfAll)).collect()
+    JOBS.iter().filter(|job| job.1 == lane).map(|job| run_job(*job, Mode::OneOfAll)).collect()
 }
 
-fn jobs_of(lane: Lane) -> impl Iterator<Item = &'static Job> {
-    JOBS.iter().filter(move |job| job.lane == lane)
-}
-
-fn find(name: &str) -> Result<&'static Job> {
-    let found = JOBS.iter().find(|job| job.name == name);
-    found.with_context(|| format!("no job `{name}`: see cargo x ci --list"))
-}
-
-/// With which words the process of a job says at its end how it ended.
-const ENDED: &str = "the job ended: ";
-
-/// Does one job, as the process of its own: `cargo x job MODE NAME`.
-pub(crate) fn job(mode: &str, name: &str) -> Result<()> {
-    let named = MODES.iter().find(|(word, _)| *word == mode);
-    let (_, mode) = *named.with_context(|| format!("no mode `{mode}`"))?;
-    let context = Context { sh: process::shell()?, mode };
-    let outcome = (find(name)?.run)(&context).unwrap_or_else(|error| {
-        println!("{error:#}");
-        Outcome::FAILED
-    });
-    println!("{ENDED}{outcome}");
-    Ok(())
-}
-
-impl Job {
-    /// Runs the process of this job.
-    fn row(&self, mode: Mode) -> Result<Row> {
-        let sh = process::shell()?;
-        let (word, _) = MODES.iter().find(|(_, it)| *it == mode).expect("all have a word");
+/// Runs a job. A test that cannot run here (no root, no loop device, a kernel without a call)
+/// appends a line `skipped: TEST: REASON` to the file named by `NOWAIT_SKIPS`.
+fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
+    let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
+    let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
+    // On a build machine a hanging job is not noticed: it is ended with all its children.
+    if env::var_os("CI").is_some() {
+        words.extend(["timeout", "--kill-after=20", &limit]);
+    }
+    // The tests of the main lane have deadlines; the other lane has none.
+    if is_beside {
+        words.extend(["nice", "-n", "10"]);
+    }
+    words.extend(["bash", "xtask/ci.sh", name]);
+    let skips = process::target().join(format!("skips-{name}.txt"));
+    sh.remove_path(&skips)?;
+    let command = sh
+        .cmd(words[0])
+        .args(&words[1..])
+        .env("QUICK", if mode == Mode::Full { "" } else { "1" })
+        .env("ALL", if mode == Mode::OneOfAll { "1" } else { "" })
         // The path of this program may be that of a new one, once the tests are built.
-        let program = format!("/proc/{}/exe", std::process::id());
-        let mut words = Vec::new();
-        // On a build machine a hanging job is not noticed: it is ended with all its children.
-        let limit = format!("{}m", self.minutes_max);
-        if env::var_os("CI").is_some() {
-            words.extend(["timeout", "--kill-after=20", &limit]);
-        }
-        // The tests of the main lane have deadlines; the other lane has none.
-        let is_beside = self.lane == Lane::Beside && mode == Mode::OneOfAll;
-        if is_beside {
-            words.extend(["nice", "-n", "10"]);
-        }
-        words.extend([&program, "job", word, self.name]);
-        Ok(self.watch(sh.cmd(words[0]).args(&words[1..]), is_beside))
-    }
-
-    /// Runs a command and shows its output, `late` when it is over; its last words are the outcome.
-    fn watch(&self, command: Cmd<'_>, late: bool) -> Row {
-        let (start, mut outcome, mut text) = (Instant::now(), None, String::new());
-        let mut show = |line: &str| match late {
-            true => text.extend([line, "\n"]),
-            false => println!("{line}"),
-        };
-        show(&format!("\n== {}", self.name));
-        let ended = process::stream(command, |line| match line.strip_prefix(ENDED) {
-            Some(numbers) => outcome = Some(Outcome::read(numbers)),
-            None => show(line),
-        });
-        if let Err(error) = ended {
-            show(&format!("{error:#}"));
-        }
-        print!("{text}");
-        let outcome = outcome.unwrap_or(Outcome::FAILED);
-        Row { name: self.name, outcome, time: start.elapsed() }
-    }
+        .env("X", format!("/proc/{}/exe", std::process::id()))
+        .env("OWN", process::target().join(name))
+        .env("FEATURES", FEATURES)
+        .env("NOWAIT_SKIPS", &skips);
+    let (start, mut text) = (Instant::now(), String::new());
+    let mut show = |line: &str| match is_beside {
+        true => text.extend([line, "\n"]),
+        false => println!("{line}"),
+    };
+    show(&format!("\n== {name}"));
+    let mut outcome = count(command, show);
+    print!("{text}");
+    // Such a test ended as "ok" for cargo: here it counts as skipped, not passed.
+    let skipped = tests_of(&sh.read_file(&skips).unwrap_or_default());
+    outcome.passed = outcome.passed.saturating_sub(skipped);
+    outcome.skipped += skipped;
+    Ok(Row { name, outcome, time: start.elapsed() })
 }
 
-impl Row {
-    fn word(&self) -> &'static str {
-        match self.outcome {
-            Outcome { failed: 1.., .. } => "FAILED",
-            Outcome { passed: 0, skipped: 1.., .. } => "skipped",
-            _ => "ok",
+/// Runs a job and counts its tests; one that ended badly without a failed test counts as one.
+fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
+    let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
+    let result = process::watch(command.into(), |line| {
+        outcome.count(line);
+        failures.note(line);
+        if !is_noise(line) {
+            show(line);
+        }
+    });
+    // Again at the end: they may be thousands of lines above.
+    failures.lines.iter().for_each(|line| show(line));
+    match result {
+        Ok(status) if status.success() => {}
+        Ok(status) if status.code() == Some(SKIPPED) => outcome.skipped += 1,
+        Ok(status) => {
+            show(&status.to_string());
+            outcome.failed = outcome.failed.max(1);
+        }
+        Err(error) => {
+            show(&format!("{error:#}"));
+            outcome.failed += 1;
         }
     }
+    outcome
+}
+
+/// Counts the tests that skipped all or some of what they claim.
+fn tests_of(skips: &str) -> usize {
+    // skipped: TEST: REASON, where TEST may hold `::`
+    skips.lines().filter_map(|line| line.split(": ").nth(1)).collect::<BTreeSet<_>>().len()
+}
+
+/// Tells the lines of a test program without tests.
+fn is_noise(line: &str) -> bool {
+    let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
+    line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
 }
 
 /// Prints one line per job, then the closing line alone.
@@ -211,7 +205,7 @@ fn close(rows: &[Row]) -> Result<()> {
     println!("\n{:<8} {:<8} {:>8}", "job", "result", "seconds");
     let mut total = Outcome::default();
     for row in rows {
-        println!("{:<8} {:<8} {:>8.1}", row.name, row.word(), row.time.as_secs_f64());
+        println!("{:<8} {:<8} {:>8.1}", row.name, word(row.outcome), row.time.as_secs_f64());
         total.add(row.outcome);
     }
     println!("\n{total}");
@@ -221,102 +215,115 @@ fn close(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the outcome of a job that cannot run here.
-fn skip(why: &str) -> Outcome {
-    println!("skipped: {why}");
-    Outcome { skipped: 1, ..Outcome::default() }
-}
-
-/// Runs a command that has no tests to count.
-fn plain(command: Cmd<'_>) -> Result<Outcome> {
-    process::run(command)?;
-    Ok(Outcome::default())
-}
-
-/// Runs tests and counts them; a run that ended badly without a failed test counts as one.
-fn count(command: Cmd<'_>) -> Result<Outcome> {
-    let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
-    let result = process::stream(command, |line| {
-        outcome.count(line);
-        failures.note(line);
-        if !is_noise(line) {
-            println!("{line}");
-        }
-    });
-    // Again at the end: they may be thousands of lines above.
-    failures.lines.iter().for_each(|line| println!("{line}"));
-    match result {
-        Err(error) => {
-            println!("{error:#}");
-            outcome.failed = outcome.failed.max(1);
-        }
-        Ok(()) if outcome.passed == 0 => bail!("no test ran"),
-        Ok(()) => {}
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome { failed: 1.., .. } => "FAILED",
+        Outcome { passed: 0, skipped: 1.., .. } => "skipped",
+        _ => "ok",
     }
-    Ok(outcome)
 }
 
-/// Tells the lines of a test program without tests.
-fn is_noise(line: &str) -> bool {
-    let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
-    line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
-}
-
-/// Returns a folder for builds with other flags, which would else undo those of every day.
-fn own_target(name: &str) -> PathBuf {
-    process::target().join(name)
-}
-
-impl Context {
-    fn is_quick(&self) -> bool {
-        self.mode != Mode::Full
+/// Starts this program again in a mount namespace of its own, where that is allowed.
+///
+/// Its mounts go with its last process, so a run that is killed leaves none. Mounts that an earlier
+/// run has left are not in it: if the server of a FUSE mount is gone, mkfs.btrfs(8) gives up.
+fn take_own_mounts() -> Result<()> {
+    const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
+    let prefix = own_mounts()?;
+    if prefix.is_empty() || env::var_os(TAKEN).is_some() {
+        return Ok(());
     }
+    let mut again = Command::new(prefix[0]);
+    again.args(&prefix[1..]).arg(env::current_exe()?).args(env::args_os().skip(1));
+    bail!("unshare: {}", again.env(TAKEN, "1").exec());
+}
 
-    /// Returns the hash of the commit that is checked out.
-    fn commit(&self) -> Option<String> {
-        let hash = process::output(cmd!(self.sh, "git rev-parse HEAD")).ok()?;
-        Some(hash.trim().to_owned())
-    }
+/// Returns what a command is prefixed with to see mounts of its own; nothing where that is not
+/// allowed, or not needed, because only root mounts.
+fn own_mounts() -> Result<Vec<&'static str>> {
+    const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
+        xargs -r -n 1 umount --lazy; exec \"$@\"";
+    let sh = process::shell()?;
+    Ok(match process::output(cmd!(sh, "unshare --mount true")) {
+        Ok(_) => vec!["unshare", "--mount", "sh", "-c", SCRIPT, "sh"],
+        Err(_) => Vec::new(),
+    })
 }
 
 #[cfg(test)]
-mod checks {
+mod tests {
     use super::*;
 
-    fn shell(script: &str) -> (Shell, &str) {
-        (process::shell().unwrap(), script)
+    #[test]
+    fn every_job_has_its_commands() {
+        let (sh, script) = (process::shell().unwrap(), "xtask/ci.sh");
+        let text = sh.read_file(script).unwrap();
+        let has = |name: &str| text.contains(&format!("\njob_{name}() {{"));
+        assert!(JOBS.iter().all(|(name, ..)| has(name)));
+        assert_eq!(text.matches("\njob_").count(), JOBS.len());
     }
 
     #[test]
-    fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
-        let names = |lane| jobs_of(lane).map(|job| job.name).collect::<Vec<_>>();
-        assert_eq!(
-            names(Lane::Beside),
-            ["loom", "simulated", "miri", "clippy", "doc", "random", "examples", "python"]
-        );
-        assert!(!names(Lane::Main).contains(&"asan"));
-        assert!(find("tsan").is_ok() && find("nothing").is_err());
-    }
-
-    #[test]
-    fn a_job_is_judged_by_its_last_words() {
-        for (script, word) in [
-            ("echo the job ended: 3 passed, 0 failed, 1 skipped", "ok"),
-            ("echo the job ended: 3 passed, 1 failed, 0 skipped", "FAILED"),
-            ("echo the job ended: 0 passed, 0 failed, 1 skipped", "skipped"),
-            ("echo the job ended: 0 passed, 0 failed, 0 skipped", "ok"),
-            ("echo 'test result: ok. 3 passed'; kill $$", "FAILED"),
-        ] {
-            let (sh, script) = shell(script);
-            assert_eq!(JOBS[0].watch(cmd!(sh, "sh -c {script}"), true).word(), word, "{script}");
+    fn what_a_job_builds_alone_has_the_features() {
+        let sh = process::shell().unwrap();
+        let text = sh.read_file("xtask/ci.sh").unwrap();
+        let builds = text.lines().filter_map(|line| line.strip_prefix("    build "));
+        for build in builds {
+            let words: Vec<&str> = build.split(' ').collect();
+            let packages = words.chunks(2).take_while(|words| words[0] == "-p").flatten();
+            let tree = cmd!(sh, "cargo tree --depth=0 --features {FEATURES}");
+            process::output(tree.args(packages)).unwrap();
         }
     }
 
     #[test]
-    fn a_crashed_test_program_counts_as_failed_and_a_run_without_tests_fails() {
-        let (sh, script) = shell("echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; exit 1");
-        let outcome = count(cmd!(sh, "sh -c {script}")).unwrap();
-        assert_eq!(outcome, Outcome { passed: 3, failed: 1, skipped: 0 });
-        assert!(count(cmd!(sh, "echo 'test result: ok. 0 passed; 0 failed'")).is_err());
+    fn a_job_is_judged_by_its_tests_and_its_status() {
+        for (script, passed, end) in [
+            ("echo 'test result: ok. 3 passed; 0 failed; 0 ignored'", 3, "ok"),
+            ("echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; exit 1", 3, "FAILED"),
+            ("echo 'test result: FAILED. 2 passed; 1 failed'; exit 101", 2, "FAILED"),
+            ("echo 'skipped: no tool'; exit 77", 0, "skipped"),
+            ("kill $$", 0, "FAILED"),
+            ("true", 0, "ok"),
+        ] {
+            let sh = process::shell().unwrap();
+            let outcome = count(cmd!(sh, "sh -c {script}"), |_| {});
+            assert_eq!((outcome.passed, word(outcome)), (passed, end), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_test_that_skips_twice_is_one_test() {
+        let skips = "skipped: a::b: no root\nskipped: a::b: no loop\nskipped: c: old kernel\n";
+        assert_eq!(tests_of(skips), 2);
+    }
+
+    #[test]
+    fn a_run_without_tests_fails() {
+        let sh = process::shell().unwrap();
+        let functions = sh.read_file("xtask/ci.sh").unwrap().replace("\n\"job_$1\"\n", "\n");
+        for (passed, is_right) in [(1, true), (12, true), (0, false)] {
+            let line = format!("test result: ok. {passed} passed; 0 failed");
+            let script = format!("{functions}tests echo '{line}'");
+            assert_eq!(process::output(cmd!(sh, "bash -c {script}")).is_ok(), is_right);
+        }
+    }
+
+    #[test]
+    fn mounts_of_a_run_go_with_it() {
+        let prefix = own_mounts().unwrap();
+        if prefix.is_empty() {
+            return; // it may not, and then nothing is mounted
+        }
+        let folder = env::temp_dir().join(format!("nowait-mounts-{}", std::process::id()));
+        let sh = process::shell().unwrap();
+        sh.create_dir(&folder).unwrap();
+        let outer = "mount -t tmpfs outer \"$0\"; exec \"$@\"";
+        let inner = "! mountpoint -q \"$0\" && mount -t tmpfs inner \"$0\"";
+        let outer = cmd!(sh, "unshare --mount sh -c {outer} {folder} {prefix...}");
+        process::output(outer.args(["sh", "-c", inner]).arg(&folder)).unwrap();
+        let mounts = sh.read_file("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(folder.to_str().unwrap()));
+        sh.remove_path(&folder).unwrap();
     }
 }

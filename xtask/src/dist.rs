@@ -19,10 +19,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use crate::examples::FEATURES;
+use crate::FEATURES;
 use crate::machine::{Machine, OWN};
 use crate::process::{self, root};
 use crate::{c_api, debug_file, places, symbols};
@@ -143,15 +143,6 @@ fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Fails if dist/ is empty, or only `make demo` has filled it.
-pub(crate) fn check_built() -> Result<()> {
-    let missing = PROGRAMS.iter().find(|(_, name)| !root().join("dist/bin").join(name).exists());
-    if let Some((_, name)) = missing {
-        bail!("dist/bin/{name} is missing; run `make dist` first");
-    }
-    Ok(())
-}
-
 /// Builds the static archive of a package; returns the system libraries that it says it needs.
 pub(crate) fn build_archive(sh: &Shell, machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
@@ -232,4 +223,58 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     let shown = to.strip_prefix(root()).unwrap_or(to).display().to_string();
     println!("{shown:<32} {:>6} KiB", fs::metadata(to)?.len().div_ceil(1024));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_installed_where_distributions_have_it_and_removed() {
+        let sh = process::shell().unwrap();
+        let folder = env::temp_dir().join(format!("nowait-install-{}", std::process::id()));
+        let (dist, to) = (folder.join("dist"), folder.join("to"));
+        let run = |what: &str, prefix: &str| {
+            let install = cmd!(sh, "bash packaging/install.sh {what} {to} {prefix} {prefix}/lib/x");
+            process::output(install.env("DIST", &dist))
+        };
+        let pc = "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n";
+        let files = [
+            ("bin/nowait", "", "usr/bin/nowait"),
+            ("bin/nowait-bench", "", "usr/bin/nowait-bench"),
+            ("bin/nowait-serve", "", "usr/bin/nowait-serve"),
+            ("include/nowait.h", "", "usr/include/nowait.h"),
+            ("lib/.libaio.so.1.7", "", ""),
+            ("lib/debug/a.debug", "", "usr/lib/debug/a.debug"),
+            ("lib/libaio.so.1", "", "usr/lib/nowait/libaio.so.1"),
+            ("lib/libnowait.so.0", "", "usr/lib/x/libnowait.so.0"),
+            ("lib/pkgconfig/nowait.pc", pc, "usr/lib/x/pkgconfig/nowait.pc"),
+            ("lib/systemd/a.service", "=/usr/bin/nowait-serve x", "usr/lib/systemd/a.service"),
+            ("share/man/a.1", "", "usr/share/man/a.1"),
+        ];
+        assert!(run("install", "/usr").is_err(), "dist is empty");
+        for (file, text, _) in files {
+            sh.write_file(dist.join(file), text).unwrap();
+        }
+        link_alias(&sh, &dist.join("lib"), "libaio.so.1t64", "libaio.so.1").unwrap();
+        assert!(run("install", "usr").is_err(), "a relative path");
+        run("install", "/usr").unwrap();
+        for (_, _, place) in files {
+            assert!(to.join(place).exists(), "{place}");
+        }
+        let pc = sh.read_file(to.join("usr/lib/x/pkgconfig/nowait.pc")).unwrap();
+        assert_eq!(pc, "prefix=/usr\nlibdir=/usr/lib/x\n");
+        let alias = fs::read_link(to.join("usr/lib/nowait/libaio.so.1t64")).unwrap();
+        assert_eq!(alias, Path::new("libaio.so.1"));
+        run("install", "/opt").unwrap();
+        let unit = sh.read_file(to.join("opt/lib/systemd/a.service")).unwrap();
+        assert_eq!(unit, "=/opt/bin/nowait-serve x");
+        for prefix in ["/usr", "/opt"] {
+            run("uninstall", prefix).unwrap();
+        }
+        let left = walkdir::WalkDir::new(&to).into_iter().flatten();
+        assert_eq!(left.filter(|it| !it.file_type().is_dir()).count(), 0);
+        assert!(!to.join("usr/lib/nowait").exists());
+        sh.remove_path(&folder).unwrap();
+    }
 }

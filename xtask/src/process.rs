@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{BufRead, BufReader, pipe};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::Shell;
@@ -33,13 +33,20 @@ pub(crate) fn run(command: impl Into<Command>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, hands each line of its output (both streams, in order) to `line`.
-pub(crate) fn stream(command: impl Into<Command>, mut line: impl FnMut(&str)) -> Result<()> {
-    let mut command = command.into();
+/// Runs a command like [`watch`], which must succeed.
+pub(crate) fn stream(command: impl Into<Command>, line: impl FnMut(&str)) -> Result<()> {
+    let command = command.into();
     let name = describe(&command);
+    let status = watch(command, line)?;
+    ensure!(status.success(), "{name}: {status}");
+    Ok(())
+}
+
+/// Runs a command, hands each line of its output (both streams, in order) to `line`.
+pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn().with_context(|| name.clone())?;
+    let mut child = command.spawn().with_context(|| describe(&command))?;
     drop(command); // closes our copies of the writing end: the end of the child ends the loop
     let mut reader = BufReader::new(reader);
     let mut bytes = Vec::new();
@@ -47,9 +54,7 @@ pub(crate) fn stream(command: impl Into<Command>, mut line: impl FnMut(&str)) ->
         line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
         bytes.clear();
     }
-    let status = child.wait()?;
-    ensure!(status.success(), "{name}: {status}");
-    Ok(())
+    Ok(child.wait()?)
 }
 
 /// Runs a command and returns its standard output; if it fails, the error has all that it wrote.

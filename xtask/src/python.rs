@@ -8,19 +8,44 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use walkdir::WalkDir;
-use xshell::{Cmd, Shell, cmd};
+use xshell::{Shell, cmd};
 
+use crate::FEATURES;
 use crate::interpreter::{ABI3, Interpreter};
 use crate::machine::OWN;
+use crate::outcome::Outcome;
 use crate::process::{self, root, target};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Puts the package together, whose extension module is built for this interpreter, and returns the
-/// command that tests it.
-pub(crate) fn tests<'a>(sh: &'a Shell, interpreter: &Interpreter) -> Result<Cmd<'a>> {
+/// Tests the package with one interpreter, or with all that are here.
+pub(crate) fn run(all: bool) -> Result<()> {
+    let interpreters = if all { Interpreter::all() } else { vec![Interpreter::chosen()?] };
+    ensure!(!interpreters.is_empty(), "no CPython of those that the package is for");
+    let mut rows = Vec::new();
+    for interpreter in &interpreters {
+        println!("\n{interpreter}");
+        let mut outcome = Outcome::default();
+        let result = test(interpreter, |line| {
+            outcome.count(line);
+            println!("{line}");
+        });
+        let word = result.map_or_else(|error| format!("{error:#}"), |()| outcome.to_string());
+        rows.push((format!("{interpreter}: {word}"), outcome));
+    }
+    rows.iter().for_each(|(row, _)| println!("{row}"));
+    let is_right = |(_, outcome): &(_, Outcome)| outcome.failed == 0 && outcome.passed > 0;
+    ensure!(rows.iter().all(is_right), "python: see the lines above");
+    Ok(())
+}
+
+/// Builds the extension module for an interpreter, puts the package together, and tests it.
+fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
+    let sh = &process::shell()?;
+    let module = cmd!(sh, "cargo build --features {FEATURES} -p nowait-python");
+    process::run(interpreter.fit(module))?;
     let (built, package) = (target().join("debug"), target().join("python/package"));
     assemble(sh, &built, interpreter.module(), &package)?;
     let python = environment(sh, "test", interpreter)?;
@@ -29,14 +54,15 @@ pub(crate) fn tests<'a>(sh: &'a Shell, interpreter: &Interpreter) -> Result<Cmd<
     // CPython 3.10 looks for modules where it runs: the sources have no extension module.
     sh.change_dir(&package);
     let [project, tests] = ["pyproject.toml", "tests"].map(|it| root().join("python").join(it));
-    Ok(cmd!(sh, "{python} -m pytest --durations=5 -rs -c {project} {tests}")
+    let test = cmd!(sh, "{python} -m pytest --durations=5 -rs -c {project} {tests}")
         .env("PYTHONPATH", &package)
         .env("PYTHONSAFEPATH", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("NOWAIT_AIOFILES_SOURCES", aiofiles)
         .env("NOWAIT_AIOFILE_SOURCES", aiofile)
         .env("NOWAIT_SECCOMP_RUN", built.join("seccomp-run"))
-        .env("NOWAIT_DIST", root().join("dist")))
+        .env("NOWAIT_DIST", root().join("dist"));
+    process::stream(test, line)
 }
 
 /// Puts the package together from the module in `built`, for `PYTHONPATH` to name `folder`.
@@ -57,7 +83,8 @@ fn assemble(sh: &Shell, built: &Path, module: &str, folder: &Path) -> Result<()>
 
 /// Puts the package into `folder` as a distribution installs it: the module is built for release,
 /// and what says which package that is lies beside.
-pub(crate) fn install(sh: &Shell, folder: &Path) -> Result<()> {
+pub(crate) fn install(folder: &Path) -> Result<()> {
+    let sh = &process::shell()?;
     process::run(OWN.cargo(sh, &["build", "--release", "-p", "nowait-python"])?)?;
     assemble(sh, &OWN.built(""), ABI3, folder)?;
     let project = sh.read_file("python/pyproject.toml")?;

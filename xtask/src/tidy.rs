@@ -8,7 +8,7 @@
 //!   locks       the tables of locks name each lock, and nothing else
 //!   names       files, members and tests that documents name in backticks are there
 //!   book        every page is in the book, and links to nothing outside
-//!   rumdl       documents link to what there is (rumdl.toml)
+//!   rumdl       documents link to what there is (rumdl.toml); shellcheck: scripts
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
 //! ```
@@ -30,8 +30,6 @@ use std::fs;
 use anyhow::{Error, Result, ensure};
 use walkdir::{DirEntry, WalkDir};
 use xshell::cmd;
-
-pub(crate) use book::BESIDE;
 
 use crate::interpreter::Interpreter;
 use crate::process;
@@ -87,17 +85,22 @@ pub(crate) fn run() -> Result<()> {
     findings.dedup();
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
-    check_links()?;
+    run_others(&sources)?;
     ensure!(findings.is_empty(), "tidy: see the lines above");
     Ok(())
 }
 
-/// Has rumdl look if linked files and headings exist.
-fn check_links() -> Result<()> {
+/// Has rumdl look if linked files and headings exist, and shellcheck at the scripts.
+fn run_others(sources: &[Source]) -> Result<()> {
     let sh = process::shell()?;
     let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
-    let rumdl = python.with_file_name("rumdl");
-    process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache ."))
+    let [rumdl, shellcheck] = ["rumdl", "shellcheck"].map(|name| python.with_file_name(name));
+    process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache --silent ."))?;
+    let is_script = |path: &&str| path.ends_with(".sh") && !path.starts_with("tests/");
+    let scripts = sources.iter().map(|source| source.path.as_str()).filter(is_script);
+    // The codes excepted take a function's parameter or array for that of another.
+    let shellcheck = cmd!(sh, "{shellcheck} --severity=warning --exclude=SC2120,SC2128,SC2178");
+    process::run(shellcheck.args(scripts))
 }
 
 /// Reads the files of the tree, in the order of their names.

@@ -15,7 +15,7 @@ use crate::process::root;
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Documents beside `docs/` that the book holds too.
-pub(crate) const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
+const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// A link to a file of the tree.
 static LINK: LazyLock<Regex> = regex!(r"\]\(([^)#:]+)(?:#[^)]*)?\)");

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-/// Reports that a test was skipped because `program` is missing; `cargo x skips` counts these
+/// Reports that a test was skipped because `program` is missing; `cargo x ci skips` counts these
 /// lines.
 pub(crate) fn note_skip(program: &str) {
     let thread = thread::current();

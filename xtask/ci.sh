@@ -1,0 +1,283 @@
+#!/usr/bin/env bash
+# The commands of the jobs that `cargo x ci` runs (xtask/src/ci.rs). Usage: ci.sh JOB
+# QUICK: not empty for the short form: fewer interleavings, smaller files.
+# ALL: not empty in a run of all jobs: what the tests are made of is built, or will be.
+# X: the program of `cargo x`. FEATURES: what cargo builds the workspace with.
+# OWN: a folder for builds with other flags, which would else undo those of every day.
+# Exit 77: the job cannot run here, and said why.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Runs tests; if none ran, that fails too.
+tests() {
+    "$@" 2>&1 | awk '{ print; fflush() } /test result: .* [1-9][0-9]* passed/ { ran = 1 }
+        END { if (!ran) { print "no test ran"; exit 1 } }'
+}
+
+# Sets variables, unless this is the short form.
+full() {
+    # shellcheck disable=SC2163 # NAME=VALUE
+    [ -n "$QUICK" ] || export "$@"
+}
+
+# Builds a part of the workspace; with all jobs, all of it, as the tests have built it: alone a part
+# has other features, and its dependencies would be built once more.
+build() {
+    if [ -n "$ALL" ]; then set -- --workspace --all-targets; fi
+    cargo build --features "$FEATURES" "$@"
+}
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+needs_nightly() {
+    rustup component list --toolchain nightly --installed 2>/dev/null | grep "^$1" >/dev/null ||
+        skip "there is no nightly toolchain with the component $1"
+}
+
+nightly() { rustup run nightly cargo "$@"; }
+
+# The target that the compiler builds for by default.
+host() { rustc -vV | sed -n 's/^host: //p'; }
+
+# One run of the simulator that no commit before had, and that can be repeated.
+of_commit() {
+    local commit
+    if commit=$(git rev-parse HEAD 2>/dev/null); then export SIM_COMMIT=$commit; fi
+}
+
+# Builds for the simulated machine, as its profile says. Clippy is the compiler: to lint apart,
+# cargo would check all crates once more, which takes as long as to build them. It compiles the
+# crates of the workspace only; the others are those of all tests. It gets ARGUMENTS of
+# `cargo clippy -- ...` as CLIPPY_ARGS.
+on_the_machine() {
+    RUSTC_WORKSPACE_WRAPPER=clippy-driver \
+        CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__--cfg__CLIPPY_HACKERY__simulated \
+        tests cargo test --config crates/verify/machine/profile.toml "$@"
+}
+
+job_fmt() { cargo fmt --all --check; }
+
+job_tidy() { "$X" tidy; }
+
+job_crates() { bash packaging/crates.sh --no-verify; }
+
+job_dist() { "$X" dist; }
+
+job_clippy() {
+    cargo clippy --workspace --all-targets --features "$FEATURES" -- -D warnings
+}
+
+# Not the programs: the tool's name is that of the facade, and its files would collide. With the
+# examples, because then dependencies have the features with which clippy has checked them.
+# What the pages show of the API is compared with its list.
+job_doc() {
+    RUSTDOCFLAGS="-D warnings" \
+        cargo doc --workspace --no-deps --lib --examples --features "$FEATURES"
+    "$X" api check
+}
+
+job_test() {
+    full NOWAIT_FULL=1 SCALE=full
+    of_commit
+    tests cargo test --workspace --no-fail-fast --features "$FEATURES"
+}
+
+# Random operations on real files, which cargo leaves out of a run of all tests. Of the workspace,
+# so that dependencies have the features with which the other tests have built them.
+job_random() { tests cargo test --workspace --test random --features "$FEATURES"; }
+
+# Fails when the jobs above skipped more tests than a full machine may.
+job_skips() {
+    local count allowed
+    count=$(cat "${OWN%/*}"/skips-{test,random}.txt 2>/dev/null | tee /dev/stderr | wc -l) || true
+    allowed=$(grep -v '^#' tests/skips.allowed)
+    echo "$count skipped, $allowed allowed"
+    [ "$count" -le "$allowed" ]
+}
+
+job_examples() {
+    build -p nowait --examples
+    local folder
+    folder=$(mktemp -d)
+    # shellcheck disable=SC2064 # the folder of now
+    trap "rm -rf '$folder'" EXIT
+    examples "$folder"
+    tutorials
+}
+
+# Runs an example, which must say the text. Usage: example TEXT NAME ARGUMENT...
+example() {
+    echo "$2:"
+    "${OWN%/*}/debug/examples/$2" "${@:3}" | tee /dev/stderr | grep -F "$1" >/dev/null ||
+        { echo "example $2 did not say \`$1\`" && return 1; }
+}
+
+# Runs the examples of the native API on files made for it. Usage: examples FOLDER
+examples() {
+    local bytes=$(((9 << 20) + 123)) lines name number total # more than a copy has in flight
+    seq 1 2000000 | head -c "$bytes" >"$1/from"
+    lines=$(wc -l <"$1/from")
+    example "$bytes bytes, $lines lines" read_file "$1/from"
+    for name in copy tokio_copy; do
+        rm -f "$1/to"
+        example "$bytes bytes in " "$name" "$1/from" "$1/to"
+        cmp "$1/from" "$1/to"
+    done
+    example "Direct, pool" tokio_random "$1/from" 50
+    # The last line has no end.
+    example "$((2 * (lines + 1))) lines" smol_lines "$1/from" "$1/to"
+    total=$((2 * bytes))
+    for number in {0..99}; do
+        head -c "$((number * 100))" "$1/from" >"$1/small-$number"
+        total=$((total + number * 100))
+    done
+    example "102 files, $total bytes" many_files "$1"
+}
+
+# Runs the tutorials word for word, each as a reader would, in a fresh folder on a disk: the blocks
+# of a page that are marked as `sh` are one script. A page that fails leaves no server behind.
+tutorials() {
+    local page script folder
+    export NOWAIT=$PWD CARGO_NET_OFFLINE=true CARGO_TARGET_DIR=${OWN%/*}/tutorials
+    PATH=$PWD/dist/bin:$PWD/.stamps/stores/moto/bin:$PATH
+    for page in docs/tutorials/*.md; do
+        echo "$page:"
+        script=$(sed -n '/^```sh$/,/^```$/{/^```/!p}' "$page")
+        [ -n "$script" ] || { echo "it has no commands" && return 1; }
+        folder=$(mktemp -d /var/tmp/nowait-tutorial.XXXXXX)
+        (cd "$folder" && timeout 5m bash -euo pipefail -c "trap 'jobs -p | xargs -r kill' EXIT
+$script") || { echo "$page failed" && rm -rf "$folder" && return 1; }
+        rm -rf "$folder"
+    done
+}
+
+job_python() {
+    full NOWAIT_FULL=1
+    build -p nowait-python -p nowait-tests --lib --bin seccomp-run
+    tests "$X" python
+}
+
+# With each interpreter that is here.
+job_pythons() {
+    full NOWAIT_FULL=1
+    build -p nowait-python -p nowait-tests --lib --bin seccomp-run
+    tests "$X" python all
+}
+
+job_loom() {
+    export LOOM_MAX_PREEMPTIONS=2
+    full LOOM_MAX_PREEMPTIONS=3
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$OWN tests cargo test --config xtask/loom.toml \
+        -p nowait-retry -p nowait-block -p nowait-cache --lib loom_
+}
+
+# The whole engine on a simulated machine. Of the workspace, so that dependencies have the features
+# with which the other tests have built them.
+job_simulated() {
+    of_commit
+    on_the_machine --workspace --features "$FEATURES" --test simulation --test machine
+}
+
+# Files and the time are the real ones, addresses pass through system calls as numbers, and no
+# transfer is cut short by chance.
+job_miri() {
+    needs_nightly miri
+    export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance \
+        -Zmiri-no-short-fd-operations"
+    export CARGO_TARGET_DIR=$OWN PROPTEST_CASES=4
+    full PROPTEST_CASES=32
+    # Without those of safe code, which take millions of steps; quick, where frames change hands.
+    local cache=(--skip policy --skip readahead)
+    # Whole requests of futures on the workers' backend; quick, those whose buffers have two owners
+    # for a while.
+    local vectors=()
+    if [ -n "$QUICK" ]; then
+        cache=(buddy frames page_wait lend mapping::tests::trunc threads)
+        vectors=(dropped cancelled)
+    fi
+    tests nightly miri test -p nowait-retry --lib
+    tests nightly miri test -p nowait-cache --lib -- "${cache[@]}"
+    tests nightly miri test -p nowait --lib -- operation reactor
+    tests nightly miri test -p nowait --test stream_vectors -- "${vectors[@]}"
+}
+
+job_asan() { sanitize address; }
+
+job_tsan() { sanitize thread; }
+
+# What runs under the sanitizers: all that shares memory with the kernel or between threads, and
+# the tests on the real backends. Not the preload library: its names are those that a sanitizer's
+# runtime takes the place of.
+sanitize() {
+    needs_nightly rust-src
+    local packages=(retry block cache file engine process posix) tests=(
+        conformance threads interrupt system storm cancel engine in_memory streams user async_file
+        stream_vectors cursor control event_loop queue vectored file advice random
+    )
+    # A thread of the engine has descriptors of its own, and no standard error among them: what it
+    # wrote to number 2 would be lost, or go into another file.
+    rm -rf "$OWN/reports"
+    mkdir -p "$OWN/reports"
+    trap 'tail -v -n +1 "$OWN"/reports/* 2>/dev/null || true' EXIT
+    export ASAN_OPTIONS="halt_on_error=1:log_path=$OWN/reports/report"
+    export TSAN_OPTIONS="$ASAN_OPTIONS:suppressions=$PWD/xtask/thread.suppressions"
+    export NOWAIT_SANITIZER=$1 CARGO_TARGET_DIR=$OWN NOWAIT_SEEDS=${NOWAIT_SEEDS:-4}
+    # The standard library is built with the sanitizer too, else its atomics look like races.
+    RUSTFLAGS="-Zsanitizer=$1" tests nightly test -Zbuild-std --target "$(host)" --no-fail-fast \
+        --lib --features "$FEATURES" -p nowait "${packages[@]/#/-pnowait-}" "${tests[@]/#/--test=}"
+}
+
+# Fuzzes each target for FUZZ_SECONDS from its corpus, which keeps what is new. The flags are those
+# that cargo-fuzz sets: edges counted, compared values seen, memory checked.
+job_fuzz() {
+    needs_nightly rust-std
+    local target
+    export CARGO_TARGET_DIR=$OWN RUSTFLAGS="--cfg fuzzing -Zsanitizer=address \
+        -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+        -Cllvm-args=-sanitizer-coverage-pc-table \
+        -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
+    for target in nbd_handshake nbd_requests vhost_queue log_object log_store; do
+        nightly run --release --manifest-path fuzz/Cargo.toml --target "$(host)" --bin "$target" \
+            -- "fuzz/corpus/$target" "-max_total_time=${FUZZ_SECONDS:-60}" -max_len=70000 \
+            -rss_limit_mb=2048
+    done
+}
+
+# Lints and builds a program with other crates, which nothing else builds, and runs it once.
+# Usage: peer NAME OPTION WORD...: its folder; the option that names it, the rest of `nowait bench`
+peer() {
+    local manifest=crates/bench/bench/$1/Cargo.toml
+    CARGO_TARGET_DIR=$OWN cargo clippy --release --locked --manifest-path "$manifest"
+    CARGO_TARGET_DIR=$OWN cargo build --release --locked --manifest-path "$manifest"
+    dist/bin/nowait bench "${@:3}" --quick --rounds 1 "$2" "$OWN/release/nowait-bench-$1"
+}
+
+# The runtimes of other crates.
+job_futures() { peer futures --program futures --size 64M; }
+
+# SlateDB, and a plain client of object stores. The tool serves and edits the images of stores.
+job_stores() {
+    local store=.stamps/stores/versitygw
+    [ -x "$store" ] || skip "$store is not there: setup builds it with go"
+    peer stores --peers remote --size 16M --delay 1 --store "$store" \
+        --case flush,flush-16,flush-64,read,read-16,sequential,killed
+}
+
+# Random operations on real files, 10,000 seeds on each backend; then as many of the programs on
+# the simulated machine, and all its mistakes that can be found; then many seeds of the simulator,
+# optimised, from one that the commit chooses.
+job_soak() {
+    NOWAIT_SEEDS=${NOWAIT_SEEDS:-10000} tests cargo test -p nowait --test random
+    SEEDS=10000 MISTAKE_SEEDS=10000 on_the_machine -p nowait-machine
+    SEEDS=200000 tests cargo test -p nowait-objects
+    local seed=${SIM_SEED:-$(git rev-parse HEAD 2>/dev/null || echo 0)}
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true \
+        CARGO_TARGET_DIR=$OWN env -u SIM_SEED cargo run --release -p nowait-simulator -- \
+        --seed "$seed" --seeds "${SOAK_SEEDS:-20000}"
+}
+
+"job_$1"
