@@ -95,9 +95,9 @@ fn run_others(sources: &[Source]) -> Result<()> {
     let sh = process::shell()?;
     let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
     let [rumdl, shellcheck] = ["rumdl", "shellcheck"].map(|name| python.with_file_name(name));
-    process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache --silent ."))?;
-    let is_script = |path: &&str| path.ends_with(".sh") && !path.starts_with("tests/");
-    let scripts = sources.iter().map(|source| source.path.as_str()).filter(is_script);
+    process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache --quiet ."))?;
+    let is_script = |it: &&Source| it.extension() == "sh" && !it.path.starts_with("tests/");
+    let scripts = sources.iter().filter(is_script).map(|source| &source.path);
     // The codes excepted take a function's parameter or array for that of another.
     let shellcheck = cmd!(sh, "{shellcheck} --severity=warning --exclude=SC2120,SC2128,SC2178");
     process::run(shellcheck.args(scripts))
