@@ -118,7 +118,8 @@ example() {
 # Runs the examples of the native API on files made for it. Usage: examples FOLDER
 examples() {
     local bytes=$(((9 << 20) + 123)) lines name number total # more than a copy has in flight
-    seq 1 2000000 | head -c "$bytes" >"$1/from"
+    seq 1 2000000 >"$1/from"
+    truncate -s "$bytes" "$1/from"
     lines=$(wc -l <"$1/from")
     example "$bytes bytes, $lines lines" read_file "$1/from"
     for name in copy tokio_copy; do
