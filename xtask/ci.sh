@@ -251,7 +251,7 @@ job_fuzz() {
 # Lints and builds a program with other crates, which nothing else builds, and runs it once.
 # Usage: peer NAME OPTION WORD...: its folder; the option that names it, the rest of `nowait bench`
 peer() {
-    local manifest=crates/bench/bench/$1/Cargo.toml
+    local manifest=crates/bench/programs/$1/Cargo.toml
     CARGO_TARGET_DIR=$OWN cargo clippy --release --locked --manifest-path "$manifest"
     CARGO_TARGET_DIR=$OWN cargo build --release --locked --manifest-path "$manifest"
     dist/bin/nowait bench "${@:3}" --quick --rounds 1 "$2" "$OWN/release/nowait-bench-$1"

@@ -19,14 +19,15 @@ const LAYERS: &[&[&str]] = &[
         "nowait-capi",
         "nowait-python",
         "nowait-cli",
-        "nowait-bench",
+        "nowait-harness",
         "nowait-bench-futures",
         "nowait-bench-stores",
         "nowait-device",
         "nowait-image-store",
         "nowait-server",
     ],
-    &["nowait-faces", "nowait-serve", "nowait-machine"],
+    &["nowait-faces", "nowait-programs", "nowait-serve", "nowait-machine"],
+    &["nowait-bench"],
 ];
 
 /// Pairs of one layer where the first may use the second.
@@ -47,6 +48,8 @@ const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 /// answers in simulations.
 const SYSTEM_USERS: &[&str] = &[
     "nowait-sys",
+    "nowait-harness",
+    "nowait-programs",
     "nowait-bench",
     "nowait-bench-futures",
     "nowait-bench-stores",

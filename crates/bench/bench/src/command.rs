@@ -2,25 +2,24 @@
 
 use clap::Subcommand;
 
-use crate::args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
-use crate::compare::{CompareArgs, run_compare};
 use crate::error::Result;
-use crate::fairness::{FairnessArgs, run_fairness};
-use crate::futures::{FuturesArgs, run_futures};
-use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
 use crate::parity::{ParityArgs, run_parity};
-use crate::programs::{ProgramsArgs, run_programs};
 use crate::python::{PythonArgs, run_python};
-use crate::remote::{RemoteArgs, run_remote};
 use crate::serve::{ServeBenchArgs, run_serve};
-use crate::submit::{run_demo, run_posix, run_submit};
+use crate::submit::{DemoArgs, POSIX_EXAMPLES, SubmitArgs, run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
 use crate::workload::{
     AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, LimitsArgs, PrefetchArgs, RandrwArgs,
     RawioArgs, run_aio_stress, run_cached, run_cleaner, run_growth, run_limits, run_prefetch,
     run_randrw, run_rawio,
 };
+use nowait_harness::compare::{CompareArgs, run_compare};
+use nowait_programs::fairness::{FairnessArgs, run_fairness};
+use nowait_programs::futures::{FuturesArgs, run_futures};
+use nowait_programs::mixed::{MixedArgs, run_mixed};
+use nowait_programs::programs::{ProgramsArgs, run_programs};
+use nowait_programs::remote::{RemoteArgs, run_remote};
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]

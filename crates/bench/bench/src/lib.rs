@@ -2,23 +2,17 @@
 //! engine through its own interface, of servers, and of what no program asks for.
 //!
 //! ```text
-//!  case         cases, their subjects, and what must come out
-//!    └► runner  every subject of every case, every round: A B C, C B A …
-//!         └► measurement ─► table, report (JSON, HTML)       runs, stats, verdict
-//!
 //!  the suites, each a table of cases and a way to make one run:
-//!    submit     fio (submit, posix, demo)         fio, launch, seccomp
+//!    submit     fio (submit, posix, demo)         fio
 //!    parity     fio, every kind of work           submit
 //!    workload   every engine, one process a run   peers
-//!    serve      servers of images, asked by fio   server
-//!    remote     images on an object store         server
-//!    programs   programs as they are installed    server, seccomp, drivers of their own
-//!    vector, fairness, mixed                      an engine in this process (rig)
+//!    serve      servers of images, asked by fio
+//!    vector     an engine in this process
 //!    python     the benchmark of the Python package, run as it is
 //!    paper      the sources' experiments, simulated; on a device: workload
 //!
-//!  layout, pattern, cache    test files and the page cache before a run
-//!  compare                   two saved measurements
+//!  nowait-programs   remote, programs, futures, fairness, mixed
+//!  nowait-harness    cases, the runner, verdicts, reports; two saved measurements compared
 //! ```
 //!
 //! The binary `nowait-bench` of this package puts [`Bench`] on a command line. `serve` and `remote`
@@ -26,50 +20,23 @@
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
-mod args;
-mod busy;
-mod cache;
-mod case;
 mod command;
-mod compare;
-mod error;
-mod fairness;
 mod fio;
-mod futures;
-mod gap;
-mod host;
-mod interrupt;
-mod launch;
-mod layout;
-mod measurement;
-mod memory;
-mod metric;
-mod mixed;
-mod offsets;
-mod pace;
 mod paper;
 mod parity;
-mod pattern;
 mod peers;
-mod programs;
-mod progress;
 mod python;
-mod remote;
-mod report;
-mod rig;
-mod runner;
-mod runs;
-mod seccomp;
 mod serve;
-mod server;
-mod stats;
 mod submit;
-mod table;
-mod units;
-mod usage;
 mod vector;
-mod verdict;
 mod workload;
 
 pub use command::Bench;
-pub use error::{BenchError, Result};
+pub use nowait_harness::error::{BenchError, Result};
+#[cfg(test)]
+use nowait_harness::testing;
+use nowait_harness::{
+    args, busy, cache, case, error, host, interrupt, launch, layout, measurement, memory, metric,
+    offsets, pattern, progress, report, rig, runner, runs, seccomp, server, stats, table, units,
+    usage, verdict,
+};

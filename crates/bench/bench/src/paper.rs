@@ -229,7 +229,7 @@ fn json_ratio(table: &Table, row: &Row) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
+    use crate::testing::parse;
     use std::path::PathBuf;
 
     fn args(arguments: &[&str]) -> PaperArgs {

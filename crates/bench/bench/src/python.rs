@@ -58,7 +58,7 @@ pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
+    use crate::testing::parse;
 
     #[test]
     fn options_of_the_benchmark_are_passed_on() {

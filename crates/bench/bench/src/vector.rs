@@ -368,8 +368,8 @@ impl Carries for Rig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
     use crate::pattern;
+    use crate::testing::parse;
 
     /// One short run of each way on a file with these contents; why they failed, if they did.
     fn run_on(contents: &[u8]) -> Option<Vec<String>> {

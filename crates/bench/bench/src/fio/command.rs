@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::launch::Launch;
-use super::output::{self, PERCENTILES, Parsed};
+use nowait_harness::fio::{self, PERCENTILES, Parsed};
+
 use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
@@ -205,7 +206,7 @@ fn execute(mut command: Command, run: &Run<'_>) -> Result<(Parsed, Usage)> {
         return Err(BenchError::failed(format!("{name}: {line}")));
     }
     let text = fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
-    let parsed = output::parse(&text);
+    let parsed = fio::parse(&text);
     if !finished.status.success() {
         let why = parsed.err().map_or_else(String::new, |error| format!(", {error}"));
         let said = first_line.unwrap_or("and said nothing");

@@ -2,13 +2,11 @@
 //!
 //! ```text
 //!  Fio::find ─► Fio::probe (does this subject work here, what does its start-up cost)
-//!   as a Launch    └─► Fio::run (one measured run) ─► output::parse ─► Sample
+//!   as a Launch    └─► Fio::run (one measured run) ─► nowait_harness::fio::parse ─► Sample
 //! ```
 
 mod command;
 mod launch;
-mod output;
 
 pub(crate) use command::{Fio, Purpose, Run, Startup};
 pub(crate) use launch::Launch;
-pub(crate) use output::{PERCENTILES, Parsed, parse, parse_jobs};

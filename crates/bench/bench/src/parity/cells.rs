@@ -197,7 +197,7 @@ mod tests {
         for cell in &mut cells {
             cell.targets = targets(cell, Limits::beside(0));
         }
-        crate::case::tests::check(&cells);
+        crate::testing::check(&cells);
         let mut names: Vec<_> = cells.iter().map(|cell| cell.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -10,13 +10,13 @@ mod verdict;
 use clap::Args;
 
 use self::verdict::Limits;
-use crate::args::{Defaults, DiskArgs, MeasureArgs, Places};
+use crate::args::{Defaults, DiskArgs, MeasureArgs};
 use crate::case::{self, Case};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::measurement::Measurement;
 use crate::report::print;
-use crate::submit::{Extra, Plan, Way, find_fio, measure, select};
+use crate::submit::{Extra, Places, Plan, Way, find_fio, measure, select};
 
 const SHORT: &str = "\
 Examples:

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_row_a_cell_and_counts() {
-        let sample = crate::measurement::sample();
+        let sample = crate::testing::sample();
         let text = table(&sample, Limits::beside(0));
         assert!(text.contains("2.00 [2.00–2.00]"), "{text}");
         assert!(text.contains("nowait: 0 of 1 cells ok, 1 lost."), "twice the time: {text}");

@@ -47,9 +47,9 @@ pub(crate) fn run_serve(args: &ServeBenchArgs) -> Result<Option<Measurement>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
-    use crate::case::{self, Case};
+    use crate::case::Case;
     use crate::serve::cases::Job;
+    use crate::testing::parse;
 
     fn selection(arguments: &[&str]) -> Result<Vec<Case<Job>>> {
         parse::<ServeBenchArgs>(arguments).measure.select_subjects(cases())
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_cases_are_well_formed() {
-        case::tests::check(&cases());
+        crate::testing::check(&cases());
     }
 
     #[test]

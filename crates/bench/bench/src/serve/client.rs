@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::cases::Job;
 use crate::error::{BenchError, Context, Result};
-use crate::fio::{PERCENTILES, Parsed, parse};
 use crate::launch;
+use nowait_harness::fio::{PERCENTILES, Parsed, parse};
 
 /// What is added to the time of a run before fio counts as hung.
 const GRACE: Duration = Duration::from_mins(1);

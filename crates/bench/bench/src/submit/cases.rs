@@ -318,7 +318,7 @@ mod tests {
     fn the_cases_are_well_formed() {
         for workload in ["submit", "posix"] {
             let cases = cases(workload);
-            case::tests::check(&cases);
+            crate::testing::check(&cases);
             let reference = |case: &Case<Way>| case.has("system") || case.has("posixaio");
             assert!(cases.iter().all(reference), "{workload}");
         }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use comfy_table::Cell;
 
 use super::SIZE_BYTES_MIN;
+use super::args::DemoArgs;
 use super::cases::{cases, subject};
 use super::suite::{self, Extra, Plan};
-use crate::args::{DemoArgs, Extent, at_least};
+use crate::args::{Extent, at_least};
 use crate::error::Result;
 use crate::fio::{Fio, Launch};
 use crate::interrupt;

@@ -7,18 +7,20 @@
 //!                                 └─ fio        one run: JSON, rusage, seccomp
 //! ```
 
+mod args;
 mod cases;
 mod demo;
 mod prepare;
 mod suite;
 
+pub(crate) use args::{DemoArgs, POSIX_EXAMPLES, Places, SubmitArgs};
 #[cfg(test)]
 pub(crate) use cases::cases;
 pub(crate) use cases::{BUFFERED, COLUMNS, Job, Place, Start, Way, subject};
 pub(crate) use demo::run_demo;
 pub(crate) use suite::{Extra, Plan, measure};
 
-use crate::args::{Defaults, MeasureArgs, Places, SubmitArgs};
+use crate::args::{Defaults, MeasureArgs};
 use crate::case::Case;
 use crate::error::Result;
 use crate::fio::{Fio, Launch};
@@ -98,7 +100,7 @@ pub(crate) fn select(measure: &MeasureArgs, cases: Vec<Case<Way>>) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
+    use crate::testing::parse;
     use nowait_block::conformance::note_skip_here;
     use std::path::Path;
 

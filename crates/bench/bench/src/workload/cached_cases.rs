@@ -535,8 +535,7 @@ fn how(plan: &Plan, row: &Row) -> (String, Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::tests::parse;
-    use crate::case;
+    use crate::testing::parse;
 
     fn selection(arguments: &[&str]) -> Result<Vec<Case<Recipe>>> {
         parse::<CachedArgs>(arguments).measure.select_subjects(cases().expect("known engines"))
@@ -544,7 +543,7 @@ mod tests {
 
     #[test]
     fn the_cases_are_well_formed() {
-        case::tests::check(&cases().expect("known engines"));
+        crate::testing::check(&cases().expect("known engines"));
     }
 
     #[test]

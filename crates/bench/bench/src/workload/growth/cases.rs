@@ -129,12 +129,11 @@ pub(super) fn room_of_kernel() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
 
     #[test]
     fn every_point_is_a_case_of_known_engines() {
         let all = cases(&Shape::FULL, 65_536);
-        case::tests::check(&all);
+        crate::testing::check(&all);
         assert_eq!(all.len(), Shape::FULL.points());
         let names =
             |case: &Case<Recipe>| case.subjects.iter().map(|it| it.name).collect::<Vec<_>>();

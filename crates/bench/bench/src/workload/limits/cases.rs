@@ -181,12 +181,11 @@ fn socket(name: &'static str, bytes: usize) -> Result<Case<Recipe>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
 
     #[test]
     fn each_case_begins_with_its_limit() {
         let all = cases().expect("known engines");
-        case::tests::check(&all);
+        crate::testing::check(&all);
         let ours = |name: &str| name.starts_with("nowait");
         assert!(all.iter().all(|case| !ours(case.subjects[0].name)));
         let compared = all.iter().filter(|case| case.subjects.iter().any(|it| ours(it.name)));

@@ -1,0 +1,119 @@
+//! The command lines of `bench submit`, `bench posix` and `bench demo`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::args::{DiskArgs, MeasureArgs, found_in_dist};
+use crate::error::Result;
+use crate::units::{parse_duration, parse_size};
+
+const SUBMIT_EXAMPLES: &str = "\
+Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
+
+Examples:
+  nowait bench submit --quick                  every case, short: about five minutes
+  nowait bench submit --case a,b --rounds 9    two cases, more certain
+  nowait bench submit --dir /mnt/xfs --html report.html --json report.json
+  nowait bench submit --engine system,nowait-threads --case a
+  nowait bench submit --list                   the cases and their targets, nothing run";
+
+/// Examples of `bench posix`, which has the same options.
+pub(crate) const POSIX_EXAMPLES: &str = "\
+Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
+
+Examples:
+  nowait bench posix --quick                   both cases, short: about two minutes
+  nowait bench posix --case buffered --rounds 9
+  nowait bench posix --list                    the cases and their targets, nothing run";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  nowait bench demo                            one table, and nowait-demo.html
+  nowait bench demo --dir /mnt/xfs --html /tmp/demo.html";
+
+/// Measures the time inside `io_submit`, case by case, and checks it against the targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SUBMIT_EXAMPLES)]
+pub struct SubmitArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// What the file under test lies on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
+    /// Where things lie
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// Shows what nowait does to an unmodified program, in under 90 seconds.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Where the HTML report goes
+    #[arg(long, value_name = "FILE", default_value = "nowait-demo.html")]
+    pub html: PathBuf,
+
+    /// Write the figures to a JSON file too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Everything, file creation included, ends about within this time
+    #[arg(long, value_name = "TIME", default_value = "70s", value_parser = parse_duration)]
+    pub budget: Duration,
+
+    /// Size of the file that is read
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
+    pub size: u64,
+
+    /// What the file under test lies on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
+    /// Where things lie
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// Where the programs lie, and memory.
+#[derive(Debug, Clone, Args)]
+pub struct Places {
+    /// A folder in memory (tmpfs) for the case b-tmpfs
+    #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
+    pub tmpfs: PathBuf,
+
+    /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
+    #[arg(long, value_name = "FOLDER")]
+    pub dist: Option<PathBuf>,
+
+    /// The fio to run
+    #[arg(long, value_name = "PROGRAM", default_value = "fio")]
+    pub fio: PathBuf,
+}
+
+impl Places {
+    /// Finds the library to preload.
+    ///
+    /// # Errors
+    /// It is not there; the message says where it was looked for.
+    pub fn preload(&self) -> Result<PathBuf> {
+        found_in_dist(self.dist.as_deref(), "lib/libnowait_preload.so")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parse;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        let _: SubmitArgs = parse(&[]);
+        let demo: DemoArgs = parse(&["--size", "1G"]);
+        assert_eq!(demo.size, 1 << 30);
+    }
+}

@@ -1,0 +1,78 @@
+//! The page cache before a run: written back and dropped, or filled.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::error::{Context, Result};
+
+/// Where a 3 drops clean pages, directory entries and inodes.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Lets the device finish what the flush has started.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Says in what state the page cache is before a run, for reports.
+pub fn state(caches_dropped: bool) -> &'static str {
+    match caches_dropped {
+        true => "dropped before each run of a cold case",
+        false => "only the pages of the test file dropped before each run of a cold case",
+    }
+}
+
+/// Tells whether this process may drop the page cache of the whole machine.
+pub fn can_drop() -> bool {
+    OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
+}
+
+/// Writes back the whole file system of `path`.
+pub fn write_back(path: &Path) -> Result<()> {
+    let file = File::open(path).context(|| format!("open {}", path.display()))?;
+    // SAFETY: the descriptor is open for the whole call.
+    match unsafe { libc::syncfs(file.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context(|| "syncfs".to_owned()),
+    }
+}
+
+/// Writes back the file system of `path` and drops the page cache.
+///
+/// Drops only the pages of `path` unless `everything` is set, which needs [`can_drop`].
+pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
+    write_back(path)?;
+    let file = File::open(path).context(|| format!("open {}", path.display()))?;
+    // SAFETY: the descriptor is open for the whole call. A length of 0 means up to the end, and
+    // advice cannot fail in a way that matters.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    if everything {
+        fs::write(DROP_CACHES, "3").context(|| format!("write {DROP_CACHES}"))?;
+    }
+    sleep(SETTLE);
+    Ok(())
+}
+
+/// Reads the first `size_bytes` of a file, so that they are cached.
+pub fn make_cached(path: &Path, size_bytes: u64) -> Result<()> {
+    let file = File::open(path).context(|| format!("open {}", path.display()))?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut rest = file.take(size_bytes);
+    while rest.read(&mut buffer).context(|| format!("read {}", path.display()))? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_can_be_warmed_and_chilled_without_changing_it() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), [7; 9000]).expect("write");
+        make_cached(file.path(), 9000).expect("read");
+        make_cold(file.path(), false).expect("sync");
+        assert_eq!(fs::read(file.path()).expect("read"), [7; 9000]);
+    }
+}

@@ -1,0 +1,245 @@
+//! Cases: the subjects of each, and its targets.
+
+use crate::metric::Metric;
+use crate::runs::Runs;
+use crate::table::new_table;
+use crate::units;
+use crate::verdict::Judged;
+
+/// The subjects that are a program by itself: with native AIO, and with POSIX AIO.
+pub const ITSELF: &str = "system";
+pub const ITSELF_POSIX: &str = "posixaio";
+
+/// Returns the name of the same program by itself.
+pub fn itself(subject: &str) -> &'static str {
+    if subject.ends_with(ITSELF_POSIX) { ITSELF_POSIX } else { ITSELF }
+}
+
+/// The side of a target that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    AtMost,
+    AtLeast,
+}
+
+/// What a figure is held against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Against {
+    /// The same metric of another subject.
+    Subject(&'static str),
+    /// Another metric of the same subject.
+    Own(Metric),
+    /// So many bytes.
+    Bytes(f64),
+    /// So many.
+    Count(f64),
+    /// So many microseconds.
+    Microseconds(f64),
+}
+
+/// What must come out: `metric` of `subject`, compared with another figure. One of ours is named
+/// before the runs: the better of two would be judged by its luck as well.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target {
+    pub metric: Metric,
+    pub subject: &'static str,
+    pub comparison: Comparison,
+    pub ratio: f64,
+    pub against: Against,
+}
+
+/// One way to do a case; `J` is all that the runner must know of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject<J> {
+    /// The name in tables and in the JSON.
+    pub name: &'static str,
+    /// The engine that it uses, by the name of the command line, and what that is.
+    pub engine: (&'static str, &'static str),
+    pub job: J,
+}
+
+/// What several subjects do, and what they are compared by.
+#[derive(Debug, Clone)]
+pub struct Case<J> {
+    /// The name on the command line and in the JSON.
+    pub name: &'static str,
+    pub title: String,
+    /// What else a reader must know; may be empty.
+    pub about: &'static str,
+    /// The figures of a source, in words; may be empty.
+    pub source: String,
+    pub columns: &'static [Metric],
+    pub subjects: Vec<Subject<J>>,
+    pub targets: Vec<Target>,
+}
+
+/// Keeps a name for the life of the program: figures are found by their names, of which there are
+/// as many as rows in its tables.
+pub fn name(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+/// Returns `true` if `name` matches a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((before, behind)) = pattern.split_once('*') else { return pattern == name };
+    let Some(rest) = name.strip_prefix(before) else { return false };
+    (0..=rest.len()).any(|at| rest.get(at..).is_some_and(|rest| matches(behind, rest)))
+}
+
+impl Comparison {
+    /// Returns the mathematical sign.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::AtMost => "≤",
+            Self::AtLeast => "≥",
+        }
+    }
+}
+
+impl Target {
+    /// At least `ratio` times the figure of `against`.
+    pub const fn at_least(
+        metric: Metric,
+        subject: &'static str,
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        let (comparison, against) = (Comparison::AtLeast, Against::Subject(against));
+        Self { metric, subject, comparison, ratio, against }
+    }
+
+    /// At most `ratio` times the figure of `against`.
+    pub const fn at_most(
+        metric: Metric,
+        subject: &'static str,
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        let comparison = Comparison::AtMost;
+        Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
+    }
+
+    /// At most so many microseconds.
+    pub const fn at_most_us(metric: Metric, subject: &'static str, us: f64) -> Self {
+        let (comparison, against) = (Comparison::AtMost, Against::Microseconds(us));
+        Self { metric, subject, comparison, ratio: 1.0, against }
+    }
+
+    /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
+    pub fn text(&self) -> String {
+        let (metric, sign) = (self.metric.label(), self.comparison.sign());
+        let against = match self.against {
+            Against::Subject(name) => name.to_owned(),
+            Against::Own(metric) => metric.label().to_owned(),
+            Against::Count(count) => units::digits(count),
+            Against::Bytes(bytes) => format!("{} MB", units::digits(bytes / 1e6)),
+            Against::Microseconds(us) => units::time_us(us),
+        };
+        format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
+    }
+
+    /// Holds the runs of the case against it.
+    pub fn judge(&self, runs: &Runs) -> Judged {
+        let (metric, subject) = (self.metric, self.subject);
+        let ratio = match self.against {
+            Against::Subject(against) => runs.ratio((against, metric), (subject, metric)),
+            Against::Own(against) => runs.ratio((subject, against), (subject, metric)),
+            Against::Bytes(whole) | Against::Count(whole) | Against::Microseconds(whole) => {
+                runs.share(metric, whole, subject)
+            }
+        };
+        Judged::new(self.text(), self.comparison, self.ratio, ratio)
+    }
+}
+
+impl<J> Case<J> {
+    /// Tells whether `name` on the command line means this case: its name, its letter, or a pattern
+    /// with `*`.
+    pub fn answers_to(&self, name: &str) -> bool {
+        matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
+    }
+
+    /// Tells whether there is a subject of a name.
+    pub fn has(&self, name: &str) -> bool {
+        self.subjects.iter().any(|subject| subject.name == name)
+    }
+
+    /// Leaves only targets whose subjects are there.
+    #[must_use]
+    pub fn with_possible_targets(mut self) -> Self {
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.retain(|target| {
+            let against = match target.against {
+                Against::Subject(name) => self.has(name),
+                Against::Own(_)
+                | Against::Bytes(_)
+                | Against::Count(_)
+                | Against::Microseconds(_) => true,
+            };
+            against && self.has(target.subject)
+        });
+        Self { targets, ..self }
+    }
+
+    /// Returns what reports say of it.
+    pub fn without_jobs(&self) -> Case<()> {
+        let words = |it: &Subject<J>| Subject { name: it.name, engine: it.engine, job: () };
+        Case {
+            name: self.name,
+            title: self.title.clone(),
+            about: self.about,
+            source: self.source.clone(),
+            columns: self.columns,
+            subjects: self.subjects.iter().map(words).collect(),
+            targets: self.targets.clone(),
+        }
+    }
+}
+
+/// Prints the cases and their targets.
+pub fn list<J>(cases: &[Case<J>]) -> String {
+    let mut table = new_table(&["case", "what", "engines", "targets"]);
+    for case in cases {
+        let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name).collect();
+        let targets: Vec<String> = case.targets.iter().map(Target::text).collect();
+        let what = match case.source.as_str() {
+            "" => case.title.clone(),
+            source => format!("{}\nSource: {source}", case.title),
+        };
+        table.add_row([case.name, &what, &names.join("\n"), &targets.join("\n")]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for pattern in ["read-4k", "read*", "*4k", "r*-*k", "*"] {
+            assert!(matches(pattern, "read-4k"), "{pattern}");
+        }
+        for pattern in ["read", "read*d", "*4", "", "write*"] {
+            assert!(!matches(pattern, "read-4k"), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_target_reads_as_a_sentence() {
+        let target = Target::at_most(Metric::SubmitUsMean, "nowait", 0.1, "system");
+        assert_eq!(target.text(), "submit mean of nowait ≤ 0.10 × system");
+        let own = Target { against: Against::Own(Metric::SubmitUsP50), ratio: 20.0, ..target };
+        assert_eq!(own.text(), "submit mean of nowait ≤ 20.00 × submit p50");
+        let bytes = Target { against: Against::Bytes(5e6), ratio: 1.0, ..target };
+        assert_eq!(bytes.text(), "submit mean of nowait ≤ 1.00 × 5.00 MB");
+        let time = Target::at_most_us(Metric::SubmitUsMean, "nowait", 2000.0);
+        assert_eq!(time.text(), "submit mean of nowait ≤ 1.00 × 2.00 ms");
+    }
+
+    #[test]
+    fn posix_aio_is_compared_with_posix_aio() {
+        assert_eq!((itself("nowait-posixaio"), itself(ITSELF_POSIX)), (ITSELF_POSIX, ITSELF_POSIX));
+        assert_eq!((itself("nowait"), itself("io_uring")), (ITSELF, ITSELF));
+    }
+}

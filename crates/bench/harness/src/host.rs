@@ -1,0 +1,194 @@
+//! The host that a figure depends on: kernel, processor, memory, file system, device.
+
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::memory;
+
+/// The machine a measurement was made on; nothing in it names the machine or its user.
+#[derive(Debug, Clone, Serialize)]
+pub struct Host {
+    pub kernel: String,
+    pub processor: String,
+    pub cores: usize,
+    /// The governor of the first core, or that there is none to be seen.
+    pub governor: String,
+    pub memory_bytes: u64,
+    /// Type and options of the file system under test.
+    pub filesystem: String,
+    pub device: String,
+    pub fio: String,
+    /// Seconds since 1970.
+    pub unix_time_s: u64,
+    /// As it was at this time.
+    pub state: State,
+}
+
+/// What a machine was busy with, and what lay in its memory.
+#[derive(Debug, Clone, Serialize)]
+pub struct State {
+    /// Processes that ran or waited for a disk, mean of a minute.
+    pub load: f64,
+    pub available_bytes: u64,
+    pub page_cache_bytes: u64,
+    /// Of the page cache, not yet written back.
+    pub dirty_bytes: u64,
+}
+
+impl Host {
+    /// Describes the machine and the file system that holds `folder`.
+    pub fn describe(folder: &Path, fio_version: &str) -> Self {
+        Self {
+            kernel: line_of("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+            processor: field_of("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            governor: line_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+                .unwrap_or_else(|| "not visible".to_owned()),
+            memory_bytes: memory::field_bytes("MemTotal"),
+            filesystem: filesystem_of(folder).unwrap_or_else(unknown),
+            device: device_of(folder).unwrap_or_else(|| "none (not on a block device)".to_owned()),
+            fio: fio_version.to_owned(),
+            unix_time_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |elapsed| elapsed.as_secs()),
+            state: State::now(),
+        }
+    }
+}
+
+impl State {
+    fn now() -> Self {
+        let load = line_of("/proc/loadavg").unwrap_or_default();
+        let field = memory::field_bytes;
+        Self {
+            load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            available_bytes: field("MemAvailable"),
+            page_cache_bytes: field("Cached"),
+            dirty_bytes: field("Dirty"),
+        }
+    }
+}
+
+/// Returns a time such as `2024-02-29 12:00 UTC`.
+pub fn date(unix_time_s: u64) -> String {
+    let (days, seconds) = (unix_time_s / 86_400, unix_time_s % 86_400);
+    let (year, month, day) = civil_from_days(days);
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// Returns the first line of a file, if there is one with something in it.
+fn line_of(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.lines().next()?.trim().to_owned()).filter(|line| !line.is_empty())
+}
+
+/// Returns the value of the first `name : value` line of a file.
+fn field_of(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    value.map(|(_, value)| value.trim().to_owned())
+}
+
+/// Returns type and options of the mount that holds a folder.
+fn filesystem_of(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_of(&mounts, &folder)
+}
+
+/// Finds the longest mount point that `folder` lies under; later mounts cover earlier ones.
+fn mount_of(mounts: &str, folder: &Path) -> Option<String> {
+    let mut best: Option<(usize, String)> = None;
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let fields: Vec<&str> = left.split(' ').collect();
+        let (Some(point), Some(options)) = (fields.get(4), fields.get(5)) else { continue };
+        let point = point.replace("\\040", " ");
+        if !folder.starts_with(&point) {
+            continue;
+        }
+        if best.as_ref().is_none_or(|(len, _)| point.len() >= *len) {
+            let kind = right.split(' ').next().unwrap_or("?");
+            best = Some((point.len(), format!("{kind} ({options})")));
+        }
+    }
+    best.map(|(_, text)| text)
+}
+
+/// Describes the block device under a folder: its name, model and queue.
+fn device_of(folder: &Path) -> Option<String> {
+    let device = fs::metadata(folder).ok()?.st_dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let link = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let name = link.file_name()?.to_string_lossy().into_owned();
+    // A partition has no queue of its own: its parent has.
+    let whole = if link.join("queue").is_dir() { link } else { link.parent()?.to_owned() };
+    let model = line_of(whole.join("device/model")).map(|model| format!(" ({model})"));
+    Some(format!("{name}{}, {}", model.unwrap_or_default(), queue_of(&whole.join("queue"))))
+}
+
+fn queue_of(queue: &Path) -> String {
+    let value = |name: &str| line_of(PathBuf::from(queue).join(name)).unwrap_or_else(unknown);
+    let scheduler = value("scheduler");
+    // The one in use stands in brackets.
+    let scheduler = scheduler.split(['[', ']']).nth(1).unwrap_or(&scheduler).to_owned();
+    let kind = if value("rotational") == "1" { "rotational flag set" } else { "not rotational" };
+    format!(
+        "scheduler {scheduler}, {} requests, read-ahead {} KiB, {kind}",
+        value("nr_requests"),
+        value("read_ahead_kb")
+    )
+}
+
+/// Converts days since 1970-01-01 to year, month and day of the Gregorian calendar.
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    // Years counted from March: the day of the leap year then comes last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil_from_days(0), (1970, 1, 1));
+        assert_eq!(civil_from_days(19_782), (2024, 2, 29));
+        assert_eq!(civil_from_days(19_783), (2024, 3, 1));
+        assert_eq!(civil_from_days(11_016), (2000, 2, 29));
+    }
+
+    #[test]
+    fn the_longest_mount_point_wins() {
+        let mounts = "1 0 8:1 / / rw,relatime - ext4 /dev/x rw\n\
+                      2 1 0:5 / /data\\040set rw - xfs /dev/y rw\n\
+                      broken line\n";
+        assert_eq!(mount_of(mounts, Path::new("/data set/a")).as_deref(), Some("xfs (rw)"));
+        assert_eq!(mount_of(mounts, Path::new("/home")).as_deref(), Some("ext4 (rw,relatime)"));
+    }
+
+    #[test]
+    fn this_machine_can_be_described() {
+        let host = Host::describe(Path::new("/"), "fio-3.33");
+        assert!(host.cores >= 1);
+        assert!(!host.kernel.is_empty());
+        assert!(host.state.available_bytes <= host.memory_bytes);
+    }
+}

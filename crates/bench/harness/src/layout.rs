@@ -1,0 +1,304 @@
+//! The files the cases work on: space checked first, written for real, removed at the end.
+//!
+//! A read of a sparse file never reaches the disk, so a file that is read has been written, once,
+//! with bytes that do not compress. All cold cases share one file, larger than a run reads: fio
+//! visits every block once before any block again, so no read finds a page of an earlier one.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{BenchError, Context, Result};
+use crate::interrupt;
+use crate::pattern;
+use crate::stats::SplitMix;
+use crate::units;
+
+/// Written at once.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// `f_type` of tmpfs, from statfs(2).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Left free on the file system, so that a measurement never fills it.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// What helps against too little space, where the command line has these.
+pub const SMALLER: &str = "pass a smaller --size or another folder";
+
+/// Looked at to tell a test file from a user's: so many places.
+const PLACES: u64 = 64;
+
+/// Fills a part of a file, which begins at this offset.
+type Fill = fn(u64, &mut [u8]);
+
+/// A laid-out file; removed when dropped, unless kept.
+#[derive(Debug)]
+pub struct TestFile {
+    path: PathBuf,
+    keep: bool,
+    has_pattern: bool,
+    smaller: &'static str,
+}
+
+impl TestFile {
+    /// Claims a path, whether a file is there or not.
+    pub fn new(path: PathBuf, keep: bool) -> Self {
+        Self { path, keep, has_pattern: false, smaller: SMALLER }
+    }
+
+    /// The same, with contents that can be recognized (`pattern`).
+    pub fn with_pattern(path: PathBuf, keep: bool) -> Self {
+        Self { path, keep, has_pattern: true, smaller: SMALLER }
+    }
+
+    /// The same with other words for what helps against too little space.
+    #[must_use]
+    pub fn advising(mut self, smaller: &'static str) -> Self {
+        self.smaller = smaller;
+        self
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file, or finds it laid out already; `progress` is called with the number of bytes
+    /// that are there.
+    ///
+    /// Leaves `spare_bytes` free beside it. Returns the size of the file: less than asked for when
+    /// `more` has said to stop.
+    ///
+    /// # Errors
+    /// Not enough space, or the write fails.
+    pub fn lay_out(
+        &self,
+        size_bytes: u64,
+        spare_bytes: u64,
+        more: &dyn Fn(u64) -> bool,
+        progress: &dyn Fn(u64),
+    ) -> Result<u64> {
+        if is_laid_out(&self.path, size_bytes) && self.holds_its_kind(size_bytes) {
+            return Ok(size_bytes);
+        }
+        let _ = fs::remove_file(&self.path);
+        check_space(&self.path, size_bytes.saturating_add(spare_bytes), self.smaller)?;
+        let what = || format!("write {}", self.path.display());
+        let mut file = File::create_new(&self.path).context(what)?;
+        let fill: Fill = if self.has_pattern { pattern::fill } else { fill_at_random };
+        let written = write(&mut file, size_bytes, fill, more, progress)?;
+        file.sync_all().context(what)?;
+        Ok(written)
+    }
+
+    /// Tells whether reads will find what they look for; random bytes are as good as any.
+    fn holds_its_kind(&self, size_bytes: u64) -> bool {
+        !self.has_pattern || holds_pattern(&self.path, size_bytes)
+    }
+
+    /// Removes the file; true holes of `hole_bytes` take its place if that is not zero.
+    pub fn make_fresh(&self, hole_bytes: u64) -> Result<()> {
+        let _ = fs::remove_file(&self.path);
+        if hole_bytes > 0 {
+            let what = || format!("create {}", self.path.display());
+            File::create_new(&self.path).context(what)?.set_len(hole_bytes).context(what)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes so many bytes, until `more` says to stop; returns how many.
+///
+/// # Errors
+/// They cannot be written, or the user asked to stop before all were.
+fn write(
+    file: &mut File,
+    size_bytes: u64,
+    fill: Fill,
+    more: &dyn Fn(u64) -> bool,
+    progress: &dyn Fn(u64),
+) -> Result<u64> {
+    let mut chunk = vec![0_u8; CHUNK_BYTES];
+    let mut written = 0;
+    while written < size_bytes && more(written) {
+        interrupt::check()?;
+        fill(written, &mut chunk);
+        let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
+        file.write_all(&chunk[..len]).context(|| "write the test data".to_owned())?;
+        written += len as u64;
+        progress(written);
+    }
+    Ok(written)
+}
+
+/// Writes the pattern over the beginning of a device.
+///
+/// # Errors
+/// It cannot be written, or the user asked to stop.
+pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Result<()> {
+    let what = || "write the device".to_owned();
+    file.rewind().context(what)?;
+    write(file, size_bytes, pattern::fill, &|_| true, progress)?;
+    file.sync_all().context(what)
+}
+
+/// Bytes that do not compress.
+fn fill_at_random(offset: u64, bytes: &mut [u8]) {
+    let mut random = SplitMix(offset);
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        if !self.keep {
+            // A file that is gone already is what was wanted.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Tells whether the beginnings of some pages are of their places, in whatever generation.
+pub fn holds_pattern(path: &Path, len: u64) -> bool {
+    holds_pattern_from(path, 0, len)
+}
+
+/// The same of a file whose first byte is that of byte `base` of another one.
+pub fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
+    let page = pattern::STAMP_BYTES as u64;
+    let (Ok(file), pages) = (File::open(path), len / page) else { return false };
+    let mut word = [0; 8];
+    pages > 0
+        && (0..PLACES).all(|place| {
+            let offset = pages * place / PLACES * page;
+            let read = file.read_exact_at(&mut word, offset);
+            read.is_ok() && pattern::generation(base + offset, &word).is_some()
+        })
+}
+
+/// Tells whether a file is as large as wanted and has blocks behind all of it.
+fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return false };
+    metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
+}
+
+/// Fails if the file system of `path` has no room for `needed_bytes`; `smaller` tells what helps.
+pub fn check_space(path: &Path, needed_bytes: u64, smaller: &str) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let free = free_bytes(folder)?;
+    if free < needed_bytes.saturating_add(RESERVE_BYTES) {
+        let text = |bytes: u64| units::bytes(bytes as f64);
+        return Err(BenchError::failed(format!(
+            "{} has {} free and {} are needed; {smaller}",
+            folder.display(),
+            text(free),
+            text(needed_bytes + RESERVE_BYTES)
+        )));
+    }
+    Ok(())
+}
+
+/// Returns what an unprivileged user may still write, in bytes.
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let name = c_path(folder)?;
+    let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a terminated string and a writable struct, both alive during the call.
+    let rc = unsafe { libc::statvfs(name.as_ptr(), stat.as_mut_ptr()) };
+    if rc != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(error).context(|| format!("statvfs {}", folder.display()));
+    }
+    // SAFETY: the call has succeeded and filled the struct.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Tells whether a folder lies in memory (tmpfs).
+pub fn is_tmpfs(folder: &Path) -> bool {
+    let Ok(name) = c_path(folder) else { return false };
+    let mut stat = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a terminated string and a writable struct, both alive during the call.
+    if unsafe { libc::statfs(name.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the call has succeeded and filled the struct.
+    unsafe { stat.assume_init() }.f_type == TMPFS_MAGIC
+}
+
+/// Tells whether files in a folder can be opened with `O_DIRECT`.
+pub fn has_direct(folder: &Path) -> bool {
+    let path = folder.join("nowait-bench.direct");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).custom_flags(libc::O_DIRECT);
+    let opened = options.open(&path).is_ok();
+    let _ = fs::remove_file(&path);
+    opened
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| BenchError::usage(format!("{} holds a zero byte", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_laid_out_file_has_blocks_and_is_written_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = TestFile::new(folder.path().join("data"), false);
+        let calls = std::cell::Cell::new(0);
+        let lay_out = || file.lay_out(5 << 20, 0, &|_| true, &|_| calls.set(calls.get() + 1));
+        lay_out().expect("first");
+        lay_out().expect("second");
+        assert_eq!(calls.get(), 2, "two chunks, written by the first call only");
+        assert_eq!(file.lay_out(9 << 20, 0, &|written| written == 0, &|_| ()), Ok(4 << 20));
+        let path = file.path().to_owned();
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_kept_file_of_other_contents_is_written_anew() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("data");
+        let is_written = |file: &TestFile| {
+            let chunks = std::cell::Cell::new(0);
+            let count = |_| chunks.set(chunks.get() + 1);
+            file.lay_out(1 << 20, 0, &|_| true, &count).expect("laid out");
+            chunks.get() > 0
+        };
+        assert!(is_written(&TestFile::new(path.clone(), true)), "at random");
+        let file = TestFile::with_pattern(path, true);
+        assert!(is_written(&file), "it has no pattern");
+        assert!(!is_written(&file), "now it has");
+    }
+
+    #[test]
+    fn a_sparse_file_does_not_pass_for_laid_out() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = TestFile::new(folder.path().join("holes"), false);
+        file.make_fresh(1 << 20).expect("truncate");
+        assert_eq!(fs::metadata(file.path()).expect("there").len(), 1 << 20);
+        assert!(!is_laid_out(file.path(), 1 << 20));
+        file.make_fresh(0).expect("remove");
+        assert!(!file.path().exists());
+    }
+
+    #[test]
+    fn a_full_disk_is_told_before_it_is_full() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let error =
+            check_space(&folder.path().join("x"), u64::MAX / 2, SMALLER).expect_err("too much");
+        assert!(error.to_string().contains("--size"), "{error}");
+        let file = TestFile::new(folder.path().join("x"), false).advising("pass --quick");
+        let error = file.lay_out(u64::MAX / 2, 0, &|_| true, &|_| ()).expect_err("too much");
+        assert!(error.to_string().ends_with("; pass --quick"), "{error}");
+    }
+}

@@ -1,0 +1,50 @@
+//! One harness for all suites: cases, interleaved runs, verdicts and reports.
+//!
+//! ```text
+//!  args ─► case         cases, their subjects, and what must come out
+//!           └► runner   every subject of every case, every round: A B C, C B A …
+//!               └► measurement ─► table, report (JSON, HTML)       runs, stats, verdict
+//!
+//!  a run      launch, server, fio, seccomp     processes, and what they used
+//!             rig                              an engine in this process
+//!             layout, pattern, offsets         test files, and places in them
+//!             cache, busy                      the machine before and beside a run
+//!  compare    two saved measurements
+//! ```
+//!
+//! Above it: `nowait-programs`, the suites that need other programs, and `nowait-bench`, all others
+//! and the command line.
+
+#![allow(missing_docs, reason = "fields of tables are called what they are")]
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
+
+pub mod args;
+pub mod busy;
+pub mod cache;
+pub mod case;
+pub mod compare;
+pub mod error;
+pub mod fio;
+pub mod host;
+pub mod interrupt;
+pub mod launch;
+pub mod layout;
+pub mod measurement;
+pub mod memory;
+pub mod metric;
+pub mod offsets;
+mod pace;
+pub mod pattern;
+pub mod progress;
+pub mod report;
+pub mod rig;
+pub mod runner;
+pub mod runs;
+pub mod seccomp;
+pub mod server;
+pub mod stats;
+pub mod table;
+pub mod testing;
+pub mod units;
+pub mod usage;
+pub mod verdict;

@@ -1,0 +1,55 @@
+//! Memory: of this process, and of the page cache.
+
+use std::fs;
+
+/// Returns a field of `/proc/meminfo` in bytes; zero if it is not there.
+pub fn field_bytes(name: &str) -> u64 {
+    bytes_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), name)
+}
+
+/// Returns the size of the machine's page cache.
+pub fn page_cache_bytes() -> f64 {
+    field_bytes("Cached") as f64
+}
+
+/// Returns what the kernel keeps of files and of block devices, in bytes.
+pub fn cached_and_buffers_bytes() -> f64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    (bytes_of(&text, "Cached") + bytes_of(&text, "Buffers")) as f64
+}
+
+/// Forgets how large this process has been; where that is refused, it stays remembered.
+pub fn forget_peak() {
+    // 5: the peak becomes what it is now. Source: proc_pid_clear_refs(5).
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Returns how large this process has been at its largest since [`forget_peak`].
+pub fn peak_bytes() -> f64 {
+    bytes_of(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM") as f64
+}
+
+/// Finds a line such as `Cached:  1024 kB`.
+fn bytes_of(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "SwapCached:  4 kB\nCached:   12 kB\nDirty: 1 kB\n";
+        assert_eq!(bytes_of(text, "Cached"), 12 << 10);
+        assert_eq!(bytes_of(text, "Swap"), 0);
+    }
+
+    #[test]
+    fn this_process_has_a_size() {
+        forget_peak();
+        assert!(peak_bytes() > 0.0 && page_cache_bytes() > 0.0);
+    }
+}

@@ -1,0 +1,218 @@
+//! The metrics of a run, with their names in the JSON and their units.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use self::Better::{Less, More, Neither};
+
+/// One figure of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Metric {
+    /// Requests completed per second.
+    Iops,
+    /// Requests completed per second of processor time, which others cannot take away.
+    IopsPerCore,
+    /// Bytes moved per second.
+    BytesPerS,
+    /// The same, the time of a final fsync included.
+    BytesPerSSynced,
+    /// Transactions of a database per second.
+    TransactionsPerS,
+    /// Of the pages that were written, those that cleaners wrote, in percent.
+    WrittenByCleaners,
+    /// Mean time from the prepared request to the return of `io_submit`.
+    SubmitUsMean,
+    /// Median of the same.
+    SubmitUsP50,
+    /// 99 % of the calls were shorter.
+    SubmitUsP99,
+    /// 99.9 % of the calls were shorter.
+    SubmitUsP999,
+    /// 99.99 % of the calls were shorter.
+    SubmitUsP9999,
+    /// The longest call.
+    SubmitUsMax,
+    /// Mean time of a call that submits one read.
+    SubmitReadUsMean,
+    /// Mean time of a call that submits one write.
+    SubmitWriteUsMean,
+    /// How often the submitting thread slept inside the calls, in all of the run.
+    SubmitSleeps,
+    /// Median time from the return of `io_submit` to the completion.
+    LatencyUsP50,
+    /// 90 % of the completions were faster.
+    LatencyUsP90,
+    /// 99 % of the completions were faster.
+    LatencyUsP99,
+    /// 99.9 % of the completions were faster.
+    LatencyUsP999,
+    /// 99.99 % of the completions were faster.
+    LatencyUsP9999,
+    /// The slowest completion.
+    LatencyUsMax,
+    /// 99 % of the times were shorter for which a program could do nothing else: inside a call that
+    /// should return at once, or between two turns of its event loop.
+    HeldUpUsP99,
+    /// 99.9 % of these times were shorter.
+    HeldUpUsP999,
+    /// 99.99 % of these times were shorter.
+    HeldUpUsP9999,
+    /// The longest of these times.
+    HeldUpUsMax,
+    /// User and system time of the whole process, library and kernel workers included.
+    CpuUsPerIo,
+    /// The same for each of what a program is asked for, such as a transaction.
+    CpuUsPerOperation,
+    /// Voluntary and involuntary switches of the whole process.
+    ContextSwitchesPerIo,
+    /// PUTs to an object store for each request of the client.
+    PutsPerIo,
+    /// GETs from an object store for each request of the client.
+    GetsPerIo,
+    /// Bytes sent to an object store for each that the client has written.
+    BytesSentPerByte,
+    /// Blocks that were flushed, and are not there after their server was killed.
+    BlocksLost,
+    /// Memory of the process at its largest, what it shares with others included.
+    RssBytesMax,
+    /// What an engine adds to the memory of a process, at its largest: buffers are not counted, nor
+    /// is the memory of the kernel.
+    MemoryAddedBytes,
+    /// By how much the kernel's page cache was larger after the run than before it.
+    PageCacheGrowthBytes,
+    /// Bytes that the process had read from a disk for each byte it moved.
+    DiskReadPerByte,
+    /// Runs whose data were not those expected.
+    VerifyErrors,
+    /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
+    OtherBusyCores,
+}
+
+/// Which figure of a metric is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// The larger one.
+    More,
+    /// The smaller one.
+    Less,
+    /// It describes the run, and is no judgement.
+    Neither,
+}
+
+/// The figures of one run.
+pub type Sample = BTreeMap<Metric, f64>;
+
+/// A metric, its name in the JSON, its unit there, the words of tables, and which figure is better.
+type Row = (Metric, &'static str, &'static str, &'static str, Better);
+
+/// Every metric, in the order of the report, which is that of the enum.
+#[rustfmt::skip]
+const ROWS: [Row; 38] = [
+    (Metric::Iops, "iops", "1/s", "IOPS", More),
+    (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
+    (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
+    (Metric::BytesPerSSynced, "bytes_per_s_synced", "B/s", "synced", More),
+    (Metric::TransactionsPerS, "transactions_per_s", "1/s", "transactions", More),
+    (Metric::WrittenByCleaners, "written_by_cleaners_percent", "%", "written by cleaners", More),
+    (Metric::SubmitUsMean, "submit_us_mean", "us", "submit mean", Less),
+    (Metric::SubmitUsP50, "submit_us_p50", "us", "submit p50", Less),
+    (Metric::SubmitUsP99, "submit_us_p99", "us", "submit p99", Less),
+    (Metric::SubmitUsP999, "submit_us_p999", "us", "submit p99.9", Less),
+    (Metric::SubmitUsP9999, "submit_us_p9999", "us", "submit p99.99", Less),
+    (Metric::SubmitUsMax, "submit_us_max", "us", "submit max", Less),
+    (Metric::SubmitReadUsMean, "submit_read_us_mean", "us", "submit of a read", Less),
+    (Metric::SubmitWriteUsMean, "submit_write_us_mean", "us", "submit of a write", Less),
+    (Metric::SubmitSleeps, "submit_sleeps", "1", "sleeps in submit", Less),
+    (Metric::LatencyUsP50, "latency_us_p50", "us", "latency p50", Less),
+    (Metric::LatencyUsP90, "latency_us_p90", "us", "latency p90", Less),
+    (Metric::LatencyUsP99, "latency_us_p99", "us", "latency p99", Less),
+    (Metric::LatencyUsP999, "latency_us_p999", "us", "latency p99.9", Less),
+    (Metric::LatencyUsP9999, "latency_us_p9999", "us", "latency p99.99", Less),
+    (Metric::LatencyUsMax, "latency_us_max", "us", "latency max", Less),
+    (Metric::HeldUpUsP99, "held_up_us_p99", "us", "held up p99", Less),
+    (Metric::HeldUpUsP999, "held_up_us_p999", "us", "held up p99.9", Less),
+    (Metric::HeldUpUsP9999, "held_up_us_p9999", "us", "held up p99.99", Less),
+    (Metric::HeldUpUsMax, "held_up_us_max", "us", "longest hold-up", Less),
+    (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
+    (Metric::CpuUsPerOperation, "cpu_us_per_operation", "us", "CPU per operation", Less),
+    (Metric::ContextSwitchesPerIo, "context_switches_per_io", "1", "switches per I/O", Less),
+    (Metric::PutsPerIo, "puts_per_io", "1", "PUTs per I/O", Less),
+    (Metric::GetsPerIo, "gets_per_io", "1", "GETs per I/O", Less),
+    (Metric::BytesSentPerByte, "bytes_sent_per_byte", "1", "bytes sent per byte", Less),
+    (Metric::BlocksLost, "blocks_lost", "1", "blocks lost", Less),
+    (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
+    (Metric::MemoryAddedBytes, "memory_added_bytes", "B", "memory added", Less),
+    (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
+    (Metric::DiskReadPerByte, "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither),
+    (Metric::VerifyErrors, "verify_errors", "1", "verify errors", Less),
+    (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),
+];
+
+impl Metric {
+    /// Every metric, in the order of the report.
+    pub const ALL: [Self; ROWS.len()] = {
+        let mut all = [Self::Iops; ROWS.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = ROWS[index].0;
+            index += 1;
+        }
+        all
+    };
+
+    const fn row(self) -> Row {
+        ROWS[self as usize]
+    }
+
+    /// Returns the name used in the JSON.
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Returns the unit used in the JSON.
+    pub fn unit(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Returns the words used in tables and verdicts.
+    pub fn label(self) -> &'static str {
+        self.row().3
+    }
+
+    /// Returns what stands behind a count where figures of several units share a column.
+    pub fn counted(self) -> &'static str {
+        if self.unit() == "1/s" { "/s" } else { "" }
+    }
+
+    /// Finds a metric by its name in the JSON.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
+    /// Tells which figure is the better one.
+    pub fn better(self) -> Better {
+        self.row().4
+    }
+
+    /// Tells whether a larger figure is the better one.
+    pub fn more_is_better(self) -> bool {
+        self.better() == Better::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names: Vec<_> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Metric::ALL.len());
+        assert!(Metric::ALL.into_iter().all(|metric| Metric::named(metric.name()) == Some(metric)));
+        assert!(ROWS.iter().all(|row| row.0.row().0 == row.0), "the order of the enum");
+    }
+}

@@ -1,0 +1,91 @@
+//! The files of reports.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::page;
+use crate::error::{Context, Result};
+
+/// The name of a report that goes to standard output.
+const STDOUT: &str = "-";
+
+/// The reports that are asked for.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReportArgs {
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Makes the folders of reports to be, so that a long measurement does not end in an error.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub fn prepare(&self) -> Result<()> {
+        let paths = [&self.json, &self.html].into_iter().flatten();
+        for folder in paths.filter_map(|path| path.parent()) {
+            fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the figures for people, unless those for programs take their place.
+    ///
+    /// Goes on if standard output cannot take them, and says so on stderr: what took minutes to
+    /// measure is still to be written to its files.
+    pub fn say(&self, text: &str) {
+        if !self.json_is_stdout()
+            && let Err(error) = print(text)
+        {
+            eprintln!("{error}");
+        }
+    }
+
+    /// Returns `true` if the figures as JSON are all that is printed.
+    pub fn json_is_stdout(&self) -> bool {
+        self.json.as_deref() == Some(Path::new(STDOUT))
+    }
+
+    /// Writes them from the JSON, and says where they are.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(&self, json: &str) -> Result<()> {
+        self.prepare()?;
+        match &self.json {
+            None => {}
+            Some(_) if self.json_is_stdout() => print(json.trim_end())?,
+            Some(path) => {
+                fs::write(path, json).context(|| format!("write {}", path.display()))?;
+                self.say(&format!("Figures: {}", path.display()));
+            }
+        }
+        if let Some(path) = &self.html {
+            page::write_page(json, path)?;
+            self.say(&format!("Report:  {}", path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// Prints a text and the end of its line; a reader that has gone away (`| head`) is no failure.
+///
+/// # Errors
+/// Standard output cannot be written, as on a disk that is full.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context(|| "standard output".to_owned())
+        }
+        _ => Ok(()),
+    }
+}

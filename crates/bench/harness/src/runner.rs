@@ -1,0 +1,121 @@
+//! The runner: every subject of every case, every round.
+//!
+//! A machine drifts: its disk fills a cache, its neighbours wake up. Runs of one round lie close
+//! together (A B C, then C B A, then A B C …), and reversing the order each round gives no subject
+//! the better place.
+
+use crate::case::{Case, Subject};
+use crate::error::Result;
+use crate::interrupt;
+use crate::metric::Sample;
+use crate::progress::Progress;
+use crate::runs::Runs;
+
+/// Says which runs will come, for the time left: those of a case take `planned_s` each.
+pub fn expect<J>(
+    progress: &Progress,
+    cases: &[Case<J>],
+    rounds: usize,
+    planned_s: impl Fn(&Case<J>) -> f64,
+) {
+    for case in cases {
+        for subject in &case.subjects {
+            progress.expect(case.name, subject.name, rounds, planned_s(case));
+        }
+    }
+}
+
+/// Runs every subject of the cases, one round of all of them after the other; returns the runs of
+/// each case.
+///
+/// `run` makes one run; without a sample the subject has no figures of this round. After Ctrl-C
+/// there are the runs before it: the current run is no outcome, whether it failed or not, because
+/// the signal reaches the programs it runs too.
+///
+/// # Errors
+/// The first error of a run ends everything.
+pub fn measure<J>(
+    progress: &Progress,
+    cases: &[Case<J>],
+    rounds: usize,
+    mut run: impl FnMut(&Case<J>, &Subject<J>, usize) -> Result<Option<Sample>>,
+) -> Result<Vec<Runs>> {
+    let mut measured: Vec<Runs> = cases.iter().map(Runs::none).collect();
+    for round in 0..rounds {
+        for (case, runs) in cases.iter().zip(&mut measured) {
+            let count = case.subjects.len();
+            for place in 0..count {
+                let index = if round % 2 == 0 { place } else { count - 1 - place };
+                if interrupt::happened() {
+                    return Ok(measured);
+                }
+                let subject = &case.subjects[index];
+                progress.start(case.name, subject.name, round);
+                let sample = run(case, subject, round);
+                if interrupt::happened() {
+                    return Ok(measured);
+                }
+                sample?.into_iter().for_each(|sample| runs.push(index, sample));
+                progress.finish_run();
+            }
+        }
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::BenchError;
+    use crate::metric::Metric;
+
+    fn case(name: &'static str) -> Case<char> {
+        let subject = |(name, job): (&'static str, char)| Subject { name, engine: (name, ""), job };
+        Case {
+            name,
+            title: String::new(),
+            about: "",
+            source: String::new(),
+            columns: &[],
+            subjects: [("a", 'A'), ("b", 'B'), ("c", 'C')].map(subject).to_vec(),
+            targets: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn order_is_reversed_each_round() {
+        let mut order = String::new();
+        let cases = [case("one")];
+        let runs = measure(&Progress::new(), &cases, 3, |_, subject, round| {
+            order.push(subject.job);
+            Ok(Some(Sample::from([(Metric::Iops, f64::from(round as u32))])))
+        });
+        assert_eq!(order, "ABCCBAABC");
+        let runs = runs.expect("no run failed");
+        assert_eq!(runs[0].figures("b", Metric::Iops), Some(vec![0.0, 1.0, 2.0]));
+    }
+
+    #[test]
+    fn a_round_of_all_cases_comes_before_the_next() {
+        let mut order = String::new();
+        let cases = [case("one"), case("two")];
+        let runs = measure(&Progress::new(), &cases, 2, |case, subject, _| {
+            order.push_str(&case.name[..1]);
+            Ok((subject.job != 'B').then(|| Sample::from([(Metric::Iops, 1.0)])))
+        });
+        assert_eq!(order, "ooottt".repeat(2));
+        let runs = runs.expect("no run failed");
+        assert_eq!(runs[1].figures("b", Metric::Iops), None);
+    }
+
+    #[test]
+    fn an_error_ends_everything() {
+        let mut runs = 0;
+        let outcome = measure(&Progress::new(), &[case("one")], 5, |_, _, _| {
+            runs += 1;
+            Err(BenchError::failed("no"))
+        });
+        assert!(outcome.is_err());
+        assert_eq!(runs, 1);
+    }
+}

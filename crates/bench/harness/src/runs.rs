@@ -1,0 +1,133 @@
+//! The results of a case: the runs of each of its subjects.
+
+use crate::case::Case;
+use crate::metric::{Metric, Sample};
+use crate::report::{RatioRow, Row};
+use crate::stats::{self, Ratio, Summary};
+
+/// The runs by subject, in the order of the case; one sample a round.
+#[derive(Debug, Clone, Default)]
+pub struct Runs(Vec<(&'static str, Vec<Sample>)>);
+
+impl FromIterator<(&'static str, Vec<Sample>)> for Runs {
+    fn from_iter<I: IntoIterator<Item = (&'static str, Vec<Sample>)>>(runs: I) -> Self {
+        Self(runs.into_iter().collect())
+    }
+}
+
+/// A figure of a subject.
+pub type Figure<'a> = (&'a str, Metric);
+
+impl Runs {
+    /// Begins without a run of any subject of a case.
+    pub fn none<J>(case: &Case<J>) -> Self {
+        case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
+    }
+
+    /// Returns the subjects that were measured.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.0.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns the figures of a subject, one a round; `None` if it has none.
+    pub fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
+        let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
+        let figures: Option<Vec<f64>> =
+            samples.iter().map(|sample| sample.get(&metric).copied()).collect();
+        figures.filter(|figures| !figures.is_empty())
+    }
+
+    /// Summarizes the figures of a subject.
+    pub fn summary(&self, subject: &str, metric: Metric) -> Option<Summary> {
+        stats::summarize(&self.figures(subject, metric)?)
+    }
+
+    /// Returns the figures `b` divided by `a`.
+    pub fn ratio(&self, a: Figure<'_>, b: Figure<'_>) -> Option<Ratio> {
+        stats::ratio(&self.figures(a.0, a.1)?, &self.figures(b.0, b.1)?)
+    }
+
+    /// Returns the figures of a subject divided by `whole`.
+    pub fn share(&self, metric: Metric, whole: f64, subject: &str) -> Option<Ratio> {
+        let figures = self.figures(subject, metric)?;
+        stats::ratio(&vec![whole; figures.len()], &figures)
+    }
+
+    /// Returns every metric of every subject, for the JSON.
+    pub fn rows(&self, case: &'static str) -> Vec<Row> {
+        let of = |name| {
+            Metric::ALL
+                .into_iter()
+                .filter_map(move |metric| Row::of(case, name, metric, &self.figures(name, metric)?))
+        };
+        self.names().flat_map(of).collect()
+    }
+
+    /// Returns how many times the figure of the first of each pair that of the second is.
+    pub fn ratio_rows(
+        &self,
+        case: &'static str,
+        pairs: Vec<(&'static str, &'static str)>,
+    ) -> Vec<RatioRow> {
+        let of = |(a, b): (&'static str, &'static str)| {
+            Metric::ALL.into_iter().filter_map(move |metric| {
+                let ratio = self.ratio((a, metric), (b, metric))?;
+                Some(RatioRow::of(case, metric, (a, b), ratio))
+            })
+        };
+        pairs.into_iter().flat_map(of).collect()
+    }
+
+    /// Adds a run.
+    pub fn push(&mut self, index: usize, sample: Sample) {
+        self.0[index].1.push(sample);
+    }
+
+    /// Leaves the subjects that have runs, and are `wanted`.
+    #[must_use]
+    pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
+        let runs = self.0.into_iter();
+        runs.filter(|(name, samples)| !samples.is_empty() && wanted(name)).collect()
+    }
+
+    /// Tells whether there is no subject.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs() -> Runs {
+        let sample = |iops| Sample::from([(Metric::Iops, iops)]);
+        let samples = |iops: f64| (0..5).map(|_| sample(iops)).collect();
+        [("slow", samples(10.0)), ("fast", samples(20.0)), ("none", Vec::new())]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn figures_are_found_by_name_and_metric() {
+        let runs = runs();
+        assert_eq!(runs.figures("fast", Metric::Iops), Some(vec![20.0; 5]));
+        assert_eq!(runs.figures("fast", Metric::BytesPerS), None);
+        assert_eq!(
+            (runs.figures("none", Metric::Iops), runs.figures("x", Metric::Iops)),
+            (None, None)
+        );
+        let ratio = runs.ratio(("slow", Metric::Iops), ("fast", Metric::Iops));
+        assert_eq!(ratio.map(|ratio| ratio.median), Some(2.0));
+        assert_eq!(runs.rows("case").len(), 2);
+        let pairs = vec![("slow", "fast"), ("slow", "none")];
+        assert_eq!(runs.ratio_rows("case", pairs).len(), 1);
+    }
+
+    #[test]
+    fn what_has_no_runs_can_be_left_out() {
+        let runs = runs().only(|name| name != "slow");
+        assert_eq!(runs.names().collect::<Vec<_>>(), ["fast"]);
+        assert_eq!(runs.figures("fast", Metric::Iops).map(|figures| figures.len()), Some(5));
+    }
+}

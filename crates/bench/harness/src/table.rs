@@ -1,0 +1,153 @@
+//! The figures as tables for a terminal.
+
+use std::fmt::Write;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+
+use crate::metric::Metric;
+use crate::runs::Runs;
+use crate::stats::{Ratio, Summary};
+use crate::units;
+use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
+
+/// The narrowest table, in columns of the terminal.
+const WIDTH_MIN: u16 = 80;
+
+/// Prints a figure in the unit of its metric.
+pub fn figure(metric: Metric, value: f64) -> String {
+    units::with_unit(metric.unit(), value)
+}
+
+/// Prints a median with its spread, such as `83.0 µs ±2 %`.
+pub fn with_spread(metric: Metric, summary: &Summary) -> String {
+    let text = figure(metric, summary.median);
+    let percent = 100.0 * summary.mad / summary.median;
+    if percent.is_finite() {
+        return format!("{text} ±{percent:.0} %");
+    }
+    text
+}
+
+pub fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    // Some terminals say they are 0 columns wide; one letter a line helps no reader.
+    if table.width().is_some_and(|width| width < WIDTH_MIN) {
+        table.set_width(WIDTH_MIN);
+    }
+    table
+}
+
+pub fn right(text: impl ToString) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Prints how to read the figures, and the notes on their trust.
+pub fn notes(notes: &[String]) -> String {
+    let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
+                    the rounds,\nwith a 95 % bootstrap interval.\n"
+        .to_owned();
+    for note in notes {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "Note: {note}.");
+    }
+    text
+}
+
+/// Prints the runs of a case, a subject a row.
+pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
+    let mut header = vec![what];
+    header.extend(columns.iter().map(|metric| metric.label()));
+    let mut table = new_table(&header);
+    for name in runs.names() {
+        let mut row = vec![Cell::new(name)];
+        row.extend(columns.iter().map(|metric| match runs.summary(name, *metric) {
+            Some(summary) => right(with_spread(*metric, &summary)),
+            None => right("–"),
+        }));
+        table.add_row(row);
+    }
+    table
+}
+
+/// Prints targets with the names of their cases, and how many are met; nothing of nothing.
+pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
+    let judged: Vec<(&str, Judged)> = judged.collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let mut table = new_table(&["case", "target", "measured", "verdict"]);
+    for (case, judged) in &judged {
+        let (target, measured) = (Cell::new(&judged.target), right(judged.measured()));
+        table.add_row([Cell::new(case), target, measured, outcome_cell(judged.outcome)]);
+    }
+    let (met, all) = verdict::count(judged.into_iter().map(|(_, judged)| judged));
+    format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
+}
+
+/// Prints a verdict in the colour of its meaning.
+fn outcome_cell(outcome: Outcome) -> Cell {
+    let cell = Cell::new(outcome.name());
+    match outcome {
+        Outcome::Met => cell.fg(Color::Green),
+        Outcome::Missed => cell.fg(Color::Red),
+        _ => cell.fg(Color::Yellow),
+    }
+}
+
+/// Prints a change, green if it is one for the better.
+pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
+    let Some(ratio) = ratio else { return right("–") };
+    let cell = right(change_text(ratio));
+    match verdict::is_better(metric, ratio) {
+        None => cell,
+        Some(better) => cell.fg(if better { Color::Green } else { Color::Red }),
+    }
+}
+
+/// Prints a change for a reader: `69 × less`, `1.6 × more`, or why none is to be seen.
+pub fn change_text(ratio: &Ratio) -> String {
+    if ratio.rounds.len() < ROUNDS_MIN {
+        return "too few rounds".to_owned();
+    }
+    if !verdict::differs(ratio) || ratio.median <= 0.0 {
+        return "no clear difference".to_owned();
+    }
+    let more = ratio.median > 1.0;
+    let factor = if more { ratio.median } else { 1.0 / ratio.median };
+    let word = if more { "more" } else { "less" };
+    format!("{} × {word}", units::digits(factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratio(low: f64, median: f64, high: f64) -> Ratio {
+        Ratio { median, low, high, rounds: vec![low, low, median, high, high] }
+    }
+
+    #[test]
+    fn no_winner_is_called_inside_the_noise() {
+        let text = |low, median, high| change_text(&ratio(low, median, high));
+        assert_eq!(text(0.9, 1.1, 1.3), "no clear difference");
+        assert_eq!(text(1.4, 1.6, 1.7), "1.60 × more");
+        assert_eq!(text(0.01, 0.02, 0.03), "50.0 × less");
+    }
+
+    #[test]
+    fn few_rounds_are_not_called_noise() {
+        let few = Ratio { rounds: vec![1.5, 1.6], ..ratio(1.5, 1.55, 1.6) };
+        assert_eq!(change_text(&few), "too few rounds");
+    }
+
+    #[test]
+    fn a_spread_is_printed_in_percent() {
+        let summary = Summary { median: 80.0, min: 70.0, max: 90.0, mad: 4.0 };
+        assert_eq!(with_spread(Metric::SubmitUsMean, &summary), "80.0 µs ±5 %");
+        let none = Summary { median: 0.0, min: 0.0, max: 0.0, mad: 0.0 };
+        assert_eq!(with_spread(Metric::ContextSwitchesPerIo, &none), "0");
+    }
+}

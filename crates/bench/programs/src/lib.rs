@@ -1,0 +1,22 @@
+//! The suites that run other people's programs, or play one: each needs something that the other
+//! suites do without.
+//!
+//! ```text
+//!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait
+//!  remote     images on an object store, behind a network of a chosen delay
+//!  futures    reads as futures of Rust, in the program of the folder futures/
+//!  mixed      sockets, a file and a timer, served by one thread
+//!  fairness   single requests beside a context with thousands
+//! ```
+//!
+//! The folder stores/ has a program that puts the blocks of `remote` by other crates.
+
+#![allow(missing_docs, reason = "what is public is the command line, which clap describes")]
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
+
+pub mod fairness;
+pub mod futures;
+mod gap;
+pub mod mixed;
+pub mod programs;
+pub mod remote;

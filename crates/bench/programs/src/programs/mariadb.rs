@@ -1,0 +1,207 @@
+//! MariaDB under sysbench's transactions, its tables larger than its buffer pool.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::Mode;
+use super::run::{Run, Tools, first_line, plain, text};
+use super::sysbench;
+use super::timer::Timer;
+use nowait_harness::cache;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::launch;
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::server::Server;
+use nowait_harness::usage;
+
+/// How long the server may take to begin, and to end: it writes its pool then.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// What is added to the time of a run before sysbench counts as hung.
+const GRACE: Duration = Duration::from_mins(2);
+/// How long the tables may take to be written.
+const LOAD: Duration = Duration::from_hours(1);
+
+/// How many tables there are, and about what a row takes with its index.
+const TABLES: u64 = 8;
+const ROW_BYTES: u64 = 240;
+/// The tables are so many times larger than the pool.
+const TABLES_PER_POOL: u64 = 16;
+/// InnoDB has no smaller one.
+const POOL_BYTES_MIN: u64 = 8 << 20;
+
+/// Makes the tables, if they are not there: in a folder that is kept if test files are.
+///
+/// # Errors
+/// A program fails.
+pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
+    let folder = Data::new(tools, size_bytes);
+    if folder.is_loaded() {
+        return Ok(());
+    }
+    let _ = fs::remove_dir_all(&folder.path);
+    let mut install = plain("mariadb-install-db")?;
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+    install.args(["--skip-name-resolve"]).args(as_root());
+    success(install.arg(format!("--datadir={}", text(&folder.path))), PATIENCE)?;
+    let mut command = folder.server(plain("mariadbd")?, "fsync");
+    // No client waits for each of these transactions to be safe.
+    command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]);
+    let server = folder.start(&mut command)?;
+    let mut client = plain("mariadb")?;
+    client.args(["--no-defaults", "--user=root", "--execute=CREATE DATABASE sbtest"]);
+    success(client.arg(format!("--socket={}", text(&folder.socket))), PATIENCE)?;
+    let mut command = folder.client(plain("sysbench")?);
+    sysbench::finished(command.args(["--threads=2", "prepare"]), LOAD)?;
+    server.stop(PATIENCE)?;
+    fs::write(folder.mark(), "").context(|| "mark the tables as loaded".to_owned())
+}
+
+/// Makes one run with this `innodb_flush_method`, on tables that are not cached.
+///
+/// # Errors
+/// The server or sysbench fails, or prints something that is not understood.
+pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
+    let folder = Data::new(run.tools, run.size_bytes);
+    for table in folder.tables()? {
+        cache::make_cold(&table, run.tools.drop_caches)?;
+    }
+    let (option, says) = match run.job.way.mode {
+        Mode::Uring => ("--innodb-linux-aio=io_uring", "Using io_uring"),
+        _ => ("--loose-innodb-linux-aio=aio", "Using Linux native AIO"),
+    };
+    let server = folder.start(folder.server(run.timed("mariadbd")?, flush).arg(option))?;
+    if !server.words().contains(says) {
+        return Err(BenchError::failed(format!("the server does not say '{says}'")));
+    }
+    let timer = run.tools.timer.as_ref();
+    let mut command = folder.client(plain("sysbench")?);
+    command.arg(format!("--threads={threads}"));
+    sysbench::for_a_time(&mut command, run).arg("run");
+    let (cpu_us, times) = (usage::cpu_us_of(server.pid())?, timer.map(Timer::times).transpose()?);
+    let done = sysbench::finished(&mut command, run.runtime + GRACE).map_err(|error| {
+        BenchError::failed(format!("{error}; the server: {}", server.last_words()))
+    })?;
+    let printed = sysbench::parse(&done.stdout)?;
+    let mut sample = printed.sample;
+    let used_us = usage::cpu_us_of(server.pid())? - cpu_us;
+    sample.insert(Metric::CpuUsPerOperation, used_us / printed.events);
+    if let (Some(timer), Some(before)) = (timer, times) {
+        sample.extend(timer.times()?.since(&before).held_up_sample());
+    }
+    server.stop(PATIENCE)?;
+    Ok(sample)
+}
+
+/// The folder of the server.
+struct Data {
+    path: PathBuf,
+    socket: PathBuf,
+    size_bytes: u64,
+}
+
+impl Data {
+    fn new(tools: &Tools, size_bytes: u64) -> Self {
+        let path = tools.kept.join("nowait-bench-mariadb");
+        // Its path is short wherever the tables lie: the kernel takes 107 letters.
+        Self { path, socket: tools.folder.join("mariadb"), size_bytes }
+    }
+
+    fn rows(&self) -> u64 {
+        self.size_bytes / TABLES / ROW_BYTES
+    }
+
+    /// Names what tells that all rows are there.
+    fn mark(&self) -> PathBuf {
+        self.path.join(format!("nowait-bench-rows-{}", self.rows()))
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.mark().exists()
+    }
+
+    /// Returns the files of the tables.
+    fn tables(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.path.join("sbtest");
+        let files = fs::read_dir(&folder).context(|| format!("read {}", folder.display()))?;
+        let paths = files.flatten().map(|file| file.path());
+        Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "ibd")).collect())
+    }
+
+    /// Adds what every server has.
+    fn server(&self, mut command: Command, flush: &str) -> Command {
+        let pool_bytes = (self.size_bytes / TABLES_PER_POOL).max(POOL_BYTES_MIN);
+        command.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).args(as_root());
+        command.arg("--innodb-use-native-aio=1");
+        command.arg(format!("--innodb-flush-method={flush}"));
+        command.arg(format!("--innodb-buffer-pool-size={pool_bytes}"));
+        command.arg(format!("--loose-innodb-buffer-pool-chunk-size={}", 2 << 20));
+        command.arg(format!("--innodb-log-file-size={}", 2 * pool_bytes));
+        // What a server kept of its pool would make the next one warmer than the first.
+        command.args(["--innodb-buffer-pool-dump-at-shutdown=0"]);
+        command.args(["--innodb-buffer-pool-load-at-startup=0", "--max-connections=200"]);
+        for (option, path) in [
+            ("datadir", &self.path),
+            ("tmpdir", &self.path),
+            ("socket", &self.socket),
+            ("pid-file", &self.path.join("pid")),
+        ] {
+            command.arg(format!("--{option}={}", text(path)));
+        }
+        command
+    }
+
+    fn start(&self, command: &mut Command) -> Result<Server> {
+        let _ = fs::remove_file(&self.socket);
+        let listens = || std::os::unix::net::UnixStream::connect(&self.socket).is_ok();
+        Server::start(command, PATIENCE, listens)
+    }
+
+    /// Adds what every client has.
+    fn client(&self, mut command: Command) -> Command {
+        command.args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"]);
+        command.args(["--mysql-db=sbtest", "--rand-type=uniform"]);
+        command.arg(format!("--mysql-socket={}", text(&self.socket)));
+        command.arg(format!("--tables={TABLES}")).arg(format!("--table-size={}", self.rows()));
+        command
+    }
+}
+
+/// Returns the option without which the server does not run as root.
+fn as_root() -> Option<&'static str> {
+    // SAFETY: takes nothing and cannot fail.
+    (unsafe { libc::geteuid() } == 0).then_some("--user=root")
+}
+
+/// Runs a program that must succeed.
+fn success(command: &mut Command, limit: Duration) -> Result<()> {
+    let finished = launch::run(command, limit)?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let (name, line) = (name.to_string_lossy(), first_line(&finished.stderr));
+    Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_larger_than_the_pool_and_native_aio_is_asked_for() {
+        let data = Data { path: "/x/data".into(), socket: "/x/s".into(), size_bytes: 2 << 30 };
+        let command = data.server(Command::new("mariadbd"), "O_DIRECT");
+        let arguments: Vec<_> = command.get_args().map(|it| it.to_string_lossy()).collect();
+        for expected in [
+            "--innodb-buffer-pool-size=134217728",
+            "--innodb-flush-method=O_DIRECT",
+            "--innodb-use-native-aio=1",
+            "--datadir=/x/data",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == expected), "{expected}");
+        }
+        assert_eq!(data.rows() * TABLES * ROW_BYTES / (1 << 20), 2047);
+    }
+}

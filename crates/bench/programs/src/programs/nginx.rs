@@ -1,0 +1,188 @@
+//! nginx with `aio on`, asked for parts of a large file by several clients, and for an answer that
+//! needs no file by one more.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cases::Mode;
+use super::http::Connection;
+use super::need::{self, Lack};
+use super::run::{Run, text};
+use nowait_harness::cache;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::offsets::{Access, Offsets};
+use nowait_harness::server::Server;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Clients at a time, and what each of them asks for at once.
+const CLIENTS: u64 = 16;
+const PART_BYTES: u64 = 256 << 10;
+
+/// The answer without a file is asked for so long after the one before.
+const TURN_EVERY: Duration = Duration::from_millis(1);
+
+/// Says why nginx cannot be measured, if it is there: distributions build it without native AIO.
+pub(crate) fn lack() -> Option<Lack> {
+    let told = Command::new(need::program("nginx")?).arg("-V").output().ok()?;
+    let built_with = String::from_utf8_lossy(&told.stderr).into_owned();
+    (!built_with.contains("--with-file-aio")).then(|| Lack {
+        why: "this nginx is built without --with-file-aio, as Debian's is".to_owned(),
+        install: "a package of nginx.org, which is built with it".to_owned(),
+    })
+}
+
+/// Makes one run.
+///
+/// # Errors
+/// nginx does not serve, or answers something else than what it was asked for.
+pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
+    cache::make_cold(run.data.path(), run.tools.drop_caches)?;
+    let socket = run.tools.folder.join("nginx");
+    let _ = fs::remove_file(&socket);
+    let configuration = run.tools.folder.join("nginx.conf");
+    let aio = if run.job.way.mode == Mode::Threads { "threads" } else { "on" };
+    fs::write(&configuration, configure(&run.tools.folder, run.data.path(), &socket, aio))
+        .context(|| format!("write {}", configuration.display()))?;
+    let program = need::program("nginx").unwrap_or_else(|| PathBuf::from("nginx"));
+    let mut command = run.command(&program);
+    command.arg("-p").arg(&run.tools.folder).arg("-c").arg(&configuration).args(["-e", "stderr"]);
+    let server = Server::start(&mut command, PATIENCE, || UnixStream::connect(&socket).is_ok())?;
+    let asked = ask(run, &socket);
+    let said = server.last_words();
+    let (latencies, turns, elapsed_s) =
+        asked.map_err(|error| BenchError::failed(format!("{error}; nginx: {said}")))?;
+    let usage = server.stop(PATIENCE)?;
+    let requests = latencies.len() as f64;
+    let figures = [
+        (Metric::BytesPerS, requests * PART_BYTES as f64 / elapsed_s),
+        (Metric::LatencyUsP50, percentile(&latencies, 0.5)),
+        (Metric::LatencyUsP99, percentile(&latencies, 0.99)),
+        (Metric::LatencyUsMax, percentile(&latencies, 1.0)),
+        (Metric::HeldUpUsP99, percentile(&turns, 0.99)),
+        (Metric::HeldUpUsP999, percentile(&turns, 0.999)),
+        (Metric::HeldUpUsP9999, percentile(&turns, 0.9999)),
+        (Metric::HeldUpUsMax, percentile(&turns, 1.0)),
+        (Metric::CpuUsPerOperation, usage.cpu_us / requests),
+    ];
+    Ok(Sample::from(figures))
+}
+
+/// Returns the configuration: one worker, and all that it writes in `folder`.
+fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
+    // SAFETY: takes nothing and cannot fail.
+    let user = if unsafe { libc::geteuid() } == 0 { "user root;\n" } else { "" };
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let folders: String =
+        kinds.iter().flat_map(|kind| [*kind, "_temp_path ", "temp_", *kind, ";\n"]).collect();
+    let (pid, data, socket) = (text(&folder.join("nginx.pid")), text(data), text(socket));
+    format!(
+        "{user}daemon off;\nworker_processes 1;\nerror_log stderr;\npid {pid};\n\
+         events {{ worker_connections 256; }}\n\
+         http {{\n\
+         access_log off;\n{folders}\
+         keepalive_requests 100000000;\n\
+         server {{\n\
+         listen unix:{socket};\n\
+         location = /data {{ alias {data}; aio {aio}; directio 512; output_buffers 2 128k; }}\n\
+         location = /turn {{ empty_gif; }}\n\
+         }}\n}}\n"
+    )
+}
+
+/// Asks until the time is over; how long each part took, each answer without a file, in
+/// microseconds, and all of it.
+fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
+    let mut places = Offsets::new(Access::Random, run.size_bytes, PART_BYTES, run.seed);
+    let parts: Vec<u64> = (0..places.blocks()).map(|_| places.next()).collect();
+    let begun = Instant::now();
+    let deadline = begun + run.runtime;
+    let (parts, stop) = (&parts, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        let watch = scope.spawn(move || turns(socket, stop));
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| scope.spawn(move || client_of(socket, parts, client, deadline)))
+            .collect();
+        let asked: Result<Vec<Vec<f64>>> = clients.into_iter().map(joined).collect();
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        let turns = joined(watch)?;
+        let latencies = asked?.concat();
+        if latencies.is_empty() || turns.is_empty() {
+            return Err(BenchError::failed("nothing was answered; give a longer --runtime"));
+        }
+        Ok((latencies, turns, elapsed_s))
+    })
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a client of nginx panicked")))
+}
+
+/// Asks for every part whose turn it is of all clients.
+fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Result<Vec<f64>> {
+    let mut connection = Connection::new(socket)?;
+    let mut latencies = Vec::new();
+    for first in parts.iter().skip(client as usize).step_by(CLIENTS as usize) {
+        let begun = Instant::now();
+        if begun > deadline {
+            break;
+        }
+        let range = format!("Range: bytes={first}-{}\r\n", first + PART_BYTES - 1);
+        let bytes = connection.get("/data", &range)?;
+        if bytes != PART_BYTES {
+            return Err(BenchError::failed(format!("{bytes} bytes instead of {PART_BYTES}")));
+        }
+        latencies.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(latencies)
+}
+
+/// Asks for what needs no file until told to stop.
+fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
+    let mut connection = Connection::new(socket)?;
+    let mut times = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        connection.get("/turn", "")?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+        thread::sleep(TURN_EVERY);
+    }
+    Ok(times)
+}
+
+/// Returns a percentile of times that are not sorted.
+fn percentile(times: &[f64], part: f64) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_times() {
+        let times: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let of = |part| percentile(&times, part);
+        assert_eq!((of(0.5), of(0.99), of(1.0)), (50.0, 99.0, 100.0));
+        assert!(percentile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn the_file_is_read_by_native_aio_and_the_answer_without_one_by_none() {
+        let path = Path::new;
+        let text = configure(path("/x"), path("/x/data"), path("/x/socket"), "on");
+        assert!(text.contains("alias /x/data; aio on; directio 512;"), "{text}");
+        assert!(text.contains("listen unix:/x/socket;") && text.contains("proxy_temp_path"));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+}

@@ -1,0 +1,90 @@
+//! All cases as one table: what a user of these programs wants to know first.
+
+use std::fmt::Write;
+
+use comfy_table::Cell;
+use serde::Serialize;
+
+use nowait_harness::case::itself;
+use nowait_harness::measurement::CaseResults;
+use nowait_harness::metric::Metric;
+use nowait_harness::table::{figure, new_table, right};
+use nowait_harness::units;
+
+/// A case, or a way of one, that was not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Skipped {
+    pub(crate) case: &'static str,
+    /// Of the case, or all of it.
+    pub(crate) engine: &'static str,
+    pub(crate) why: String,
+    /// The command that installs what is missing; empty where none helps.
+    pub(crate) install: String,
+}
+
+/// So many of a case's columns stand in the table, the first with its ratio.
+const COLUMNS: usize = 4;
+
+const HEADER: [&str; COLUMNS + 3] =
+    ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
+
+/// Prints the first four columns of every case, a way a row; what was skipped has its reason
+/// below.
+pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
+    let mut table = new_table(&HEADER);
+    for results in cases {
+        let (runs, columns) = (&results.runs, results.case.columns);
+        for (index, name) in runs.names().enumerate() {
+            let case = if index == 0 { results.case.name } else { "" };
+            let shown = |metric: Metric| match runs.summary(name, metric) {
+                Some(summary) => right(figure(metric, summary.median) + metric.counted()),
+                None => right("–"),
+            };
+            let ratio = runs.ratio((itself(name), columns[0]), (name, columns[0]));
+            let ratio = ratio.map_or_else(|| "–".to_owned(), |it| units::digits(it.median));
+            let mut row = vec![Cell::new(case), Cell::new(name), shown(columns[0]), right(ratio)];
+            row.extend(columns[1..COLUMNS].iter().map(|metric| shown(*metric)));
+            table.add_row(row);
+        }
+    }
+    for Skipped { case, engine, .. } in skipped {
+        table.add_row([case, engine, "skipped"]);
+    }
+    let mut text = format!("{table}\n");
+    for Skipped { case, engine, why, install } in skipped {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{case}, {engine}: {why}");
+        text += if install.is_empty() { "" } else { "; install it by: " };
+        text = text + install + "\n";
+    }
+    text + "\n"
+}
+
+/// Names the figures of a case that stand in the table, for the JSON.
+pub(crate) fn names(columns: &[Metric]) -> Vec<&'static str> {
+    columns[..COLUMNS].iter().map(|metric| metric.name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait_harness::case::Case;
+
+    #[test]
+    fn every_way_is_a_row_and_what_is_missing_has_its_command() {
+        let mut results = nowait_harness::testing::sample().cases.remove(0);
+        let columns: &[Metric] =
+            &[Metric::Iops, Metric::LatencyUsP99, Metric::HeldUpUsMax, Metric::CpuUsPerOperation];
+        results.case = Case { columns, ..results.case };
+        let skipped = Skipped {
+            case: "nginx",
+            engine: "all",
+            why: "nginx is not installed".to_owned(),
+            install: "apt install nginx".to_owned(),
+        };
+        let text = text(&[results], &[skipped]);
+        for part in ["system", "1.00", "2.00", "skipped", "apt install nginx"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Programs that are Python packages: installed into a folder of their own, and driven by scripts
+//! that are part of this one (`drivers/*.py`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::Mode;
+use super::need::{Lack, program};
+use super::run::{Run, first_line, text};
+use nowait_harness::cache;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::launch;
+use nowait_harness::metric::{Metric, Sample};
+
+/// What is added to the time of a run before the script counts as hung: a transfer that has begun
+/// is finished.
+const GRACE: Duration = Duration::from_mins(2);
+/// How long a package may take to be found.
+const LOOK: Duration = Duration::from_mins(1);
+/// How long packages may take to be installed.
+const INSTALL: Duration = Duration::from_mins(10);
+
+/// Reads in flight of an asyncio program.
+const DEPTH: u32 = 64;
+
+const CAIO: &str = include_str!("drivers/caio_reads.py");
+const NIXL: &str = include_str!("drivers/nixl_transfers.py");
+
+/// A package of Python's registry, with what else it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Package {
+    name: &'static str,
+    version: &'static str,
+    /// NIXL names PyTorch as well, which its plugin for files does not use.
+    with: &'static [&'static str],
+}
+
+pub(crate) const CAIO_PACKAGE: Package = Package { name: "caio", version: "0.12.10", with: &[] };
+pub(crate) const NIXL_PACKAGE: Package =
+    Package { name: "nixl-cu12", version: "1.5.1", with: &["numpy==2.4.6"] };
+
+/// A script that has been written out, and the Python that has its package.
+#[derive(Debug)]
+struct Script {
+    python: PathBuf,
+    path: PathBuf,
+}
+
+impl Package {
+    /// Says what is missing in the folder of packages; with `install` it is installed first.
+    pub(crate) fn lack(self, folder: &Path, install: bool) -> Option<Lack> {
+        if self.is_in(folder) {
+            return None;
+        }
+        let failed = install.then(|| self.install(folder)).and_then(Result::err);
+        if failed.is_none() && install {
+            return None;
+        }
+        let why = match failed {
+            Some(error) => error.to_string(),
+            None => format!("{} {} is not in {}", self.name, self.version, folder.display()),
+        };
+        let steps = self.steps(folder).map(|step| step.join(" "));
+        Some(Lack { why, install: format!("--install, or {}", steps.join(" && ")) })
+    }
+
+    fn is_in(self, folder: &Path) -> bool {
+        let version = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))";
+        let found = Command::new(python_in(folder)).args(["-c", version, self.name]).output();
+        found.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == self.version)
+    }
+
+    /// Returns the commands that install it.
+    fn steps(self, folder: &Path) -> [Vec<String>; 2] {
+        let environment = ["python3", "-m", "venv", &text(folder)].map(str::to_owned).to_vec();
+        let mut packages = vec![text(&folder.join("bin/pip"))];
+        packages.extend(["install", "--no-deps"].map(str::to_owned));
+        packages.push(format!("{}=={}", self.name, self.version));
+        packages.extend(self.with.iter().map(|&with| with.to_owned()));
+        [environment, packages]
+    }
+
+    fn install(self, folder: &Path) -> Result<()> {
+        for step in self.steps(folder) {
+            let path = program(&step[0]).unwrap_or_else(|| PathBuf::from(&step[0]));
+            let finished = launch::run(Command::new(path).args(&step[1..]), INSTALL)?;
+            if !finished.status.success() {
+                let line = first_line(&finished.stderr);
+                return Err(BenchError::failed(format!("{}: {line}", step.join(" "))));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Has caio read the file with an event loop that is watched.
+///
+/// # Errors
+/// The script fails, or says something that is not understood.
+pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
+    let mode = match run.job.way.mode {
+        Mode::Uring => "uring",
+        Mode::Threads => "thread",
+        Mode::Aio | Mode::PosixAio => "linux",
+    };
+    let numbers = [block_bytes, run.size_bytes, u64::from(DEPTH)].map(|it| it.to_string());
+    let mut arguments = vec![mode.to_owned(), text(run.data.path())];
+    arguments.extend(numbers);
+    Script::new(run, "caio_reads.py", CAIO)?.run(run, &arguments)
+}
+
+/// Has NIXL move blocks between memory and the file.
+///
+/// # Errors
+/// Those of [`caio`].
+pub(crate) fn nixl(
+    run: &Run<'_>,
+    direction: &'static str,
+    block_bytes: u64,
+    count: u64,
+) -> Result<Sample> {
+    let mode = match run.job.way.mode {
+        Mode::Uring => "use_uring",
+        Mode::PosixAio => "use_posix_aio",
+        Mode::Aio | Mode::Threads => "use_aio",
+    };
+    let numbers = [block_bytes, count, run.size_bytes].map(|it| it.to_string());
+    let mut arguments = vec![mode.to_owned(), direction.to_owned(), text(run.data.path())];
+    arguments.extend(numbers);
+    Script::new(run, "nixl_transfers.py", NIXL)?.run(run, &arguments)
+}
+
+impl Script {
+    fn new(run: &Run<'_>, name: &str, source: &str) -> Result<Self> {
+        let path = run.tools.folder.join(name);
+        fs::write(&path, source).context(|| format!("write {}", path.display()))?;
+        Ok(Self { python: python_in(&run.tools.python), path })
+    }
+
+    /// Runs it with what every script is told behind its own arguments, on an uncached file.
+    fn run(&self, run: &Run<'_>, arguments: &[String]) -> Result<Sample> {
+        cache::make_cold(run.data.path(), run.tools.drop_caches)?;
+        let output = run.tools.folder.join("figures.json");
+        let mut command = run.command(&self.python);
+        command.arg(&self.path).args(arguments);
+        command.arg(run.runtime.as_secs_f64().to_string()).arg(run.seed.to_string()).arg(&output);
+        // Its log would stand where an error is looked for.
+        command.env("NIXL_LOG_LEVEL", "ERROR");
+        let finished = launch::run(&mut command, LOOK + run.runtime + GRACE)?;
+        if !finished.status.success() {
+            // The last line of a traceback says what has happened.
+            let last = finished.stderr.lines().rfind(|line| !line.trim().is_empty());
+            let last = last.unwrap_or("it said nothing");
+            return Err(BenchError::failed(format!("{}: {last}", finished.status)));
+        }
+        let text = fs::read_to_string(&output).context(|| "read the figures".to_owned())?;
+        let _ = fs::remove_file(&output);
+        figures(&text)
+    }
+}
+
+/// Understands the figures of a script.
+fn figures(text: &str) -> Result<Sample> {
+    let named: std::collections::BTreeMap<String, f64> = serde_json::from_str(text)
+        .map_err(|error| BenchError::failed(format!("figures are not understood: {error}")))?;
+    let figure = |(name, value): (String, f64)| match Metric::named(&name) {
+        Some(metric) => Ok((metric, value)),
+        None => Err(BenchError::failed(format!("a script reports '{name}', which is no metric"))),
+    };
+    named.into_iter().map(figure).collect()
+}
+
+/// Returns the Python of a virtual environment.
+fn python_in(folder: &Path) -> PathBuf {
+    folder.join("bin/python3")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_the_commands_that_install_it() {
+        let lack = NIXL_PACKAGE.lack(Path::new("/nonexistent/python"), false).expect("not there");
+        assert!(lack.why.contains("nixl-cu12 1.5.1"), "{lack:?}");
+        let pip = "/nonexistent/python/bin/pip install --no-deps nixl-cu12==1.5.1 numpy==2.4.6";
+        let expected = format!("--install, or python3 -m venv /nonexistent/python && {pip}");
+        assert_eq!(lack.install, expected);
+    }
+
+    #[test]
+    fn figures_are_found_by_the_names_of_metrics() {
+        let sample = figures(r#"{"iops": 5, "held_up_us_max": 2.5}"#).expect("metrics");
+        assert_eq!(sample, Sample::from([(Metric::Iops, 5.0), (Metric::HeldUpUsMax, 2.5)]));
+        for wrong in ["", "[]", r#"{"iops": "many"}"#, r#"{"colour": 1}"#] {
+            assert!(figures(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_figure_of_the_scripts_is_a_metric() {
+        for (name, source) in [("caio", CAIO), ("NIXL", NIXL)] {
+            let (_, behind) = source.split_once("    return {\n").expect("figures");
+            let (figures, _) = behind.split_once("    }\n").expect("an end");
+            for key in figures.lines().map(|line| line.split('"').nth(1).unwrap_or_default()) {
+                assert!(Metric::named(key).is_some(), "{name}: {key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! QEMU's block layer on a sparse image, asked by fio; a second disk shows how its loop is held up.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::Mode;
+use super::run::{Run, first_line, plain, text};
+use nowait_harness::cache;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::fio::{PERCENTILES, Parsed, parse_jobs};
+use nowait_harness::launch;
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::server::Server;
+
+/// How long QEMU may take to begin, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is added to the time of a run before fio counts as hung.
+const GRACE: Duration = Duration::from_mins(2);
+
+/// The other disk is asked so often, in microseconds after each answer: rarely enough to cost
+/// little, often enough to find the loop in every hold-up that counts.
+const OTHER_EVERY_US: u64 = 500;
+
+/// Makes one run on an image of holes.
+///
+/// # Errors
+/// QEMU does not serve, or fio fails.
+pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
+    run.fresh.make_fresh(run.size_bytes)?;
+    cache::make_cold(run.fresh.path(), run.tools.drop_caches)?;
+    let socket = run.tools.folder.join("qemu");
+    let _ = std::fs::remove_file(&socket);
+    let mut command = run.timed("qemu-storage-daemon")?;
+    command.args(daemon(run.fresh.path(), &socket, run.job.way.mode));
+    let there = || UnixStream::connect(&socket).is_ok();
+    let server = Server::start(&mut command, PATIENCE, there)?;
+    let asked = client(run, rw, block_bytes, &socket);
+    let said = server.last_words();
+    let asked = asked.map_err(|error| BenchError::failed(format!("{error}; QEMU: {said}")))?;
+    let usage = server.stop(PATIENCE)?;
+    let [image, other] = asked;
+    let mut sample = image.sample;
+    sample.retain(|metric, _| !SUBMIT_OF_FIO.contains(metric));
+    sample.insert(Metric::CpuUsPerOperation, usage.cpu_us / image.ios);
+    let held_up = [
+        (Metric::HeldUpUsP99, Metric::LatencyUsP99),
+        (Metric::HeldUpUsP999, Metric::LatencyUsP999),
+        (Metric::HeldUpUsP9999, Metric::LatencyUsP9999),
+        (Metric::HeldUpUsMax, Metric::LatencyUsMax),
+    ];
+    sample.extend(held_up.map(|(metric, of)| (metric, other.sample[&of])));
+    // The time inside the call itself, beside what a guest sees of it.
+    if let Some(timer) = &run.tools.timer {
+        sample.extend(timer.times()?.submit_sample());
+    }
+    Ok(sample)
+}
+
+/// What fio says of itself as a client is no time inside io_submit.
+const SUBMIT_OF_FIO: [Metric; 6] = [
+    Metric::SubmitUsMean,
+    Metric::SubmitUsP50,
+    Metric::SubmitUsP99,
+    Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
+    Metric::SubmitUsMax,
+];
+
+/// Returns the arguments of QEMU: the image and the other disk, each by NBD.
+fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
+    let aio = match mode {
+        Mode::Aio | Mode::PosixAio => "native",
+        Mode::Uring => "io_uring",
+        Mode::Threads => "threads",
+    };
+    let file = format!("filename={},cache.direct=on,aio={aio}", text(image));
+    let socket = format!("addr.type=unix,addr.path={}", text(socket));
+    let export = |name: &str| format!("type=nbd,id={name},node-name={name},name={name}");
+    [
+        ["--blockdev".to_owned(), format!("driver=file,node-name=image,{file}")],
+        ["--blockdev".to_owned(), "driver=null-co,node-name=other,size=1073741824".to_owned()],
+        ["--nbd-server".to_owned(), format!("{socket},max-connections=8")],
+        ["--export".to_owned(), export("image") + ",writable=on"],
+        ["--export".to_owned(), export("other")],
+    ]
+    .concat()
+}
+
+/// Has fio write to the image and ask the other disk; the figures of both.
+fn client(run: &Run<'_>, rw: &str, block_bytes: u64, socket: &Path) -> Result<[Parsed; 2]> {
+    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
+    let mut command = plain("fio")?;
+    arguments(&mut command, run, socket);
+    command.arg("--name=image").arg(format!("--rw={rw}")).arg(format!("--bs={block_bytes}"));
+    command.args(["--iodepth=32", "--exitall", &uri("image", socket)]);
+    command.arg(format!("--size={}", run.size_bytes));
+    command.args(["--name=other", "--rw=randread", "--bs=4k", "--iodepth=1", "--time_based"]);
+    command.arg("--size=1g").arg(format!("--thinktime={OTHER_EVERY_US}"));
+    command.arg(uri("other", socket)).arg(format!("--output={}", text(output.path())));
+    let finished = launch::run(&mut command, run.runtime + GRACE)?;
+    let said = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
+    if !finished.status.success() {
+        let line = first_line(&finished.stderr);
+        return Err(BenchError::failed(format!("fio {}: {line}", finished.status)));
+    }
+    let jobs: [Parsed; 2] = parse_jobs(&said)?
+        .try_into()
+        .map_err(|_| BenchError::failed("fio does not report both of its jobs"))?;
+    Ok(jobs)
+}
+
+/// Adds what both jobs have.
+fn arguments(command: &mut Command, run: &Run<'_>, socket: &Path) {
+    debug_assert!(socket.is_absolute());
+    command.args(["--ioengine=nbd", "--unified_rw_reporting=mixed", "--output-format=json"]);
+    command.args(["--eta=never", "--clat_percentiles=1", "--slat_percentiles=1"]);
+    command.arg(PERCENTILES).arg(format!("--randseed={}", run.seed));
+    command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
+}
+
+fn uri(export: &str, socket: &Path) -> String {
+    format!("--uri=nbd+unix:///{export}?socket={}", text(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_opened_as_users_of_native_aio_do() {
+        let arguments = daemon(Path::new("/x/image"), Path::new("/x/nbd"), Mode::Aio).join(" ");
+        assert!(arguments.contains("filename=/x/image,cache.direct=on,aio=native"), "{arguments}");
+        assert!(arguments.contains("node-name=other,name=other"), "{arguments}");
+        let arguments = daemon(Path::new("/x/image"), Path::new("/x/nbd"), Mode::Uring).join(" ");
+        assert!(arguments.contains("aio=io_uring"), "{arguments}");
+    }
+}

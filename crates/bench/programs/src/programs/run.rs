@@ -1,0 +1,152 @@
+//! One run of a program: its files, its preloads, its filter.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::{Job, Load};
+use super::mariadb;
+use super::need;
+use super::nginx;
+use super::python;
+use super::qemu;
+use super::sysbench;
+use super::thin;
+use super::timer::Timer;
+use nowait_harness::error::{BenchError, Result};
+use nowait_harness::launch;
+use nowait_harness::layout::TestFile;
+use nowait_harness::metric::Sample;
+use nowait_harness::progress::Progress;
+use nowait_harness::seccomp;
+
+/// What all runs use.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub(crate) preload: PathBuf,
+    /// `None`: there is no compiler.
+    pub(crate) timer: Option<Timer>,
+    /// A folder on the disk under test.
+    pub(crate) folder: PathBuf,
+    /// The same for what takes long to be laid out, and is kept if the user wants that.
+    pub(crate) kept: PathBuf,
+    /// Drop the page cache of the whole machine before a run, not only the pages of the file.
+    pub(crate) drop_caches: bool,
+    /// The folder of Python's packages.
+    pub(crate) python: PathBuf,
+}
+
+/// One run to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) tools: &'a Tools,
+    pub(crate) job: &'a Job,
+    /// The file that is laid out, where the case has one.
+    pub(crate) data: &'a TestFile,
+    /// A file that the case makes anew.
+    pub(crate) fresh: &'a TestFile,
+    pub(crate) size_bytes: u64,
+    pub(crate) runtime: Duration,
+    /// The same for all subjects of a round: they visit the same blocks.
+    pub(crate) seed: u64,
+}
+
+impl Run<'_> {
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// A program cannot be started, fails, or says something that is not understood.
+    pub(crate) fn make(&self) -> Result<Sample> {
+        match self.job.load {
+            Load::Qemu { rw, block_bytes } => qemu::run(self, rw, block_bytes),
+            Load::Caio { block_bytes } => python::caio(self, block_bytes),
+            Load::Nixl { direction, block_bytes, count } => {
+                python::nixl(self, direction, block_bytes, count)
+            }
+            Load::Mariadb { flush, threads } => mariadb::run(self, flush, threads),
+            Load::SysbenchFiles { direct } => sysbench::fileio(self, direct),
+            Load::Nginx => nginx::run(self),
+            Load::Thin => thin::run(self),
+        }
+    }
+
+    /// Begins the command of the program under test: with our library, if this way has it, and with
+    /// its filter.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        self.preloading(program, &[])
+    }
+
+    /// The same of a program that does not tell how long `io_submit` takes: that is counted.
+    ///
+    /// # Errors
+    /// The program is not there, or its times cannot be counted.
+    pub(crate) fn timed(&self, program: &str) -> Result<Command> {
+        let program = find(program)?;
+        let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };
+        let mut command = self.preloading(&program, &[&timer.library]);
+        timer.begin(&mut command)?;
+        Ok(command)
+    }
+
+    fn preloading(&self, program: &Path, first: &[&Path]) -> Command {
+        let mut command = Command::new(program);
+        launch::inherit_nothing_of_ours(&mut command);
+        let ours = self.job.way.preloads.then_some(self.tools.preload.as_path());
+        let libraries: Vec<String> = first.iter().copied().chain(ours).map(text).collect();
+        if !libraries.is_empty() {
+            command.env("LD_PRELOAD", libraries.join(":"));
+        }
+        if self.job.way.forbids_uring {
+            seccomp::forbid_uring(&mut command);
+        }
+        command
+    }
+}
+
+/// Lays out what a case works on, if that is not there; `progress` is told how far it is.
+///
+/// # Errors
+/// There is no room, or a program fails.
+pub(crate) fn prepare(
+    load: Load,
+    tools: &Tools,
+    data: &TestFile,
+    size_bytes: u64,
+    progress: &Progress,
+) -> Result<()> {
+    match load {
+        Load::Qemu { .. } => Ok(()),
+        Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx => {
+            let laid_out = |written| progress.laying_out(written, size_bytes);
+            data.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
+        }
+        Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
+        Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
+        Load::Thin => thin::prepare(tools, size_bytes),
+    }
+}
+
+/// Begins the command of another program.
+///
+/// # Errors
+/// It is not there.
+pub(crate) fn plain(program: &str) -> Result<Command> {
+    let mut command = Command::new(find(program)?);
+    launch::inherit_nothing_of_ours(&mut command);
+    Ok(command)
+}
+
+fn find(program: &str) -> Result<PathBuf> {
+    let path = need::program(program);
+    path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))
+}
+
+/// Returns the first line of a text that says anything.
+pub(crate) fn first_line(text: &str) -> &str {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
+}
+
+/// Prints a path for a command line.
+pub(crate) fn text(path: &Path) -> String {
+    path.display().to_string()
+}

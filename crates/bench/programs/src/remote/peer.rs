@@ -1,0 +1,192 @@
+//! Other crates on the store, in a program of their own (`stores/`, outside of the workspace).
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::cases::{Crate, Work};
+use super::client::Span;
+use super::killed::{self, Blocks};
+use super::store::{BUCKET, KEY, REGION, SECRET};
+use nowait_harness::error::{BenchError, Result};
+use nowait_harness::launch;
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::server::Server;
+
+/// Where the program is after `cargo build` in its folder.
+pub(crate) const PROGRAM: &str = "crates/bench/programs/stores/target/release/nowait-bench-stores";
+
+/// What is added to the time of a run before the program counts as hung.
+const GRACE: Duration = Duration::from_mins(2);
+
+/// The program, and where the store is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) program: PathBuf,
+    pub(crate) endpoint: SocketAddr,
+}
+
+/// What the program prints when it has looked for blocks.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Lost {
+    lost: u64,
+}
+
+/// What the program prints.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) ios: f64,
+    pub(crate) bytes: f64,
+    seconds: f64,
+    /// Of the program, client and crate in one.
+    cpu_seconds: f64,
+    latency_us_p50: f64,
+    latency_us_p99: f64,
+}
+
+impl Report {
+    pub(crate) fn sample(&self) -> Sample {
+        Sample::from([
+            (Metric::Iops, self.ios / self.seconds),
+            (Metric::BytesPerS, self.bytes / self.seconds),
+            (Metric::LatencyUsP50, self.latency_us_p50),
+            (Metric::LatencyUsP99, self.latency_us_p99),
+            (Metric::CpuUsPerIo, self.cpu_seconds * 1e6 / self.ios),
+        ])
+    }
+}
+
+impl Peer {
+    /// Says why there is none, if there is none.
+    pub(crate) fn lacks(program: &Path) -> Option<String> {
+        let built = "cargo build --release --manifest-path crates/bench/programs/stores/Cargo.toml";
+        (!program.is_file()).then(|| format!("{} is not there: {built}", program.display()))
+    }
+
+    /// Writes all of an image once.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub(crate) fn fill(&self, which: Crate, image: &str, size_bytes: u64) -> Result<()> {
+        self.start(which, image, size_bytes, &["fill".to_owned()], Duration::ZERO).map(drop)
+    }
+
+    /// Does the work of a client.
+    ///
+    /// # Errors
+    /// The program cannot be started, fails, or has done nothing.
+    pub(crate) fn run(&self, which: Crate, work: Work, image: &str, span: Span) -> Result<Report> {
+        let (word, clients) = match work {
+            Work::Write { clients, .. } => ("write", clients),
+            Work::Read { depth } => ("read", depth),
+            Work::Sequential { depth } => ("sequential", depth),
+            Work::Killed | Work::Snapshot | Work::Clone => {
+                return Err(failed(which, "it has no such thing"));
+            }
+        };
+        let mut words = vec![word.to_owned()];
+        if let Work::Write { flush, .. } = work {
+            words.extend(["--flush".to_owned(), flush.to_string()]);
+        }
+        words.extend(["--clients".to_owned(), clients.to_string()]);
+        words.extend(["--runtime-ms".to_owned(), span.runtime.as_millis().to_string()]);
+        words.extend(["--seed".to_owned(), span.seed.to_string()]);
+        let printed = self.start(which, image, span.size_bytes, &words, span.runtime)?;
+        let report: Report =
+            serde_json::from_str(&printed).map_err(|error| failed(which, &error.to_string()))?;
+        match report.ios > 0.0 {
+            true => Ok(report),
+            false => Err(failed(which, "it has done nothing")),
+        }
+    }
+
+    /// Has blocks written, and each flushed; returns the program, which does no more. `written` is
+    /// a file that is made then.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub(crate) fn write_flushed(
+        &self,
+        which: Crate,
+        image: &str,
+        blocks: Blocks,
+        written: &Path,
+    ) -> Result<Server> {
+        let mut command = self.command(which, image, blocks.size_bytes);
+        command.arg("write-flushed").args(Peer::words_of(blocks)).arg("--written").arg(written);
+        Server::start(&mut command, blocks.patience(), || written.exists())
+    }
+
+    /// Returns how many of the blocks do not have what was written.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub(crate) fn count_lost(&self, which: Crate, image: &str, blocks: Blocks) -> Result<u64> {
+        let words = [vec!["count-lost".to_owned()], Peer::words_of(blocks)].concat();
+        let printed = self.start(which, image, blocks.size_bytes, &words, blocks.patience())?;
+        let lost: serde_json::Result<Lost> = serde_json::from_str(&printed);
+        lost.map(|it| it.lost).map_err(|error| failed(which, &error.to_string()))
+    }
+
+    fn words_of(blocks: Blocks) -> Vec<String> {
+        let count = killed::BLOCKS.to_string();
+        ["--blocks".to_owned(), count, "--seed".to_owned(), blocks.seed.to_string()].to_vec()
+    }
+
+    fn start(
+        &self,
+        which: Crate,
+        image: &str,
+        size_bytes: u64,
+        words: &[String],
+        runtime: Duration,
+    ) -> Result<String> {
+        let mut command = self.command(which, image, size_bytes);
+        command.args(words);
+        let finished = launch::run(&mut command, runtime + GRACE)?;
+        match finished.status.success() {
+            true => Ok(finished.stdout),
+            false => Err(failed(which, finished.stderr.trim())),
+        }
+    }
+
+    fn command(&self, which: Crate, image: &str, size_bytes: u64) -> Command {
+        let mut command = Command::new(&self.program);
+        launch::inherit_nothing_of_ours(&mut command);
+        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+        command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").arg(which.word());
+        command.args(["--endpoint", &format!("http://{}", self.endpoint), "--bucket", BUCKET]);
+        command.args(["--image", image, "--size", &size_bytes.to_string()]);
+        command
+    }
+}
+
+fn failed(which: Crate, why: &str) -> BenchError {
+    BenchError::failed(format!("{}: {why}", which.word()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_prints_is_read() {
+        let printed = r#"{"ios":200,"bytes":819200,"seconds":2.0,"cpu_seconds":0.1,
+            "latency_us_p50":10.5,"latency_us_p99":20.5}"#;
+        let sample = serde_json::from_str::<Report>(printed).expect("a report").sample();
+        assert_eq!(sample[&Metric::Iops], 100.0);
+        assert_eq!(sample[&Metric::BytesPerS], 409_600.0);
+        assert_eq!(sample[&Metric::CpuUsPerIo], 500.0);
+        assert_eq!(sample[&Metric::LatencyUsP50], 10.5);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_said_with_what_builds_it() {
+        let why = Peer::lacks(Path::new("/nowhere")).expect("it is not there");
+        assert!(why.contains("/nowhere") && why.contains("cargo build"), "{why}");
+        assert_eq!(Peer::lacks(&std::env::current_exe().expect("this program")), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! Between servers and the store: what a client sends arrives later, and is counted.
+//!
+//! The delay is that of a network, for the way there and back, and no limit of its rate: what
+//! follows at once arrives at once.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nowait_harness::error::{Context, Result};
+
+/// What has passed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) puts: u64,
+    pub(crate) gets: u64,
+    /// Bytes to the store, with the headers of requests.
+    pub(crate) sent: u64,
+}
+
+impl Passed {
+    /// Returns what has passed since `before`.
+    pub(crate) fn since(self, before: Passed) -> Passed {
+        Passed {
+            puts: self.puts - before.puts,
+            gets: self.gets - before.gets,
+            sent: self.sent - before.sent,
+        }
+    }
+}
+
+/// A relay; its threads end with the program.
+#[derive(Debug, Clone)]
+pub(crate) struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    delay_ns: AtomicU64,
+    puts: AtomicU64,
+    gets: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Relay {
+    /// Starts one before `store`, without a delay.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub(crate) fn start(store: SocketAddr) -> Result<Relay> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.context(|| "a port for the relay".to_owned())?;
+        let address = listener.local_addr().context(|| "the relay's address".to_owned())?;
+        let shared = Arc::new(Shared::default());
+        let relay = Relay { address, shared: shared.clone() };
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // One that cannot be passed on is closed, and the client sees that.
+                if let Ok(server) = TcpStream::connect(store) {
+                    begin(&shared, &client, &server);
+                }
+            }
+        });
+        Ok(relay)
+    }
+
+    /// Returns where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Delays from now on what comes.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.shared.delay_ns.store(delay.as_nanos() as u64, Relaxed);
+    }
+
+    /// Returns what has passed.
+    pub(crate) fn passed(&self) -> Passed {
+        let Shared { puts, gets, sent, .. } = &*self.shared;
+        let [puts, gets, sent] = [puts, gets, sent].map(|count| count.load(Relaxed));
+        Passed { puts, gets, sent }
+    }
+}
+
+/// Passes on what comes, both ways.
+fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
+    for stream in [client, server] {
+        let _ = stream.set_nodelay(true);
+    }
+    let clones = || Some([client.try_clone().ok()?, server.try_clone().ok()?]);
+    let (Some([mut from_client, mut to_server]), Some([mut to_client, mut from_server])) =
+        (clones(), clones())
+    else {
+        return;
+    };
+    // What a client sends after an answer begins with a request.
+    let is_answered = Arc::new(AtomicBool::new(true));
+    let (queue, late) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let (counts, answered) = (shared.clone(), is_answered.clone());
+    thread::spawn(move || {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_client.read(&mut bytes) {
+            let bytes = &bytes[..count];
+            counts.sent.fetch_add(count as u64, Relaxed);
+            if answered.swap(false, Relaxed) {
+                counts.puts.fetch_add(u64::from(bytes.starts_with(b"PUT ")), Relaxed);
+                counts.gets.fetch_add(u64::from(bytes.starts_with(b"GET ")), Relaxed);
+            }
+            let due = Instant::now() + Duration::from_nanos(counts.delay_ns.load(Relaxed));
+            if queue.send((due, bytes.to_vec())).is_err() {
+                break;
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, bytes) in late {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to_server.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    thread::spawn(move || {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+            is_answered.store(true, Relaxed);
+            if to_client.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead;
+
+    #[test]
+    fn requests_are_counted_and_come_whole() {
+        let store = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let relay = Relay::start(store.local_addr().expect("an address")).expect("a relay");
+        let server = thread::spawn(move || {
+            let (stream, _) = store.accept().expect("a connection");
+            let mut lines = std::io::BufReader::new(stream.try_clone().expect("a handle")).lines();
+            let mut stream = stream;
+            for expected in ["PUT one", "GET two"] {
+                assert_eq!(lines.next().expect("a line").expect("text"), expected);
+                stream.write_all(b"200\n").expect("a connection");
+            }
+        });
+        let mut client = TcpStream::connect(relay.address()).expect("a connection");
+        for request in [b"PUT one\n", b"GET two\n"] {
+            client.write_all(request).expect("a connection");
+            let mut answer = [0; 4];
+            client.read_exact(&mut answer).expect("an answer");
+            assert_eq!(&answer, b"200\n");
+        }
+        server.join().expect("no panic");
+        assert_eq!(relay.passed(), Passed { puts: 1, gets: 1, sent: 16 });
+    }
+}

@@ -1,0 +1,57 @@
+//! The store: versitygw on files of this machine, which it does not sync.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nowait_harness::error::{Context, Result};
+use nowait_harness::server::Server;
+
+/// The bucket of the images.
+pub(crate) const BUCKET: &str = "disks";
+/// Who asks. The store is reached from this machine only, and ends with the measurement.
+pub(crate) const KEY: &str = "benchmark";
+/// The secret of it.
+pub(crate) const SECRET: &str = "benchmark-secret";
+/// Signatures need one.
+pub(crate) const REGION: &str = "us-east-1";
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running store; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Store {
+    address: SocketAddr,
+    _server: Server,
+}
+
+impl Store {
+    /// Starts `program` with an empty bucket in `folder`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(program: &Path, folder: &Path) -> Result<Store> {
+        let what = || folder.display().to_string();
+        let (meta, objects) = (folder.join("meta"), folder.join("objects"));
+        fs::create_dir_all(&meta).context(what)?;
+        fs::create_dir_all(objects.join(BUCKET)).context(what)?;
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr());
+        let address = free.context(|| "a free port".to_owned())?;
+        let mut command = Command::new(program);
+        command.args(["--access", KEY, "--secret", SECRET, "--region", REGION]);
+        // As stores do that are meant to be fast.
+        command.args(["--quiet", "--keep-alive"]);
+        command.args(["--port", &address.to_string(), "posix", "--sidecar"]);
+        command.arg(meta).arg(objects);
+        let listens = || TcpStream::connect(address).is_ok();
+        let server = Server::start(&mut command, PATIENCE, listens)?;
+        Ok(Store { address, _server: server })
+    }
+
+    /// Returns where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
