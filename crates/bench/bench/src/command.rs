@@ -3,11 +3,11 @@
 use clap::Subcommand;
 
 use crate::error::Result;
+use crate::fio::{
+    DemoArgs, POSIX_EXAMPLES, ParityArgs, SubmitArgs, run_demo, run_parity, run_submit,
+};
 use crate::paper::{PaperArgs, run_paper};
-use crate::parity::{ParityArgs, run_parity};
 use crate::python::{PythonArgs, run_python};
-use crate::serve::{ServeBenchArgs, run_serve};
-use crate::submit::{DemoArgs, POSIX_EXAMPLES, SubmitArgs, run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
 use crate::workload::{
     AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, LimitsArgs, PrefetchArgs, RandrwArgs,
@@ -20,6 +20,7 @@ use nowait_programs::futures::{FuturesArgs, run_futures};
 use nowait_programs::mixed::{MixedArgs, run_mixed};
 use nowait_programs::programs::{ProgramsArgs, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
+use nowait_programs::serve::{ServeBenchArgs, run_serve};
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
@@ -80,8 +81,8 @@ impl Bench {
     /// `--check` was given and a target is not met.
     pub fn run(&self) -> Result<()> {
         match self {
-            Self::Submit(args) => run_submit(args).map(drop),
-            Self::Posix(args) => run_posix(args).map(drop),
+            Self::Submit(args) => run_submit(args, "submit").map(drop),
+            Self::Posix(args) => run_submit(args, "posix").map(drop),
             Self::Parity(args) => run_parity(args).map(drop),
             Self::Cached(args) => run_cached(args).map(drop),
             Self::Vector(args) => run_vector(args).map(drop),

@@ -3,10 +3,8 @@
 //!
 //! ```text
 //!  the suites, each a table of cases and a way to make one run:
-//!    submit     fio (submit, posix, demo)         fio
-//!    parity     fio, every kind of work           submit
+//!    fio        an unmodified fio: submit, posix, parity, demo
 //!    workload   every engine, one process a run   peers
-//!    serve      servers of images, asked by fio
 //!    vector     an engine in this process
 //!    python     the benchmark of the Python package, run as it is
 //!    paper      the sources' experiments, simulated; on a device: workload
@@ -23,11 +21,8 @@
 mod command;
 mod fio;
 mod paper;
-mod parity;
 mod peers;
 mod python;
-mod serve;
-mod submit;
 mod vector;
 mod workload;
 
@@ -36,7 +31,6 @@ pub use nowait_harness::error::{BenchError, Result};
 #[cfg(test)]
 use nowait_harness::testing;
 use nowait_harness::{
-    args, busy, cache, case, error, host, interrupt, launch, layout, measurement, memory, metric,
-    offsets, pattern, progress, report, rig, runner, runs, seccomp, server, stats, table, units,
-    usage, verdict,
+    args, cache, case, error, host, interrupt, launch, layout, measurement, memory, metric,
+    offsets, pattern, progress, report, rig, runner, runs, seccomp, stats, table, units, usage,
 };

@@ -1,11 +1,84 @@
-//! fio's JSON, reduced to what is measured.
+//! fio: started with its figures as JSON, which are reduced to what is measured.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Context, Result};
+use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
+
+/// Options of all jobs: reads and writes as one, and the percentiles that are understood.
+const OPTIONS: [&str; 6] = [
+    "--output-format=json",
+    "--eta=never",
+    "--unified_rw_reporting=mixed",
+    "--slat_percentiles=1",
+    "--clat_percentiles=1",
+    "--percentile_list=50:90:99:99.9:99.99",
+];
+
+/// What a run may take beyond its runtime: start-up, and draining what is in flight.
+const GRACE: Duration = Duration::from_mins(2);
+
+/// Returns the version of a fio, such as `fio-3.33`.
+///
+/// # Errors
+/// It cannot be started.
+pub fn version(program: &Path) -> Result<String> {
+    let output = Command::new(program).arg("--version").output().map_err(|error| {
+        let name = program.display();
+        BenchError::failed(format!(
+            "cannot start {name} ({error}); install it (apt install fio, dnf install fio) or name \
+             it with --fio"
+        ))
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Begins a command that inherits nothing of ours; jobs are added to it.
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    launch::inherit_nothing_of_ours(&mut command);
+    command.args(OPTIONS);
+    command
+}
+
+/// Runs a command to its end; returns the figures of its jobs, and what it used.
+///
+/// # Errors
+/// fio fails, or says something that is not understood.
+pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usage)> {
+    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
+    command.arg(format!("--output={}", output.path().display()));
+    let finished = launch::run(command, runtime + GRACE)?;
+    let said = finished.stderr.lines().find(|line| !line.trim().is_empty());
+    if let Some(line) = said.filter(|_| finished.stderr.contains("cannot be preloaded")) {
+        return Err(BenchError::failed(line));
+    }
+    let text = fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
+    let parsed = parse_jobs(&text);
+    if !finished.status.success() {
+        let why = parsed.err().map_or_else(String::new, |error| format!(", {error}"));
+        let said = said.unwrap_or("and said nothing");
+        return Err(BenchError::failed(format!("fio {}{why}: {said}", finished.status)));
+    }
+    Ok((parsed?, finished.usage))
+}
+
+/// The same of a command with one job.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_one(command: &mut Command, runtime: Duration) -> Result<(Parsed, Usage)> {
+    let (jobs, usage) = run(command, runtime)?;
+    let first = jobs.into_iter().next();
+    Ok((first.ok_or_else(|| BenchError::failed("fio reports no job"))?, usage))
+}
 
 #[derive(Deserialize)]
 struct Output {
@@ -55,23 +128,12 @@ pub struct Parsed {
     pub bytes: f64,
 }
 
-/// Parses the JSON of a run of one job; lines before the JSON are skipped.
+/// Parses the JSON of a run, its jobs in the order of the command line; lines before the JSON are
+/// skipped.
 ///
 /// # Errors
 /// No JSON, another shape, a job that failed, or one that completed nothing.
-pub fn parse(text: &str) -> Result<Parsed> {
-    let first = parse_jobs(text)?.into_iter().next();
-    first.ok_or_else(|| BenchError::failed("fio reports no job"))
-}
-
-/// The percentiles that are understood, and that fio is asked for.
-pub const PERCENTILES: &str = "--percentile_list=50:90:99:99.9:99.99";
-
-/// The same of several jobs, in the order of the command line.
-///
-/// # Errors
-/// Those of [`parse`].
-pub fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
+fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
     let start = text.find("{\n").ok_or_else(|| BenchError::failed("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
     let json = text.get(start..end).unwrap_or_default();
@@ -121,6 +183,16 @@ mod tests {
     use super::*;
 
     const GOOD: &str = include_str!("../testdata/fio.json");
+
+    fn parse(text: &str) -> Result<Parsed> {
+        parse_jobs(text).map(|mut jobs| jobs.remove(0))
+    }
+
+    #[test]
+    fn a_missing_fio_says_what_to_install() {
+        let error = version(Path::new("/nonexistent/fio")).expect_err("not there");
+        assert!(error.to_string().contains("apt install fio"), "{error}");
+    }
 
     #[test]
     fn figures_are_found_and_converted() {

@@ -140,6 +140,12 @@ impl Measurement {
         verdict::count(judged.map(|(_, judged)| judged))
     }
 
+    /// Says how many targets are met beyond the noise, if not all are.
+    pub fn unmet(&self) -> Option<String> {
+        let (met, all) = self.met();
+        (met < all).then(|| format!("{met} of {all} targets are met beyond the noise"))
+    }
+
     /// Prints every case, the targets and the notes.
     pub fn text(&self) -> String {
         let (before, behind) = &self.words;

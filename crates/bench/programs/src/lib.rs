@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait
+//!  serve      servers of images, asked by fio
 //!  remote     images on an object store, behind a network of a chosen delay
 //!  futures    reads as futures of Rust, in the program of the folder futures/
 //!  mixed      sockets, a file and a timer, served by one thread
@@ -20,3 +21,4 @@ mod gap;
 pub mod mixed;
 pub mod programs;
 pub mod remote;
+pub mod serve;

@@ -2,22 +2,18 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use super::cases::Mode;
-use super::run::{Run, first_line, plain, text};
+use super::run::{Run, text};
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
-use nowait_harness::fio::{PERCENTILES, Parsed, parse_jobs};
-use nowait_harness::launch;
+use nowait_harness::error::{BenchError, Result};
+use nowait_harness::fio::{self, Parsed};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 
 /// How long QEMU may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What is added to the time of a run before fio counts as hung.
-const GRACE: Duration = Duration::from_mins(2);
 
 /// The other disk is asked so often, in microseconds after each answer: rarely enough to cost
 /// little, often enough to find the loop in every hold-up that counts.
@@ -90,34 +86,18 @@ fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
 
 /// Has fio write to the image and ask the other disk; the figures of both.
 fn client(run: &Run<'_>, rw: &str, block_bytes: u64, socket: &Path) -> Result<[Parsed; 2]> {
-    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
-    let mut command = plain("fio")?;
-    arguments(&mut command, run, socket);
+    debug_assert!(socket.is_absolute());
+    let mut command = fio::command(Path::new("fio"));
+    command.arg("--ioengine=nbd").arg(format!("--randseed={}", run.seed));
+    command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
     command.arg("--name=image").arg(format!("--rw={rw}")).arg(format!("--bs={block_bytes}"));
     command.args(["--iodepth=32", "--exitall", &uri("image", socket)]);
     command.arg(format!("--size={}", run.size_bytes));
     command.args(["--name=other", "--rw=randread", "--bs=4k", "--iodepth=1", "--time_based"]);
     command.arg("--size=1g").arg(format!("--thinktime={OTHER_EVERY_US}"));
-    command.arg(uri("other", socket)).arg(format!("--output={}", text(output.path())));
-    let finished = launch::run(&mut command, run.runtime + GRACE)?;
-    let said = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
-    if !finished.status.success() {
-        let line = first_line(&finished.stderr);
-        return Err(BenchError::failed(format!("fio {}: {line}", finished.status)));
-    }
-    let jobs: [Parsed; 2] = parse_jobs(&said)?
-        .try_into()
-        .map_err(|_| BenchError::failed("fio does not report both of its jobs"))?;
-    Ok(jobs)
-}
-
-/// Adds what both jobs have.
-fn arguments(command: &mut Command, run: &Run<'_>, socket: &Path) {
-    debug_assert!(socket.is_absolute());
-    command.args(["--ioengine=nbd", "--unified_rw_reporting=mixed", "--output-format=json"]);
-    command.args(["--eta=never", "--clat_percentiles=1", "--slat_percentiles=1"]);
-    command.arg(PERCENTILES).arg(format!("--randseed={}", run.seed));
-    command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
+    command.arg(uri("other", socket));
+    let (jobs, _) = fio::run(&mut command, run.runtime)?;
+    jobs.try_into().map_err(|_| BenchError::failed("fio does not report both of its jobs"))
 }
 
 fn uri(export: &str, socket: &Path) -> String {

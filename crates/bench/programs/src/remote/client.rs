@@ -1,17 +1,12 @@
 //! fio as the client, on a socket of NBD or on a file.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::cases::Work;
 use super::subject::DEVICE;
-use nowait_harness::error::{BenchError, Context, Result};
-use nowait_harness::fio::{PERCENTILES, Parsed, parse};
-use nowait_harness::launch;
-
-/// What is added to the time of a run before fio counts as hung.
-const GRACE: Duration = Duration::from_mins(2);
+use nowait_harness::error::Result;
+use nowait_harness::fio::{self, Parsed};
 
 /// What the client uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +57,7 @@ pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
         }
         Work::Killed | Work::Snapshot | Work::Clone => {}
     }
-    fio(target, &words, span)
+    ask(target, &words, span)
 }
 
 /// Writes all of the image once.
@@ -71,7 +66,7 @@ pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
 /// As for [`run`].
 pub(crate) fn fill(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=write", "--bs=262144", "--iodepth=4", "--end_fsync=1"].map(str::to_owned);
-    fio(target, &words, span).map(drop)
+    ask(target, &words, span).map(drop)
 }
 
 /// Reads one block: a server may listen before its image is open.
@@ -80,7 +75,7 @@ pub(crate) fn fill(target: &Target, span: Span) -> Result<()> {
 /// As for [`run`].
 pub(crate) fn touch(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=randread", "--bs=4096", "--number_ios=1"].map(str::to_owned);
-    fio(target, &words, span).map(drop)
+    ask(target, &words, span).map(drop)
 }
 
 /// Reads all of the image once.
@@ -89,7 +84,7 @@ pub(crate) fn touch(target: &Target, span: Span) -> Result<()> {
 /// As for [`run`].
 pub(crate) fn warm(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=read", "--bs=262144", "--iodepth=16"].map(str::to_owned);
-    fio(target, &words, span).map(drop)
+    ask(target, &words, span).map(drop)
 }
 
 /// Returns how clients of NBD name the image at a socket.
@@ -97,29 +92,18 @@ pub(crate) fn uri(socket: &Path) -> String {
     format!("nbd+unix:///{DEVICE}?socket={}", socket.display())
 }
 
-fn fio(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
-    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
-    let mut command = Command::new("fio");
-    command.args(["--name=job", "--unified_rw_reporting=mixed", "--slat_percentiles=1"]);
-    command.args(["--clat_percentiles=1", PERCENTILES]);
-    command.args(["--output-format=json", "--refill_buffers"]).args(words);
-    command.arg(format!("--output={}", output.path().display()));
+fn ask(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
+    let mut command = fio::command(Path::new("fio"));
+    command.args(["--name=job", "--refill_buffers"]).args(words);
     command.arg(format!("--size={}", span.size_bytes));
     match target {
         Target::Nbd(socket) => {
-            command.arg("--ioengine=nbd");
-            command.arg(format!("--uri={}", uri(socket)));
+            command.arg("--ioengine=nbd").arg(format!("--uri={}", uri(socket)));
         }
         Target::File(path) => {
             command.args(["--ioengine=psync", "--direct=1"]);
             command.arg(format!("--filename={}", path.display()));
         }
     }
-    let finished = launch::run(&mut command, span.runtime + GRACE)?;
-    let text = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
-    if !finished.status.success() {
-        let line = finished.stderr.lines().next().unwrap_or("and said nothing").to_owned();
-        return Err(BenchError::failed(format!("fio {}: {line}", finished.status)));
-    }
-    parse(&text)
+    Ok(fio::run_one(&mut command, span.runtime)?.0)
 }

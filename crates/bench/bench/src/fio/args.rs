@@ -1,13 +1,13 @@
-//! The command lines of `bench submit`, `bench posix` and `bench demo`.
+//! The command lines of the suites of fio.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{DiskArgs, MeasureArgs, found_in_dist};
-use crate::error::Result;
-use crate::units::{parse_duration, parse_size};
+use nowait_harness::args::{DiskArgs, MeasureArgs, found_in_dist};
+use nowait_harness::error::Result;
+use nowait_harness::units::{parse_duration, parse_size};
 
 const SUBMIT_EXAMPLES: &str = "\
 Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
@@ -32,6 +32,29 @@ const DEMO_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                            one table, and nowait-demo.html
   nowait bench demo --dir /mnt/xfs --html /tmp/demo.html";
+
+const PARITY_SHORT: &str = "\
+Examples:
+  nowait bench parity --rounds 1               every cell once: about seven minutes
+  nowait bench parity --case 'write-cached*'   some cells
+When a cell is ok, and more examples: nowait bench parity --help";
+
+const PARITY_EXAMPLES: &str = "\
+Runs of 2 s on a file of 4G that is read uncached; with --quick 500 ms on 1G.
+
+Examples:
+  nowait bench parity --rounds 1               every cell once: about seven minutes
+  nowait bench parity --case 'write-cached*'   some cells
+  nowait bench parity --case sync-4k-d1 --seconds 10 --rounds 9
+  nowait bench parity --busy 2                 beside two busy loops
+  nowait bench parity --verify                 what nowait reads and writes, not how fast
+  nowait bench parity --engine system,nowait-threads --case 'read*'
+  nowait bench parity --json a.json            for `nowait bench compare a.json b.json`
+  nowait bench parity --list                   the cells, nothing run
+
+A cell is ok if under nowait it has at least 0.97 times the IOPS (0.95 with --busy) and at most 1.10
+times the processor time a request (not judged with --busy), by the median of the rounds. With
+--check the exit code is 1 if a cell is slower or dearer; --verify fails if data are wrong.";
 
 /// Measures the time inside `io_submit`, case by case, and checks it against the targets.
 #[derive(Debug, Clone, Args)]
@@ -105,10 +128,35 @@ impl Places {
     }
 }
 
+/// Measures every kind of work of an unmodified libaio program with and without nowait.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = PARITY_SHORT, after_long_help = PARITY_EXAMPLES)]
+pub struct ParityArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// Busy loops beside the runs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub busy: usize,
+
+    /// Verify the data of each cell under nowait (crc32c) instead of measuring it
+    #[arg(long)]
+    pub verify: bool,
+
+    /// What the files under test lie on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
+    /// Where things lie
+    #[command(flatten)]
+    pub places: Places,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::parse;
+    use nowait_harness::testing::parse;
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -1,25 +1,24 @@
 //! The cells: every kind of work that a libaio program may do, as fio jobs.
 
-use crate::case::{Case, Target};
-use crate::fio::Launch::{self, IoUring, Nowait, NowaitNoUring, System};
-use crate::metric::Metric::{CpuUsPerIo, Iops};
-use crate::submit::{BUFFERED, COLUMNS, Job, Start, Way, subject};
-use crate::units;
+use nowait_harness::case::{Case, Target};
+use nowait_harness::metric::Metric::{CpuUsPerIo, Iops};
+use nowait_harness::units;
 
+use super::job::{BUFFERED, FioCase, Rw, Start, Work, cases, ways};
 use super::verdict::Limits;
 
 /// Random reads of 4 KiB, one in flight, buffered and uncached.
-const READ: Job = BUFFERED.depth(1);
-const CACHED: Job = Job { start: Start::Cached, random_map: false, ..READ };
-const WRITE: Job = CACHED.rw("randwrite");
-const SYNC: Job = Job { sync: true, ..READ.rw("randwrite") };
-const DIRECT: Job = Job { direct: true, random_map: false, ..READ };
-const DIRECT_WRITE: Job = DIRECT.rw("randwrite");
-const EXTEND: Job = Job { start: Start::Absent, ..DIRECT.rw("write").depth(32) };
-const HOLES: Job =
-    Job { start: Start::Holes, random_map: true, ..DIRECT.rw("randwrite").depth(32) };
-const UNWRITTEN: Job = Job { start: Start::Absent, ..HOLES.more(&["--fallocate=posix"]) };
-const APPEND: Job = Job { start: Start::Absent, ..WRITE.rw("write").depth(8) };
+const READ: Work = BUFFERED.depth(1);
+const CACHED: Work = Work { start: Start::Cached, random_map: false, ..READ };
+const WRITE: Work = CACHED.rw(Rw::RandWrite);
+const SYNC: Work = Work { sync: true, ..READ.rw(Rw::RandWrite) };
+const DIRECT: Work = Work { direct: true, random_map: false, ..READ };
+const DIRECT_WRITE: Work = DIRECT.rw(Rw::RandWrite);
+const EXTEND: Work = Work { start: Start::Absent, ..DIRECT.rw(Rw::Write).depth(32) };
+const HOLES: Work =
+    Work { start: Start::Holes, random_map: true, ..DIRECT.rw(Rw::RandWrite).depth(32) };
+const UNWRITTEN: Work = Work { start: Start::Absent, ..HOLES.more(&["--fallocate=posix"]) };
+const APPEND: Work = Work { start: Start::Absent, ..WRITE.rw(Rw::Write).depth(8) };
 
 /// fio reads the ring of completions itself and calls `io_getevents` only where that is empty.
 const REAP: &[&str] = &["--userspace_reap"];
@@ -34,8 +33,8 @@ const DSYNC: &[&str] = &["--sync=dsync"];
 const FSYNC: &[&str] = &["--fsync=32"];
 const FDATASYNC: &[&str] = &["--fdatasync=1"];
 
-/// Every cell: its name, what its title says beside its job, and the job.
-const CELLS: &[(&str, &str, Job)] = &[
+/// Every cell: its name, what its title says beside its job, and the work.
+const CELLS: &[(&str, &str, Work)] = &[
     ("read-uncached-4k-d1", "", READ),
     ("read-uncached-4k-d4", "", READ.depth(4)),
     ("read-uncached-4k-d32", "", READ.depth(32)),
@@ -43,7 +42,7 @@ const CELLS: &[(&str, &str, Job)] = &[
     ("read-uncached-64k-d1", "", READ.kib(64)),
     ("read-uncached-64k-d32", "", READ.kib(64).depth(32)),
     ("read-uncached-8files-d32", "", READ.depth(32).files(8)),
-    ("read-uncached-order-128k-d8", "", READ.rw("read").kib(128).depth(8)),
+    ("read-uncached-order-128k-d8", "", READ.rw(Rw::Read).kib(128).depth(8)),
     ("read-uncached-rate-d4", "1000 a second", READ.depth(4).more(RATE)),
     ("read-cached-4k-d1", "", CACHED),
     ("read-cached-4k-d32", "", CACHED.depth(32)),
@@ -55,18 +54,18 @@ const CELLS: &[(&str, &str, Job)] = &[
     ("write-cached-4k-d32", "", WRITE.depth(32)),
     ("write-cached-4k-4jobs", "", WRITE.depth(8).jobs(4)),
     ("write-cached-64k-d16", "", WRITE.kib(64).depth(16)),
-    ("write-cached-order-128k-d8", "", WRITE.rw("write").kib(128).depth(8)),
+    ("write-cached-order-128k-d8", "", WRITE.rw(Rw::Write).kib(128).depth(8)),
     ("write-append-4k-d8", "", APPEND),
     ("write-append-128k-d8", "", APPEND.kib(128)),
-    ("write-uncached-1k-d8", "parts of pages", READ.rw("randwrite").kib(1).depth(8)),
+    ("write-uncached-1k-d8", "parts of pages", READ.rw(Rw::RandWrite).kib(1).depth(8)),
     ("write-fsync-4k-d16", "fsync after 32", WRITE.depth(16).more(FSYNC)),
-    ("write-fdatasync-4k-d1", "fdatasync after each", WRITE.rw("write").more(FDATASYNC)),
-    ("mix-uncached-4k-d32", "", READ.rw("randrw").depth(32)),
-    ("mix-cached-4k-d32", "", CACHED.rw("randrw").depth(32)),
+    ("write-fdatasync-4k-d1", "fdatasync after each", WRITE.rw(Rw::Write).more(FDATASYNC)),
+    ("mix-uncached-4k-d32", "", READ.rw(Rw::RandRw).depth(32)),
+    ("mix-cached-4k-d32", "", CACHED.rw(Rw::RandRw).depth(32)),
     ("sync-4k-d1", "", SYNC),
     ("sync-4k-d16", "", SYNC.depth(16)),
     ("sync-64k-d16", "", SYNC.kib(64).depth(16)),
-    ("dsync-order-4k-d1", "O_DSYNC", READ.rw("write").more(DSYNC)),
+    ("dsync-order-4k-d1", "O_DSYNC", READ.rw(Rw::Write).more(DSYNC)),
     ("direct-read-4k-d1", "", DIRECT),
     ("direct-read-4k-d4", "", DIRECT.depth(4)),
     ("direct-read-4k-d16", "", DIRECT.depth(16)),
@@ -78,15 +77,15 @@ const CELLS: &[(&str, &str, Job)] = &[
     ("direct-read-poll-d32", "io_getevents polled", DIRECT.depth(32).more(POLL)),
     ("direct-read-reap-d32", "completions read from the ring", DIRECT.depth(32).more(REAP)),
     ("direct-read-rate-d4", "1000 a second", DIRECT.depth(4).more(RATE)),
-    ("direct-read-order-128k-d8", "", DIRECT.rw("read").kib(128).depth(8)),
-    ("direct-read-order-1m-d4", "", DIRECT.rw("read").kib(1024).depth(4)),
+    ("direct-read-order-128k-d8", "", DIRECT.rw(Rw::Read).kib(128).depth(8)),
+    ("direct-read-order-1m-d4", "", DIRECT.rw(Rw::Read).kib(1024).depth(4)),
     ("direct-write-4k-d1", "", DIRECT_WRITE),
     ("direct-write-4k-d16", "", DIRECT_WRITE.depth(16)),
-    ("direct-write-order-128k-d8", "", DIRECT.rw("write").kib(128).depth(8)),
-    ("direct-write-order-1m-d4", "", DIRECT.rw("write").kib(1024).depth(4)),
+    ("direct-write-order-128k-d8", "", DIRECT.rw(Rw::Write).kib(128).depth(8)),
+    ("direct-write-order-1m-d4", "", DIRECT.rw(Rw::Write).kib(1024).depth(4)),
     ("direct-write-dsync-4k-d4", "O_DSYNC", DIRECT_WRITE.depth(4).more(DSYNC)),
     ("direct-write-fsync-4k-d16", "fsync after 32", DIRECT_WRITE.depth(16).more(FSYNC)),
-    ("direct-mix-4k-8jobs", "", DIRECT.rw("randrw").depth(4).jobs(8)),
+    ("direct-mix-4k-8jobs", "", DIRECT.rw(Rw::RandRw).depth(4).jobs(8)),
     ("direct-extend-4k-d32", "", EXTEND),
     ("direct-extend-64k-d32", "", EXTEND.kib(64)),
     ("direct-holes-4k-d32", "", HOLES),
@@ -95,8 +94,8 @@ const CELLS: &[(&str, &str, Job)] = &[
 ];
 
 /// Jobs that differ from another one in a word.
-impl Job {
-    const fn rw(self, rw: &'static str) -> Self {
+impl Work {
+    const fn rw(self, rw: Rw) -> Self {
         Self { rw, ..self }
     }
 
@@ -122,29 +121,29 @@ impl Job {
 }
 
 /// Makes the cells; those of uncached reads have fio's `io_uring` engine beside them.
-pub(crate) fn cells() -> Vec<Case<Way>> {
-    CELLS.iter().map(|(name, word, job)| cell(name, word, *job)).collect()
-}
-
-fn cell(name: &'static str, word: &str, job: Job) -> Case<Way> {
-    let ways: &[Launch] = match job.start {
-        Start::Cold if job.reads_only() && !job.direct => &[System, Nowait, NowaitNoUring, IoUring],
-        _ => &[System, Nowait, NowaitNoUring],
+pub(crate) fn cells() -> Vec<FioCase> {
+    let (ways, columns) = (ways(), cases("submit")[0].columns);
+    let cell = |(name, word, work): &(&'static str, &str, Work)| {
+        let with_uring = work.start == Start::Cold && work.reads_only() && !work.direct;
+        let names = ["system", "nowait", "nowait-no-uring", "io_uring"];
+        let names = &names[..if with_uring { 4 } else { 3 }];
+        let of = |name: &&str| ways.iter().find(|way| way.name == *name).cloned();
+        Case {
+            name,
+            title: title(word, work),
+            about: "",
+            source: String::new(),
+            columns,
+            subjects: names.iter().filter_map(of).map(|way| way.doing(*work)).collect(),
+            targets: Vec::new(),
+        }
     };
-    Case {
-        name,
-        title: title(word, &job),
-        about: "",
-        source: String::new(),
-        columns: COLUMNS,
-        subjects: ways.iter().map(|way| subject(*way, job)).collect(),
-        targets: Vec::new(),
-    }
+    CELLS.iter().map(cell).collect()
 }
 
 /// Returns what must come out of a case within the limits.
-pub(crate) fn targets(case: &Case<Way>, limits: Limits) -> Vec<Target> {
-    let ours = case.subjects.iter().filter(|subject| subject.job.0.preloads());
+pub(crate) fn targets(case: &FioCase, limits: Limits) -> Vec<Target> {
+    let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
     let of = |name| {
         let iops = Target::at_least(Iops, name, limits.iops_min, "system");
         let cpu = limits.cpu_max.map(|max| Target::at_most(CpuUsPerIo, name, max, "system"));
@@ -154,16 +153,16 @@ pub(crate) fn targets(case: &Case<Way>, limits: Limits) -> Vec<Target> {
 }
 
 /// Says what a job does, such as `4 KiB random reads, buffered, uncached, 1 in flight`.
-fn title(word: &str, job: &Job) -> String {
-    let what = match job.rw {
-        "read" => "reads in order",
-        "write" => "writes in order",
-        "randread" => "random reads",
-        "randwrite" => "random writes",
-        _ => "random reads and writes",
+fn title(word: &str, work: &Work) -> String {
+    let what = match work.rw {
+        Rw::Read => "reads in order",
+        Rw::Write => "writes in order",
+        Rw::RandRead => "random reads",
+        Rw::RandWrite => "random writes",
+        Rw::RandRw => "random reads and writes",
     };
-    let state = match job.start {
-        Start::Cold if job.direct => "",
+    let state = match work.start {
+        Start::Cold if work.direct => "",
         Start::Cold => "uncached",
         Start::Cached => "cached",
         Start::Absent => "of a new file",
@@ -174,13 +173,13 @@ fn title(word: &str, job: &Job) -> String {
         _ => format!("{count} {what}"),
     };
     let parts = [
-        format!("{} {what}", units::bytes(job.block_bytes as f64)),
-        if job.direct { "O_DIRECT" } else { "buffered" }.to_owned(),
-        if job.sync { "O_SYNC" } else { "" }.to_owned(),
+        format!("{} {what}", units::bytes(work.block_bytes as f64)),
+        if work.direct { "O_DIRECT" } else { "buffered" }.to_owned(),
+        if work.sync { "O_SYNC" } else { "" }.to_owned(),
         state.to_owned(),
-        format!("{} in flight", job.depth),
-        many(job.jobs, "threads"),
-        many(job.files, "files"),
+        format!("{} in flight", work.depth),
+        many(work.jobs, "threads"),
+        many(work.files, "files"),
         word.to_owned(),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -197,7 +196,7 @@ mod tests {
         for cell in &mut cells {
             cell.targets = targets(cell, Limits::beside(0));
         }
-        crate::testing::check(&cells);
+        nowait_harness::testing::check(&cells);
         let mut names: Vec<_> = cells.iter().map(|cell| cell.name).collect();
         names.sort_unstable();
         names.dedup();

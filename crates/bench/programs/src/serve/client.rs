@@ -5,13 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::Job;
-use crate::error::{BenchError, Context, Result};
-use crate::launch;
-use nowait_harness::fio::{PERCENTILES, Parsed, parse};
+use nowait_harness::error::Result;
+use nowait_harness::fio::{self, Parsed};
 
-/// What is added to the time of a run before fio counts as hung.
-const GRACE: Duration = Duration::from_mins(1);
+use super::Work;
 
 /// What the client uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +24,7 @@ pub(crate) enum Target {
 /// One run of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
-    pub(crate) job: &'a Job,
-    pub(crate) image: &'a Path,
+    pub(crate) work: &'a Work,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
     pub(crate) seed: u64,
@@ -45,13 +41,9 @@ pub(crate) fn read_into_memory() {
 /// # Errors
 /// It cannot be started, or fails.
 pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
-    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
-    let mut command = Command::new("fio");
-    command.args(["--name=job", "--time_based", "--unified_rw_reporting=mixed"]);
-    command.args(["--slat_percentiles=1", "--clat_percentiles=1", PERCENTILES]);
-    command.args(["--output-format=json", "--norandommap"]);
-    command.arg(format!("--output={}", output.path().display()));
-    command.arg(format!("--rw={}", run.job.rw)).arg(format!("--bs={}", run.job.block_bytes));
+    let mut command = fio::command(Path::new("fio"));
+    command.args(["--name=job", "--time_based", "--norandommap"]);
+    command.arg(format!("--rw={}", run.work.rw)).arg(format!("--bs={}", run.work.block_bytes));
     command.arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
     match target {
@@ -72,11 +64,5 @@ pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
             command.arg(format!("--directory={}", folder.display()));
         }
     }
-    let finished = launch::run(&mut command, run.runtime + GRACE)?;
-    let text = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
-    if !finished.status.success() {
-        let line = finished.stderr.lines().next().unwrap_or("and said nothing").to_owned();
-        return Err(BenchError::failed(format!("fio {}: {line}", finished.status)));
-    }
-    parse(&text)
+    Ok(fio::run_one(&mut command, run.runtime)?.0)
 }

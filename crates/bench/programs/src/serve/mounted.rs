@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::cases::LoopIo;
+use super::LoopIo;
 use super::client::Target;
 use super::server::LoopDevice;
-use crate::error::{BenchError, Context, Result};
+use nowait_harness::error::{BenchError, Context, Result};
 
 /// A new ext4, mounted; gone when dropped.
 #[derive(Debug)]

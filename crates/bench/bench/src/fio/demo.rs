@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use comfy_table::Cell;
 
+use nowait_harness::args::{Extent, at_least};
+use nowait_harness::error::Result;
+use nowait_harness::measurement::{CaseResults, Measurement};
+use nowait_harness::metric::Metric;
+use nowait_harness::report::ReportArgs;
+use nowait_harness::suite;
+use nowait_harness::table::{change_cell, figure, new_table, right};
+
 use super::SIZE_BYTES_MIN;
 use super::args::DemoArgs;
-use super::cases::{cases, subject};
-use super::suite::{self, Extra, Plan};
-use crate::args::{Extent, at_least};
-use crate::error::Result;
-use crate::fio::{Fio, Launch};
-use crate::interrupt;
-use crate::measurement::{CaseResults, Measurement};
-use crate::metric::Metric;
-use crate::report::ReportArgs;
-use crate::table::{change_cell, figure, new_table, right};
+use super::job::{FioCase, cases};
+use super::suite::{FioSuite, Plan};
 
 /// The cases shown: reads that wait for the disk, and the mixed job of 2012.
 const SHOWN: [&str; 2] = ["a", "b"];
@@ -38,49 +38,36 @@ const LINES: [(Metric, &str); 5] = [
 /// # Errors
 /// Something is missing, a run failed, or the report cannot be written.
 pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
-    interrupt::install();
-    let (plan, html) = (plan(args)?, Some(args.html.clone()));
-    let reports = ReportArgs { json: args.json.clone(), html };
+    let reports = ReportArgs { json: args.json.clone(), html: Some(args.html.clone()) };
     reports.prepare()?;
-    reports.say(&introduction(&plan));
-    let mut shown = cases("submit");
+    let size_bytes = at_least(args.size, SIZE_BYTES_MIN)?;
+    let extent = Extent { rounds: 5, runtime: RUNTIME, size_bytes };
+    let mut shown: Vec<FioCase> = cases("submit");
     shown.retain(|case| SHOWN.contains(&case.name));
     for case in &mut shown {
-        let job = case.subjects[0].job.1;
-        case.subjects = [Launch::System, Launch::Nowait].map(|way| subject(way, job)).to_vec();
+        case.subjects.retain(|subject| ["system", "nowait"].contains(&subject.name));
     }
-    let measurement = suite::measure(&plan, shown)?;
-    reports.say(&table(&measurement));
-    measurement.write(&reports)?;
-    Ok(measurement)
-}
-
-fn plan(args: &DemoArgs) -> Result<Plan> {
-    let size_bytes = at_least(args.size, SIZE_BYTES_MIN)?;
-    Ok(Plan {
+    let plan = Plan {
         workload: "demo",
-        extent: Extent { rounds: 5, runtime: RUNTIME, size_bytes },
         cached_bytes: 0,
         fresh_bytes: 0,
-        folder: args.disk.dir.clone(),
-        memory_folder: args.places.tmpfs.clone(),
-        drop_caches: args.disk.drops_caches(),
         keep: false,
         budget: Some(args.budget),
-        fio: Fio::find(&args.places.fio, Some(args.places.preload()?))?,
-        extra: Extra::default(),
-    })
-}
-
-fn introduction(plan: &Plan) -> String {
-    format!(
+        parity: None,
+    };
+    let mut suite = FioSuite::new(plan, &shown, &args.disk, &args.places, &extent)?;
+    reports.say(&format!(
         "The same {}, its stock libaio engine, ordinary buffered files in {}:\n\
          once on the system's libaio, once with nowait preloaded; {} rounds, alternating.\n\
          The page cache is dropped before each run. This takes about a minute.\n",
-        plan.fio.version,
-        plan.folder.display(),
-        plan.extent.rounds
-    )
+        suite.fio.version,
+        args.disk.dir.display(),
+        extent.rounds
+    ));
+    let measurement = suite::measure(&mut suite, shown, extent)?;
+    reports.say(&table(&measurement));
+    measurement.write(&reports)?;
+    Ok(measurement)
 }
 
 /// Prints the one table of the demo.

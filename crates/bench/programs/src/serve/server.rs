@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::{LoopIo, Server as Kind};
 use super::client::Target;
-use crate::error::{BenchError, Context, Result};
-use crate::launch::Usage;
-use crate::server::Server;
+use super::{LoopIo, Server as Kind};
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::launch::Usage;
+use nowait_harness::server::{self, Server};
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,14 +33,14 @@ impl Served {
     ///
     /// # Errors
     /// A program cannot be started, or does not serve; there is no loop device.
-    pub(crate) fn start(kind: Kind, nowait: &Path, image: &Path, folder: &Path) -> Result<Self> {
+    pub(crate) fn start(kind: &Kind, image: &Path, folder: &Path) -> Result<Self> {
         let target = match kind {
             Kind::File => return Ok(Self::Plain(image.to_owned())),
-            Kind::Loop(io) => return LoopDevice::attach(image, io).map(Self::Loop),
+            Kind::Loop(io) => return LoopDevice::attach(image, *io).map(Self::Loop),
             Kind::NowaitFuse | Kind::QemuFuse => Target::File(folder.join("file")),
-            Kind::Nowait(_) | Kind::Qemu(..) | Kind::Nbdkit => Target::Nbd(folder.join("nbd")),
+            Kind::Nowait | Kind::Qemu(..) | Kind::Nbdkit => Target::Nbd(folder.join("nbd")),
         };
-        let mut command = command(kind, nowait, image, &target);
+        let mut command = command(kind, image, &target);
         prepare(&target).context(|| "make ready for a server".to_owned())?;
         let server = Server::start(&mut command, PATIENCE, || is_there(&target, image))?;
         Ok(Self::Program(server, target))
@@ -134,14 +134,14 @@ fn is_there(target: &Target, image: &Path) -> bool {
     }
 }
 
-fn command(kind: Kind, nowait: &Path, image: &Path, target: &Target) -> Command {
+fn command(kind: &Kind, image: &Path, target: &Target) -> Command {
     let (Target::Nbd(place) | Target::File(place) | Target::Folder(place)) = target;
     let place = place.display();
     let mut command;
     match kind {
-        Kind::Nowait(cache) => {
-            command = Command::new(nowait);
-            command.args(["serve", "--cache", cache, "--nbd"]);
+        Kind::Nowait => {
+            command = Command::new(server::nowait_serve());
+            command.args(["serve", "--cache", "none", "--nbd"]);
             command.arg(format!("unix:{place}")).arg(image);
         }
         Kind::Qemu(cache, aio) => {
@@ -162,7 +162,7 @@ fn command(kind: Kind, nowait: &Path, image: &Path, target: &Target) -> Command 
             command.arg("--export").arg(format!("type=fuse,id=file,node-name=image,{export}"));
         }
         Kind::NowaitFuse | Kind::Loop(_) | Kind::File => {
-            command = Command::new(nowait);
+            command = Command::new(server::nowait_serve());
             command.args(["serve", "--cache", "none", "--fuse", &place.to_string()]).arg(image);
         }
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::memory;
+use nowait_harness::memory;
 
 /// Where cgroups with memory are, and what the line is called: of the first version, the second.
 const PLACES: [(&str, &str); 2] = [("/sys/fs/cgroup/memory", "cache"), ("/sys/fs/cgroup", "file")];

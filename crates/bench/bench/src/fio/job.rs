@@ -1,0 +1,224 @@
+//! What fio is asked to do, and the ways to launch it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use nowait_harness::case::{Case, Subject};
+use nowait_harness::cases::{self, Job};
+use serde::Deserialize;
+
+/// One way to launch the same unmodified fio.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Way {
+    /// fio's name of its engine.
+    pub(crate) engine: String,
+    /// Settings of the library, which is preloaded if there are some.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<String, String>,
+    /// A seccomp filter refuses `io_uring` with EPERM.
+    #[serde(default)]
+    pub(crate) forbids_uring: bool,
+}
+
+impl Way {
+    /// Returns `true` if the library is preloaded.
+    pub(crate) fn preloads(&self) -> bool {
+        !self.settings.is_empty()
+    }
+}
+
+/// A job done in one of the ways.
+pub(crate) type FioJob = Job<Way, Work>;
+pub(crate) type FioCase = Case<FioJob>;
+
+/// Where the file of a case lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Place {
+    /// A file system on a disk.
+    Disk,
+    /// A file system in memory.
+    Tmpfs,
+}
+
+/// The state of the file and of the page cache before each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Start {
+    /// The laid-out file; everything written back and the page cache dropped.
+    Cold,
+    /// The laid-out file, read into the page cache.
+    Cached,
+    /// No file: each write extends it.
+    Absent,
+    /// A new file of holes: each write fills one.
+    Holes,
+}
+
+/// fio's `rw`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Rw {
+    Read,
+    Write,
+    RandRead,
+    RandWrite,
+    RandRw,
+}
+
+impl Rw {
+    /// Returns fio's word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::RandRw => "randrw",
+        }
+    }
+}
+
+/// The work of a case.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Work {
+    pub(crate) place: Place,
+    pub(crate) start: Start,
+    pub(crate) rw: Rw,
+    pub(crate) block_bytes: u64,
+    pub(crate) depth: u32,
+    pub(crate) direct: bool,
+    /// `O_SYNC`.
+    pub(crate) sync: bool,
+    /// Visits each block once before any block again, so that an uncached read stays uncached.
+    pub(crate) random_map: bool,
+    /// Threads of fio, each with its own part of the file and its own context.
+    pub(crate) jobs: u32,
+    /// Files of each context; the size is that of all of them.
+    pub(crate) files: u32,
+    /// More of fio's options.
+    #[serde(skip)]
+    pub(crate) more: &'static [&'static str],
+}
+
+/// Random reads of 4 KiB, 32 in flight, buffered and uncached.
+pub(crate) const BUFFERED: Work = Work {
+    place: Place::Disk,
+    start: Start::Cold,
+    rw: Rw::RandRead,
+    block_bytes: 4 << 10,
+    depth: 32,
+    direct: false,
+    sync: false,
+    random_map: true,
+    jobs: 1,
+    files: 1,
+    more: &[],
+};
+
+impl Default for Work {
+    fn default() -> Self {
+        BUFFERED
+    }
+}
+
+const SUBMIT: &str = concat!(include_str!("ways.toml"), include_str!("submit.toml"));
+const POSIX: &str = concat!(include_str!("ways.toml"), include_str!("posix.toml"));
+
+/// Makes the cases of `submit` or of `posix`.
+pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
+    cases::table(if workload == "posix" { POSIX } else { SUBMIT })
+}
+
+/// Returns all ways; `libaio` is another name of the reference.
+pub(crate) fn ways() -> Vec<Subject<Way>> {
+    cases::engines(SUBMIT)
+}
+
+/// Returns the work that all subjects of a case do.
+pub(crate) fn work(case: &FioCase) -> &Work {
+    &case.subjects[0].job.work
+}
+
+impl Work {
+    /// Returns the files of the job, of which `path` is the first or the stem.
+    pub(crate) fn paths(&self, path: &Path) -> Vec<PathBuf> {
+        match self.files {
+            1 => vec![path.to_owned()],
+            files => (0..files).map(|index| path.with_extension(index.to_string())).collect(),
+        }
+    }
+
+    /// Returns `true` if the job never writes.
+    pub(crate) fn reads_only(&self) -> bool {
+        matches!(self.rw, Rw::Read | Rw::RandRead)
+    }
+
+    /// Returns `true` if the job works on the file that cold cases share.
+    pub(crate) fn is_on_shared_file(&self) -> bool {
+        self.start == Start::Cold && self.files == 1
+    }
+
+    /// Returns how many bytes a run moves that writes and verifies `size_bytes`, at least: what it
+    /// writes is read again.
+    pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
+        match self.rw {
+            Rw::Read | Rw::RandRead => size_bytes,
+            // About half of it is written.
+            Rw::RandRw => size_bytes + size_bytes / 4,
+            Rw::Write | Rw::RandWrite => size_bytes * 2,
+        }
+    }
+
+    /// Returns how many bytes a run reads from the disk for each byte it moves, at least and at
+    /// most; `None` where nothing can be said.
+    pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {
+        match self.start {
+            Start::Cached => Some((0.0, 0.02)),
+            Start::Cold if self.direct => None,
+            Start::Cold if self.reads_only() => Some((0.95, f64::INFINITY)),
+            Start::Cold if self.rw == Rw::RandRw => Some((0.45, f64::INFINITY)),
+            Start::Cold | Start::Absent | Start::Holes => None,
+        }
+    }
+
+    /// Returns `true` if runs end when every block has been visited, even before their time.
+    ///
+    /// A second lap would find uncached pages cached, and would only overwrite what was extended.
+    pub(crate) fn ends_after_one_lap(&self) -> bool {
+        match self.start {
+            Start::Cold => !self.direct,
+            Start::Cached => false,
+            Start::Absent | Start::Holes => true,
+        }
+    }
+
+    /// Returns `true` if the case makes a new file in each run.
+    pub(crate) fn makes_fresh_file(&self) -> bool {
+        matches!(self.start, Start::Absent | Start::Holes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cases_are_well_formed() {
+        for workload in ["submit", "posix"] {
+            let cases = cases(workload);
+            nowait_harness::testing::check(&cases);
+            let reference = |case: &FioCase| case.has("system") || case.has("posixaio");
+            assert!(cases.iter().all(reference), "{workload}");
+        }
+    }
+
+    #[test]
+    fn a_letter_selects_all_of_its_cases() {
+        let named = |name| cases("submit").iter().filter(|case| case.answers_to(name)).count();
+        assert_eq!((named("a"), named("b"), named("c"), named("e")), (1, 2, 2, 2));
+        assert_eq!((named("c-random"), named("b-tmpfs"), named("z"), named("")), (1, 1, 0, 0));
+    }
+}

@@ -1,0 +1,262 @@
+//! One run of fio: its command line, its environment, and what is measured of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nowait_harness::case::Subject;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::{fio, launch, seccomp};
+
+use super::job::{BUFFERED, FioJob, Start, Way, Work};
+
+/// Options that only fio's libaio engine knows.
+const OF_LIBAIO: &[&str] = &["--userspace_reap"];
+
+/// A job that only starts up: one request, nothing to wait for.
+const STARTUP: Work = Work { start: Start::Absent, depth: 1, random_map: false, ..BUFFERED };
+
+/// The programs of a measurement.
+#[derive(Debug, Clone)]
+pub(crate) struct Fio {
+    program: PathBuf,
+    /// Such as `fio-3.33`.
+    pub(crate) version: String,
+    /// `libnowait_preload.so`; needed only by the subjects that preload.
+    preload: Option<PathBuf>,
+}
+
+/// What a subject costs before its first and after its last request.
+///
+/// Subtracted from the processor time and the context switches of a run: fio sets itself up
+/// for some 100 ms, which would dilute the figures of short runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Startup {
+    pub(crate) cpu_us: f64,
+    pub(crate) switches: f64,
+    /// What the library says about itself (`NOWAIT_REPORT`), if it says anything.
+    pub(crate) report: Option<String>,
+}
+
+/// One run to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) way: &'a Way,
+    pub(crate) work: &'a Work,
+    pub(crate) paths: &'a [PathBuf],
+    /// Bytes of all files that are worked on.
+    pub(crate) size_bytes: u64,
+    pub(crate) runtime: Duration,
+    /// The same for all subjects of a round: they visit the same blocks.
+    pub(crate) seed: u64,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a run is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Measure,
+    /// Writes data that a later run can verify.
+    WritePattern,
+    /// Verifies what it reads, or reads what it has written and verifies that.
+    Verify,
+}
+
+/// The figures of a run, and how much it moved.
+pub(crate) struct Measured {
+    pub(crate) sample: Sample,
+    pub(crate) bytes: f64,
+}
+
+impl Fio {
+    /// Finds fio.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
+        let version = fio::version(program)?;
+        Ok(Self { program: program.to_owned(), version, preload })
+    }
+
+    /// Checks that a subject really works here, and measures what its start-up costs.
+    ///
+    /// # Errors
+    /// Why it does not work, in one line.
+    pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
+        let (file, report) = (scratch.join("probe"), scratch.join("report"));
+        fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
+        let run = Run {
+            way: &subject.job.engine,
+            work: &STARTUP,
+            paths: std::slice::from_ref(&file),
+            size_bytes: STARTUP.block_bytes,
+            runtime: Duration::from_secs(10),
+            seed: 1,
+            purpose: Purpose::Measure,
+        };
+        let mut usages = Vec::new();
+        for _ in 0..3 {
+            let mut command = self.command(&run)?;
+            if run.way.preloads() {
+                command.env("NOWAIT_REPORT", &report);
+            }
+            usages.push(fio::run_one(&mut command, run.runtime)?.1);
+        }
+        usages.sort_by(|a, b| a.cpu_us.total_cmp(&b.cpu_us));
+        let said = fs::read_to_string(&report).ok();
+        // What cannot be removed is in a temporary folder anyway.
+        let _ = (fs::remove_file(&file), fs::remove_file(&report));
+        Ok(Startup { cpu_us: usages[1].cpu_us, switches: usages[1].switches, report: said })
+    }
+
+    /// Makes one measured run.
+    ///
+    /// # Errors
+    /// fio failed, or said something that is not understood.
+    pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
+        let (parsed, usage) = fio::run_one(&mut self.command(run)?, run.runtime)?;
+        let mut sample = parsed.sample;
+        let per_io = |total: f64, start: f64| (total - start).max(0.0) / parsed.ios;
+        sample.insert(Metric::CpuUsPerIo, per_io(usage.cpu_us, startup.cpu_us));
+        sample.insert(Metric::ContextSwitchesPerIo, per_io(usage.switches, startup.switches));
+        sample.insert(Metric::DiskReadPerByte, usage.disk_read_bytes / parsed.bytes);
+        sample.insert(Metric::OtherBusyCores, usage.other_us / usage.wall_us);
+        usage.memory(&mut sample);
+        Ok(Measured { sample, bytes: parsed.bytes })
+    }
+
+    /// Reads the program and its libraries into the page cache, from which they were dropped with
+    /// all else: tens of megabytes, which would be read while a run begins, and counted as its own.
+    ///
+    /// # Errors
+    /// fio cannot be started.
+    pub(crate) fn load(&self, way: &Way) -> Result<()> {
+        let mut command = self.launched(way)?;
+        launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)
+    }
+
+    fn command(&self, run: &Run<'_>) -> Result<Command> {
+        let mut command = self.launched(run.way)?;
+        command.args(arguments(run));
+        Ok(command)
+    }
+
+    /// Builds the command of a way: nothing inherited that could change a subject into another.
+    fn launched(&self, way: &Way) -> Result<Command> {
+        let mut command = fio::command(&self.program);
+        if way.preloads() {
+            let library = self.preload.as_ref().ok_or_else(|| {
+                BenchError::failed("libnowait_preload.so is not there; build it or pass --dist")
+            })?;
+            command.env("LD_PRELOAD", library);
+        }
+        command.envs(&way.settings);
+        if way.forbids_uring {
+            seccomp::forbid_uring(&mut command);
+        }
+        Ok(command)
+    }
+}
+
+/// Returns the arguments of the job.
+fn arguments(run: &Run<'_>) -> Vec<String> {
+    let work = run.work;
+    // A colon separates two files.
+    let paths = run.paths.iter().map(|path| path.display().to_string().replace(':', "\\:"));
+    let paths: Vec<String> = paths.collect();
+    let part_bytes = run.size_bytes / u64::from(work.jobs);
+    let measures = run.purpose == Purpose::Measure;
+    let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
+    let mut arguments = vec![
+        "--name=job".to_owned(),
+        format!("--filename={}", paths.join(":")),
+        format!("--size={part_bytes}"),
+        format!("--offset_increment={part_bytes}"),
+        format!("--numjobs={}", work.jobs),
+        format!("--rw={}", work.rw.word()),
+        format!("--bs={}", work.block_bytes),
+        format!("--ioengine={}", run.way.engine),
+        format!("--iodepth={}", work.depth),
+        flag("direct", work.direct),
+        flag("invalidate", work.start == Start::Cold),
+        // A block that is written twice could be verified between the two.
+        flag("norandommap", measures && !work.random_map),
+        format!("--randseed={}", run.seed),
+    ];
+    // At its end fio would not verify the rest.
+    arguments.extend(measures.then(|| format!("--runtime={}ms", run.runtime.as_millis())));
+    let more: &[&str] = match run.purpose {
+        Purpose::Measure if work.ends_after_one_lap() => &[],
+        Purpose::Measure => &["--time_based"],
+        Purpose::WritePattern => &["--verify=crc32c", "--do_verify=0"],
+        Purpose::Verify => &["--verify=crc32c", "--verify_fatal=1"],
+    };
+    let is_libaio = run.way.engine == "libaio";
+    let of_work = work.more.iter().filter(|option| is_libaio || !OF_LIBAIO.contains(option));
+    let fixed = ["--thread", "--group_reporting", "--fallocate=none"];
+    let sync = work.sync.then_some("--sync=1");
+    arguments.extend(fixed.iter().chain(&sync).chain(of_work).chain(more).map(|&it| it.to_owned()));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fio::job::{Rw, cases, work};
+
+    /// Returns the arguments of a run of `engine` as one text.
+    fn text(engine: &str, work: &Work, purpose: Purpose, paths: &[&str]) -> String {
+        let way = Way { engine: engine.into(), settings: [].into(), forbids_uring: false };
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        let (size_bytes, runtime) = (8 << 20, Duration::from_millis(1500));
+        let run = Run { way: &way, work, paths: &paths, size_bytes, runtime, seed: 7, purpose };
+        arguments(&run).join(" ") + " "
+    }
+
+    #[test]
+    fn a_job_has_the_options_that_it_needs_and_no_others() {
+        let cases = cases("submit");
+        let of = |name: &str| *work(cases.iter().find(|case| case.name == name).expect("a case"));
+        let (measure, verify) = (Purpose::Measure, Purpose::Verify);
+        let files =
+            Work { rw: Rw::RandWrite, jobs: 2, files: 2, more: &["--sync=dsync"], ..STARTUP };
+        let files = Work { start: Start::Cached, ..files };
+        let two: &[&str] = &["/x/a", "/x/b"];
+        let reap = Work { more: OF_LIBAIO, ..STARTUP };
+        let table: [(&str, String, &[&str], &[&str]); 6] = [
+            (
+                "a cold read never reads a block twice",
+                text("io_uring", &of("a"), measure, &["/x/a:b"]),
+                &["filename=/x/a\\:b", "ioengine=io_uring", "bs=65536", "iodepth=64"],
+                &["time_based", "sync=1", "norandommap=1", "invalidate=0"],
+            ),
+            (
+                "a file that is extended is written once",
+                text("libaio", &of("e-extend"), measure, &["/x/a"]),
+                &["fallocate=none", "runtime=1500ms", "randseed=7"],
+                &["time_based"],
+            ),
+            (
+                "a part of the files for each thread",
+                text("libaio", &files, measure, two),
+                &["filename=/x/a:/x/b", "size=4194304", "offset_increment=4194304", "time_based"],
+                &["verify=crc32c", "norandommap=0"],
+            ),
+            (
+                "a verified job writes no block twice",
+                text("libaio", &files, verify, two),
+                &["verify=crc32c", "norandommap=0", "sync=dsync"],
+                &["time_based", "runtime=1500ms"],
+            ),
+            ("libaio's option", text("libaio", &reap, measure, two), &["userspace_reap"], &[]),
+            ("… is its own", text("io_uring", &reap, measure, two), &[], &["userspace_reap"]),
+        ];
+        for (what, text, has, lacks) in table {
+            let is_there = |option: &&&str| text.contains(&format!("--{option} "));
+            assert_eq!(has.iter().filter(is_there).count(), has.len(), "{what}: {text}");
+            assert_eq!(lacks.iter().find(is_there), None, "{what}: {text}");
+        }
+    }
+}

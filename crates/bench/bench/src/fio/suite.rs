@@ -1,0 +1,498 @@
+//! The suite of all cases of fio: files laid out, ways probed, runs made or verified.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nowait_harness::args::{DiskArgs, Extent};
+use nowait_harness::busy::Busy;
+use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::layout::{self, SMALLER, TestFile};
+use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
+use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::runs::Runs;
+use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::{cache, interrupt, units};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::args::Places;
+use super::job::{FioCase, FioJob, Place, Rw, Start, Work, work};
+use super::run::{Fio, Purpose, Run, Startup};
+use super::verdict::{self, Limits};
+
+/// What a run costs beside its runtime (flush, start-up), until it is known better.
+const OVERHEAD_GUESS_S: f64 = 1.2;
+
+/// Runs shorter than this say nothing.
+const RUNTIME_MIN_S: f64 = 0.5;
+
+/// Less than this is not worth measuring on: it would be read over and over.
+const SHORTENED_BYTES_MIN: u64 = 512 << 20;
+
+/// Other programs above this share of a core are worth a word.
+const OTHER_WORK_CORES: f64 = 0.25;
+
+/// Without these there is nothing to compare.
+const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
+
+/// What to measure, and where.
+pub(crate) struct Plan {
+    pub(crate) workload: &'static str,
+    /// Size of the file that fits the cache, and of the one in memory.
+    pub(crate) cached_bytes: u64,
+    /// Upper bound of a file that is written anew in each run.
+    pub(crate) fresh_bytes: u64,
+    pub(crate) keep: bool,
+    /// Shortens files and runs so that everything ends within this time.
+    pub(crate) budget: Option<Duration>,
+    pub(crate) parity: Option<Parity>,
+}
+
+/// What only `bench parity` does. It subtracts what fio needs to start under the system's library
+/// from every engine alike, so that what nowait adds to the start of a process is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parity {
+    /// Busy loops beside the runs.
+    pub(crate) busy: usize,
+    /// Verifies the data of each job instead of measuring it.
+    pub(crate) verify: bool,
+    pub(crate) limits: Limits,
+}
+
+/// A running measurement.
+pub(crate) struct FioSuite {
+    plan: Plan,
+    pub(crate) fio: Fio,
+    begun: Instant,
+    folders: Folders,
+    /// Drop the page cache of the whole machine before a run, not only the pages of the file.
+    drop_caches: bool,
+    cold: TestFile,
+    cold_bytes: u64,
+    startups: BTreeMap<&'static str, Startup>,
+    busy: Option<Busy>,
+    case: Current,
+    /// Cases whose runs ended early.
+    short: Vec<&'static str>,
+    /// Cases with other work beside them, and the processors it took at most.
+    noisy: Vec<&'static str>,
+    other_cores_max: f64,
+    runs_left: usize,
+    /// Time spent on runs so far beyond their runtime, and the number of those runs.
+    overhead: (f64, usize),
+}
+
+/// The case whose runs are made.
+#[derive(Default)]
+struct Current {
+    /// Files of its own; none means the shared cold file.
+    own: Vec<TestFile>,
+    paths: Vec<PathBuf>,
+    size_bytes: u64,
+    runtime: Duration,
+    bytes_max: f64,
+}
+
+/// The folders of the test files.
+///
+/// They are private and new, so no other file is ever opened or removed, and go with this
+/// value. A file that is kept lies in the folder asked for, where the next measurement finds it.
+struct Folders {
+    asked: PathBuf,
+    disk: TempDir,
+    /// `None` if there is no tmpfs.
+    memory: Option<TempDir>,
+    asked_memory: PathBuf,
+}
+
+impl Folders {
+    fn make(asked: &Path, memory: &Path) -> Result<Self> {
+        std::fs::create_dir_all(asked).context(|| format!("create {}", asked.display()))?;
+        let disk = tempfile::tempdir_in(asked);
+        let disk = disk.context(|| format!("write in {}", asked.display()))?;
+        let (asked, asked_memory) = (asked.to_owned(), memory.to_owned());
+        let memory = Some(memory).filter(|folder| layout::is_tmpfs(folder));
+        let memory = memory.and_then(|folder| tempfile::tempdir_in(folder).ok());
+        Ok(Self { asked, disk, memory, asked_memory })
+    }
+
+    /// Fails if there is no tmpfs with room for the file of a case.
+    fn memory_is_usable(&self, bytes: u64) -> Result<()> {
+        let Some(memory) = &self.memory else {
+            let asked = self.asked_memory.display();
+            return Err(BenchError::failed(format!("{asked} is no tmpfs that can be written")));
+        };
+        layout::check_space(&memory.path().join("file"), bytes, SMALLER)
+    }
+}
+
+impl FioSuite {
+    /// Finds fio, and the library to preload if a case needs it.
+    ///
+    /// # Errors
+    /// One of them is not there, or the folder cannot be written.
+    pub(crate) fn new(
+        plan: Plan,
+        cases: &[FioCase],
+        disk: &DiskArgs,
+        places: &Places,
+        extent: &Extent,
+    ) -> Result<Self> {
+        let mut subjects = cases.iter().flat_map(|case| &case.subjects);
+        let preloads = subjects.any(|subject| subject.job.engine.preloads());
+        let preload = preloads.then(|| places.preload()).transpose()?;
+        let folders = Folders::make(&disk.dir, &places.tmpfs)?;
+        let cold = if plan.keep { folders.asked.as_path() } else { folders.disk.path() };
+        Ok(Self {
+            fio: Fio::find(&places.fio, preload)?,
+            begun: Instant::now(),
+            drop_caches: disk.drops_caches(),
+            cold: TestFile::new(cold.join("nowait-bench.data"), plan.keep),
+            cold_bytes: extent.size_bytes,
+            plan,
+            folders,
+            startups: BTreeMap::new(),
+            busy: None,
+            case: Current::default(),
+            short: Vec::new(),
+            noisy: Vec::new(),
+            other_cores_max: 0.0,
+            runs_left: 0,
+            overhead: (0.0, 0),
+        })
+    }
+
+    /// Probes every way once; one that does not work here is left out with a note.
+    fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
+        let mut errors = BTreeMap::new();
+        for subject in cases.iter().flat_map(|case| &case.subjects) {
+            let name = subject.name;
+            if self.startups.contains_key(name) || errors.contains_key(name) {
+                continue;
+            }
+            match self.fio.probe(subject, self.folders.disk.path()) {
+                Ok(startup) => drop(self.startups.insert(name, startup)),
+                Err(error) => {
+                    interrupt::check()?;
+                    if REQUIRED.contains(&name) {
+                        return Err(BenchError::failed(format!("{name}: {error}")));
+                    }
+                    errors.insert(name, error.to_string());
+                }
+            }
+        }
+        session.leave_possible(cases, |_, subject| errors.get(subject.name).cloned());
+        Ok(())
+    }
+
+    /// Leaves the cases that can run in these folders.
+    fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
+        let folder = self.folders.asked.display();
+        let needs_direct = |case: &&FioCase| work(case).place == Place::Disk && work(case).direct;
+        let direct = layout::has_direct(self.folders.disk.path());
+        if let Some(case) = cases.iter().find(needs_direct).filter(|_| !direct) {
+            return Err(BenchError::failed(format!(
+                "case {} needs O_DIRECT, which {folder} refuses; pass another --dir or --case",
+                case.name
+            )));
+        }
+        if let Err(why) = self.folders.memory_is_usable(self.plan.cached_bytes) {
+            let in_memory = cases.iter().filter(|case| work(case).place == Place::Tmpfs);
+            let note = |case: &FioCase| format!("case {} was left out: {why}", case.name);
+            session.notes.extend(in_memory.map(note));
+            cases.retain(|case| work(case).place != Place::Tmpfs);
+        }
+        if layout::is_tmpfs(&self.folders.asked) {
+            session.notes.push(format!("{folder} lies in memory: nothing there waits for a disk"));
+        }
+        Ok(())
+    }
+
+    /// Writes the file that the cold cases share, after checking the space for all that follows.
+    fn lay_out_cold(&mut self, cases: &[FioCase], session: &mut Session) -> Result<()> {
+        let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
+        let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
+        let largest = largest.unwrap_or(0);
+        layout::check_space(self.cold.path(), largest, SMALLER)?;
+        if !cases.iter().any(|case| work(case).is_on_shared_file()) {
+            return Ok(());
+        }
+        let (begun, budget, asked) = (self.begun, self.plan.budget, session.extent.size_bytes);
+        let more = |written: u64| {
+            let late = budget.is_some_and(|budget| begun.elapsed() > budget / 4);
+            !late || written < SHORTENED_BYTES_MIN
+        };
+        let progress = |written| session.progress.laying_out(written, asked);
+        self.cold_bytes = self.cold.lay_out(asked, largest, &more, &progress)?;
+        if self.cold_bytes < asked {
+            let [size, asked] = [self.cold_bytes, asked].map(|bytes| units::bytes(bytes as f64));
+            session.notes.push(format!("the disk is slow: the file is {size} instead of {asked}"));
+        }
+        Ok(())
+    }
+
+    /// Brings files and cache into the state the case starts from.
+    fn make_ready(&self, run: &Run<'_>) -> Result<()> {
+        for (index, path) in run.paths.iter().enumerate() {
+            match run.work.start {
+                // All caches are dropped together.
+                Start::Cold if index > 0 && self.drop_caches => {}
+                Start::Cold => cache::make_cold(path, self.drop_caches)?,
+                Start::Cached => {
+                    cache::write_back(path)?;
+                    cache::make_cached(path, run.size_bytes)?;
+                }
+                Start::Absent => self.case.own[index].make_fresh(0)?,
+                Start::Holes => self.case.own[index].make_fresh(run.size_bytes)?,
+            }
+        }
+        if run.work.makes_fresh_file() {
+            cache::make_cold(&self.folders.asked, self.drop_caches)?;
+        }
+        if self.drop_caches && run.work.start != Start::Cached {
+            self.fio.load(run.way)?;
+        }
+        Ok(())
+    }
+
+    /// Has fio verify what the job reads, or what it has written.
+    fn verify_once(&self, run: &Run<'_>) -> Result<Sample> {
+        let startup = Startup::default();
+        if run.work.reads_only() {
+            let (rw, start) = (Rw::Write, Start::Cached);
+            let work = Work { rw, start, direct: false, more: &[], ..*run.work };
+            let system = super::job::ways().into_iter().find(|way| way.name == "system");
+            let way = system.map_or_else(|| run.way.clone(), |system| system.job);
+            let purpose = Purpose::WritePattern;
+            self.fio.run(&Run { way: &way, work: &work, purpose, ..*run }, &startup)?;
+        }
+        self.make_ready(run)?;
+        let verified = self.fio.run(&Run { purpose: Purpose::Verify, ..*run }, &startup)?;
+        match verified.bytes >= run.work.verified_bytes(run.size_bytes) as f64 {
+            true => Ok(Sample::from([(Metric::VerifyErrors, 0.0)])),
+            false => Err(BenchError::failed("fio did not verify all of its data")),
+        }
+    }
+
+    /// Returns the runtime of the next case: as planned, or what the budget leaves.
+    fn runtime(&self, planned: Duration) -> Duration {
+        let Some(budget) = self.plan.budget else { return planned };
+        let left_s = budget.as_secs_f64() - self.begun.elapsed().as_secs_f64();
+        let overhead_s = match self.overhead {
+            (_, 0) => OVERHEAD_GUESS_S,
+            (total_s, runs) => total_s / runs as f64,
+        };
+        let share_s = left_s / self.runs_left.max(1) as f64 - overhead_s;
+        let longest_s = planned.as_secs_f64();
+        Duration::from_secs_f64(share_s.clamp(RUNTIME_MIN_S.min(longest_s), longest_s))
+    }
+
+    /// Returns the files of a case that has its own; none means the shared cold file.
+    fn files_of(&self, case: &FioCase) -> Result<Vec<TestFile>> {
+        let work = work(case);
+        if work.is_on_shared_file() {
+            return Ok(Vec::new());
+        }
+        let folder = match (work.place, &self.folders.memory) {
+            (Place::Tmpfs, Some(memory)) => memory,
+            _ => &self.folders.disk,
+        };
+        let paths = work.paths(&folder.path().join(format!("nowait-bench-{}", case.name)));
+        let files: Vec<TestFile> =
+            paths.into_iter().map(|path| TestFile::new(path, false)).collect();
+        for file in files.iter().filter(|_| !work.makes_fresh_file()) {
+            let size_bytes = self.plan.cached_bytes / u64::from(work.files);
+            file.lay_out(size_bytes, 0, &|_| true, &|_| ())?;
+        }
+        Ok(files)
+    }
+
+    fn size_of(&self, work: &Work) -> u64 {
+        match work.start {
+            Start::Cold if work.is_on_shared_file() => self.cold_bytes,
+            Start::Cold | Start::Cached => self.plan.cached_bytes,
+            Start::Absent | Start::Holes => self.plan.fresh_bytes,
+        }
+    }
+
+    /// Notes that runs ended early, having visited every block once, and work beside them.
+    fn note_runs(&mut self, work: &Work, results: &CaseResults) {
+        // fio leaves out what does not fill a block at the end.
+        let all = self.case.size_bytes - self.case.size_bytes % work.block_bytes;
+        if work.ends_after_one_lap() && self.case.bytes_max >= all as f64 {
+            self.short.push(results.case.name);
+        }
+        let busy = |subject| results.runs.summary(subject, Metric::OtherBusyCores);
+        let worst = results.runs.names().filter_map(busy).map(|busy| busy.median);
+        let worst = worst.fold(0.0, f64::max);
+        // What is written goes to the disk in kernel threads, which are other work but not noise.
+        if work.reads_only() && self.busy.is_none() && worst > OTHER_WORK_CORES {
+            self.noisy.push(results.case.name);
+            self.other_cores_max = self.other_cores_max.max(worst);
+        }
+    }
+
+    fn note_machine(&self, notes: &mut Vec<String>) {
+        if !self.short.is_empty() {
+            notes.push(format!(
+                "runs ended early, after one visit of every block, in {}; a larger --size makes \
+                 them longer",
+                self.short.join(", ")
+            ));
+        }
+        if !self.noisy.is_empty() {
+            notes.push(format!(
+                "other work took up to {:.1} cores beside {}; the figures are noisy",
+                self.other_cores_max,
+                self.noisy.join(", ")
+            ));
+        }
+        if !self.drop_caches {
+            let why = if cache::can_drop() { "as asked" } else { "dropping all needs root" };
+            notes.push(format!(
+                "only the pages of the test file were dropped from the cache before a run ({why}); \
+                 metadata stayed cached"
+            ));
+        }
+    }
+}
+
+/// Notes that a case did not run in the state of the page cache that it is about.
+fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
+    let Some((least, most)) = work.disk_reads() else { return };
+    for name in results.runs.names() {
+        let share = results.runs.summary(name, Metric::DiskReadPerByte).map(|it| it.median);
+        if let Some(share) = share.filter(|share| !(least..=most).contains(share)) {
+            let expected = if least > 0.0 { format!("≥ {least}") } else { format!("≤ {most}") };
+            notes.push(format!(
+                "case {}: of each byte moved by {name}, {share:.2} were read from the disk, where \
+                 {expected} was expected",
+                results.case.name
+            ));
+        }
+    }
+}
+
+impl Suite for FioSuite {
+    type Job = FioJob;
+    const CASE_BY_CASE: bool = true;
+
+    fn prepare(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
+        self.probe(cases, session)?;
+        self.leave_runnable(cases, session)?;
+        self.runs_left =
+            cases.iter().map(|case| case.subjects.len()).sum::<usize>() * session.extent.rounds;
+        self.lay_out_cold(cases, session)?;
+        let busy = self.plan.parity.map_or(0, |parity| parity.busy);
+        self.busy = (busy > 0).then(|| Busy::start(busy)).transpose()?;
+        Ok(())
+    }
+
+    fn planned_s(&self, _case: &FioCase, session: &Session) -> f64 {
+        session.extent.runtime.as_secs_f64() + OVERHEAD_GUESS_S
+    }
+
+    fn begin(&mut self, case: &FioCase, session: &mut Session) -> Result<()> {
+        // The files of the case before go first.
+        self.case = Current::default();
+        let own = self.files_of(case)?;
+        let paths = match own.as_slice() {
+            [] => vec![self.cold.path().to_owned()],
+            own => own.iter().map(|file| file.path().to_owned()).collect(),
+        };
+        let runtime = self.runtime(session.extent.runtime);
+        let size_bytes = self.size_of(work(case));
+        self.case = Current { own, paths, size_bytes, runtime, bytes_max: 0.0 };
+        Ok(())
+    }
+
+    fn run(&mut self, it: suite::Run<'_, FioJob>, _session: &mut Session) -> Result<Sample> {
+        let FioJob { engine, work } = &it.subject.job;
+        let Current { paths, size_bytes, runtime, .. } = &self.case;
+        let (seed, purpose) = (it.seed(), Purpose::Measure);
+        let (size_bytes, runtime) = (*size_bytes, *runtime);
+        let run = Run { way: engine, work, paths, size_bytes, runtime, seed, purpose };
+        if self.plan.parity.is_some_and(|parity| parity.verify) {
+            return self.verify_once(&run);
+        }
+        let begun = Instant::now();
+        self.make_ready(&run)?;
+        let start = if self.plan.parity.is_some() { "system" } else { it.subject.name };
+        let startup = self.startups.get(start).cloned().unwrap_or_default();
+        let measured = self.fio.run(&run, &startup)?;
+        self.case.bytes_max = self.case.bytes_max.max(measured.bytes);
+        self.runs_left = self.runs_left.saturating_sub(1);
+        self.overhead.0 += (begun.elapsed().as_secs_f64() - runtime.as_secs_f64()).max(0.0);
+        self.overhead.1 += 1;
+        Ok(measured.sample)
+    }
+
+    fn results(&mut self, case: &FioCase, runs: Runs, session: &mut Session) -> CaseResults {
+        let (runtime_s, work) = (self.case.runtime.as_secs_f64(), work(case));
+        let size_bytes = self.case.size_bytes;
+        let (seconds, size) = (units::digits(runtime_s), units::bytes(size_bytes as f64));
+        let params = json!({
+            "rw": work.rw.word(),
+            "block_bytes": work.block_bytes,
+            "depth": work.depth,
+            "direct": work.direct,
+            "sync": work.sync,
+            "jobs": work.jobs,
+            "files": work.files,
+            "more": work.more,
+            "size_bytes": size_bytes,
+            "runtime_s": runtime_s,
+        });
+        let how = format!("{} rounds of {seconds} s on {size}.", session.extent.rounds);
+        let mut results = CaseResults { how, ..CaseResults::new(case, runs, params) };
+        self.note_runs(work, &results);
+        note_cache(work, &results, &mut session.notes);
+        if let Some(Parity { limits, .. }) = self.plan.parity {
+            verdict::record(&mut results, limits);
+        }
+        results
+    }
+
+    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+        self.note_machine(&mut session.notes);
+        let startups = || self.startups.iter();
+        let cpu_us: BTreeMap<&str, f64> =
+            startups().map(|(name, startup)| (*name, startup.cpu_us)).collect();
+        let reports: BTreeMap<&str, &str> = startups()
+            .filter_map(|(name, startup)| Some((*name, startup.report.as_deref()?)))
+            .collect();
+        let params = json!({
+            "busy_loops": self.plan.parity.map_or(0, |parity| parity.busy),
+            "folder": self.folders.asked.display().to_string(),
+            "caches_dropped": self.drop_caches,
+            "page_cache": cache::state(self.drop_caches),
+            // Already subtracted from `cpu_us_per_io`: from each its own, or that of `system`.
+            "startup_cpu_us": cpu_us,
+            "library_reports": reports,
+        });
+        About {
+            fio: self.fio.version.clone(),
+            pairs: Pairs::With(&["system", "io_uring", "posixaio"]),
+            ..About::new(self.plan.workload, &self.folders.asked, params)
+        }
+    }
+
+    fn text(&self, measurement: &Measurement) -> String {
+        match self.plan.parity {
+            None => measurement.text(),
+            Some(Parity { verify: true, .. }) => verdict::verify_table(measurement),
+            Some(Parity { limits, .. }) => verdict::table(measurement, limits),
+        }
+    }
+
+    fn lost(&self, measurement: &Measurement) -> Option<String> {
+        match self.plan.parity {
+            None => measurement.unmet(),
+            Some(Parity { limits, .. }) => {
+                let lost = verdict::lost(measurement, limits);
+                (lost > 0).then(|| format!("{lost} cells are lost"))
+            }
+        }
+    }
+}

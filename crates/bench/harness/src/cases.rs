@@ -1,0 +1,178 @@
+//! Tables of cases in TOML: the engines, and what each case asks of which of them.
+//!
+//! ```text
+//!  columns = ["iops", "cpu_us_per_io"]                       of cases that name none
+//!  [engines.nowait]   about = "…"                            the other keys are the engine's, `E`
+//!  [[cases]]          name, title, about, engines, columns
+//!                     targets = ["nowait iops >= 1.4 system", "nowait held_up_us_max <= 2000 us"]
+//!                     work = { depth = 32 }                  the case's, `W`
+//! ```
+
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use toml::Table;
+
+use crate::case::{Against, Case, Comparison, Subject, Target, name};
+use crate::metric::Metric;
+
+/// All that a run must know: what its engine is, and what the case asks of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job<E, W> {
+    pub engine: E,
+    pub work: W,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound = "")]
+struct File<W: DeserializeOwned> {
+    #[serde(default)]
+    columns: Vec<Metric>,
+    engines: Table,
+    cases: Vec<Row<W>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound = "")]
+struct Row<W: DeserializeOwned> {
+    name: String,
+    title: String,
+    #[serde(default)]
+    about: String,
+    engines: Vec<String>,
+    columns: Option<Vec<Metric>>,
+    #[serde(default)]
+    targets: Vec<Target>,
+    work: W,
+}
+
+/// Reads a table that is part of this program.
+///
+/// # Panics
+/// It is malformed, or a case names an engine that the table does not have.
+pub fn table<E, W>(text: &str) -> Vec<Case<Job<E, W>>>
+where
+    E: DeserializeOwned,
+    W: DeserializeOwned + Clone,
+{
+    let file: File<W> = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
+    let File { columns, engines, cases } = file;
+    cases.into_iter().map(|row| case(row, &columns, &engines)).collect()
+}
+
+fn case<E, W>(row: Row<W>, columns: &[Metric], engines: &Table) -> Case<Job<E, W>>
+where
+    E: DeserializeOwned,
+    W: DeserializeOwned + Clone,
+{
+    let Row { name: called, title, about, engines: names, columns: own, targets, work } = row;
+    let subjects = names.iter().map(|of| engine(of, engines).doing(work.clone()));
+    Case {
+        name: name(called),
+        title,
+        about: name(about),
+        source: String::new(),
+        columns: own.unwrap_or_else(|| columns.to_vec()).leak(),
+        subjects: subjects.collect(),
+        targets,
+    }
+}
+
+impl<E> Subject<E> {
+    /// Has an engine do the work of a case.
+    pub fn doing<W>(self, work: W) -> Subject<Job<E, W>> {
+        let Self { name, engine, job } = self;
+        Subject { name, engine, job: Job { engine: job, work } }
+    }
+}
+
+/// Reads all engines of a table, each as a subject of any case.
+///
+/// # Panics
+/// The table is malformed.
+pub fn engines<E: DeserializeOwned>(text: &str) -> Vec<Subject<E>> {
+    let file: Table = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
+    let engines = file["engines"].as_table().expect("a table");
+    engines.keys().map(|of| engine(of, engines)).collect()
+}
+
+fn engine<E: DeserializeOwned>(of: &str, engines: &Table) -> Subject<E> {
+    let mut fields = engines.get(of).and_then(toml::Value::as_table).cloned();
+    let fields = fields.as_mut().unwrap_or_else(|| panic!("no engine {of}"));
+    let about = fields.remove("about").and_then(|about| about.as_str().map(str::to_owned));
+    let job = fields.clone().try_into().unwrap_or_else(|why| panic!("engine {of}: {why}"));
+    let of = name(of.to_owned());
+    Subject { name: of, engine: (of, name(about.unwrap_or_default())), job }
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::named(&text).ok_or_else(|| D::Error::custom(format!("no metric '{text}'")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        target(&text).ok_or_else(|| D::Error::custom(format!("no target '{text}'")))
+    }
+}
+
+/// Reads such as `nowait iops >= 1.4 system`; the last word is an engine, `B`, `us` or `times`.
+fn target(text: &str) -> Option<Target> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let &[subject, metric, sign, number, against] = words.as_slice() else { return None };
+    let comparison = match sign {
+        ">=" => Comparison::AtLeast,
+        "<=" => Comparison::AtMost,
+        _ => return None,
+    };
+    let (metric, number) = (Metric::named(metric)?, number.parse().ok()?);
+    let (ratio, against) = match against {
+        "B" => (1.0, Against::Bytes(number)),
+        "us" => (1.0, Against::Microseconds(number)),
+        "times" => (number, Against::Count(1.0)),
+        engine => (number, Against::Subject(name(engine.to_owned()))),
+    };
+    Some(Target { metric, subject: name(subject.to_owned()), comparison, ratio, against })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    struct Depth {
+        depth: u32,
+    }
+
+    #[test]
+    fn a_case_has_the_engines_and_targets_that_it_names() {
+        let cases = table::<Depth, Depth>(
+            r#"columns = ["iops"]
+            [engines]
+            a = { about = "one", depth = 1 }
+            b = { depth = 2 }
+            [[cases]]
+            name = "read"
+            title = "reads"
+            engines = ["b", "a"]
+            targets = ["b iops >= 1.5 a", "b submit_us_mean <= 20 us"]
+            work = { depth = 32 }"#,
+        );
+        let [case] = cases.as_slice() else { panic!("one case") };
+        let depths: Vec<u32> = case.subjects.iter().map(|it| it.job.engine.depth).collect();
+        assert_eq!((depths, case.subjects[1].engine), (vec![2, 1], ("a", "one")));
+        assert_eq!((case.columns, case.subjects[0].job.work.depth), (&[Metric::Iops][..], 32));
+        let texts: Vec<String> = case.targets.iter().map(Target::text).collect();
+        assert_eq!(texts[0], "IOPS of b ≥ 1.50 × a");
+        assert_eq!(texts[1], "submit mean of b ≤ 1.00 × 20.0 µs");
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused() {
+        for text in ["", "a iops >= 1", "a iops > 1 b", "a colour >= 1 b", "a iops >= x b"] {
+            assert_eq!(target(text), None, "{text}");
+        }
+    }
+}

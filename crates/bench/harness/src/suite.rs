@@ -1,0 +1,309 @@
+//! One model of a suite: a table of cases, and how to prepare and to make one run.
+//!
+//! ```text
+//!  MeasureArgs::measure ─► Suite::prepare ─► for each case: begin, runs by turns, results ─► about
+//!        │                    lays out files, leaves what can be had here              │
+//!        └► --list                                        Measurement ◄────────────────┘
+//! ```
+//!
+//! A run that fails is a note: its subject has no figures in that case, and all else is measured.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::args::{Defaults, Extent, MeasureArgs};
+use crate::case::{self, Case, Subject};
+use crate::error::{BenchError, Result};
+use crate::host::Host;
+use crate::interrupt;
+use crate::layout::TestFile;
+use crate::measurement::{CaseResults, Measurement, Pairs};
+use crate::metric::Sample;
+use crate::progress::Progress;
+use crate::report::print;
+use crate::runner;
+use crate::runs::Runs;
+use crate::units;
+use crate::verdict;
+
+/// The shortest run whose figures may be published, in seconds.
+const PUBLISHED_S: f64 = 5.0;
+
+/// How the cases of a table are prepared and run; `Job` is all that a run must know.
+pub trait Suite {
+    type Job: Clone;
+
+    /// Measures a case to its end before the next one begins: its files are its own.
+    const CASE_BY_CASE: bool = false;
+
+    /// Prepares what all runs share, and leaves the cases and subjects that can run here.
+    ///
+    /// # Errors
+    /// Nothing can be measured.
+    fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
+
+    /// Returns how long a run will take, in seconds, until that is known better.
+    fn planned_s(&self, _case: &Case<Self::Job>, session: &Session) -> f64 {
+        session.extent.runtime.as_secs_f64()
+    }
+
+    /// Prepares the runs of a case, if cases are measured one by one.
+    ///
+    /// # Errors
+    /// The case cannot be measured; the others can.
+    fn begin(&mut self, _case: &Case<Self::Job>, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes one run. All subjects of a round have the same number.
+    ///
+    /// # Errors
+    /// The run failed; with wrong usage, its engine does not work here.
+    fn run(&mut self, it: Run<'_, Self::Job>, session: &mut Session) -> Result<Sample>;
+
+    /// Puts the runs of a case together.
+    fn results(
+        &mut self,
+        case: &Case<Self::Job>,
+        runs: Runs,
+        session: &mut Session,
+    ) -> CaseResults {
+        CaseResults { how: session.how(), ..CaseResults::new(case, runs, Value::Null) }
+    }
+
+    /// Says how all was measured, at the end.
+    fn about(&mut self, results: &[CaseResults], session: &mut Session) -> About;
+
+    /// Returns what is printed.
+    fn text(&self, measurement: &Measurement) -> String {
+        measurement.text()
+    }
+
+    /// Returns why `--check` fails, if it does.
+    fn lost(&self, measurement: &Measurement) -> Option<String> {
+        measurement.unmet()
+    }
+}
+
+/// One run to be made.
+pub struct Run<'a, J> {
+    pub case: &'a Case<J>,
+    pub subject: &'a Subject<J>,
+    pub round: usize,
+}
+
+impl<J> Run<'_, J> {
+    /// Returns a number that the runs of a round have in common, and no others.
+    pub fn seed(&self) -> u64 {
+        self.round as u64 + 1
+    }
+}
+
+/// How all runs of a suite were made.
+pub struct About {
+    pub workload: &'static str,
+    /// The folder of the file system under test.
+    pub folder: PathBuf,
+    /// The version of fio, if that was used.
+    pub fio: String,
+    /// Fields of the JSON beside rounds, runtime and size.
+    pub params: Value,
+    pub pairs: Pairs,
+    /// What is printed before the tables, and behind the targets.
+    pub words: (String, &'static str),
+}
+
+impl About {
+    /// Describes a suite without fio, whose subjects are compared with the first of each case.
+    pub fn new(workload: &'static str, folder: impl Into<PathBuf>, params: Value) -> Self {
+        let (fio, pairs) = ("not used".to_owned(), Pairs::WithFirst);
+        Self { workload, folder: folder.into(), fio, params, pairs, words: (String::new(), "") }
+    }
+}
+
+/// A measurement that goes on.
+pub struct Session {
+    pub extent: Extent,
+    pub progress: Progress,
+    /// What a reader must know to trust the figures.
+    pub notes: Vec<String>,
+    /// Runs that failed, by case and subject: they are not repeated.
+    pub failed: BTreeMap<(&'static str, &'static str), String>,
+    /// Subjects that do not work here, in no case.
+    unusable: BTreeMap<&'static str, String>,
+}
+
+impl Session {
+    fn new(extent: Extent) -> Self {
+        let (notes, failed, unusable) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { extent, progress: Progress::new(), notes, failed, unusable }
+    }
+
+    /// Returns `true`, and notes it, if the runs are shorter or fewer than those that are published.
+    pub fn is_quick(&mut self) -> bool {
+        let short = self.extent.runtime.as_secs_f64() < PUBLISHED_S;
+        let quick = short || self.extent.rounds < verdict::ROUNDS_MIN;
+        self.notes.extend(quick.then(|| "quick, not to be published".to_owned()));
+        quick
+    }
+
+    /// Says how many runs there were, how long, and on how much.
+    pub fn how(&self) -> String {
+        let Extent { rounds, runtime, size_bytes } = self.extent;
+        let (seconds, size) = (units::digits(runtime.as_secs_f64()), size_bytes as f64);
+        format!("{rounds} rounds of {seconds} s on {}.", units::bytes(size))
+    }
+
+    /// Writes a test file of the size asked for, unless it is there.
+    ///
+    /// # Errors
+    /// There is no space, or the write fails.
+    pub fn lay_out(&self, file: &TestFile) -> Result<()> {
+        let size_bytes = self.extent.size_bytes;
+        let laid_out = |written| self.progress.laying_out(written, size_bytes);
+        file.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
+    }
+
+    /// Leaves the subjects that lack nothing, the cases that have some, and the targets whose
+    /// subjects are left; each reason is noted once.
+    pub fn leave_possible<J>(
+        &mut self,
+        cases: &mut Vec<Case<J>>,
+        mut lack: impl FnMut(&Case<J>, &Subject<J>) -> Option<String>,
+    ) {
+        for mut case in std::mem::take(cases) {
+            let mut subjects = std::mem::take(&mut case.subjects);
+            subjects.retain(|subject| {
+                let why = lack(&case, subject);
+                let note = why.as_ref().map(|why| format!("{} was left out: {why}", subject.name));
+                self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+                why.is_none()
+            });
+            match subjects.is_empty() {
+                true => self.notes.push(format!("{} was left out: it has no engine", case.name)),
+                false => cases.push(Case { subjects, ..case }.with_possible_targets()),
+            }
+        }
+    }
+
+    /// Makes a run, unless it failed before or its subject does not work here.
+    fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
+        let place = (it.case.name, it.subject.name);
+        if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {
+            return None;
+        }
+        match suite.run(it, self) {
+            Ok(sample) => return Some(sample),
+            Err(_) if interrupt::happened() => {}
+            Err(error) if error.is_usage() => {
+                self.unusable.insert(place.1, error.to_string());
+            }
+            Err(error) => {
+                self.failed.insert(place, error.to_string());
+            }
+        }
+        None
+    }
+
+    /// Measures cases by turns; returns the results of those that have some.
+    fn measure<S: Suite>(
+        &mut self,
+        suite: &mut S,
+        cases: &[Case<S::Job>],
+    ) -> Result<Vec<CaseResults>> {
+        let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
+        let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {
+            Ok(self.attempt(suite, Run { case, subject, round }))
+        })?;
+        let mut results = Vec::new();
+        for (case, runs) in cases.iter().zip(runs) {
+            let runs = runs.only(|name| !self.failed.contains_key(&(case.name, name)));
+            if !runs.is_empty() {
+                results.push(suite.results(case, runs, self));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Puts all together.
+    fn finish<S: Suite>(mut self, suite: &mut S, results: Vec<CaseResults>) -> Measurement {
+        let About { workload, folder, fio, params, pairs, words } =
+            suite.about(&results, &mut self);
+        let Extent { rounds, runtime, size_bytes } = self.extent;
+        let common = json!({
+            "rounds": rounds,
+            "runtime_s": runtime.as_secs_f64(),
+            "size_bytes": size_bytes,
+        });
+        let mut measurement =
+            Measurement::new(workload, Host::describe(&folder, &fio), common, results);
+        measurement.params.extend(params.as_object().cloned().unwrap_or_default());
+        let unusable = self.unusable.iter();
+        self.notes.extend(unusable.map(|(name, why)| format!("{name} was left out: {why}")));
+        let failed = self.failed.iter();
+        let failed = failed.map(|((case, name), why)| format!("case {case}, {name}: {why}"));
+        measurement.failed = failed.collect();
+        self.notes.extend(measurement.failed.iter().map(|why| format!("failed: {why}")));
+        Measurement { pairs, words, notes: self.notes, ..measurement }
+    }
+}
+
+/// Measures the cases of a suite.
+///
+/// # Errors
+/// Something is missing that every case needs.
+pub fn measure<S: Suite>(
+    suite: &mut S,
+    mut cases: Vec<Case<S::Job>>,
+    extent: Extent,
+) -> Result<Measurement> {
+    interrupt::install();
+    let mut session = Session::new(extent);
+    suite.prepare(&mut cases, &mut session)?;
+    let planned_s = |case: &Case<S::Job>| suite.planned_s(case, &session);
+    runner::expect(&session.progress, &cases, extent.rounds, planned_s);
+    session.progress.start_runs();
+    let mut results = Vec::new();
+    let groups = if S::CASE_BY_CASE { 1 } else { cases.len().max(1) };
+    for group in cases.chunks(groups) {
+        if interrupt::happened() {
+            break;
+        }
+        match suite.begin(&group[0], &mut session) {
+            Ok(()) => results.extend(session.measure(suite, group)?),
+            Err(why) => drop(session.failed.insert((group[0].name, "all"), why.to_string())),
+        }
+    }
+    Ok(session.finish(suite, results))
+}
+
+impl MeasureArgs {
+    /// Lists the cases, or measures them with a suite and reports what came out; `None` of a list.
+    ///
+    /// # Errors
+    /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or
+    /// `--check` was given and a target is not met.
+    pub fn measure<S: Suite>(
+        &self,
+        defaults: &Defaults,
+        cases: Vec<Case<S::Job>>,
+        make: impl FnOnce(&[Case<S::Job>], &mut Extent) -> Result<S>,
+    ) -> Result<Option<Measurement>> {
+        let mut extent = self.extent(defaults)?;
+        if self.list {
+            print(&case::list(&cases))?;
+            return Ok(None);
+        }
+        self.reports.prepare()?;
+        let mut suite = make(&cases, &mut extent)?;
+        let measurement = measure(&mut suite, cases, extent)?;
+        self.reports.say(&suite.text(&measurement));
+        measurement.write(&self.reports)?;
+        match suite.lost(&measurement) {
+            Some(why) if self.check => Err(BenchError::failed(why)),
+            _ => Ok(Some(measurement)),
+        }
+    }
+}
