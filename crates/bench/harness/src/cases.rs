@@ -1,12 +1,14 @@
 //! Tables of cases in TOML: the engines, and what each case asks of which of them.
 //!
 //! ```text
-//!  columns = ["iops", "cpu_us_per_io"]                       of cases that name none
+//!  columns = ["iops", "cpu_us_per_io"]
 //!  [engines.nowait]   about = "…"                            the other keys are the engine's, `E`
 //!  [[cases]]          name, title, about, engines, columns
 //!                     targets = ["nowait iops >= 1.4 system", "nowait held_up_us_max <= 2000 us"]
 //!                     work = { depth = 32 }                  the case's, `W`
 //! ```
+//!
+//! A case that names no columns, engines, targets or words about it has those of the case before.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
@@ -36,13 +38,11 @@ struct File<W: DeserializeOwned> {
 struct Row<W: DeserializeOwned> {
     name: String,
     title: String,
-    #[serde(default)]
-    about: String,
-    engines: Vec<String>,
-    columns: Option<Vec<Metric>>,
-    #[serde(default)]
-    targets: Vec<Target>,
     work: W,
+    about: Option<String>,
+    columns: Option<Vec<Metric>>,
+    engines: Option<Vec<String>>,
+    targets: Option<Vec<Target>>,
 }
 
 /// Reads a table that is part of this program.
@@ -55,26 +55,30 @@ where
     W: DeserializeOwned + Clone,
 {
     let file: File<W> = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
-    let File { columns, engines, cases } = file;
-    cases.into_iter().map(|row| case(row, &columns, &engines)).collect()
+    let (mut about, mut columns) = ("", kept(file.columns));
+    let (mut engines, mut targets) = (Vec::new(), Vec::new());
+    let mut case = |row: Row<W>| {
+        about = row.about.map_or(about, name);
+        columns = row.columns.map_or(columns, kept);
+        engines = row.engines.unwrap_or_else(|| engines.clone());
+        targets = row.targets.unwrap_or_else(|| targets.clone());
+        let subject = |of: &String| engine(of, &file.engines).doing(row.work.clone());
+        Case {
+            name: name(row.name),
+            title: row.title,
+            about,
+            source: String::new(),
+            columns,
+            subjects: engines.iter().map(subject).collect(),
+            targets: targets.clone(),
+        }
+    };
+    file.cases.into_iter().map(&mut case).collect()
 }
 
-fn case<E, W>(row: Row<W>, columns: &[Metric], engines: &Table) -> Case<Job<E, W>>
-where
-    E: DeserializeOwned,
-    W: DeserializeOwned + Clone,
-{
-    let Row { name: called, title, about, engines: names, columns: own, targets, work } = row;
-    let subjects = names.iter().map(|of| engine(of, engines).doing(work.clone()));
-    Case {
-        name: name(called),
-        title,
-        about: name(about),
-        source: String::new(),
-        columns: own.unwrap_or_else(|| columns.to_vec()).leak(),
-        subjects: subjects.collect(),
-        targets,
-    }
+/// Keeps columns for the life of the program.
+fn kept(columns: Vec<Metric>) -> &'static [Metric] {
+    columns.leak()
 }
 
 impl<E> Subject<E> {
@@ -158,9 +162,15 @@ mod tests {
             title = "reads"
             engines = ["b", "a"]
             targets = ["b iops >= 1.5 a", "b submit_us_mean <= 20 us"]
-            work = { depth = 32 }"#,
+            work = { depth = 32 }
+            [[cases]]
+            name = "write"
+            title = "writes"
+            targets = []
+            work = { depth = 1 }"#,
         );
-        let [case] = cases.as_slice() else { panic!("one case") };
+        let [case, next] = cases.as_slice() else { panic!("two cases") };
+        assert_eq!((next.subjects.len(), next.columns, next.targets.len()), (2, case.columns, 0));
         let depths: Vec<u32> = case.subjects.iter().map(|it| it.job.engine.depth).collect();
         assert_eq!((depths, case.subjects[1].engine), (vec![2, 1], ("a", "one")));
         assert_eq!((case.columns, case.subjects[0].job.work.depth), (&[Metric::Iops][..], 32));

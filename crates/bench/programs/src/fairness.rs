@@ -11,21 +11,18 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nowait_engine::{BackendChoice, Engine, Kind, Segments};
 use nowait_sys::file::{Advice, advise};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use nowait_harness::args::{Defaults, FOLDER, MeasureArgs};
 use nowait_harness::case::{Case, Subject};
 use nowait_harness::error::{BenchError, Context as _, Result};
-use nowait_harness::host::Host;
-use nowait_harness::interrupt;
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
-use nowait_harness::memory;
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::progress::Progress;
 use nowait_harness::rig::{Rig, engine, wrong_bytes};
-use nowait_harness::runner;
 use nowait_harness::stats::SplitMix;
+use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::{interrupt, memory};
 
 const EXAMPLES: &str = "\
 Three runs of 2 s on a file of 2G; with --quick 500 ms.
@@ -99,58 +96,50 @@ fn cases(depth: u32) -> Vec<Case<Job>> {
 /// # Errors
 /// A run failed. A backend that does not work here is only noted.
 pub fn run_fairness(args: &FairnessArgs) -> Result<Option<Measurement>> {
-    let extent = args.measure.extent(&DEFAULTS)?;
     let cases = args.measure.select_subjects(cases(args.depth))?;
-    args.measure.run(cases, |mut cases| {
-        let path = args.dir.join("nowait-bench.fairness");
-        let layout = TestFile::with_pattern(path, args.measure.keep);
-        let (progress, size_bytes) = (Progress::new(), extent.size_bytes);
-        let laid_out = |written| progress.laying_out(written, size_bytes);
-        layout.lay_out(size_bytes, 0, &|_| true, &laid_out)?;
-        let open = || {
-            let file = OpenOptions::new().read(true).open(layout.path());
-            file.context(|| format!("open {}", layout.path().display()))
-        };
-        let (near, far) = (&open()?, &open()?);
-        let mut notes = Vec::new();
-        for case in &mut cases {
-            case.subjects.retain(|subject| is_usable(subject, &mut notes));
-        }
-        runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
-        progress.start_runs();
-        let blocks = size_bytes / BLOCK as u64;
-        let runs = runner::measure(&progress, &cases, extent.rounds, |_, subject, _| {
-            let (backend, deep) = subject.job;
-            let engine = engine(backend)?;
-            let run = Run { engine: &engine, near, far, blocks };
-            let sample = run.measure(extent.runtime, deep.then_some(args.depth));
-            engine.shutdown();
-            sample.map(Some)
-        });
-        let results = |(case, runs): (&Case<Job>, _)| CaseResults::new(case, runs, Value::Null);
-        let params = json!({
-            "rounds": extent.rounds,
-            "runtime_s": extent.runtime.as_secs_f64(),
-            "size_bytes": size_bytes,
-            "depth": args.depth,
-            "page_cache": "pages of the file dropped before each run",
-        });
-        let (host, pairs) = (Host::describe(&args.dir, "none"), Pairs::With(&[]));
-        let cases = cases.iter().zip(runs?).map(results).collect();
-        Ok(Measurement { pairs, notes, ..Measurement::new("fairness", host, params, cases) })
+    args.measure.measure(&DEFAULTS, cases, |_, _| {
+        let file =
+            TestFile::with_pattern(args.dir.join("nowait-bench.fairness"), args.measure.keep);
+        Ok(Fairness { file, folder: args.dir.clone(), depth: args.depth })
     })
 }
 
-/// Tells whether a backend works here; notes, once, that it does not.
-fn is_usable(subject: &Subject<Job>, notes: &mut Vec<String>) -> bool {
-    let engine = engine(subject.job.0);
-    if let Err(error) = &engine {
-        let note = format!("{} was left out: {error}", subject.name);
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
+struct Fairness {
+    file: TestFile,
+    folder: PathBuf,
+    depth: u32,
+}
+
+impl Suite for Fairness {
+    type Job = Job;
+
+    fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
+        session.leave_possible(cases, |_, subject| {
+            let engine = engine(subject.job.0).map(|engine| engine.shutdown());
+            engine.err().map(|error| error.to_string())
+        });
+        session.lay_out(&self.file)
     }
-    engine.map(|engine| engine.shutdown()).is_ok()
+
+    fn run(&mut self, it: suite::Run<'_, Job>, session: &mut Session) -> Result<Sample> {
+        let (backend, deep) = it.subject.job;
+        let open = || {
+            let file = OpenOptions::new().read(true).open(self.file.path());
+            file.context(|| format!("open {}", self.file.path().display()))
+        };
+        let (engine, near, far) = (engine(backend)?, &open()?, &open()?);
+        let blocks = session.extent.size_bytes / BLOCK as u64;
+        let run = Run { engine: &engine, near, far, blocks };
+        let sample = run.measure(session.extent.runtime, deep.then_some(self.depth));
+        engine.shutdown();
+        sample
+    }
+
+    fn about(&mut self, _results: &[CaseResults], _session: &mut Session) -> About {
+        let page_cache = "pages of the file dropped before each run";
+        let params = json!({ "depth": self.depth, "page_cache": page_cache });
+        About { pairs: Pairs::With(&[]), ..About::new("fairness", &self.folder, params) }
+    }
 }
 
 /// Sums up what the requests of a run took, in microseconds.

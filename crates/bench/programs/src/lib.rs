@@ -17,7 +17,6 @@
 
 pub mod fairness;
 pub mod futures;
-mod gap;
 pub mod mixed;
 pub mod programs;
 pub mod remote;

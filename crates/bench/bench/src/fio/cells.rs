@@ -60,8 +60,8 @@ const CELLS: &[(&str, &str, Work)] = &[
     ("write-uncached-1k-d8", "parts of pages", READ.rw(Rw::RandWrite).kib(1).depth(8)),
     ("write-fsync-4k-d16", "fsync after 32", WRITE.depth(16).more(FSYNC)),
     ("write-fdatasync-4k-d1", "fdatasync after each", WRITE.rw(Rw::Write).more(FDATASYNC)),
-    ("mix-uncached-4k-d32", "", READ.rw(Rw::RandRw).depth(32)),
-    ("mix-cached-4k-d32", "", CACHED.rw(Rw::RandRw).depth(32)),
+    ("mix-uncached-4k-d32", "", READ.rw(Rw::RandMixed).depth(32)),
+    ("mix-cached-4k-d32", "", CACHED.rw(Rw::RandMixed).depth(32)),
     ("sync-4k-d1", "", SYNC),
     ("sync-4k-d16", "", SYNC.depth(16)),
     ("sync-64k-d16", "", SYNC.kib(64).depth(16)),
@@ -85,7 +85,7 @@ const CELLS: &[(&str, &str, Work)] = &[
     ("direct-write-order-1m-d4", "", DIRECT.rw(Rw::Write).kib(1024).depth(4)),
     ("direct-write-dsync-4k-d4", "O_DSYNC", DIRECT_WRITE.depth(4).more(DSYNC)),
     ("direct-write-fsync-4k-d16", "fsync after 32", DIRECT_WRITE.depth(16).more(FSYNC)),
-    ("direct-mix-4k-8jobs", "", DIRECT.rw(Rw::RandRw).depth(4).jobs(8)),
+    ("direct-mix-4k-8jobs", "", DIRECT.rw(Rw::RandMixed).depth(4).jobs(8)),
     ("direct-extend-4k-d32", "", EXTEND),
     ("direct-extend-64k-d32", "", EXTEND.kib(64)),
     ("direct-holes-4k-d32", "", HOLES),
@@ -159,7 +159,7 @@ fn title(word: &str, work: &Work) -> String {
         Rw::Write => "writes in order",
         Rw::RandRead => "random reads",
         Rw::RandWrite => "random writes",
-        Rw::RandRw => "random reads and writes",
+        Rw::RandMixed => "random reads and writes",
     };
     let state = match work.start {
         Start::Cold if work.direct => "",

@@ -64,7 +64,8 @@ pub(crate) enum Rw {
     Write,
     RandRead,
     RandWrite,
-    RandRw,
+    #[serde(rename = "randrw")]
+    RandMixed,
 }
 
 impl Rw {
@@ -75,7 +76,7 @@ impl Rw {
             Self::Write => "write",
             Self::RandRead => "randread",
             Self::RandWrite => "randwrite",
-            Self::RandRw => "randrw",
+            Self::RandMixed => "randrw",
         }
     }
 }
@@ -167,7 +168,7 @@ impl Work {
         match self.rw {
             Rw::Read | Rw::RandRead => size_bytes,
             // About half of it is written.
-            Rw::RandRw => size_bytes + size_bytes / 4,
+            Rw::RandMixed => size_bytes + size_bytes / 4,
             Rw::Write | Rw::RandWrite => size_bytes * 2,
         }
     }
@@ -179,7 +180,7 @@ impl Work {
             Start::Cached => Some((0.0, 0.02)),
             Start::Cold if self.direct => None,
             Start::Cold if self.reads_only() => Some((0.95, f64::INFINITY)),
-            Start::Cold if self.rw == Rw::RandRw => Some((0.45, f64::INFINITY)),
+            Start::Cold if self.rw == Rw::RandMixed => Some((0.45, f64::INFINITY)),
             Start::Cold | Start::Absent | Start::Holes => None,
         }
     }

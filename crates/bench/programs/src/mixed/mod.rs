@@ -19,19 +19,17 @@ use std::time::Instant;
 
 use clap::Args;
 use nowait_sys::file::{Advice, advise};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::client::Client;
 use nowait_harness::args::{Defaults, Extent, FOLDER, MeasureArgs};
 use nowait_harness::case::{Case, Subject};
 use nowait_harness::error::{BenchError, Context as _, Result, failed};
-use nowait_harness::host::Host;
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement};
 use nowait_harness::memory;
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::progress::Progress;
-use nowait_harness::runner;
+use nowait_harness::suite::{About, Run, Session, Suite};
 use nowait_harness::usage::Used;
 
 const EXAMPLES: &str = "\
@@ -101,40 +99,50 @@ fn case(sockets: u16) -> Case<Job> {
 /// # Errors
 /// A run failed.
 pub fn run_mixed(args: &MixedArgs) -> Result<Option<Measurement>> {
-    let extent = args.measure.extent(&DEFAULTS)?;
     let cases = args.measure.select_subjects(vec![case(args.sockets)])?;
-    args.measure.run(cases, |cases| {
-        let path = args.dir.join("nowait-bench.mixed");
-        let layout = TestFile::with_pattern(path, args.measure.keep);
-        let (progress, size) = (Progress::new(), extent.size_bytes);
-        layout.lay_out(size, 0, &|_| true, &|written| progress.laying_out(written, size))?;
-        let file = OpenOptions::new().read(true).open(layout.path());
-        let file = file.context(|| format!("open {}", layout.path().display()))?;
-        runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
-        progress.start_runs();
-        let mut ticks: BTreeMap<&str, u64> = BTreeMap::new();
-        let runs = runner::measure(&progress, &cases, extent.rounds, |_, subject, round| {
-            let dropped = advise(file.as_raw_fd(), 0, 0, Advice::DontNeed);
-            dropped.map_err(failed("drop the page cache"))?;
-            let run = one_run(args, &extent, &file, subject.job, round as u64)?;
-            *ticks.entry(subject.name).or_default() += run.1;
-            Ok(Some(run.0))
-        })?;
-        let notes = ticks.iter().map(|(name, ticks)| format!("{name}: {ticks} ticks of the timer"));
-        let results = |(case, runs): (&Case<Job>, _)| CaseResults::new(case, runs, Value::Null);
+    args.measure.measure(&DEFAULTS, cases, |_, _| {
+        let file = TestFile::with_pattern(args.dir.join("nowait-bench.mixed"), args.measure.keep);
+        Ok(Mixed { args, file, ticks: BTreeMap::new() })
+    })
+}
+
+struct Mixed<'a> {
+    args: &'a MixedArgs,
+    file: TestFile,
+    /// How often each server saw the timer.
+    ticks: BTreeMap<&'static str, u64>,
+}
+
+impl Suite for Mixed<'_> {
+    type Job = Job;
+
+    fn prepare(&mut self, _cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
+        session.lay_out(&self.file)
+    }
+
+    fn run(&mut self, it: Run<'_, Job>, session: &mut Session) -> Result<Sample> {
+        let file = OpenOptions::new().read(true).open(self.file.path());
+        let file = file.context(|| format!("open {}", self.file.path().display()))?;
+        let dropped = advise(file.as_raw_fd(), 0, 0, Advice::DontNeed);
+        dropped.map_err(failed("drop the page cache"))?;
+        let (by_nowait, seed) = (it.subject.job, it.round as u64);
+        let (sample, ticks) = one_run(self.args, &session.extent, &file, by_nowait, seed)?;
+        *self.ticks.entry(it.subject.name).or_default() += ticks;
+        Ok(sample)
+    }
+
+    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+        let ticks = self.ticks.iter();
+        session
+            .notes
+            .extend(ticks.map(|(name, ticks)| format!("{name}: {ticks} ticks of the timer")));
         let params = json!({
-            "rounds": extent.rounds,
-            "runtime_s": extent.runtime.as_secs_f64(),
-            "size_bytes": size,
-            "sockets": args.sockets,
-            "threads": args.threads,
+            "sockets": self.args.sockets,
+            "threads": self.args.threads,
             "page_cache": "pages of the file dropped before each run",
         });
-        let host = Host::describe(&args.dir, "none");
-        let cases = cases.iter().zip(runs).map(results).collect();
-        let notes = notes.collect();
-        Ok(Measurement { notes, ..Measurement::new("mixed", host, params, cases) })
-    })
+        About::new("mixed", &self.args.dir, params)
+    }
 }
 
 /// Serves a client for the run's time; returns the figures and how often the timer was seen.

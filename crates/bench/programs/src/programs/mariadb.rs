@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::Mode;
+use super::Mode;
 use super::run::{Run, Tools, first_line, plain, text};
 use super::sysbench;
 use super::timer::Timer;
@@ -67,7 +67,7 @@ pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     for table in folder.tables()? {
         cache::make_cold(&table, run.tools.drop_caches)?;
     }
-    let (option, says) = match run.job.way.mode {
+    let (option, says) = match run.way.mode {
         Mode::Uring => ("--innodb-linux-aio=io_uring", "Using io_uring"),
         _ => ("--loose-innodb-linux-aio=aio", "Using Linux native AIO"),
     };

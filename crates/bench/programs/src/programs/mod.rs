@@ -1,11 +1,10 @@
 //! `bench programs`: programs as their users install them, with and without nowait.
 //!
 //! ```text
-//!  ProgramsArgs ─► suite ─┬─ cases       programs, what they do, the ways to run them
-//!                         ├─ need        what a case needs, and how to install it
-//!                         ├─ run         one run: its files, its preloads, its filter
-//!                         │   └─ qemu, mariadb, …  what each program is asked, and how it answers
-//!                         └─ overview    all cases as one table
+//!  cases.toml ─► ProgramsSuite ─┬─ need       what a case needs, and how to install it
+//!                               ├─ run        one run: its files, its preloads, its filter
+//!                               │   └─ qemu, mariadb, …  what a program is asked, and how it answers
+//!                               └─ overview   all cases as one table
 //!
 //!  drivers/               what is compiled or run here in other languages
 //!    submit_timer.c         the time inside io_submit of a program that does not tell it  ◄ timer
@@ -13,8 +12,7 @@
 //!    nixl_transfers.py      transfers of NIXL's POSIX plugin
 //! ```
 
-mod args;
-mod cases;
+mod gap;
 mod http;
 mod mariadb;
 mod need;
@@ -23,9 +21,347 @@ mod overview;
 mod python;
 mod qemu;
 mod run;
-mod suite;
 mod sysbench;
 mod thin;
 mod timer;
 
-pub use args::{ProgramsArgs, run_programs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use nowait_harness::args::{Defaults, DiskArgs, MeasureArgs, found_in_dist};
+use nowait_harness::case::{Case, ITSELF, ITSELF_POSIX};
+use nowait_harness::cases::{self, table};
+use nowait_harness::error::{Context, Result};
+use nowait_harness::layout::TestFile;
+use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
+use nowait_harness::metric::Sample;
+use nowait_harness::runs::Runs;
+use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::{cache, units};
+use serde::Deserialize;
+use serde_json::json;
+use tempfile::TempDir;
+
+use self::need::Lack;
+use self::overview::Skipped;
+use self::run::{Run, Tools};
+use self::timer::Timer;
+
+const EXAMPLES: &str = "\
+Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
+A program that is not there is skipped, with the command that installs it; only --install
+downloads anything, and only Python's packages, into a folder of their own.
+
+Examples:
+  nowait bench programs --quick                 every program that is there
+  nowait bench programs --list                  all cases, with their ways and targets
+  nowait bench programs --case qemu-sparse-4k --html qemu.html
+  nowait bench programs --case c,n --install    NIXL and Python's caio, installed for this
+  nowait bench programs --engine system,nowait";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 5,
+    runtime_ms: [10_000, 1000],
+    size_bytes: [2 << 30, 256 << 20],
+    least_bytes: 64 << 20,
+};
+
+/// What a run costs beside its runtime, until it is known better: start, end, and empty caches.
+const OVERHEAD_S: f64 = 2.0;
+
+/// The folder of Python's packages in that of the test files.
+const PYTHON: &str = "nowait-bench-python";
+
+/// Measures real programs, unmodified, with and without nowait, and checks them against targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ProgramsArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// What the files of the programs lie on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
+    /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
+    #[arg(long, value_name = "FOLDER")]
+    pub dist: Option<PathBuf>,
+
+    /// Folder of Python's packages, a virtual environment [default: nowait-bench-python in --dir]
+    #[arg(long, value_name = "FOLDER")]
+    pub python: Option<PathBuf>,
+
+    /// Install Python's packages into that folder, if they are not there
+    #[arg(long)]
+    pub install: bool,
+}
+
+/// By which interface a program does its I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Mode {
+    /// `io_submit`.
+    Aio,
+    /// `aio_read` and its like.
+    PosixAio,
+    /// Its own `io_uring` mode.
+    Uring,
+    /// Its own threads.
+    Threads,
+}
+
+/// How a program is run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Way {
+    mode: Mode,
+    #[serde(default)]
+    preloads: bool,
+    /// A filter refuses `io_uring` with EPERM.
+    #[serde(default)]
+    forbids_uring: bool,
+}
+
+/// What a program is asked to do, and whether it is in a container, where a filter refuses
+/// `io_uring` in all ways.
+#[derive(Debug, Clone, Deserialize)]
+struct Work {
+    #[serde(default)]
+    in_container: bool,
+    #[serde(flatten)]
+    load: Load,
+}
+
+/// What a program is asked to do.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Load {
+    /// QEMU's block layer writes to a sparse raw image: fio's `--rw` and `--bs`.
+    Qemu { rw: String, block_bytes: u64 },
+    /// Python's caio reads an uncached file, below an event loop.
+    Caio { block_bytes: u64 },
+    /// NIXL moves so many blocks a transfer: `READ` or `WRITE`.
+    Nixl { direction: String, block_bytes: u64, count: u64 },
+    /// MariaDB serves transactions: its `innodb_flush_method`, and how many clients there are.
+    Mariadb { flush: String, threads: u32 },
+    /// sysbench's own file test reads at random.
+    SysbenchFiles { direct: bool },
+    /// nginx sends parts of a file that it reads past the page cache.
+    Nginx {},
+    /// thin_check reads the metadata of a pool.
+    Thin {},
+}
+
+type Job = cases::Job<Way, Work>;
+
+fn cases() -> Vec<Case<Job>> {
+    let mut cases: Vec<Case<Job>> = table(include_str!("cases.toml"));
+    for job in cases.iter_mut().flat_map(|case| &mut case.subjects).map(|it| &mut it.job) {
+        job.engine.forbids_uring |= job.work.in_container;
+    }
+    cases
+}
+
+/// Runs the cases, prints a table of all and one for each, and writes the reports asked for.
+///
+/// Returns `None` when it was only asked for a list.
+///
+/// # Errors
+/// Something is missing that every case needs, runs failed, a report cannot be written, or
+/// `--check` was given and a target is not met.
+pub fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
+    let cases = args.measure.select_subjects(cases())?;
+    args.measure.measure(&DEFAULTS, cases, |_, _| ProgramsSuite::new(args))
+}
+
+struct ProgramsSuite {
+    install: bool,
+    tools: Tools,
+    data: TestFile,
+    fresh: TestFile,
+    skipped: Vec<Skipped>,
+    _removed_on_drop: TempDir,
+}
+
+impl ProgramsSuite {
+    fn new(args: &ProgramsArgs) -> Result<Self> {
+        let preload = found_in_dist(args.dist.as_deref(), "lib/libnowait_preload.so")?;
+        let asked = absolute(&args.disk.dir)?;
+        std::fs::create_dir_all(&asked).context(|| format!("create {}", asked.display()))?;
+        let scratch = tempfile::tempdir_in(&asked);
+        let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
+        let folder = scratch.path().to_owned();
+        let python = absolute(&args.python.clone().unwrap_or_else(|| asked.join(PYTHON)))?;
+        let kept = if args.measure.keep { asked } else { folder.clone() };
+        Ok(Self {
+            install: args.install,
+            data: TestFile::new(kept.join("nowait-bench.data"), args.measure.keep),
+            fresh: TestFile::new(folder.join("nowait-bench.fresh"), false),
+            tools: Tools {
+                preload,
+                timer: None,
+                folder,
+                asked: args.disk.dir.clone(),
+                kept,
+                drop_caches: args.disk.drops_caches(),
+                python,
+            },
+            skipped: Vec::new(),
+            _removed_on_drop: scratch,
+        })
+    }
+
+    /// Leaves the cases whose programs are there; the others are rows of the overview.
+    fn leave_possible(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) {
+        cases.retain(|case| {
+            let load = &case.subjects[0].job.work.load;
+            let Some(lack) = need::lack(load, &self.tools.python, self.install) else {
+                return true;
+            };
+            let Lack { why, install } = lack;
+            session.notes.push(format!("{} was skipped: {why}; {install}", case.name));
+            self.skipped.push(Skipped { case: case.name, engine: "all", why, install });
+            false
+        });
+    }
+
+    /// Takes those that a filter keeps from their interface, as it should, for skipped.
+    fn skip_refused(&mut self, session: &mut Session) {
+        let tables = cases();
+        let subjects = tables.iter().flat_map(|case| {
+            case.subjects
+                .iter()
+                .map(move |subject| ((case.name, subject.name), &subject.job.engine))
+        });
+        for (place, way) in subjects {
+            let refused = way.mode == Mode::Uring && way.forbids_uring;
+            let Some(why) = session.failed.get(&place).filter(|_| refused).cloned() else {
+                continue;
+            };
+            session.failed.remove(&place);
+            let (why, (case, engine)) = (format!("refused by the filter ({why})"), place);
+            session.notes.push(format!("{case}, {engine}: {why}"));
+            self.skipped.push(Skipped { case, engine, why, install: String::new() });
+        }
+    }
+}
+
+impl Suite for ProgramsSuite {
+    type Job = Job;
+    const CASE_BY_CASE: bool = true;
+
+    fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
+        match Timer::build(&self.tools.folder) {
+            Ok(timer) => self.tools.timer = Some(timer),
+            Err(why) => session.notes.push(format!(
+                "the time inside io_submit was not measured: {why}; apt install gcc libc6-dev"
+            )),
+        }
+        self.leave_possible(cases, session);
+        if !cases.is_empty() {
+            session.notes.push(gap_note(session.extent.runtime));
+        }
+        Ok(())
+    }
+
+    fn planned_s(&self, _case: &Case<Job>, session: &Session) -> f64 {
+        session.extent.runtime.as_secs_f64() + OVERHEAD_S
+    }
+
+    fn begin(&mut self, case: &Case<Job>, session: &mut Session) -> Result<()> {
+        run::prepare(&case.subjects[0].job.work.load, &self.tools, &self.data, session)
+    }
+
+    fn run(&mut self, it: suite::Run<'_, Job>, session: &mut Session) -> Result<Sample> {
+        let run = Run {
+            tools: &self.tools,
+            way: &it.subject.job.engine,
+            data: &self.data,
+            fresh: &self.fresh,
+            size_bytes: session.extent.size_bytes,
+            runtime: session.extent.runtime,
+            seed: it.seed(),
+        };
+        run.make(&it.subject.job.work.load)
+    }
+
+    fn results(&mut self, case: &Case<Job>, runs: Runs, session: &mut Session) -> CaseResults {
+        let params = json!({ "overview": overview::names(case.columns) });
+        CaseResults { how: session.how(), ..CaseResults::new(case, runs, params) }
+    }
+
+    fn about(&mut self, results: &[CaseResults], session: &mut Session) -> About {
+        self.skip_refused(session);
+        let params = json!({
+            "quick": session.is_quick(),
+            "folder": self.tools.asked.display().to_string(),
+            "caches_dropped": self.tools.drop_caches,
+            "page_cache": cache::state(self.tools.drop_caches),
+            "skipped": self.skipped,
+        });
+        About {
+            pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
+            words: (overview::text(results, &self.skipped), ""),
+            ..About::new("programs", &self.tools.asked, params)
+        }
+    }
+}
+
+/// Says what the machine itself adds to a longest hold-up.
+fn gap_note(period: Duration) -> String {
+    let longest = units::time_us(gap::longest(period).as_secs_f64() * 1e6);
+    let seconds = units::digits(period.as_secs_f64());
+    format!(
+        "before the first run, threads that only looked at the clock, as many as processors, did \
+         not run for up to {longest} within {seconds} s: what the machine adds to a longest \
+         hold-up under a load that fills it"
+    )
+}
+
+/// Returns a path that another working folder does not change.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait_harness::metric::Metric::{CpuUsPerOperation, HeldUpUsMax, LatencyUsP99};
+    use nowait_harness::testing::{check, parse};
+
+    #[test]
+    fn every_case_compares_a_program_with_itself_and_has_the_columns_of_the_overview() {
+        check(&cases());
+        for case in cases() {
+            assert_eq!(case.subjects[0].name, ITSELF, "{}", case.name);
+            assert!(case.subjects.iter().any(|it| it.job.engine.preloads), "{}", case.name);
+            assert_eq!(case.columns[1..4], [LatencyUsP99, HeldUpUsMax, CpuUsPerOperation]);
+            assert!(case.columns[0].more_is_better() && !case.about.is_empty(), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn everything_in_a_container_is_under_the_filter() {
+        let cases = cases();
+        assert_eq!(cases[0].name, "container-nixl-read-64k", "the case to show first");
+        for case in &cases {
+            let is_container = case.name.starts_with("container-");
+            let all = case.subjects.iter().all(|it| it.job.engine.forbids_uring);
+            assert_eq!(all, is_container, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn cases_and_ways_can_be_chosen() {
+        let select =
+            |arguments: &[&str]| parse::<ProgramsArgs>(arguments).measure.select_subjects(cases());
+        let some = select(&["--case", "qemu-sparse-4k", "--engine", "system,nowait"]);
+        let some = some.expect("valid");
+        assert_eq!((some.len(), some[0].subjects.len()), (1, 2));
+        let exit_code = |arguments: &[&str]| select(arguments).map_err(|it| it.exit_code()).err();
+        assert_eq!(exit_code(&["--case", "emacs"]), Some(2));
+        assert_eq!(exit_code(&["--engine", "windows"]), Some(2));
+    }
+}

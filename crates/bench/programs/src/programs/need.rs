@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::cases::Load;
+use super::Load;
 use super::nginx;
 use super::python::{CAIO_PACKAGE, NIXL_PACKAGE};
 
@@ -21,7 +21,7 @@ pub(crate) struct Lack {
 
 /// Says what a case lacks here, if it lacks anything; `python` is the folder of Python's packages,
 /// and `install` tells whether they may be installed into it.
-pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
+pub(crate) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
     let (programs, package): (&[(&str, &str)], _) = match load {
         Load::Qemu { .. } => {
             (&[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")], None)
@@ -37,8 +37,8 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
             ],
             None,
         ),
-        Load::Nginx => (&[("nginx", "nginx")], None),
-        Load::Thin => (
+        Load::Nginx {} => (&[("nginx", "nginx")], None),
+        Load::Thin {} => (
             &[
                 ("thin_check", "thin-provisioning-tools"),
                 ("thin_restore", "thin-provisioning-tools"),
@@ -49,7 +49,7 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
     };
     let missing = programs.iter().find(|(name, _)| program(name).is_none());
     match missing {
-        None if load == Load::Nginx => nginx::lack(),
+        None if matches!(load, Load::Nginx {}) => nginx::lack(),
         None => package.and_then(|package| package.lack(python, install)),
         Some((name, package)) => Some(Lack {
             why: format!("{name} is not installed"),

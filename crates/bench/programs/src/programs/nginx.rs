@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cases::Mode;
+use super::Mode;
 use super::http::Connection;
 use super::need::{self, Lack};
 use super::run::{Run, text};
@@ -47,7 +47,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let socket = run.tools.folder.join("nginx");
     let _ = fs::remove_file(&socket);
     let configuration = run.tools.folder.join("nginx.conf");
-    let aio = if run.job.way.mode == Mode::Threads { "threads" } else { "on" };
+    let aio = if run.way.mode == Mode::Threads { "threads" } else { "on" };
     fs::write(&configuration, configure(&run.tools.folder, run.data.path(), &socket, aio))
         .context(|| format!("write {}", configuration.display()))?;
     let program = need::program("nginx").unwrap_or_else(|| PathBuf::from("nginx"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::Mode;
+use super::Mode;
 use super::need::{Lack, program};
 use super::run::{Run, first_line, text};
 use nowait_harness::cache;
@@ -100,7 +100,7 @@ impl Package {
 /// # Errors
 /// The script fails, or says something that is not understood.
 pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
-    let mode = match run.job.way.mode {
+    let mode = match run.way.mode {
         Mode::Uring => "uring",
         Mode::Threads => "thread",
         Mode::Aio | Mode::PosixAio => "linux",
@@ -115,13 +115,8 @@ pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
 ///
 /// # Errors
 /// Those of [`caio`].
-pub(crate) fn nixl(
-    run: &Run<'_>,
-    direction: &'static str,
-    block_bytes: u64,
-    count: u64,
-) -> Result<Sample> {
-    let mode = match run.job.way.mode {
+pub(crate) fn nixl(run: &Run<'_>, direction: &str, block_bytes: u64, count: u64) -> Result<Sample> {
+    let mode = match run.way.mode {
         Mode::Uring => "use_uring",
         Mode::PosixAio => "use_posix_aio",
         Mode::Aio | Mode::Threads => "use_aio",

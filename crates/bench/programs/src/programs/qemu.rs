@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::cases::Mode;
+use super::Mode;
 use super::run::{Run, text};
 use nowait_harness::cache;
 use nowait_harness::error::{BenchError, Result};
@@ -29,7 +29,7 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     let socket = run.tools.folder.join("qemu");
     let _ = std::fs::remove_file(&socket);
     let mut command = run.timed("qemu-storage-daemon")?;
-    command.args(daemon(run.fresh.path(), &socket, run.job.way.mode));
+    command.args(daemon(run.fresh.path(), &socket, run.way.mode));
     let there = || UnixStream::connect(&socket).is_ok();
     let server = Server::start(&mut command, PATIENCE, there)?;
     let asked = client(run, rw, block_bytes, &socket);

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::{Job, Load};
 use super::mariadb;
 use super::need;
 use super::nginx;
@@ -13,12 +12,13 @@ use super::qemu;
 use super::sysbench;
 use super::thin;
 use super::timer::Timer;
+use super::{Load, Way};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
 use nowait_harness::metric::Sample;
-use nowait_harness::progress::Progress;
 use nowait_harness::seccomp;
+use nowait_harness::suite::Session;
 
 /// What all runs use.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Tools {
     pub(crate) timer: Option<Timer>,
     /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
+    /// That folder as it was asked for.
+    pub(crate) asked: PathBuf,
     /// The same for what takes long to be laid out, and is kept if the user wants that.
     pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
@@ -40,7 +42,7 @@ pub(crate) struct Tools {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
-    pub(crate) job: &'a Job,
+    pub(crate) way: &'a Way,
     /// The file that is laid out, where the case has one.
     pub(crate) data: &'a TestFile,
     /// A file that the case makes anew.
@@ -56,17 +58,17 @@ impl Run<'_> {
     ///
     /// # Errors
     /// A program cannot be started, fails, or says something that is not understood.
-    pub(crate) fn make(&self) -> Result<Sample> {
-        match self.job.load {
-            Load::Qemu { rw, block_bytes } => qemu::run(self, rw, block_bytes),
-            Load::Caio { block_bytes } => python::caio(self, block_bytes),
+    pub(crate) fn make(&self, load: &Load) -> Result<Sample> {
+        match load {
+            Load::Qemu { rw, block_bytes } => qemu::run(self, rw, *block_bytes),
+            Load::Caio { block_bytes } => python::caio(self, *block_bytes),
             Load::Nixl { direction, block_bytes, count } => {
-                python::nixl(self, direction, block_bytes, count)
+                python::nixl(self, direction, *block_bytes, *count)
             }
-            Load::Mariadb { flush, threads } => mariadb::run(self, flush, threads),
-            Load::SysbenchFiles { direct } => sysbench::fileio(self, direct),
-            Load::Nginx => nginx::run(self),
-            Load::Thin => thin::run(self),
+            Load::Mariadb { flush, threads } => mariadb::run(self, flush, *threads),
+            Load::SysbenchFiles { direct } => sysbench::fileio(self, *direct),
+            Load::Nginx {} => nginx::run(self),
+            Load::Thin {} => thin::run(self),
         }
     }
 
@@ -91,38 +93,35 @@ impl Run<'_> {
     fn preloading(&self, program: &Path, first: &[&Path]) -> Command {
         let mut command = Command::new(program);
         launch::inherit_nothing_of_ours(&mut command);
-        let ours = self.job.way.preloads.then_some(self.tools.preload.as_path());
+        let ours = self.way.preloads.then_some(self.tools.preload.as_path());
         let libraries: Vec<String> = first.iter().copied().chain(ours).map(text).collect();
         if !libraries.is_empty() {
             command.env("LD_PRELOAD", libraries.join(":"));
         }
-        if self.job.way.forbids_uring {
+        if self.way.forbids_uring {
             seccomp::forbid_uring(&mut command);
         }
         command
     }
 }
 
-/// Lays out what a case works on, if that is not there; `progress` is told how far it is.
+/// Lays out what a case works on, if that is not there.
 ///
 /// # Errors
 /// There is no room, or a program fails.
 pub(crate) fn prepare(
-    load: Load,
+    load: &Load,
     tools: &Tools,
     data: &TestFile,
-    size_bytes: u64,
-    progress: &Progress,
+    session: &Session,
 ) -> Result<()> {
+    let size_bytes = session.extent.size_bytes;
     match load {
         Load::Qemu { .. } => Ok(()),
-        Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx => {
-            let laid_out = |written| progress.laying_out(written, size_bytes);
-            data.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
-        }
+        Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx {} => session.lay_out(data),
         Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
         Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
-        Load::Thin => thin::prepare(tools, size_bytes),
+        Load::Thin {} => thin::prepare(tools, size_bytes),
     }
 }
 
