@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cases::Work;
-use super::subject::DEVICE;
+use super::Work;
+use super::place::DEVICE;
 use nowait_harness::error::Result;
 use nowait_harness::fio::{self, Parsed};
 

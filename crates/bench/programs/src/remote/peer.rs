@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::cases::{Crate, Work};
 use super::client::Span;
 use super::killed::{self, Blocks};
 use super::store::{BUCKET, KEY, REGION, SECRET};
+use super::{Crate, Work};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::cases::Level0;
+use super::Level0;
 use super::ninep;
+use super::place::{DEVICE, Place};
 use super::store::{BUCKET, KEY, REGION, SECRET};
-use super::subject::{DEVICE, Place};
 use nowait_harness::error::{Context, Result};
 use nowait_harness::launch;
 
@@ -80,7 +80,7 @@ pub(crate) fn make_device(place: &Place, size_bytes: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::subject::Programs;
+    use crate::remote::place::Programs;
 
     #[test]
     fn a_cache_is_empty_at_each_start_and_level_0_is_bounded_unless_said() {
@@ -91,7 +91,6 @@ mod tests {
             s3backer_plugin: PathBuf::new(),
         };
         let place = Place {
-            nowait: PathBuf::new(),
             endpoint: ([127, 0, 0, 1], 9000).into(),
             folder: folder.path().to_owned(),
             programs,

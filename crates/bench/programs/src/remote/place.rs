@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::args::RemoteArgs;
-use super::cases::{Before, Job, Local, Server as Kind, Work};
+use clap::Args;
+
 use super::client::Target;
-use super::peer::Peer;
+use super::peer::{self, Peer};
 use super::store::{BUCKET, KEY, REGION, SECRET};
-use super::{killed, zerofs};
+use super::{Before, By, Job, Local, Server as Kind, Work, killed, zerofs};
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch::{self, Usage};
-use nowait_harness::server::Server;
+use nowait_harness::server::{self, Server};
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -26,30 +26,24 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) const DEVICE: &str = "vm";
 
 /// The programs of others.
-#[derive(Debug, Clone)]
-pub(crate) struct Programs {
-    /// With other crates.
-    pub(crate) peers: PathBuf,
-    pub(crate) zerofs: PathBuf,
-    /// Of nbdkit: its name, or its file.
-    pub(crate) s3backer_plugin: PathBuf,
-}
+#[derive(Debug, Clone, Args)]
+pub struct Programs {
+    /// The program with SlateDB and a plain client
+    #[arg(long, value_name = "FILE", default_value = peer::PROGRAM)]
+    pub peers: PathBuf,
 
-impl From<&RemoteArgs> for Programs {
-    fn from(args: &RemoteArgs) -> Self {
-        Self {
-            peers: args.peers.clone(),
-            zerofs: args.zerofs.clone(),
-            s3backer_plugin: args.s3backer_plugin.clone(),
-        }
-    }
+    /// The plugin of s3backer 2 in nbdkit: its name, or its file
+    #[arg(long, value_name = "PLUGIN", default_value = "s3backer")]
+    pub s3backer_plugin: PathBuf,
+
+    /// The program of ZeroFS
+    #[arg(long, value_name = "FILE", default_value = "zerofs")]
+    pub zerofs: PathBuf,
 }
 
 /// Where all lies.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// This program.
-    pub(crate) nowait: PathBuf,
     /// Where the store is reached.
     pub(crate) endpoint: SocketAddr,
     /// For sockets, caches and files.
@@ -66,7 +60,7 @@ pub(crate) struct Served {
 
 impl Place {
     fn tool(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.nowait);
+        let mut command = Command::new(server::nowait_serve());
         launch::inherit_nothing_of_ours(&mut command);
         command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
         command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").args(words);
@@ -103,8 +97,8 @@ impl Place {
     /// It cannot be started, or does not serve.
     pub(crate) fn serve(&self, kind: Kind, image: &str, size_bytes: u64) -> Result<Served> {
         let (mut command, target) = match kind {
-            Kind::S3backer => self.s3backer(image, size_bytes)?,
-            Kind::S3backerNbd => self.s3backer_nbd(image, size_bytes)?,
+            Kind::S3backer(By::Fuse) => self.s3backer(image, size_bytes)?,
+            Kind::S3backer(By::Nbd) => self.s3backer_nbd(image, size_bytes)?,
             Kind::ZeroFs(level0) => {
                 let socket = self.socket();
                 (zerofs::command(self, image, level0, &socket)?, Target::Nbd(socket))
@@ -235,14 +229,14 @@ impl Served {
 }
 
 /// Says why a job cannot be done, if it cannot.
-pub(crate) fn lacks(job: Job, programs: &Programs) -> Option<String> {
-    let by_nbd = !matches!(job.server, Kind::S3backer | Kind::Crate(_));
+pub(crate) fn lacks(job: &Job, programs: &Programs) -> Option<String> {
+    let by_nbd = !matches!(job.engine, Kind::S3backer(By::Fuse) | Kind::Crate(_));
     let client = || (by_nbd && job.work == Work::Killed).then(killed::lacks_client).flatten();
-    let server = match job.server {
+    let server = match job.engine {
         Kind::Nowait(_) | Kind::Local(_) => None,
         Kind::Crate(_) => Peer::lacks(&programs.peers),
-        Kind::S3backer => lacks_s3backer(),
-        Kind::S3backerNbd => lacks_plugin(&programs.s3backer_plugin),
+        Kind::S3backer(By::Fuse) => lacks_s3backer(),
+        Kind::S3backer(By::Nbd) => lacks_plugin(&programs.s3backer_plugin),
         Kind::ZeroFs(_) => lacks_zerofs(&programs.zerofs),
     };
     server.or_else(client)
@@ -279,19 +273,20 @@ fn lacks_s3backer() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::cases::Level0;
+    use crate::remote::Level0;
 
     #[test]
     fn programs_that_are_not_there_are_said_with_how_they_are_made() {
         let nowhere = || PathBuf::from("/nowhere/program");
         let programs = Programs { peers: nowhere(), zerofs: nowhere(), s3backer_plugin: nowhere() };
         let why = |server| {
-            lacks(Job { server, work: Work::Read { depth: 1 } }, &programs).unwrap_or_default()
+            let work = Work::Read { depth: 1 };
+            lacks(&Job { engine: server, work }, &programs).unwrap_or_default()
         };
         assert_eq!(why(Kind::Nowait(Before::Nothing)), "");
         let zerofs = why(Kind::ZeroFs(Level0::Default));
         assert!(zerofs.contains("/nowhere") && zerofs.contains("cargo install zerofs"), "{zerofs}");
         // Where there is no nbdkit that is the reason.
-        assert!(why(Kind::S3backerNbd).contains("nbdkit"));
+        assert!(why(Kind::S3backer(By::Nbd)).contains("nbdkit"));
     }
 }
