@@ -59,7 +59,7 @@ pub(crate) struct Served {
 }
 
 impl Place {
-    fn tool(&self, words: &[&str]) -> Command {
+    fn tool(words: &[&str]) -> Command {
         let mut command = Command::new(server::nowait_serve());
         launch::inherit_nothing_of_ours(&mut command);
         command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
@@ -77,7 +77,7 @@ impl Place {
     /// It failed.
     pub(crate) fn image(&self, word: &str, images: &[&str], words: &[&str]) -> Result<f64> {
         let urls: Vec<String> = images.iter().map(|image| Place::url(image)).collect();
-        let mut command = self.tool(&["image", word]);
+        let mut command = Self::tool(&["image", word]);
         command.args(urls).args(words);
         command.args(["--endpoint", &format!("http://{}", self.endpoint)]);
         // Not by way of the poll of a longer run.
@@ -147,7 +147,8 @@ impl Place {
 
     fn nowait(&self, image: impl Display, options: impl Fn(&mut Command)) -> (Command, Target) {
         let socket = self.socket();
-        let mut command = self.tool(&["serve", "--endpoint", &format!("http://{}", self.endpoint)]);
+        let mut command =
+            Self::tool(&["serve", "--endpoint", &format!("http://{}", self.endpoint)]);
         command
             .arg(format!("{DEVICE}={image}"))
             .arg("--nbd")
