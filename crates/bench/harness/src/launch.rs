@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -107,6 +108,31 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let [stdout, stderr] =
         [stdout, stderr].map(|file| fs::read_to_string(file.path()).unwrap_or_default());
     Ok(Finished { status, usage, stdout, stderr })
+}
+
+/// Runs a command that must succeed.
+///
+/// # Errors
+/// It cannot be started, runs past `limit`, or fails; the message has what it said.
+pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
+    let finished = run(command, limit)?;
+    if finished.status.success() {
+        return Ok(finished);
+    }
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    let line = first_line(&finished.stderr);
+    Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
+}
+
+/// Returns the first line of a text that says anything.
+pub fn first_line(text: &str) -> &str {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
+}
+
+/// Says that a program is not installed, if it is not.
+pub fn lack(program: &Path) -> Option<String> {
+    let there = Command::new(program).arg("--version").output().is_ok();
+    (!there).then(|| format!("{} is not installed", program.display()))
 }
 
 /// Reaps the child with its resource usage, if it has ended.

@@ -1,6 +1,7 @@
 //! A program that serves: started, waited for, and ended in order.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -65,6 +66,15 @@ impl Server {
             sleep(POLL_INTERVAL);
         }
         Ok(server)
+    }
+
+    /// The same of a server that listens at `socket`, where the one before may have left its own.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub fn listening(command: &mut Command, patience: Duration, socket: &Path) -> Result<Self> {
+        let _ = fs::remove_file(socket);
+        Self::start(command, patience, || UnixStream::connect(socket).is_ok())
     }
 
     /// Returns the process.

@@ -1,9 +1,9 @@
 //! One model of a suite: a table of cases, and how to prepare and to make one run.
 //!
 //! ```text
-//!  MeasureArgs::measure ─► Suite::prepare ─► for each case: begin, runs by turns, results ─► about
-//!        │                    lays out files, leaves what can be had here              │
-//!        └► --list                                        Measurement ◄────────────────┘
+//!  MeasureArgs::measure ─► Suite::prepare             files laid out; what can be had here
+//!        └► --list           └► begin ─► runs by turns ─► results        of each case
+//!                                 └► describe ─► Measurement             at the end
 //! ```
 //!
 //! A run that fails is a note: its subject has no figures in that case, and all else is measured.
@@ -74,7 +74,7 @@ pub trait Suite {
     }
 
     /// Says how all was measured, at the end.
-    fn about(&mut self, results: &[CaseResults], session: &mut Session) -> About;
+    fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description;
 
     /// Returns what is printed.
     fn text(&self, measurement: &Measurement) -> String {
@@ -102,7 +102,7 @@ impl<J> Run<'_, J> {
 }
 
 /// How all runs of a suite were made.
-pub struct About {
+pub struct Description {
     pub workload: &'static str,
     /// The folder of the file system under test.
     pub folder: PathBuf,
@@ -115,7 +115,7 @@ pub struct About {
     pub words: (String, &'static str),
 }
 
-impl About {
+impl Description {
     /// Describes a suite without fio, whose subjects are compared with the first of each case.
     pub fn new(workload: &'static str, folder: impl Into<PathBuf>, params: Value) -> Self {
         let (fio, pairs) = ("not used".to_owned(), Pairs::WithFirst);
@@ -141,7 +141,7 @@ impl Session {
         Self { extent, progress: Progress::new(), notes, failed, unusable }
     }
 
-    /// Returns `true`, and notes it, if the runs are shorter or fewer than those that are published.
+    /// Returns `true`, and notes it, if runs are shorter or fewer than those that are published.
     pub fn is_quick(&mut self) -> bool {
         let short = self.extent.runtime.as_secs_f64() < PUBLISHED_S;
         let quick = short || self.extent.rounds < verdict::ROUNDS_MIN;
@@ -229,8 +229,8 @@ impl Session {
 
     /// Puts all together.
     fn finish<S: Suite>(mut self, suite: &mut S, results: Vec<CaseResults>) -> Measurement {
-        let About { workload, folder, fio, params, pairs, words } =
-            suite.about(&results, &mut self);
+        let Description { workload, folder, fio, params, pairs, words } =
+            suite.describe(&results, &mut self);
         let Extent { rounds, runtime, size_bytes } = self.extent;
         let common = json!({
             "rounds": rounds,

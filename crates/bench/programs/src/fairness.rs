@@ -21,7 +21,7 @@ use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::rig::{Rig, engine, wrong_bytes};
 use nowait_harness::stats::SplitMix;
-use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::suite::{self, Description, Session, Suite};
 use nowait_harness::{interrupt, memory};
 
 const EXAMPLES: &str = "\
@@ -135,10 +135,13 @@ impl Suite for Fairness {
         sample
     }
 
-    fn about(&mut self, _results: &[CaseResults], _session: &mut Session) -> About {
+    fn describe(&mut self, _results: &[CaseResults], _session: &mut Session) -> Description {
         let page_cache = "pages of the file dropped before each run";
         let params = json!({ "depth": self.depth, "page_cache": page_cache });
-        About { pairs: Pairs::With(&[]), ..About::new("fairness", &self.folder, params) }
+        Description {
+            pairs: Pairs::With(&[]),
+            ..Description::new("fairness", &self.folder, params)
+        }
     }
 }
 

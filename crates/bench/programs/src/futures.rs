@@ -19,7 +19,7 @@ use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement};
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::suite::{About, Run, Session, Suite};
+use nowait_harness::suite::{Description, Run, Session, Suite};
 
 const EXAMPLES: &str = "\
 Five runs of 2 s on a file of 256M; with --quick 300 ms.
@@ -113,8 +113,8 @@ impl Suite for Futures {
         one_run(&self.program, path, way, work, &session.extent, it.round)
     }
 
-    fn about(&mut self, _results: &[CaseResults], _session: &mut Session) -> About {
-        About::new("futures", &self.folder, json!({ "tasks": TASKS }))
+    fn describe(&mut self, _results: &[CaseResults], _session: &mut Session) -> Description {
+        Description::new("futures", &self.folder, json!({ "tasks": TASKS }))
     }
 }
 

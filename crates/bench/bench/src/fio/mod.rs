@@ -1,8 +1,8 @@
-//! An unmodified fio with and without nowait: `bench submit` and `bench posix` against their targets,
-//! `bench parity` on every kind of work, and `bench demo`.
+//! An unmodified fio with and without nowait: `bench submit` and `bench posix` against their
+//! targets, `bench parity` on every kind of work, and `bench demo`.
 //!
 //! ```text
-//!  args ─► suite ─┬─ job       what fio does (submit.toml, posix.toml; cells: parity), and the ways
+//!  args ─► suite ─┬─ job       what fio does (submit.toml, posix.toml; cells), and the ways
 //!                 ├─ run       one run: its command line and environment, and its figures
 //!                 └─ verdict   parity: what the figures of a cell say
 //! ```

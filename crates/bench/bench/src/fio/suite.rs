@@ -11,7 +11,7 @@ use nowait_harness::layout::{self, SMALLER, TestFile};
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::runs::Runs;
-use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::suite::{self, Description, Session, Suite};
 use nowait_harness::{cache, interrupt, units};
 use serde_json::json;
 use tempfile::TempDir;
@@ -454,7 +454,7 @@ impl Suite for FioSuite {
         results
     }
 
-    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
         self.note_machine(&mut session.notes);
         let startups = || self.startups.iter();
         let cpu_us: BTreeMap<&str, f64> =
@@ -471,10 +471,10 @@ impl Suite for FioSuite {
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });
-        About {
+        Description {
             fio: self.fio.version.clone(),
             pairs: Pairs::With(&["system", "io_uring", "posixaio"]),
-            ..About::new(self.plan.workload, &self.folders.asked, params)
+            ..Description::new(self.plan.workload, &self.folders.asked, params)
         }
     }
 

@@ -29,7 +29,7 @@ use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement};
 use nowait_harness::memory;
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::suite::{About, Run, Session, Suite};
+use nowait_harness::suite::{Description, Run, Session, Suite};
 use nowait_harness::usage::Used;
 
 const EXAMPLES: &str = "\
@@ -131,7 +131,7 @@ impl Suite for Mixed<'_> {
         Ok(sample)
     }
 
-    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
         let ticks = self.ticks.iter();
         session
             .notes
@@ -141,7 +141,7 @@ impl Suite for Mixed<'_> {
             "threads": self.args.threads,
             "page_cache": "pages of the file dropped before each run",
         });
-        About::new("mixed", &self.args.dir, params)
+        Description::new("mixed", &self.args.dir, params)
     }
 }
 

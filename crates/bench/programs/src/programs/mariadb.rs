@@ -1,12 +1,12 @@
 //! MariaDB under sysbench's transactions, its tables larger than its buffer pool.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use super::Mode;
-use super::run::{Run, Tools, first_line, plain, text};
+use super::run::{Run, Tools, plain, text};
 use super::sysbench;
 use super::timer::Timer;
 use nowait_harness::cache;
@@ -44,14 +44,14 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     let mut install = plain("mariadb-install-db")?;
     install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
     install.args(["--skip-name-resolve"]).args(as_root());
-    success(install.arg(format!("--datadir={}", text(&folder.path))), PATIENCE)?;
+    launch::succeed(install.arg(format!("--datadir={}", text(&folder.path))), PATIENCE)?;
     let mut command = folder.server(plain("mariadbd")?, "fsync");
     // No client waits for each of these transactions to be safe.
     command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]);
     let server = folder.start(&mut command)?;
     let mut client = plain("mariadb")?;
     client.args(["--no-defaults", "--user=root", "--execute=CREATE DATABASE sbtest"]);
-    success(client.arg(format!("--socket={}", text(&folder.socket))), PATIENCE)?;
+    launch::succeed(client.arg(format!("--socket={}", text(&folder.socket))), PATIENCE)?;
     let mut command = folder.client(plain("sysbench")?);
     sysbench::finished(command.args(["--threads=2", "prepare"]), LOAD)?;
     server.stop(PATIENCE)?;
@@ -153,9 +153,7 @@ impl Data {
     }
 
     fn start(&self, command: &mut Command) -> Result<Server> {
-        let _ = fs::remove_file(&self.socket);
-        let listens = || std::os::unix::net::UnixStream::connect(&self.socket).is_ok();
-        Server::start(command, PATIENCE, listens)
+        Server::listening(command, PATIENCE, &self.socket)
     }
 
     /// Adds what every client has.
@@ -172,17 +170,6 @@ impl Data {
 fn as_root() -> Option<&'static str> {
     // SAFETY: takes nothing and cannot fail.
     (unsafe { libc::geteuid() } == 0).then_some("--user=root")
-}
-
-/// Runs a program that must succeed.
-fn success(command: &mut Command, limit: Duration) -> Result<()> {
-    let finished = launch::run(command, limit)?;
-    if finished.status.success() {
-        return Ok(());
-    }
-    let name = Path::new(command.get_program()).file_name().unwrap_or_default();
-    let (name, line) = (name.to_string_lossy(), first_line(&finished.stderr));
-    Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //!  cases.toml ─► ProgramsSuite ─┬─ need       what a case needs, and how to install it
 //!                               ├─ run        one run: its files, its preloads, its filter
-//!                               │   └─ qemu, mariadb, …  what a program is asked, and how it answers
+//!                               │   └─ qemu, mariadb, …  what each is asked, and how it answers
 //!                               └─ overview   all cases as one table
 //!
 //!  drivers/               what is compiled or run here in other languages
@@ -37,7 +37,7 @@ use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::Sample;
 use nowait_harness::runs::Runs;
-use nowait_harness::suite::{self, About, Session, Suite};
+use nowait_harness::suite::{self, Description, Session, Suite};
 use nowait_harness::{cache, units};
 use serde::Deserialize;
 use serde_json::json;
@@ -292,7 +292,7 @@ impl Suite for ProgramsSuite {
         CaseResults { how: session.how(), ..CaseResults::new(case, runs, params) }
     }
 
-    fn about(&mut self, results: &[CaseResults], session: &mut Session) -> About {
+    fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description {
         self.skip_refused(session);
         let params = json!({
             "quick": session.is_quick(),
@@ -301,10 +301,10 @@ impl Suite for ProgramsSuite {
             "page_cache": cache::state(self.tools.drop_caches),
             "skipped": self.skipped,
         });
-        About {
+        Description {
             pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
             words: (overview::text(results, &self.skipped), ""),
-            ..About::new("programs", &self.tools.asked, params)
+            ..Description::new("programs", &self.tools.asked, params)
         }
     }
 }

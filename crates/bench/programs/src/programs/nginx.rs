@@ -2,7 +2,6 @@
 //! needs no file by one more.
 
 use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +44,6 @@ pub(crate) fn lack() -> Option<Lack> {
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     cache::make_cold(run.data.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("nginx");
-    let _ = fs::remove_file(&socket);
     let configuration = run.tools.folder.join("nginx.conf");
     let aio = if run.way.mode == Mode::Threads { "threads" } else { "on" };
     fs::write(&configuration, configure(&run.tools.folder, run.data.path(), &socket, aio))
@@ -53,7 +51,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let program = need::program("nginx").unwrap_or_else(|| PathBuf::from("nginx"));
     let mut command = run.command(&program);
     command.arg("-p").arg(&run.tools.folder).arg("-c").arg(&configuration).args(["-e", "stderr"]);
-    let server = Server::start(&mut command, PATIENCE, || UnixStream::connect(&socket).is_ok())?;
+    let server = Server::listening(&mut command, PATIENCE, &socket)?;
     let asked = ask(run, &socket);
     let said = server.last_words();
     let (latencies, turns, elapsed_s) =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Mode;
 use super::need::{Lack, program};
-use super::run::{Run, first_line, text};
+use super::run::{Run, text};
 use nowait_harness::cache;
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch;
@@ -85,11 +85,7 @@ impl Package {
     fn install(self, folder: &Path) -> Result<()> {
         for step in self.steps(folder) {
             let path = program(&step[0]).unwrap_or_else(|| PathBuf::from(&step[0]));
-            let finished = launch::run(Command::new(path).args(&step[1..]), INSTALL)?;
-            if !finished.status.success() {
-                let line = first_line(&finished.stderr);
-                return Err(BenchError::failed(format!("{}: {line}", step.join(" "))));
-            }
+            launch::succeed(Command::new(path).args(&step[1..]), INSTALL)?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! QEMU's block layer on a sparse image, asked by fio; a second disk shows how its loop is held up.
 
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,11 +26,9 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     run.fresh.make_fresh(run.size_bytes)?;
     cache::make_cold(run.fresh.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("qemu");
-    let _ = std::fs::remove_file(&socket);
     let mut command = run.timed("qemu-storage-daemon")?;
     command.args(daemon(run.fresh.path(), &socket, run.way.mode));
-    let there = || UnixStream::connect(&socket).is_ok();
-    let server = Server::start(&mut command, PATIENCE, there)?;
+    let server = Server::listening(&mut command, PATIENCE, &socket)?;
     let asked = client(run, rw, block_bytes, &socket);
     let said = server.last_words();
     let asked = asked.map_err(|error| BenchError::failed(format!("{error}; QEMU: {said}")))?;

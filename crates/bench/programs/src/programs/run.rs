@@ -140,11 +140,6 @@ fn find(program: &str) -> Result<PathBuf> {
     path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))
 }
 
-/// Returns the first line of a text that says anything.
-pub(crate) fn first_line(text: &str) -> &str {
-    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
-}
-
 /// Prints a path for a command line.
 pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()

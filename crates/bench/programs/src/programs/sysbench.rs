@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::run::{Run, Tools, first_line, plain};
+use super::run::{Run, Tools, plain};
 use nowait_harness::cache;
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch::{self, Finished};
@@ -90,7 +90,7 @@ pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finishe
     if done.status.success() && fatal.is_none() {
         return Ok(done);
     }
-    let said = fatal.unwrap_or_else(|| first_line(&done.stderr));
+    let said = fatal.unwrap_or_else(|| launch::first_line(&done.stderr));
     Err(BenchError::failed(format!("sysbench {}: {said}", done.status)))
 }
 

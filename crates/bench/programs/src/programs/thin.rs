@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::run::{Run, Tools, first_line, plain};
+use super::run::{Run, Tools, plain};
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::offsets::{Access, Offsets};
@@ -41,13 +41,12 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     File::create(&path).and_then(|file| file.set_len(bytes & !0xfff)).context(what)?;
     let mut restore = plain("thin_restore")?;
     restore.arg("--input").arg(&described).arg("--output").arg(&path);
-    let finished = launch::run(&mut restore, PATIENCE)?;
+    let restored = launch::succeed(&mut restore, PATIENCE);
     let _ = fs::remove_file(&described);
-    if !finished.status.success() {
+    if restored.is_err() {
         let _ = fs::remove_file(&path);
-        return Err(failed("thin_restore", &finished));
     }
-    Ok(())
+    restored.map(drop)
 }
 
 /// Checks the metadata once; the check is what its user waits for.
@@ -58,11 +57,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let path = metadata_in(run.tools);
     cache::make_cold(&path, run.tools.drop_caches)?;
     let mut check = run.timed("thin_check")?;
-    let finished = launch::run(check.arg(&path), PATIENCE)?;
-    if !finished.status.success() {
-        return Err(failed("thin_check", &finished));
-    }
-    let usage = finished.usage;
+    let usage = launch::succeed(check.arg(&path), PATIENCE)?.usage;
     let bytes = used_bytes(&path)?;
     let mut sample = Sample::from([
         (Metric::BytesPerS, bytes * 1e6 / usage.wall_us),
@@ -101,11 +96,6 @@ fn used_bytes(path: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let about = fs::metadata(path).context(|| format!("look at {}", path.display()))?;
     Ok(about.blocks() as f64 * 512.0)
-}
-
-fn failed(name: &str, finished: &launch::Finished) -> BenchError {
-    let line = first_line(&finished.stderr);
-    BenchError::failed(format!("{name} {}: {line}", finished.status))
 }
 
 #[cfg(test)]

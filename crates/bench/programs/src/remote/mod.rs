@@ -31,7 +31,7 @@ use nowait_harness::error::{Context, Result};
 use nowait_harness::fio;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::suite::{About, Run, Session, Suite};
+use nowait_harness::suite::{Description, Run, Session, Suite};
 use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
@@ -268,16 +268,16 @@ impl Suite for RemoteSuite {
         }
     }
 
-    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
         let delay_ms = self.delay.as_millis() as u64;
         let (quick, store) = (session.is_quick(), "versitygw");
         let params = json!({ "quick": quick, "delay_ms": delay_ms, "store": store });
         let before = format!("{delay_ms} ms are added to each request to the store. ");
-        About {
+        Description {
             fio: self.fio.clone(),
             pairs: Pairs::FirstWith,
             words: (before, "CPU is that of the server, from its start to its end. "),
-            ..About::new("remote", &self.dir, params)
+            ..Description::new("remote", &self.dir, params)
         }
     }
 }

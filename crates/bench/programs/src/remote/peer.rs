@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::client::Span;
 use super::killed::{self, Blocks};
-use super::store::{BUCKET, KEY, REGION, SECRET};
+use super::store::{self, BUCKET};
 use super::{Crate, Work};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::launch;
@@ -156,8 +156,7 @@ impl Peer {
     fn command(&self, which: Crate, image: &str, size_bytes: u64) -> Command {
         let mut command = Command::new(&self.program);
         launch::inherit_nothing_of_ours(&mut command);
-        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").arg(which.word());
+        store::introduce(&mut command).arg(which.word());
         command.args(["--endpoint", &format!("http://{}", self.endpoint), "--bucket", BUCKET]);
         command.args(["--image", image, "--size", &size_bytes.to_string()]);
         command

@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::client::Target;
 use super::peer::{self, Peer};
-use super::store::{BUCKET, KEY, REGION, SECRET};
+use super::store::{self, BUCKET, KEY, SECRET};
 use super::{Before, By, Job, Local, Server as Kind, Work, killed, zerofs};
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch::{self, Usage};
@@ -62,8 +62,7 @@ impl Place {
     fn tool(words: &[&str]) -> Command {
         let mut command = Command::new(server::nowait_serve());
         launch::inherit_nothing_of_ours(&mut command);
-        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1").args(words);
+        store::introduce(&mut command).args(words);
         command
     }
 
@@ -256,19 +255,13 @@ fn lacks_plugin(plugin: &Path) -> Option<String> {
 }
 
 fn lacks_zerofs(program: &Path) -> Option<String> {
-    let there = Command::new(program).arg("--version").output().is_ok();
-    let built = "cargo install zerofs --version 0.19.1 --locked";
-    (!there).then(|| format!("{} is not there: {built}", program.display()))
+    launch::lack(program).map(|why| why + ": cargo install zerofs --version 0.19.1 --locked")
 }
 
 fn lacks_s3backer() -> Option<String> {
-    let there = Command::new("s3backer").arg("--version").output().is_ok();
-    let fuse = Path::new("/dev/fuse").exists();
-    match (there, fuse) {
-        (false, _) => Some("s3backer is not installed".to_owned()),
-        (_, false) => Some("there is no /dev/fuse".to_owned()),
-        _ => None,
-    }
+    let no_fuse = !Path::new("/dev/fuse").exists();
+    let no_fuse = || no_fuse.then(|| "there is no /dev/fuse".to_owned());
+    launch::lack(Path::new("s3backer")).or_else(no_fuse)
 }
 
 #[cfg(test)]

@@ -20,6 +20,12 @@ pub(crate) const REGION: &str = "us-east-1";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Has a command ask the store as its owner.
+pub(crate) fn introduce(command: &mut Command) -> &mut Command {
+    command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+    command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1")
+}
+
 /// A running store; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Store {

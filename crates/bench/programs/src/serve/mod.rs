@@ -24,8 +24,8 @@ use nowait_harness::error::{Context, Result};
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::suite::{About, Run, Session, Suite};
-use nowait_harness::{cache, fio, stats};
+use nowait_harness::suite::{Description, Run, Session, Suite};
+use nowait_harness::{cache, fio, launch, stats};
 use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
@@ -171,7 +171,7 @@ impl Suite for ServeSuite {
         Ok(sample)
     }
 
-    fn about(&mut self, _results: &[CaseResults], session: &mut Session) -> About {
+    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
         session.notes.extend(self.cached.iter().map(|(name, cached)| {
             let most = cached.iter().copied().fold(0.0, f64::max) / 1e6;
             let median = stats::median(cached).unwrap_or(0.0) / 1e6;
@@ -188,11 +188,11 @@ impl Suite for ServeSuite {
                 false => "pages of the image dropped before each run",
             },
         });
-        About {
+        Description {
             fio: self.fio.clone(),
             pairs: Pairs::FirstWith,
             words: (String::new(), "CPU and switches are those of the server. "),
-            ..About::new("serve", &self.folder, params)
+            ..Description::new("serve", &self.folder, params)
         }
     }
 }
@@ -200,18 +200,15 @@ impl Suite for ServeSuite {
 /// Says why a server cannot be had, if it cannot.
 fn lacks(server: &Server) -> Option<String> {
     match server {
-        Server::Qemu(..) => lacks_program("qemu-nbd"),
-        Server::Nbdkit => lacks_program("nbdkit"),
-        Server::QemuFuse => lacks_program("qemu-storage-daemon").or_else(|| lacks_device("fuse")),
+        Server::Qemu(..) => launch::lack(Path::new("qemu-nbd")),
+        Server::Nbdkit => launch::lack(Path::new("nbdkit")),
+        Server::QemuFuse => {
+            launch::lack(Path::new("qemu-storage-daemon")).or_else(|| lacks_device("fuse"))
+        }
         Server::NowaitFuse => lacks_device("fuse"),
         Server::Loop(_) => lacks_device("loop-control"),
         Server::Nowait | Server::File => None,
     }
-}
-
-fn lacks_program(program: &str) -> Option<String> {
-    let there = Command::new(program).arg("--version").output().is_ok();
-    (!there).then(|| format!("{program} is not installed"))
 }
 
 fn lacks_device(name: &str) -> Option<String> {

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use super::LoopIo;
 use super::client::Target;
-use super::server::LoopDevice;
-use nowait_harness::error::{BenchError, Context, Result};
+use super::server::{LoopDevice, PATIENCE};
+use nowait_harness::error::{Context, Result};
+use nowait_harness::launch;
 
 /// A new ext4, mounted; gone when dropped.
 #[derive(Debug)]
@@ -31,8 +32,14 @@ impl Mounted {
         let folder = scratch.join("ext4");
         std::fs::create_dir_all(&folder).context(|| folder.display().to_string())?;
         let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
-        succeed(Command::new("mkfs.ext4").args(["-q", "-F", "-E", lazy]).arg(block))?;
-        succeed(Command::new("mount").args(["-t", "ext4"]).arg(block).arg(&folder))?;
+        launch::succeed(
+            Command::new("mkfs.ext4").args(["-q", "-F", "-E", lazy]).arg(block),
+            PATIENCE,
+        )?;
+        launch::succeed(
+            Command::new("mount").args(["-t", "ext4"]).arg(block).arg(&folder),
+            PATIENCE,
+        )?;
         Ok(Self { folder, _device: device })
     }
 
@@ -46,14 +53,4 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.folder).output();
     }
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().context(|| format!("cannot start {name}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(BenchError::failed(format!("{name}: {}", said.trim())))
 }

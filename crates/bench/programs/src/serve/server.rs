@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::client::Target;
 use super::{LoopIo, Server as Kind};
-use nowait_harness::error::{BenchError, Context, Result};
-use nowait_harness::launch::Usage;
+use nowait_harness::error::{Context, Result};
+use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::{self, Server};
 
 /// How long a server may take to begin, and to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The server of an image, and its address; ended when dropped.
 #[derive(Debug)]
@@ -91,12 +91,8 @@ impl LoopDevice {
             LoopIo::Direct => losetup.args(["--direct-io=on", "--sector-size=4096"]),
             LoopIo::Buffered => &mut losetup,
         };
-        let output = losetup.arg(image).output().context(|| "cannot start losetup".to_owned())?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(BenchError::failed(format!("losetup: {}", said.trim())));
-        }
-        Ok(Self(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())))
+        let attached = launch::succeed(losetup.arg(image), PATIENCE)?;
+        Ok(Self(PathBuf::from(attached.stdout.trim())))
     }
 
     /// Returns the device.
