@@ -1,8 +1,9 @@
 //! Busy loops beside the runs: a machine whose processors have other work.
 
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::error::{Context, Result};
 
@@ -20,19 +21,12 @@ impl Busy {
             let mut command = Command::new("sh");
             command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
             // SAFETY: between fork and exec the closure makes one system call on constants.
-            unsafe { command.pre_exec(die_with_parent) };
+            unsafe {
+                command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?))
+            };
             busy.0.push(command.spawn().context(|| "cannot start a busy loop".to_owned())?);
         }
         Ok(busy)
-    }
-}
-
-/// Has the kernel kill this process when its parent ends, however that ends.
-fn die_with_parent() -> io::Result<()> {
-    // SAFETY: plain arguments; the call reads no memory.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,11 +30,7 @@ pub fn can_drop() -> bool {
 /// Writes back the whole file system of `path`.
 pub fn write_back(path: &Path) -> Result<()> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // SAFETY: the descriptor is open for the whole call.
-    match unsafe { libc::syncfs(file.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context(|| "syncfs".to_owned()),
-    }
+    rustix::fs::syncfs(&file).map_err(std::io::Error::from).context(|| "syncfs".to_owned())
 }
 
 /// Writes back the file system of `path` and drops the page cache.
@@ -44,9 +39,8 @@ pub fn write_back(path: &Path) -> Result<()> {
 pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // SAFETY: the descriptor is open for the whole call. A length of 0 means up to the end, and
-    // advice cannot fail in a way that matters.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    // Up to the end; advice cannot fail in a way that matters.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     if everything {
         fs::write(DROP_CACHES, "3").context(|| format!("write {DROP_CACHES}"))?;
     }

@@ -4,11 +4,8 @@
 //! with bytes that do not compress. All cold cases share one file, larger than a run reads: fio
 //! visits every block once before any block again, so no read finds a page of an earlier one.
 
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -205,29 +202,14 @@ pub fn check_space(path: &Path, needed_bytes: u64, smaller: &str) -> Result<()> 
 
 /// Returns what an unprivileged user may still write, in bytes.
 fn free_bytes(folder: &Path) -> Result<u64> {
-    let name = c_path(folder)?;
-    let mut stat = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a terminated string and a writable struct, both alive during the call.
-    let rc = unsafe { libc::statvfs(name.as_ptr(), stat.as_mut_ptr()) };
-    if rc != 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(error).context(|| format!("statvfs {}", folder.display()));
-    }
-    // SAFETY: the call has succeeded and filled the struct.
-    let stat = unsafe { stat.assume_init() };
+    let stat = rustix::fs::statvfs(folder).map_err(std::io::Error::from);
+    let stat = stat.context(|| format!("statvfs {}", folder.display()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Tells whether a folder lies in memory (tmpfs).
+/// Returns `true` if a folder lies in memory (tmpfs).
 pub fn is_tmpfs(folder: &Path) -> bool {
-    let Ok(name) = c_path(folder) else { return false };
-    let mut stat = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a terminated string and a writable struct, both alive during the call.
-    if unsafe { libc::statfs(name.as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return false;
-    }
-    // SAFETY: the call has succeeded and filled the struct.
-    unsafe { stat.assume_init() }.f_type == TMPFS_MAGIC
+    rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC)
 }
 
 /// Tells whether files in a folder can be opened with `O_DIRECT`.
@@ -238,11 +220,6 @@ pub fn has_direct(folder: &Path) -> bool {
     let opened = options.open(&path).is_ok();
     let _ = fs::remove_file(&path);
     opened
-}
-
-fn c_path(path: &Path) -> Result<CString> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| BenchError::usage(format!("{} holds a zero byte", path.display())))
 }
 
 #[cfg(test)]

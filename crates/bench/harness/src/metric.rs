@@ -6,87 +6,105 @@ use serde::{Deserialize, Serialize};
 
 use self::Better::{Less, More, Neither};
 
-/// One figure of one run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Metric {
+/// Defines the metrics in the order of the report: what each is, its name in the JSON, its unit
+/// there, the words of tables, and which figure is the better one.
+macro_rules! metrics {
+    ($($(#[$about:meta])+ $name:ident = $json:literal, $unit:literal, $label:literal,
+       $better:ident;)+) => {
+        /// One figure of one run.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Metric {
+            $($(#[$about])+ $name,)+
+        }
+
+        impl Metric {
+            /// Every metric, in the order of the report.
+            pub const ALL: [Self; ROWS.len()] = [$(Self::$name,)+];
+        }
+
+        const ROWS: &[Row] = &[$((Metric::$name, $json, $unit, $label, $better),)+];
+    };
+}
+
+metrics! {
     /// Requests completed per second.
-    Iops,
+    Iops = "iops", "1/s", "IOPS", More;
     /// Requests completed per second of processor time, which others cannot take away.
-    IopsPerCore,
+    IopsPerCore = "iops_per_core", "1/s", "IOPS a core", More;
     /// Bytes moved per second.
-    BytesPerS,
+    BytesPerS = "bytes_per_s", "B/s", "throughput", More;
     /// The same, the time of a final fsync included.
-    BytesPerSSynced,
+    BytesPerSSynced = "bytes_per_s_synced", "B/s", "synced", More;
     /// Transactions of a database per second.
-    TransactionsPerS,
+    TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
     /// Of the pages that were written, those that cleaners wrote, in percent.
-    WrittenByCleaners,
+    WrittenByCleaners = "written_by_cleaners_percent", "%", "written by cleaners", More;
     /// Mean time from the prepared request to the return of `io_submit`.
-    SubmitUsMean,
+    SubmitUsMean = "submit_us_mean", "us", "submit mean", Less;
     /// Median of the same.
-    SubmitUsP50,
+    SubmitUsP50 = "submit_us_p50", "us", "submit p50", Less;
     /// 99 % of the calls were shorter.
-    SubmitUsP99,
+    SubmitUsP99 = "submit_us_p99", "us", "submit p99", Less;
     /// 99.9 % of the calls were shorter.
-    SubmitUsP999,
+    SubmitUsP999 = "submit_us_p999", "us", "submit p99.9", Less;
     /// 99.99 % of the calls were shorter.
-    SubmitUsP9999,
+    SubmitUsP9999 = "submit_us_p9999", "us", "submit p99.99", Less;
     /// The longest call.
-    SubmitUsMax,
+    SubmitUsMax = "submit_us_max", "us", "submit max", Less;
     /// Mean time of a call that submits one read.
-    SubmitReadUsMean,
+    SubmitReadUsMean = "submit_read_us_mean", "us", "submit of a read", Less;
     /// Mean time of a call that submits one write.
-    SubmitWriteUsMean,
+    SubmitWriteUsMean = "submit_write_us_mean", "us", "submit of a write", Less;
     /// How often the submitting thread slept inside the calls, in all of the run.
-    SubmitSleeps,
+    SubmitSleeps = "submit_sleeps", "1", "sleeps in submit", Less;
     /// Median time from the return of `io_submit` to the completion.
-    LatencyUsP50,
+    LatencyUsP50 = "latency_us_p50", "us", "latency p50", Less;
     /// 90 % of the completions were faster.
-    LatencyUsP90,
+    LatencyUsP90 = "latency_us_p90", "us", "latency p90", Less;
     /// 99 % of the completions were faster.
-    LatencyUsP99,
+    LatencyUsP99 = "latency_us_p99", "us", "latency p99", Less;
     /// 99.9 % of the completions were faster.
-    LatencyUsP999,
+    LatencyUsP999 = "latency_us_p999", "us", "latency p99.9", Less;
     /// 99.99 % of the completions were faster.
-    LatencyUsP9999,
+    LatencyUsP9999 = "latency_us_p9999", "us", "latency p99.99", Less;
     /// The slowest completion.
-    LatencyUsMax,
+    LatencyUsMax = "latency_us_max", "us", "latency max", Less;
     /// 99 % of the times were shorter for which a program could do nothing else: inside a call that
     /// should return at once, or between two turns of its event loop.
-    HeldUpUsP99,
+    HeldUpUsP99 = "held_up_us_p99", "us", "held up p99", Less;
     /// 99.9 % of these times were shorter.
-    HeldUpUsP999,
+    HeldUpUsP999 = "held_up_us_p999", "us", "held up p99.9", Less;
     /// 99.99 % of these times were shorter.
-    HeldUpUsP9999,
+    HeldUpUsP9999 = "held_up_us_p9999", "us", "held up p99.99", Less;
     /// The longest of these times.
-    HeldUpUsMax,
+    HeldUpUsMax = "held_up_us_max", "us", "longest hold-up", Less;
     /// User and system time of the whole process, library and kernel workers included.
-    CpuUsPerIo,
+    CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// The same for each of what a program is asked for, such as a transaction.
-    CpuUsPerOperation,
+    CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
     /// Voluntary and involuntary switches of the whole process.
-    ContextSwitchesPerIo,
+    ContextSwitchesPerIo = "context_switches_per_io", "1", "switches per I/O", Less;
     /// PUTs to an object store for each request of the client.
-    PutsPerIo,
+    PutsPerIo = "puts_per_io", "1", "PUTs per I/O", Less;
     /// GETs from an object store for each request of the client.
-    GetsPerIo,
+    GetsPerIo = "gets_per_io", "1", "GETs per I/O", Less;
     /// Bytes sent to an object store for each that the client has written.
-    BytesSentPerByte,
+    BytesSentPerByte = "bytes_sent_per_byte", "1", "bytes sent per byte", Less;
     /// Blocks that were flushed, and are not there after their server was killed.
-    BlocksLost,
+    BlocksLost = "blocks_lost", "1", "blocks lost", Less;
     /// Memory of the process at its largest, what it shares with others included.
-    RssBytesMax,
+    RssBytesMax = "rss_bytes_max", "B", "peak memory", Less;
     /// What an engine adds to the memory of a process, at its largest: buffers are not counted, nor
     /// is the memory of the kernel.
-    MemoryAddedBytes,
+    MemoryAddedBytes = "memory_added_bytes", "B", "memory added", Less;
     /// By how much the kernel's page cache was larger after the run than before it.
-    PageCacheGrowthBytes,
+    PageCacheGrowthBytes = "page_cache_growth_bytes", "B", "cache growth", Less;
     /// Bytes that the process had read from a disk for each byte it moved.
-    DiskReadPerByte,
+    DiskReadPerByte = "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither;
     /// Runs whose data were not those expected.
-    VerifyErrors,
+    VerifyErrors = "verify_errors", "1", "verify errors", Less;
     /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
-    OtherBusyCores,
+    OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 
 /// Which figure of a metric is the better one.
@@ -107,61 +125,7 @@ pub type Sample = BTreeMap<Metric, f64>;
 /// A metric, its name in the JSON, its unit there, the words of tables, and which figure is better.
 type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
-/// Every metric, in the order of the report, which is that of the enum.
-#[rustfmt::skip]
-const ROWS: [Row; 38] = [
-    (Metric::Iops, "iops", "1/s", "IOPS", More),
-    (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
-    (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
-    (Metric::BytesPerSSynced, "bytes_per_s_synced", "B/s", "synced", More),
-    (Metric::TransactionsPerS, "transactions_per_s", "1/s", "transactions", More),
-    (Metric::WrittenByCleaners, "written_by_cleaners_percent", "%", "written by cleaners", More),
-    (Metric::SubmitUsMean, "submit_us_mean", "us", "submit mean", Less),
-    (Metric::SubmitUsP50, "submit_us_p50", "us", "submit p50", Less),
-    (Metric::SubmitUsP99, "submit_us_p99", "us", "submit p99", Less),
-    (Metric::SubmitUsP999, "submit_us_p999", "us", "submit p99.9", Less),
-    (Metric::SubmitUsP9999, "submit_us_p9999", "us", "submit p99.99", Less),
-    (Metric::SubmitUsMax, "submit_us_max", "us", "submit max", Less),
-    (Metric::SubmitReadUsMean, "submit_read_us_mean", "us", "submit of a read", Less),
-    (Metric::SubmitWriteUsMean, "submit_write_us_mean", "us", "submit of a write", Less),
-    (Metric::SubmitSleeps, "submit_sleeps", "1", "sleeps in submit", Less),
-    (Metric::LatencyUsP50, "latency_us_p50", "us", "latency p50", Less),
-    (Metric::LatencyUsP90, "latency_us_p90", "us", "latency p90", Less),
-    (Metric::LatencyUsP99, "latency_us_p99", "us", "latency p99", Less),
-    (Metric::LatencyUsP999, "latency_us_p999", "us", "latency p99.9", Less),
-    (Metric::LatencyUsP9999, "latency_us_p9999", "us", "latency p99.99", Less),
-    (Metric::LatencyUsMax, "latency_us_max", "us", "latency max", Less),
-    (Metric::HeldUpUsP99, "held_up_us_p99", "us", "held up p99", Less),
-    (Metric::HeldUpUsP999, "held_up_us_p999", "us", "held up p99.9", Less),
-    (Metric::HeldUpUsP9999, "held_up_us_p9999", "us", "held up p99.99", Less),
-    (Metric::HeldUpUsMax, "held_up_us_max", "us", "longest hold-up", Less),
-    (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
-    (Metric::CpuUsPerOperation, "cpu_us_per_operation", "us", "CPU per operation", Less),
-    (Metric::ContextSwitchesPerIo, "context_switches_per_io", "1", "switches per I/O", Less),
-    (Metric::PutsPerIo, "puts_per_io", "1", "PUTs per I/O", Less),
-    (Metric::GetsPerIo, "gets_per_io", "1", "GETs per I/O", Less),
-    (Metric::BytesSentPerByte, "bytes_sent_per_byte", "1", "bytes sent per byte", Less),
-    (Metric::BlocksLost, "blocks_lost", "1", "blocks lost", Less),
-    (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
-    (Metric::MemoryAddedBytes, "memory_added_bytes", "B", "memory added", Less),
-    (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
-    (Metric::DiskReadPerByte, "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither),
-    (Metric::VerifyErrors, "verify_errors", "1", "verify errors", Less),
-    (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),
-];
-
 impl Metric {
-    /// Every metric, in the order of the report.
-    pub const ALL: [Self; ROWS.len()] = {
-        let mut all = [Self::Iops; ROWS.len()];
-        let mut index = 0;
-        while index < all.len() {
-            all[index] = ROWS[index].0;
-            index += 1;
-        }
-        all
-    };
-
     const fn row(self) -> Row {
         ROWS[self as usize]
     }

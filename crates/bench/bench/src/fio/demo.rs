@@ -34,9 +34,6 @@ const LINES: [(Metric, &str); 5] = [
 ];
 
 /// Runs an unmodified fio with and without nowait, prints one table, and writes the report.
-///
-/// # Errors
-/// Something is missing, a run failed, or the report cannot be written.
 pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
     let reports = ReportArgs { json: args.json.clone(), html: Some(args.html.clone()) };
     reports.prepare()?;

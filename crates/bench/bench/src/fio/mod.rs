@@ -48,10 +48,6 @@ const VERIFY_BYTES: u64 = 16 << 20;
 
 /// Measures the time inside `io_submit`, or with fio's `posixaio` engine (`workload` is `posix`)
 /// POSIX AIO.
-///
-/// # Errors
-/// Something is missing, a run failed, a report cannot be written, or `--check` was given and
-/// a target is not met.
 pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Option<Measurement>> {
     let cases = select(&args.measure, cases(workload))?;
     args.measure.measure(&SUBMIT, cases, |cases, extent| {
@@ -68,10 +64,6 @@ pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Op
 }
 
 /// Measures the cells of parity, or verifies their data.
-///
-/// # Errors
-/// Something is missing, a run failed, a report cannot be written, or `--check` was given and a
-/// cell is lost.
 pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     let (limits, verify) = (Limits::beside(args.busy), args.verify);
     let mut cases = select(&args.measure, cells::cells())?;

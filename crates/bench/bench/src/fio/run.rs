@@ -72,18 +72,12 @@ pub(crate) struct Measured {
 
 impl Fio {
     /// Finds fio.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
         let version = fio::version(program)?;
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
     /// Checks that a subject really works here, and measures what its start-up costs.
-    ///
-    /// # Errors
-    /// Why it does not work, in one line.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
@@ -112,9 +106,6 @@ impl Fio {
     }
 
     /// Makes one measured run.
-    ///
-    /// # Errors
-    /// fio failed, or said something that is not understood.
     pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
         let (parsed, usage) = fio::run_one(&mut self.command(run)?, run.runtime)?;
         let mut sample = parsed.sample;
@@ -129,9 +120,6 @@ impl Fio {
 
     /// Reads the program and its libraries into the page cache, from which they were dropped with
     /// all else: tens of megabytes, which would be read while a run begins, and counted as its own.
-    ///
-    /// # Errors
-    /// fio cannot be started.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)

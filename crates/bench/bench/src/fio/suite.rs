@@ -129,9 +129,6 @@ impl Folders {
 
 impl FioSuite {
     /// Finds fio, and the library to preload if a case needs it.
-    ///
-    /// # Errors
-    /// One of them is not there, or the folder cannot be written.
     pub(crate) fn new(
         plan: Plan,
         cases: &[FioCase],

@@ -16,9 +16,6 @@ pub(crate) struct Connection(BufReader<UnixStream>);
 
 impl Connection {
     /// Connects to a server.
-    ///
-    /// # Errors
-    /// No server is there.
     pub(crate) fn new(socket: &Path) -> Result<Self> {
         let what = || format!("connect to {}", socket.display());
         let stream = UnixStream::connect(socket).context(what)?;
@@ -28,9 +25,6 @@ impl Connection {
 
     /// Asks, with more lines for the header, each with its end, and waits for the whole answer;
     /// the length of its body.
-    ///
-    /// # Errors
-    /// The connection ends, or the answer is no success.
     pub(crate) fn get(&mut self, path: &str, header: &str) -> Result<u64> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n{header}\r\n");
         let what = || format!("ask for {path}");

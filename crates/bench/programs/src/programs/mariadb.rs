@@ -32,9 +32,6 @@ const TABLES_PER_POOL: u64 = 16;
 const POOL_BYTES_MIN: u64 = 8 << 20;
 
 /// Makes the tables, if they are not there: in a folder that is kept if test files are.
-///
-/// # Errors
-/// A program fails.
 pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     let folder = Data::new(tools, size_bytes);
     if folder.is_loaded() {
@@ -59,9 +56,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
 }
 
 /// Makes one run with this `innodb_flush_method`, on tables that are not cached.
-///
-/// # Errors
-/// The server or sysbench fails, or prints something that is not understood.
 pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     let folder = Data::new(run.tools, run.size_bytes);
     for table in folder.tables()? {

@@ -38,9 +38,6 @@ pub(crate) fn lack() -> Option<Lack> {
 }
 
 /// Makes one run.
-///
-/// # Errors
-/// nginx does not serve, or answers something else than what it was asked for.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     cache::make_cold(run.data.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("nginx");

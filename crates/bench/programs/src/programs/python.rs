@@ -92,9 +92,6 @@ impl Package {
 }
 
 /// Has caio read the file with an event loop that is watched.
-///
-/// # Errors
-/// The script fails, or says something that is not understood.
 pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "uring",
@@ -108,9 +105,6 @@ pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
 }
 
 /// Has NIXL move blocks between memory and the file.
-///
-/// # Errors
-/// Those of [`caio`].
 pub(crate) fn nixl(run: &Run<'_>, direction: &str, block_bytes: u64, count: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "use_uring",

@@ -19,9 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OTHER_EVERY_US: u64 = 500;
 
 /// Makes one run on an image of holes.
-///
-/// # Errors
-/// QEMU does not serve, or fio fails.
 pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     run.fresh.make_fresh(run.size_bytes)?;
     cache::make_cold(run.fresh.path(), run.tools.drop_caches)?;

@@ -55,9 +55,6 @@ pub(crate) struct Run<'a> {
 
 impl Run<'_> {
     /// Makes the run.
-    ///
-    /// # Errors
-    /// A program cannot be started, fails, or says something that is not understood.
     pub(crate) fn make(&self, load: &Load) -> Result<Sample> {
         match load {
             Load::Qemu { rw, block_bytes } => qemu::run(self, rw, *block_bytes),
@@ -79,9 +76,6 @@ impl Run<'_> {
     }
 
     /// The same of a program that does not tell how long `io_submit` takes: that is counted.
-    ///
-    /// # Errors
-    /// The program is not there, or its times cannot be counted.
     pub(crate) fn timed(&self, program: &str) -> Result<Command> {
         let program = find(program)?;
         let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };
@@ -106,9 +100,6 @@ impl Run<'_> {
 }
 
 /// Lays out what a case works on, if that is not there.
-///
-/// # Errors
-/// There is no room, or a program fails.
 pub(crate) fn prepare(
     load: &Load,
     tools: &Tools,
@@ -126,9 +117,6 @@ pub(crate) fn prepare(
 }
 
 /// Begins the command of another program.
-///
-/// # Errors
-/// It is not there.
 pub(crate) fn plain(program: &str) -> Result<Command> {
     let mut command = Command::new(find(program)?);
     launch::inherit_nothing_of_ours(&mut command);

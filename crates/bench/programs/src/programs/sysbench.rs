@@ -28,9 +28,6 @@ pub(crate) struct Printed {
 }
 
 /// Writes the files of the file test, if they are not there.
-///
-/// # Errors
-/// sysbench fails.
 pub(crate) fn prepare_files(tools: &Tools, size_bytes: u64) -> Result<()> {
     let folder = files_in(tools);
     if folder.is_dir() {
@@ -42,9 +39,6 @@ pub(crate) fn prepare_files(tools: &Tools, size_bytes: u64) -> Result<()> {
 }
 
 /// Makes one run of the file test on files that are not cached.
-///
-/// # Errors
-/// sysbench fails, or prints something that is not understood.
 pub(crate) fn fileio(run: &Run<'_>, direct: bool) -> Result<Sample> {
     let folder = files_in(run.tools);
     for index in 0..FILES {
@@ -81,9 +75,6 @@ pub(crate) fn for_a_time<'a>(command: &'a mut Command, run: &Run<'_>) -> &'a mut
 }
 
 /// Runs sysbench to its end.
-///
-/// # Errors
-/// It cannot be started, fails, or does not end.
 pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finished> {
     let done = launch::run(command, limit)?;
     let fatal = done.stdout.lines().chain(done.stderr.lines()).find(|line| line.contains("FATAL"));
@@ -95,9 +86,6 @@ pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finishe
 }
 
 /// Understands what a run prints.
-///
-/// # Errors
-/// A figure is missing, or nothing was done.
 pub(crate) fn parse(text: &str) -> Result<Printed> {
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));

@@ -22,9 +22,6 @@ const MAPPING_BYTES_MAX: u64 = 40;
 const METADATA_BYTES_MIN: u64 = 8 << 20;
 
 /// Makes the metadata of a pool with one device whose blocks lie in no order, if it is not there.
-///
-/// # Errors
-/// thin_restore fails.
 pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     let path = metadata_in(tools);
     if path.exists() {
@@ -50,9 +47,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
 }
 
 /// Checks the metadata once; the check is what its user waits for.
-///
-/// # Errors
-/// thin_check fails.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let path = metadata_in(run.tools);
     cache::make_cold(&path, run.tools.drop_caches)?;

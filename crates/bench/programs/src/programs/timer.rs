@@ -29,9 +29,6 @@ pub(crate) struct Times(Vec<u64>);
 
 impl Timer {
     /// Compiles the library into `folder`.
-    ///
-    /// # Errors
-    /// There is no compiler, or it fails.
     pub(crate) fn build(folder: &Path) -> Result<Self> {
         let (source, library) = (folder.join("submit_timer.c"), folder.join("submit_timer.so"));
         fs::write(&source, SOURCE).context(|| format!("write {}", source.display()))?;
@@ -46,9 +43,6 @@ impl Timer {
     }
 
     /// Sets all counters to zero, and has `command` use them.
-    ///
-    /// # Errors
-    /// The file of the counters cannot be written.
     pub(crate) fn begin(&self, command: &mut Command) -> Result<()> {
         let what = || format!("write {}", self.counters.display());
         fs::write(&self.counters, vec![0; BUCKETS * 8]).context(what)?;
@@ -57,9 +51,6 @@ impl Timer {
     }
 
     /// Returns what has been counted so far.
-    ///
-    /// # Errors
-    /// The file of the counters cannot be read.
     pub(crate) fn times(&self) -> Result<Times> {
         let bytes =
             fs::read(&self.counters).context(|| "read the times of io_submit".to_owned())?;

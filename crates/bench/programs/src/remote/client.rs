@@ -26,9 +26,6 @@ pub(crate) struct Span {
 }
 
 /// Runs fio on `target` to its end.
-///
-/// # Errors
-/// It cannot be started, or fails.
 pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
     let block_bytes = if matches!(work, Work::Sequential { .. }) { 256 << 10 } else { 4096 };
     let mut words = vec![format!("--bs={block_bytes}"), "--time_based".to_owned()];
@@ -61,27 +58,18 @@ pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
 }
 
 /// Writes all of the image once.
-///
-/// # Errors
-/// As for [`run`].
 pub(crate) fn fill(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=write", "--bs=262144", "--iodepth=4", "--end_fsync=1"].map(str::to_owned);
     ask(target, &words, span).map(drop)
 }
 
 /// Reads one block: a server may listen before its image is open.
-///
-/// # Errors
-/// As for [`run`].
 pub(crate) fn touch(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=randread", "--bs=4096", "--number_ios=1"].map(str::to_owned);
     ask(target, &words, span).map(drop)
 }
 
 /// Reads all of the image once.
-///
-/// # Errors
-/// As for [`run`].
 pub(crate) fn warm(target: &Target, span: Span) -> Result<()> {
     let words = ["--rw=read", "--bs=262144", "--iodepth=16"].map(str::to_owned);
     ask(target, &words, span).map(drop)

@@ -49,9 +49,6 @@ impl Blocks {
     }
 
     /// Writes them, and has each flushed; `written` is a file that is made then.
-    ///
-    /// # Errors
-    /// The client fails.
     pub(crate) fn write(&self, target: &Target, written: &Path) -> Result<Client> {
         match target {
             Target::Nbd(socket) => {
@@ -76,9 +73,6 @@ impl Blocks {
     }
 
     /// Returns how many do not have what was written.
-    ///
-    /// # Errors
-    /// The client cannot be started, or cannot connect.
     pub(crate) fn count_lost(&self, target: &Target) -> Result<u64> {
         match target {
             Target::Nbd(socket) => {

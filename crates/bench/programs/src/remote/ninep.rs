@@ -31,9 +31,6 @@ const READ_WRITE: u32 = 2;
 const OWNER_ONLY: u32 = 0o600;
 
 /// Makes the file `name` of `size_bytes` in `folder` of the root, durably.
-///
-/// # Errors
-/// The server cannot be reached, or refuses.
 pub(crate) fn make_file(socket: &Path, folder: &str, name: &str, size_bytes: u64) -> Result<()> {
     let what = || format!("9P at {}", socket.display());
     let stream = UnixStream::connect(socket).context(what)?;

@@ -67,17 +67,11 @@ impl Peer {
     }
 
     /// Writes all of an image once.
-    ///
-    /// # Errors
-    /// The program cannot be started, or fails.
     pub(crate) fn fill(&self, which: Crate, image: &str, size_bytes: u64) -> Result<()> {
         self.start(which, image, size_bytes, &["fill".to_owned()], Duration::ZERO).map(drop)
     }
 
     /// Does the work of a client.
-    ///
-    /// # Errors
-    /// The program cannot be started, fails, or has done nothing.
     pub(crate) fn run(&self, which: Crate, work: Work, image: &str, span: Span) -> Result<Report> {
         let (word, clients) = match work {
             Work::Write { clients, .. } => ("write", clients),
@@ -105,9 +99,6 @@ impl Peer {
 
     /// Has blocks written, and each flushed; returns the program, which does no more. `written` is
     /// a file that is made then.
-    ///
-    /// # Errors
-    /// The program cannot be started, or fails.
     pub(crate) fn write_flushed(
         &self,
         which: Crate,
@@ -121,9 +112,6 @@ impl Peer {
     }
 
     /// Returns how many of the blocks do not have what was written.
-    ///
-    /// # Errors
-    /// The program cannot be started, or fails.
     pub(crate) fn count_lost(&self, which: Crate, image: &str, blocks: Blocks) -> Result<u64> {
         let words = [vec!["count-lost".to_owned()], Peer::words_of(blocks)].concat();
         let printed = self.start(which, image, blocks.size_bytes, &words, blocks.patience())?;

@@ -71,9 +71,6 @@ impl Place {
     }
 
     /// Runs `nowait image WORD IMAGE…`; returns how long it took, in microseconds.
-    ///
-    /// # Errors
-    /// It failed.
     pub(crate) fn image(&self, word: &str, images: &[&str], words: &[&str]) -> Result<f64> {
         let urls: Vec<String> = images.iter().map(|image| Place::url(image)).collect();
         let mut command = Self::tool(&["image", word]);
@@ -91,9 +88,6 @@ impl Place {
     }
 
     /// Has a server of this kind serve `image` of `size_bytes`, and waits until it does.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not serve.
     pub(crate) fn serve(&self, kind: Kind, image: &str, size_bytes: u64) -> Result<Served> {
         let (mut command, target) = match kind {
             Kind::S3backer(By::Fuse) => self.s3backer(image, size_bytes)?,
@@ -208,17 +202,11 @@ impl Served {
     }
 
     /// Ends it in order; returns what it has used.
-    ///
-    /// # Errors
-    /// It does not end.
     pub(crate) fn stop(self) -> Result<Usage> {
         self.server.stop(PATIENCE)
     }
 
     /// Kills it, and takes down what it has mounted.
-    ///
-    /// # Errors
-    /// It has ended before.
     pub(crate) fn kill(self) -> Result<()> {
         self.server.kill()?;
         if let Target::File(path) = &self.target {

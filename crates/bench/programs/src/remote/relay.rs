@@ -49,9 +49,6 @@ struct Shared {
 
 impl Relay {
     /// Starts one before `store`, without a delay.
-    ///
-    /// # Errors
-    /// There is no port.
     pub(crate) fn start(store: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.context(|| "a port for the relay".to_owned())?;

@@ -35,9 +35,6 @@ pub(crate) struct Store {
 
 impl Store {
     /// Starts `program` with an empty bucket in `folder`.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub(crate) fn start(program: &Path, folder: &Path) -> Result<Store> {
         let what = || folder.display().to_string();
         let (meta, objects) = (folder.join("meta"), folder.join("objects"));

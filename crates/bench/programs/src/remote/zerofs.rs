@@ -20,9 +20,6 @@ pub(crate) fn socket_of_files(folder: &Path) -> PathBuf {
 }
 
 /// Returns the command of a server of `image` at `socket`, with an empty cache.
-///
-/// # Errors
-/// The settings cannot be written.
 pub(crate) fn command(
     place: &Place,
     image: &str,
@@ -70,9 +67,6 @@ fn settings_text(place: &Place, image: &str, cache: &Path, socket: &Path) -> Str
 }
 
 /// Makes the device of a server that runs.
-///
-/// # Errors
-/// The server refuses.
 pub(crate) fn make_device(place: &Place, size_bytes: u64) -> Result<()> {
     ninep::make_file(&socket_of_files(&place.folder), DEVICES, DEVICE, size_bytes)
 }

@@ -37,9 +37,6 @@ pub(crate) fn read_into_memory() {
 }
 
 /// Runs fio on `target` to its end.
-///
-/// # Errors
-/// It cannot be started, or fails.
 pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     let mut command = fio::command(Path::new("fio"));
     command.args(["--name=job", "--time_based", "--norandommap"]);

@@ -19,9 +19,6 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Makes an ext4 on `target`, over what is there, and mounts it in `scratch`.
-    ///
-    /// # Errors
-    /// No loop device, no mkfs.ext4, or it may not be mounted.
     pub(crate) fn new(target: &Target, scratch: &Path) -> Result<Self> {
         let (Target::Nbd(place) | Target::File(place) | Target::Folder(place)) = target;
         let device = match place.starts_with("/dev") {

@@ -30,9 +30,6 @@ pub(crate) enum Served {
 impl Served {
     /// Has a server of this kind serve `image`, and waits until it does. Sockets and files are made
     /// in `folder`.
-    ///
-    /// # Errors
-    /// A program cannot be started, or does not serve; there is no loop device.
     pub(crate) fn start(kind: &Kind, image: &Path, folder: &Path) -> Result<Self> {
         let target = match kind {
             Kind::File => return Ok(Self::Plain(image.to_owned())),
@@ -64,9 +61,6 @@ impl Served {
     }
 
     /// Ends it in order; returns what the program has used, if it is one.
-    ///
-    /// # Errors
-    /// It does not end.
     pub(crate) fn stop(self) -> Result<Option<Usage>> {
         match self {
             Self::Program(server, _) => server.stop(PATIENCE).map(Some),
@@ -81,9 +75,6 @@ pub(crate) struct LoopDevice(PathBuf);
 
 impl LoopDevice {
     /// Attaches one to `image`.
-    ///
-    /// # Errors
-    /// There is none, or losetup is not installed.
     pub(crate) fn attach(image: &Path, io: LoopIo) -> Result<Self> {
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show"]);
