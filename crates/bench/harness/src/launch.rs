@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
 
 use crate::error::{BenchError, Context, Result};
@@ -122,6 +123,15 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     let line = first_line(&finished.stderr);
     Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
+}
+
+/// Runs a command that must succeed, and reads what it prints as JSON.
+///
+/// # Errors
+/// Those of [`succeed`]; it prints something else.
+pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Result<T> {
+    let finished = succeed(command, limit)?;
+    serde_json::from_str(&finished.stdout).map_err(|error| BenchError::failed(error.to_string()))
 }
 
 /// Returns the first line of a text that says anything.

@@ -33,6 +33,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut sorted)
 }
 
+/// Returns a percentile of values that are not sorted, `NaN` of nothing.
+pub fn percentile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// Sorts the values and returns their median.
 fn median_in_place(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
@@ -203,5 +211,13 @@ mod tests {
     fn bootstrap_repeats_itself() {
         let runs = [1.0, 2.0, 4.0, 8.0, 16.0];
         assert_eq!(bootstrap(&runs), bootstrap(&runs));
+    }
+
+    #[test]
+    fn percentiles_are_of_the_sorted_values() {
+        let times: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let of = |part| percentile(&times, part);
+        assert_eq!((of(0.5), of(0.99), of(1.0)), (50.0, 99.0, 100.0));
+        assert!(percentile(&[], 0.5).is_nan());
     }
 }

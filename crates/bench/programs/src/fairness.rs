@@ -20,7 +20,7 @@ use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::rig::{Rig, engine, wrong_bytes};
-use nowait_harness::stats::SplitMix;
+use nowait_harness::stats::{SplitMix, percentile};
 use nowait_harness::suite::{self, Description, Session, Suite};
 use nowait_harness::{interrupt, memory};
 
@@ -146,15 +146,10 @@ impl Suite for Fairness {
 }
 
 /// Sums up what the requests of a run took, in microseconds.
-fn sample(mut latencies_us: Vec<f64>, seconds: f64) -> Sample {
-    latencies_us.sort_unstable_by(f64::total_cmp);
-    let count = latencies_us.len() as f64;
-    let at = |share: f64| {
-        let index = (count * share) as usize;
-        latencies_us[index.min(latencies_us.len() - 1)]
-    };
+fn sample(latencies_us: &[f64], seconds: f64) -> Sample {
+    let at = |part| percentile(latencies_us, part);
     Sample::from([
-        (Metric::Iops, count / seconds),
+        (Metric::Iops, latencies_us.len() as f64 / seconds),
         (Metric::LatencyUsP50, at(0.5)),
         (Metric::LatencyUsP90, at(0.9)),
         (Metric::LatencyUsP99, at(0.99)),
@@ -207,7 +202,7 @@ impl Run<'_> {
             latencies_us.push(begun.elapsed().as_secs_f64() * 1e6);
             check(&rig, 0, at)?;
         }
-        Ok(sample(latencies_us, start.elapsed().as_secs_f64()))
+        Ok(sample(&latencies_us, start.elapsed().as_secs_f64()))
     }
 
     fn keep_deep(&self, depth: u32, over: &AtomicBool) -> Result<()> {

@@ -171,13 +171,9 @@ fn one_run(
     for (name, number) in numbers {
         command.arg(name).arg(number);
     }
-    let finished = launch::run(&mut command, extent.runtime + BEFORE)?;
     let failed = |why: &str| BenchError::failed(format!("{} of {way}: {why}", work.reads));
-    if !finished.status.success() {
-        return Err(failed(finished.stderr.trim()));
-    }
-    let report: Report =
-        serde_json::from_str(&finished.stdout).map_err(|error| failed(&error.to_string()))?;
+    let report: Result<Report> = launch::answer(&mut command, extent.runtime + BEFORE);
+    let report = report.map_err(|error| failed(&error.to_string()))?;
     if report.reads == 0 {
         return Err(failed("it read nothing"));
     }

@@ -17,6 +17,7 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::offsets::{Access, Offsets};
 use nowait_harness::server::Server;
+use nowait_harness::stats::percentile;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -152,25 +153,9 @@ fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Returns a percentile of times that are not sorted.
-fn percentile(times: &[f64], part: f64) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * part).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_of_the_sorted_times() {
-        let times: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        let of = |part| percentile(&times, part);
-        assert_eq!((of(0.5), of(0.99), of(1.0)), (50.0, 99.0, 100.0));
-        assert!(percentile(&[], 0.5).is_nan());
-    }
 
     #[test]
     fn the_file_is_read_by_native_aio_and_the_answer_without_one_by_none() {

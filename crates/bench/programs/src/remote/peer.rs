@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::client::Span;
 use super::killed::{self, Blocks};
@@ -68,7 +69,7 @@ impl Peer {
 
     /// Writes all of an image once.
     pub(crate) fn fill(&self, which: Crate, image: &str, size_bytes: u64) -> Result<()> {
-        self.start(which, image, size_bytes, &["fill".to_owned()], Duration::ZERO).map(drop)
+        launch::succeed(self.command(which, image, size_bytes).arg("fill"), GRACE).map(drop)
     }
 
     /// Does the work of a client.
@@ -88,9 +89,7 @@ impl Peer {
         words.extend(["--clients".to_owned(), clients.to_string()]);
         words.extend(["--runtime-ms".to_owned(), span.runtime.as_millis().to_string()]);
         words.extend(["--seed".to_owned(), span.seed.to_string()]);
-        let printed = self.start(which, image, span.size_bytes, &words, span.runtime)?;
-        let report: Report =
-            serde_json::from_str(&printed).map_err(|error| failed(which, &error.to_string()))?;
+        let report: Report = self.ask(which, image, span.size_bytes, &words, span.runtime)?;
         match report.ios > 0.0 {
             true => Ok(report),
             false => Err(failed(which, "it has done nothing")),
@@ -114,9 +113,8 @@ impl Peer {
     /// Returns how many of the blocks do not have what was written.
     pub(crate) fn count_lost(&self, which: Crate, image: &str, blocks: Blocks) -> Result<u64> {
         let words = [vec!["count-lost".to_owned()], Peer::words_of(blocks)].concat();
-        let printed = self.start(which, image, blocks.size_bytes, &words, blocks.patience())?;
-        let lost: serde_json::Result<Lost> = serde_json::from_str(&printed);
-        lost.map(|it| it.lost).map_err(|error| failed(which, &error.to_string()))
+        let patience = blocks.patience();
+        Ok(self.ask::<Lost>(which, image, blocks.size_bytes, &words, patience)?.lost)
     }
 
     fn words_of(blocks: Blocks) -> Vec<String> {
@@ -124,21 +122,17 @@ impl Peer {
         ["--blocks".to_owned(), count, "--seed".to_owned(), blocks.seed.to_string()].to_vec()
     }
 
-    fn start(
+    fn ask<T: DeserializeOwned>(
         &self,
         which: Crate,
         image: &str,
         size_bytes: u64,
         words: &[String],
         runtime: Duration,
-    ) -> Result<String> {
+    ) -> Result<T> {
         let mut command = self.command(which, image, size_bytes);
-        command.args(words);
-        let finished = launch::run(&mut command, runtime + GRACE)?;
-        match finished.status.success() {
-            true => Ok(finished.stdout),
-            false => Err(failed(which, finished.stderr.trim())),
-        }
+        let answer = launch::answer(command.args(words), runtime + GRACE);
+        answer.map_err(|error| failed(which, &error.to_string()))
     }
 
     fn command(&self, which: Crate, image: &str, size_bytes: u64) -> Command {
