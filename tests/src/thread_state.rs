@@ -30,7 +30,7 @@ pub fn spawn_until_asleep<T: Send + 'static>(
 ///
 /// # Panics
 /// The condition does not hold within 20 s.
-pub fn wait_until(condition: impl Fn() -> bool) {
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < DEADLINE, "a condition did not come true");

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -91,6 +92,23 @@ ssize_t read(int fd, void *data, size_t size)
 	}
 	return count;
 }
+
+int eventfd_read(int fd, eventfd_t *value)
+{
+	return read(fd, value, sizeof *value) == (ssize_t)sizeof *value ? 0 : -1;
+}
+
+#ifdef __GLIBC__
+extern void __chk_fail(void) __attribute__((noreturn));
+
+/* What read(3) is to a program that was compiled with _FORTIFY_SOURCE. */
+ssize_t __read_chk(int fd, void *data, size_t size, size_t room)
+{
+	if (size > room)
+		__chk_fail();
+	return read(fd, data, size);
+}
+#endif
 
 int dup3(int from, int to, int flags)
 {

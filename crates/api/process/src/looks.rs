@@ -36,6 +36,11 @@ impl<'a> Looks<'a> {
         self.context.counts_by_kernel()
     }
 
+    /// Returns `true` if the kernel may signal the event counter `number` of a request.
+    pub fn counts(&self, number: i32) -> bool {
+        self.context.names_counter(number)
+    }
+
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
     ///
     /// # Errors
@@ -63,7 +68,6 @@ impl<'a> Looks<'a> {
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: another kind of file.
     pub fn event_counter(&mut self, number: i32) -> Result<i32, Errno> {
-        self.context.names_counter(number);
         if let Some((_, held)) = self.counters.iter().find(|(known, _)| *known == number) {
             return Ok(held.raw());
         }
@@ -74,6 +78,7 @@ impl<'a> Looks<'a> {
             Ok(held) => held,
         };
         self.context.check_event_counter(number, held.raw())?;
+        self.context.names_counter(number);
         let raw = held.raw();
         self.counters.push((number, held));
         Ok(raw)

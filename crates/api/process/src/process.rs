@@ -315,10 +315,7 @@ impl Process {
 
     /// Called when the calling thread has read a count from `fd`.
     pub fn counter_was_read(&self, fd: i32) {
-        // A handler may have interrupted who changes them.
-        if let Some(contexts) = self.contexts.try_read() {
-            contexts.values().for_each(|context| context.counter_was_read(fd));
-        }
+        self.contexts.read().values().for_each(|context| context.counter_was_read(fd));
     }
 
     /// Called when the application closes many descriptors.

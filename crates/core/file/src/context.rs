@@ -164,21 +164,25 @@ impl Context {
             && !self.own.limits().writes
     }
 
-    /// Says that a request names this event counter of the application.
-    pub fn names_counter(&self, number: i32) {
-        self.looks.kernel_counter.is_named(number);
+    /// Says that a request names this event counter of the application. Returns `false` if others
+    /// have named another one: then the kernel does not signal it.
+    pub fn names_counter(&self, number: i32) -> bool {
+        let is_only = self.looks.kernel_counter.is_named(number);
+        if !is_only {
+            self.is_watched_closely();
+        }
+        is_only
     }
 
     /// Brings the events of what has ended, if requests name this event counter, which the calling
     /// thread has read.
     pub fn counter_was_read(&self, number: i32) {
-        if !self.looks.kernel_counter.names(number) {
-            return;
+        if self.looks.kernel_counter.names(number) {
+            self.looked_for_events();
+            self.looks.set_engine_driven(false);
+            self.looks.kernel_counter.has_been_read();
+            self.collect_own();
         }
-        self.looked_for_events();
-        self.looks.set_engine_driven(false);
-        let brought = self.collect_own();
-        self.looks.kernel_counter.has_been_read(brought);
     }
 
     /// Collects what has ended in the own queue, unless a caller does. Returns `true` if there was
@@ -311,7 +315,8 @@ impl Context {
     pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
-        if before.brought && before.waits == Some(waits) && self.io.ring().unread() > 0 {
+        let is_unread = self.io.ring().unread() > 0;
+        if before.is_unread && before.waits == Some(waits) && is_unread {
             self.looks.kernel_counter.tell_again(&self.engine.holds);
         }
         let deferred = if hurries { Look::EVERYTHING } else { before.deferred };
@@ -345,7 +350,19 @@ impl Context {
         let is_late = brought || hurries || !is_first && before.deferred != deferred;
         let is_served = is_idle() || before.waits != Some(waits) || self.io.has_poller();
         self.calm.tick(is_served && !is_late && self.is_by_calls());
-        Some(LastTick { waits: Some(waits), idle_ticks, brought, deferred })
+        let is_unread = self.leaves_unread(brought);
+        Some(LastTick { waits: Some(waits), idle_ticks, is_unread, deferred })
+    }
+
+    /// Returns `true` if events are in the ring of which the program may not know any more: the
+    /// driver has `brought` them, or a read of the eventfd.
+    fn leaves_unread(&self, brought: bool) -> bool {
+        (brought || self.looks.kernel_counter.is_read()) && self.io.ring().unread() > 0
+    }
+
+    /// Returns how long the driver may look after the context rarely, in nanoseconds.
+    pub(crate) fn calm_pause_ns(&self) -> u64 {
+        if self.looks.kernel_counter.is_used() { CALM_COUNTED_NS } else { CALM_NS }
     }
 
     /// Returns `true` if the program takes all events by calls, or reads an eventfd before.
@@ -382,10 +399,15 @@ pub(crate) struct LastTick {
     waits: Option<u64>,
     /// At how many ticks in a row nothing was in flight.
     idle_ticks: u32,
-    /// The driver has brought events that no caller had come for.
-    brought: bool,
+    /// [`Context::leaves_unread`].
+    is_unread: bool,
     deferred: Look,
 }
+
+/// The time between two looks after a calm context, in nanoseconds; and after one whose eventfd the
+/// kernel signals: a program that misses that is told again after the second look.
+const CALM_NS: u64 = 1_000_000_000;
+const CALM_COUNTED_NS: u64 = 100_000_000;
 
 /// After so many ticks with nothing in flight the watch ends: the submitter of the next request has
 /// to wake the driver, which may take its processor.

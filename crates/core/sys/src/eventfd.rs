@@ -72,6 +72,14 @@ pub fn signal(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_write, fd, core::ptr::from_ref(&one), 8) };
 }
 
+/// Wakes the threads that wait for the eventfd behind `fd`, and leaves its count alone: an
+/// edge-triggered epoll set reports it once more if it is readable.
+pub fn rouse(fd: i32) {
+    let none = 0u64;
+    // SAFETY: the buffer is a live local of the 8 bytes the call reads.
+    let _ = unsafe { sys!(libc::SYS_write, fd, core::ptr::from_ref(&none), 8) };
+}
+
 /// Returns `true` if the anonymous file behind `fd` accepts writes as an eventfd does; timers,
 /// epoll sets and most other files do not. Tries a write from memory that is not mapped.
 pub fn looks_like_eventfd(fd: i32) -> bool {

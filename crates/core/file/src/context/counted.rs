@@ -4,19 +4,21 @@
 //! events by calls does not notice: the call brings them. A program that looks at the ring itself,
 //! as QEMU does, reads the eventfd first; the preload library sees that read and brings the events.
 //!
-//! A program may do neither: it resets the eventfd by a call that the library does not see, or
-//! looks at the ring before it reads the eventfd. The driver, which brings what no call has come
-//! for, signals the eventfd once more for the first; both are distrusted, and the driver then
-//! carries the requests of their context that name an eventfd.
+//! A program may do neither: it resets the eventfd by a call that the library does not see, looks
+//! at the ring before it reads the eventfd, or never reads it. If events stay unread while the
+//! program does not look for them, the driver signals the eventfd once more. A program for which
+//! that happens again and again is distrusted, and so is one that names several eventfds: then the
+//! driver carries the requests of their context that name an eventfd.
 
-use crate::{Engine, hold::Holds};
+use crate::{Context, hold::Holds};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, eventfd, poll, thread};
 
-/// A program that is late once in so many reads of its eventfd is trusted: another thread had its
-/// processor. One that looks at the ring first is late nearly each time.
+/// A program that is late once in so many looks is trusted: another thread had its processor.
 const LATE: u32 = 64;
+/// The same for one that has not reset its eventfd: it may be busy.
+const BUSY: u32 = 4;
 const LATENESS_MAX: u32 = 4 * LATE;
 
 /// Several threads have looked for events.
@@ -30,14 +32,14 @@ pub(crate) struct KernelCounter {
     held: AtomicU64,
     /// The mark of the only thread that has looked for events; 0: none has.
     looker: AtomicUsize,
-    /// The program has looked at the ring, and not called.
+    /// The driver carries requests that name an eventfd.
     is_distrusted: AtomicBool,
     /// The application's number of the event counter that requests name, plus one.
     named: AtomicU32,
     /// The program reads the counter, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
-    /// Grows with each time that the driver has brought events before such a read, and shrinks with
-    /// each read that has brought some.
+    /// Grows with each time that the driver brings events before a read of the counter, or signals
+    /// it once more; shrinks with each look for events.
     lateness: AtomicU32,
 }
 
@@ -48,6 +50,10 @@ impl KernelCounter {
         if known != mark && known != SEVERAL {
             self.looker.store(if known == 0 { mark } else { SEVERAL }, Relaxed);
         }
+        let lateness = self.lateness.load(Relaxed);
+        if lateness > 0 {
+            self.lateness.store(lateness - 1, Relaxed);
+        }
     }
 
     /// Returns `true` if only the calling thread looks for events, and does so by calls. Another
@@ -56,12 +62,16 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Says that requests name this event counter.
-    pub(super) fn is_named(&self, number: i32) {
-        let named = (number + 1) as u32;
-        if self.named.load(Relaxed) != named {
+    /// Says that a request names this event counter. Returns `false` if others have named another
+    /// one: a read of it would not bring their events.
+    pub(super) fn is_named(&self, number: i32) -> bool {
+        let (named, known) = ((number + 1) as u32, self.named.load(Relaxed));
+        if known == 0 {
             self.named.store(named, Relaxed);
+        } else if known != named {
+            self.is_distrusted.store(true, Relaxed);
         }
+        known == 0 || known == named
     }
 
     /// Returns `true` if requests name this event counter.
@@ -69,27 +79,11 @@ impl KernelCounter {
         self.named.load(Relaxed) == (number + 1) as u32
     }
 
-    /// Says that the calling thread has read the counter; `brought`: that has brought events.
-    pub(super) fn has_been_read(&self, brought: bool) {
+    /// Says that the calling thread has read the counter.
+    pub(super) fn has_been_read(&self) {
         self.is_looked_for();
         if !self.is_read.load(Relaxed) {
             self.is_read.store(true, Relaxed);
-        }
-        let lateness = self.lateness.load(Relaxed);
-        if brought && lateness > 0 {
-            self.lateness.store(lateness - 1, Relaxed);
-        }
-    }
-
-    /// Says that the driver has brought events which the program was told of. On the driver.
-    pub(super) fn is_late(&self) {
-        if !self.is_read() {
-            return;
-        }
-        let lateness = self.lateness.load(Relaxed) + LATE;
-        match lateness > LATENESS_MAX {
-            true => self.is_distrusted.store(true, Relaxed),
-            false => self.lateness.store(lateness, Relaxed),
         }
     }
 
@@ -98,20 +92,28 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
+    /// Returns `true` if the kernel has signalled an event counter.
+    pub(super) fn is_used(&self) -> bool {
+        self.held.load(Relaxed) != 0
+    }
+
     /// Holds the event counter open for the driver, until the program closes it; `number` is the
     /// application's descriptor of it.
     ///
     /// # Errors
-    /// The errors of [`Holds::hold`]. `EBADF`: the program closes it meanwhile.
-    pub(crate) fn hold(&self, engine: &Engine, number: i32) -> Result<(), Errno> {
+    /// The errors of [`Holds::hold`] and of [`Context::check_event_counter`]. `EBADF`: the program
+    /// closes it meanwhile.
+    pub(crate) fn hold(&self, context: &Context, number: i32) -> Result<(), Errno> {
         if number < 0 {
             return Err(Errno::BADF);
         }
+        let engine = context.engine();
         let state = || (number as u64 + 1) << 32 | u64::from(engine.closes().count(number));
         let before = state();
         if self.held.load(Relaxed) == before {
             return Ok(());
         }
+        context.check_event_counter(number, number)?;
         engine.holds.hold_counter(number)?;
         if state() != before {
             engine.holds.forget(Some(number));
@@ -121,17 +123,36 @@ impl KernelCounter {
         Ok(())
     }
 
-    /// Signals the counter once more for a program that has reset it, and made no call for the
-    /// events that were there. On the driver.
+    /// Signals the counter once more for a program that has left events in the ring since the tick
+    /// before. On the driver.
     pub(super) fn tell_again(&self, holds: &Holds) {
         const POLLIN: i16 = 1;
         let number = (self.held.load(Relaxed) >> 32) as i32 - 1;
         let Some(counter) = holds.counter(number) else { return };
         let Ok(number) = counter.number() else { return };
+        if eventfd::is_eventfd(number) != Ok(true) {
+            return;
+        }
         let is_reset = poll::ready(number, POLLIN) == Ok(0);
-        let is_counter = || eventfd::is_eventfd(number) == Ok(true);
-        if is_reset && is_counter() && !self.is_distrusted.swap(true, Relaxed) {
-            eventfd::signal(number);
+        match is_reset {
+            true => eventfd::signal(number),
+            false => eventfd::rouse(number),
+        }
+        self.is_late_by(if is_reset { LATE } else { BUSY });
+    }
+
+    /// Says that the driver has brought events before a read of the counter. On the driver.
+    pub(super) fn is_late(&self) {
+        if self.is_read() {
+            self.is_late_by(LATE);
+        }
+    }
+
+    fn is_late_by(&self, more: u32) {
+        let lateness = self.lateness.load(Relaxed) + more;
+        match lateness > LATENESS_MAX {
+            true => self.is_distrusted.store(true, Relaxed),
+            false => self.lateness.store(lateness, Relaxed),
         }
     }
 }

@@ -293,10 +293,14 @@ impl DirectRequest {
 /// Returns the eventfd of the application's `number`, for a request that may end on any thread.
 fn event_counter(context: &Context, number: i32) -> Option<Arc<dyn Descriptor>> {
     let engine = context.engine();
-    let copy = fd::duplicate_high(number);
-    match copy.and_then(|here| engine.in_both_tables(here, None)) {
+    let copy = fd::duplicate_high(number).and_then(|here| {
+        // Another thread may have given the number to another file meanwhile.
+        context.check_event_counter(number, here.raw())?;
+        engine.in_both_tables(here, None)
+    });
+    match copy {
         Ok(counter) => Some(counter),
-        // Without another descriptor, only the engine's threads can signal it.
+        // Only the engine's threads can signal this one.
         Err(_) => engine.holds.counter(number).map(|held| held as Arc<dyn Descriptor>),
     }
 }

@@ -32,8 +32,6 @@ const CHUNK: usize = 2;
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
-/// The same for contexts whose callers come by themselves.
-const CALM_TICK_NS: u64 = 1_000_000_000;
 /// The tick while the process waits for all that is in flight, in nanoseconds.
 const HURRIED_TICK_NS: u64 = 200_000;
 
@@ -189,7 +187,7 @@ impl Driver {
             }
             if let Some(last) = alive.tick(last, hurries) {
                 let is_calm = alive.is_calm() && !hurries;
-                let due = if is_calm { clock.after_ns(CALM_TICK_NS) } else { pause };
+                let due = if is_calm { clock.after_ns(alive.calm_pause_ns()) } else { pause };
                 kept.push(Watched { context, last, due });
             }
         }

@@ -200,7 +200,11 @@ pub(crate) fn carry_elsewhere(
             request.end_short(context, result);
             continue;
         }
-        let result = zero_is_refusal(result);
+        let result = match zero_is_refusal(result) {
+            // Its eventfd may be none any more; the file may be all right.
+            Err(Errno::BADF | Errno::INVAL) if request.counter.is_some() => Err(Errno::AGAIN),
+            result => result,
+        };
         context.count_refusal(request.command.kind, result);
         match (result, request.command.kind) {
             (Err(Errno::OPNOTSUPP), _) => {

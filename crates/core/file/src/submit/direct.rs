@@ -104,8 +104,8 @@ impl<'a> Submission<'a> {
     /// Returns `true` if the kernel can signal the event counter of a transfer with this plan, and
     /// the driver once more.
     pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
-        let (engine, looks) = (self.context.engine(), &self.context.looks);
-        let holds = |number| looks.kernel_counter.hold(engine, number).is_ok();
+        let looks = &self.context.looks;
+        let holds = |number| looks.kernel_counter.hold(self.context, number).is_ok();
         let is_held = || self.kernel_counter.is_some_and(holds);
         plan.stays_with_kernel() && (matches!(plan, Plan::Look(_)) || is_held())
     }
