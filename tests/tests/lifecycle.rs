@@ -35,6 +35,10 @@ claims! {
     eventfd_counts_completions = "eventfd";
     each_direct_request_is_counted_once = "eventfd-direct";
     one_that_looks_at_the_ring_first_is_told = "eventfd-peek";
+    one_that_looks_before_it_reads_is_told_again = "eventfd-look";
+    one_that_never_reads_its_counter_is_told = "eventfd-edge";
+    each_of_two_counters_is_signalled = "eventfd-two";
+    a_file_that_is_no_counter_is_refused = "eventfd-file";
     events_come_after_the_last_call = "calls-then-ring";
     all_is_counted_when_io_destroy_returns = "eventfd-destroy";
     an_idle_wait_is_one_sleep = "idle";
