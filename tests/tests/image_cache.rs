@@ -249,8 +249,8 @@ fn ended(pid: i32) {
     }
 }
 
-/// The server answers from the store; writes, other images and the server's end do not wait,
-/// either.
+/// While the disk of the cache does not answer, the server reads from the store. Writes, other
+/// images and the end of the server do not wait for that disk.
 #[test]
 fn a_disk_that_stands_still_is_left_alone() {
     let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };

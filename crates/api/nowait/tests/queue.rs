@@ -357,8 +357,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// that overlaps no write may or may not see that a write has extended the file.
 const BLOCKS: usize = 14;
 
-/// A queue, and its expected results: requests on one buffered file take effect in the order of
-/// their submission, so a vector to which they are applied at once has the same bytes.
+/// A queue, and a model of its file. Requests on one buffered file take effect in the order of
+/// their submission. The model applies each to `bytes` when it is submitted, so `bytes` equals the file.
 struct Model {
     file: File,
     queue: Queue<usize, AlignedBuffer>,

@@ -23,7 +23,7 @@ use nowait_retry::WaitEntry;
 /// The condition that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The folio is filled, or no longer changed.
+    /// The operation that fills or changes the folio has unlocked it.
     Unlocked,
     /// The folio has been written, or could not be.
     Written,

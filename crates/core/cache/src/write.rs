@@ -314,10 +314,10 @@ pub struct WriteStart {
 }
 
 impl CachedFile {
-    /// Copies to pages that are there and at rest, from byte `offset` on, up to the length of
-    /// `user` or the first page that is not. Copies none when so much is dirty that writeback is
-    /// due. For a first attempt that costs no operation: [`WriteOperation::resume`] goes on from
-    /// there.
+    /// Copies `user`, from byte `offset` on, into cached pages that are filled, and neither locked,
+    /// in writeback nor lent. Stops at the first other page. Copies none when so much is dirty
+    /// that writeback is due. For a first attempt that costs no operation:
+    /// [`WriteOperation::resume`] goes on from there.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());

@@ -136,7 +136,8 @@ impl Context {
         target.eventfd.is_none() && self.has_callers()
     }
 
-    /// Returns `true` if threads come for events by calls that may block, and did so lately.
+    /// Returns `true` if requests may be deferred here, and callers have fetched events lately by
+    /// calls that may block.
     pub(crate) fn has_callers(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()

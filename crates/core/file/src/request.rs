@@ -110,7 +110,7 @@ impl Iteration<'_, '_> {
 }
 
 impl Body {
-    /// Returns what carries its bios, if it makes any itself.
+    /// Returns the route and the file of its bios; `None` if it makes none (cached, ended).
     pub(crate) fn carrier(&mut self) -> Option<&mut Carrier> {
         match self {
             Body::Kernel(kernel) => Some(&mut kernel.carrier),

@@ -73,7 +73,7 @@ impl Kick {
 
 #[cfg(test)]
 impl Kick {
-    /// `kick` with the load-only shortcut.
+    /// Kicks, but does not write if KICKED is set already: a mistake that a loom canary finds.
     fn kick_shortcut(&self) -> bool {
         if self.0.load(Acquire) & KICKED != 0 {
             return false;

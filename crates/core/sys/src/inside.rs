@@ -1,8 +1,8 @@
 //! Signal handlers of the program run between calls of the library, never inside a call.
 //!
 //! A call of the library behaves like a system call: a handler must never run while the interrupted
-//! call holds a lock. A handler may end the process, which waits for requests, or wait for one of
-//! them itself.
+//! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
+//! also wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
 //! during a call to the same thread again, and keeps it and all other signals blocked until the

@@ -152,7 +152,7 @@ impl Collector {
         None
     }
 
-    /// Finds the segments with the fewest live blocks.
+    /// Selects the segments with the lowest share of live blocks as candidates.
     fn look(&mut self, map: &Map, part: Range<u64>) {
         let share = |it: &SegmentUse| u64::from(it.live) * 1000 / u64::from(it.blocks.max(1));
         let emptier =

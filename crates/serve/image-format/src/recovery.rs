@@ -75,7 +75,7 @@ pub(crate) struct Found {
     pub(crate) leftovers: Leftovers,
     /// The time of the request that proved that the writer has the image.
     pub(crate) proof_ns: u64,
-    /// Every earlier writer knows that it was replaced.
+    /// `true` if no earlier writer serves the image: each has noticed that it was replaced.
     pub(crate) is_alone: bool,
 }
 

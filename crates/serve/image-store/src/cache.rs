@@ -289,8 +289,8 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Makes other reads of a page wait while one reads it from the store. `None`: another read did
-    /// that, and has ended.
+    /// Makes other reads of a page wait while one read fetches it from the store. Returns `None` if
+    /// another read has fetched the page.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {

@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// The least time that a close allows for the head of the image.
+/// The minimum timeout of a close for writing the head, even if the flush has used up the limit.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The time beyond the limit for opening, which the thread itself watches.

@@ -68,9 +68,10 @@ impl Mapping {
         self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
     }
 
-    /// Starts the writeback of the next run of adjoining folios with `tag` from page `from` to
-    /// `last`, inclusive: at most `pages_max` pages, except that a folio is never split. Folios
-    /// that are locked or being written are left out, and keep their tag.
+    /// Starts the writeback of the next run of adjoining folios that have `tag`, from page `from`
+    /// to `last`, inclusive. The run ends with the folio that reaches `pages_max` pages; a part of
+    /// that folio may exceed the limit. Folios that are locked or being written are left out, and
+    /// keep their tag.
     ///
     /// The run is added to `run`, ascending; the caller writes the dirty pages of it, and ends each
     /// run of those by [`Mapping::written`]. Returns where to go on; `None`: nothing was left to

@@ -275,11 +275,11 @@ impl<'a> Submission<'a> {
         Ok(self.context.engine().filesystem(stat, command.fd)?.shows_kernel)
     }
 
-    /// Counts a write to a file with this `stat` that goes to the kernel, and notes where its file
-    /// has blocks.
+    /// Counts a write of the kernel's to a file with this `stat`. Notes the size of the file of a
+    /// direct transfer, and whether it may have holes.
     ///
     /// # Errors
-    /// The file is in the page cache of the engine by now.
+    /// The file in the engine's page cache, if the engine has cached it meanwhile.
     fn count(
         &mut self,
         command: &Command,

@@ -70,7 +70,7 @@ pub(crate) fn initial(file: usize, block: u64) -> Vec<u8> {
 }
 
 impl History {
-    /// Begins a history of requests whose threads end meanwhile, or do not.
+    /// Makes an empty history. `threads_end`: threads may end while their requests are in flight.
     pub(crate) fn new(threads_end: bool) -> History {
         History { threads_end, ..History::default() }
     }

@@ -146,7 +146,8 @@ impl Channel {
             if let Some(outcome) = self.state.lock().read(bytes) {
                 return outcome;
             }
-            // Read without the lock, so that the other thread can write meanwhile.
+            // This thread does not hold the lock while it reads from the socket, so the other
+            // one can write.
             let mut piece = [0; PIECE_BYTES];
             let len = (&self.socket).read(&mut piece)?;
             if len == 0 {

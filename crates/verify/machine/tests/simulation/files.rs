@@ -150,7 +150,7 @@ enum Kind {
     Future,
 }
 
-/// All kinds, with their average frequencies.
+/// The kinds of steps, and the weight of each before `swarm` changes it for a run.
 const KINDS: [(Kind, u32); 12] = [
     (Kind::Write, 2),
     (Kind::Read, 2),

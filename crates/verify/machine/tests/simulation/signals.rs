@@ -156,7 +156,7 @@ impl Handling {
         self.setup.model.learn(version, Known::Accepted);
         let mut event = IoEvent::default();
         let room = (&raw mut event) as usize;
-        // Other signals may arrive meanwhile.
+        // Other signals may interrupt this call.
         let take = || libaio::nowait_io_getevents(self.context, 1, 1, room, 0);
         while waits("io_getevents in a handler", take) != 1 {}
         assert_eq!(event.res, PAGE as i64, "a write of a handler");
