@@ -358,7 +358,8 @@ fn step() -> impl Strategy<Value = Step> {
 const BLOCKS: usize = 14;
 
 /// A queue, and a model of its file. Requests on one buffered file take effect in the order of
-/// their submission. The model applies each to `bytes` when it is submitted, so `bytes` equals the file.
+/// their submission. The model applies each to `bytes` when it is submitted, so `bytes` equals the
+/// file.
 struct Model {
     file: File,
     queue: Queue<usize, AlignedBuffer>,
