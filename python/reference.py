@@ -16,8 +16,8 @@ PAGE = HERE.parent / "docs" / "python-reference.md"
 
 HEAD = """# Reference of the Python package
 
-Made of the docstrings by `python python/reference.py`. What belongs together, and why, is in
-[the Python package](python.md).
+Made of the docstrings by `python python/reference.py`. [The Python package](python.md) shows how
+the parts work together.
 """
 
 # Heading, module, and what of it is shown; the base classes whose methods are a class's own.

@@ -49,7 +49,7 @@ class File(Stream):
     ) -> None:
         how = kind(mode)
         if "a" in how and cache == "direct":
-            raise ValueError("a direct file has no appending: its requests name their offset")
+            raise ValueError("a direct file cannot be opened for appending: use write_at")
         self.name = os.fsdecode(path)
         self.mode = mode
         self._how = how + ("s" if durable else "")

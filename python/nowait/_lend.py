@@ -45,4 +45,4 @@ class Loan:
         is_used = any(part.is_viewed for part in self._parts)
         self._parts, self._views = [], []
         if is_used and exc is None:
-            raise BufferError("views of what was lent are still used: release them before the end")
+            raise BufferError("views of lent bytes are still in use: release them before the end")

@@ -323,7 +323,7 @@ class TextFile:
         already."""
         position = await self._position() if len(self._ahead) else await self.buffer.tell()
         if position >> OFFSET_BITS:
-            raise io.UnsupportedOperation("where the next character is in bytes is not known: seek")
+            raise io.UnsupportedOperation("unknown byte position in the middle of text: seek")
         return position
 
     async def _mark(self) -> Mark:

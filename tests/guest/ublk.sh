@@ -92,7 +92,7 @@ grow() {
     kill -HUP "$server"
     while read -r line <&3; do
         case $line in
-            *"$drive has its size now") size=64 ;;
+            *"$drive has the new size") size=64 ;;
             *"$drive keeps its size"*) size=48 ;;
             *) continue ;;
         esac

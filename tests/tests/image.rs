@@ -22,7 +22,7 @@ fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
     let Some((_store, endpoint)) = made(kind) else { return };
     let url = Store::url("vm");
     let again = image(&endpoint, &["create", &url, "--size", SIZE]);
-    assert!(again.stderr.contains("there is an image already"), "{again}");
+    assert!(again.stderr.contains("the image exists"), "{again}");
     let (scratch, bucket) = (Scratch::new("image"), url.trim_end_matches("/vm"));
     let (source, back) = (scratch.file("a"), scratch.file("b"));
     let bytes: Vec<u8> = (0..64u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
@@ -137,7 +137,13 @@ fn an_encrypted_image_is_served_again_after_a_kill_with_its_key_only() {
     let output = qemu_io(&server.uri("vm"), &commands);
     succeeded(&output);
     let refused = image(&endpoint, &["check", &url, "--key-file", text(&wrong)]);
-    assert!(refused.stderr.contains("it is encrypted with another key"), "{refused}");
+    assert!(
+        refused.stderr.contains(
+            "the image is encrypted with another key: give that one with \
+                                     --key-file"
+        ),
+        "{refused}"
+    );
     server.kill();
     let server = serve_of(&after, &endpoint, "locked", &with_key);
     let commands = ["read -P 7 0 512k", "read -P 9 512k 1k", "read -P 7 513k 511k"];

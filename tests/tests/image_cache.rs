@@ -227,7 +227,7 @@ fn a_full_disk_is_said_and_ends_nothing() {
     filler.set_len(bytes - (96 << 10)).expect("a shorter file");
     server.write();
     server.read();
-    server.server.wait_until_it_says("it does not grow any more: ");
+    server.server.wait_until_it_says("the cache stopped growing: ");
     assert!(server.read().0 > 0, "what has come there is there");
     server.server.stop();
 }
@@ -269,7 +269,9 @@ fn a_disk_that_stands_still_is_left_alone() {
         // More requests at a time than threads for them.
         carried_out(&second.server, "vm", &["read -P 7 0 8M"]);
         assert!(second.asked().1 > 0, "{mode}: by the store");
-        second.server.wait_until_it_says("its disk does not answer: the store is asked instead");
+        second
+            .server
+            .wait_until_it_says("the disk of the cache does not answer; reads go to the store");
         assert!(second.is_aside(), "{mode}");
         carried_out(&second.server, "vm", &["write -P 8 4M 32M", "flush", "read -P 8 4M 32M"]);
         carried_out(&second.server, "beside", &["read -P 9 0 8M", "write -P 6 0 8M", "flush"]);
@@ -294,7 +296,7 @@ fn a_disk_that_goes_on_has_the_cache_again() {
     assert_eq!(server.read().0, 0);
     drop(still);
     while server.read().0 == 0 {}
-    server.server.wait_until_it_says("its disk answers again");
+    server.server.wait_until_it_says("the disk of the cache answers again");
     assert!(!server.is_aside());
     server.server.stop();
 }
@@ -318,7 +320,7 @@ fn a_disk_that_fails_is_said_and_ends_nothing() {
         if mode == "none" {
             // Neither from the memory of the kernel nor of the server.
             assert!(server.asked().1 > 0);
-            server.server.wait_until_it_says("a page is not stored: ");
+            server.server.wait_until_it_says("a page was not stored: ");
         }
         server.server.stop();
     }
@@ -334,12 +336,16 @@ fn a_cache_that_cannot_be_is_said_in_one_line() {
     let file = scratch.file("raw");
     File::create(&file).and_then(|file| file.set_len(1 << 20)).expect("an image");
     let cases: [(&str, &[&str], &str); 6] = [
-        (&vm, &["--cache-dir", place, "--read-only"], "another process uses it"),
+        (
+            &vm,
+            &["--cache-dir", place, "--read-only"],
+            "another process uses the folder: give each server its own",
+        ),
         (&vm, &["--cache-dir", "/none/such"], "--cache-dir /none/such: No such file"),
         (&vm, &["--cache-dir", place, "--cache-dir-size", "1M"], "from 64M to 1T"),
         (&vm, &["--cache-dir-size", "1G"], "--cache-dir"),
-        (&vm, &["--cache", "host", "--read-only"], "say user, or --cache-dir"),
-        (text(Path::new(&file)), &["--cache-dir", place], "images on object stores, none is"),
+        (&vm, &["--cache", "host", "--read-only"], "use --cache user or --cache-dir"),
+        (text(Path::new(&file)), &["--cache-dir", place], "no image is on one"),
     ];
     for (image, words, said) in cases {
         let nbd = format!("unix:{}", text(&scratch.file("refused")));

@@ -28,8 +28,8 @@ fn every_verb_does_what_it_says(kind: Kind) {
     let [vm, disk, moment, other, none] =
         ["vm", "a/disk", "a/disk@monday", "a/other", "none"].map(|name| kind.url(name));
     let bucket = vm.trim_end_matches("/vm");
-    refused(&endpoint, &["create", &vm, "--size", "1M"], "there is an image already");
-    refused(&endpoint, &["info", &none], "there is no image");
+    refused(&endpoint, &["create", &vm, "--size", "1M"], "the image exists");
+    refused(&endpoint, &["info", &none], "no such image");
     let told = done(&endpoint, &["import", &disk, text(&source)]);
     assert!(told.contains("6 MiB, of which 4 MiB were written"), "{told}");
     done(&endpoint, &["snapshot", &moment]);

@@ -49,7 +49,7 @@ fn a_snapshot_is_kept_served_copied_and_removed_while_the_image_is_written(kind:
     assert!(asked.status.code() == Some(2) && asked.stderr.contains("a snapshot would"), "{asked}");
     done(&endpoint, &["rm", &monday, "--yes"]);
     let twice = image(&endpoint, &["rm", &monday, "--yes"]);
-    assert!(twice.stderr.contains("there is no such snapshot"), "{twice}");
+    assert!(twice.stderr.contains("no such snapshot: see nowait image info"), "{twice}");
     // The server was not involved, and has noticed nothing.
     reads(&[], &server.uri("vm"), 3);
     write(&server.uri("vm"), 4);
@@ -72,11 +72,20 @@ fn a_snapshot_is_not_served_to_writers_and_says_so_in_one_line() {
     done(&endpoint, &["snapshot", &Store::url("vm@monday")]);
     for (words, why) in [
         (["import", &Store::url("vm@monday"), "/dev/null"], "leave out @monday"),
-        (["snapshot", &Store::url("vm@monday"), "--timeout=20"], "there is one of this name"),
+        (
+            ["snapshot", &Store::url("vm@monday"), "--timeout=20"],
+            "a snapshot of this name exists: choose another name",
+        ),
         (["snapshot", &Store::url("vm"), "--timeout=20"], "expected @NAME"),
-        (["resize", &Store::url("vm"), "--size=1M"], "it is larger: say --shrink"),
-        (["resize", &Store::url("vm"), "--size=67108865"], "the size is not in whole blocks"),
-        (["resize", &Store::url("none"), "--size=65M"], "there is no image"),
+        (
+            ["resize", &Store::url("vm"), "--size=1M"],
+            "the image is larger: stop its server, then add --shrink",
+        ),
+        (
+            ["resize", &Store::url("vm"), "--size=67108865"],
+            "the size must be a multiple of the block size",
+        ),
+        (["resize", &Store::url("none"), "--size=65M"], "no such image"),
     ] {
         let refused = image(&endpoint, &words);
         let lines = refused.stderr.lines().count();

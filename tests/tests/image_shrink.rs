@@ -82,13 +82,16 @@ fn what_is_wrong_is_said_in_one_line_and_leaves_the_image_alone() {
     let key = format!("--key-file={}", text(&key));
     done(&endpoint, &["create", &locked, "--size=64M", &key]);
     for (words, why) in [
-        (&["resize", &url, "--size=96M", "--shrink"][..], "leave --shrink out"),
-        (&["resize", &url, "--size=0", "--shrink"], "an image has at least one block"),
-        (&["resize", &url, "--size=5000", "--shrink"], "the size is not in whole blocks"),
-        (&["resize", &Store::url("none"), "--size=1M", "--shrink"], "there is no image"),
+        (&["resize", &url, "--size=96M", "--shrink"][..], "leave out --shrink"),
+        (&["resize", &url, "--size=0", "--shrink"], "the image must have at least one block"),
+        (
+            &["resize", &url, "--size=5000", "--shrink"],
+            "the size must be a multiple of the block size",
+        ),
+        (&["resize", &Store::url("none"), "--size=1M", "--shrink"], "no such image"),
         (&["resize", &Store::url("vm@s"), "--size=1M", "--shrink"], "leave out @s"),
         (&["resize", &url, "--size=96M", &key], "--key-file: only --shrink needs it"),
-        (&["resize", &locked, "--size=1M", "--shrink"], "it is encrypted: say --key-file"),
+        (&["resize", &locked, "--size=1M", "--shrink"], "the image is encrypted: give --key-file"),
     ] {
         let refused = image(&endpoint, words);
         assert!(!refused.status.success() && refused.stderr.contains(why), "{refused}");

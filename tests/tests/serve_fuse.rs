@@ -162,7 +162,7 @@ fn what_was_fsynced_into_ext4_survives_a_server_that_is_killed() {
             assert!(bytes == expected, "{cache}: record {record} of writer {writer} is lost");
         }
         let output = shown.stop();
-        assert!(output.stderr.contains("was killed: taken down"), "{output}");
+        assert!(output.stderr.contains("left mounted by a killed server: unmounted"), "{output}");
         check_ext4(&disk);
     }
 }
@@ -283,7 +283,7 @@ fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
     File::open(&disk).and_then(|it| it.read_exact_at(&mut bytes, 4096)).expect("a read");
     assert_eq!(&bytes, b"durable");
     let output = shown.stop();
-    assert!(output.stderr.contains("was killed: taken down"), "{output}");
+    assert!(output.stderr.contains("left mounted by a killed server: unmounted"), "{output}");
     assert_eq!(fs::read(&disk).expect("the image").len() as u64, SIZE);
 }
 
@@ -321,7 +321,7 @@ fn a_mount_that_is_alive_is_left_alone() {
     let again = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
     let again = again.args(["serve", text(&other), "--fuse", text(&file)]).run();
     assert_eq!(again.status.code(), Some(1), "{again}");
-    assert!(again.stderr.contains("something is mounted there"), "{again}");
+    assert!(again.stderr.contains("is mounted there: umount"), "{again}");
     for (wrong, reason) in [(scratch.path(), "regular file"), (Path::new("/x/y/z"), "/x/y/z")] {
         let refused = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
         let refused = refused.args(["serve", text(&other), "--fuse", text(wrong)]).run();

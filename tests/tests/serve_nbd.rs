@@ -169,7 +169,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     }
     let output = fio.wait(Duration::from_mins(3));
     assert!(output.status.success(), "{output}");
-    shown.server().wait_until_it_says("it is connected again");
+    shown.server().wait_until_it_says("connected again");
     let connection = connection(&scratch);
     let hits = connection["cache_hits"].as_u64().expect("a number");
     assert_eq!(hits > 0, !cache.is_empty(), "{connection}");
@@ -211,7 +211,7 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
         .succeed();
     assert!(top.stdout.contains(&backing.name()), "{top}");
     server.signal(libc::SIGHUP);
-    server.wait_until_it_says("its size stays");
+    server.wait_until_it_says("stays as at the start");
     server.stop();
     backing.stop();
 }
@@ -280,9 +280,9 @@ fn caches_that_are_not_for_nbd_servers_are_refused() {
     let scratch = Scratch::new("nbd");
     let folder = text(scratch.path());
     for (options, expected) in [
-        (&["--cache-dir", folder][..], "which others change between two starts"),
-        (&["--cache", "host"], "--cache host is for files"),
-        (&["--cache", "user", "--read-only", "--force-share"], "does not see what others change"),
+        (&["--cache-dir", folder][..], "others can change an NBD export between two starts"),
+        (&["--cache", "host"], "--cache host works with files only"),
+        (&["--cache", "user", "--read-only", "--force-share"], "does not see changes by others"),
     ] {
         let said = refused_with(&scratch, "vm=nbd+unix:///vm?socket=/nowhere", options);
         assert!(said.contains(expected), "{said}");
@@ -306,7 +306,10 @@ fn a_server_with_tls_is_the_one_that_is_meant_and_knows_its_client() {
     let name = backing.name_by_tls(&pki.folder);
     let refused = |name: &str| refused(&scratch, name);
     let plain = refused(&backing.name());
-    assert!(plain.contains("it wants TLS: its address begins with nbds"), "{plain}");
+    assert!(
+        plain.contains("the server requires TLS: use an address that begins with nbds"),
+        "{plain}"
+    );
     let unknown = refused(&backing.name_by_tls(&stranger.folder));
     assert!(unknown.contains("certificate"), "of another authority: {unknown}");
     let wrong = refused(&format!("{name}&tls-hostname=elsewhere"));

@@ -190,14 +190,18 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_option() {
         (&["--cache", "user", "--cache-size", "0"], 2, "--cache-size"),
         (&["--cache", "user", "--cache-size", "999T"], 2, "--cache-size"),
         (&["--memory", "1M"], 2, "at least 64M"),
-        (&["--length", "0"], 1, "a window of 0 bytes"),
-        (&["--tls-cert", cert, "--tls-key", text(&empty_key)], 1, "key.pem: no private key in it"),
-        (&["--vhost-user", &zz], 1, "--vhost-user zz=…: no image is called zz"),
-        (&["--status", "tcp:0.0.0.0:0"], 1, "say tcp:127.0.0.1:PORT, or --expose-status"),
-        (&["--nbd", "tcp:localhost:0"], 1, "or say --tls off"),
+        (&["--length", "0"], 1, "the window has 0 bytes"),
+        (
+            &["--tls-cert", cert, "--tls-key", text(&empty_key)],
+            1,
+            "key.pem: no PEM private key in the file",
+        ),
+        (&["--vhost-user", &zz], 1, "--vhost-user zz=…: no image has the name zz"),
+        (&["--status", "tcp:0.0.0.0:0"], 1, "use tcp:127.0.0.1:PORT, or add --expose-status"),
+        (&["--nbd", "tcp:localhost:0"], 1, "or --tls off"),
         (&["--tls", "require"], 1, "need --tls-cert"),
         (&["--tls", "off", "--tls-cert", cert, "--tls-key", cert], 1, "contradict"),
-        (&["--insecure"], 1, "say --tls off"),
+        (&["--insecure"], 1, "use --tls off"),
     ];
     for (arguments, code, said) in cases {
         let Some(tool) = tool() else { return };

@@ -6,11 +6,12 @@
 //!   boundaries  system calls in core/sys, atomics of core/retry in primitives.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
+//!   messages    docs/errors.md explains each message, and nothing else
 //!   names       files, members and tests that documents name in backticks are there
 //!   book        every page is in the book, and links to nothing outside
 //!   rumdl       documents link to what there is (rumdl.toml); shellcheck: scripts
 //!   quotes      what a document quotes from a file is in the file
-//!   glossary    words that docs/glossary.md replaces are not used
+//!   glossary    types do not have names that docs/glossary.md replaces
 //! ```
 
 mod book;
@@ -18,6 +19,7 @@ mod boundaries;
 mod glossary;
 mod layers;
 mod locks;
+mod messages;
 mod modules;
 mod names;
 mod quotes;
@@ -66,7 +68,8 @@ const CHECKS: &[Check] = &[
 /// Looks at all files together.
 type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 
-const WHOLE_CHECKS: &[WholeCheck] = &[modules::floors, locks::check, names::check, book::check];
+const WHOLE_CHECKS: &[WholeCheck] =
+    &[modules::floors, locks::check, messages::check, names::check, book::check];
 
 /// Folders of the tree that hold no source of ours; hidden ones are skipped too.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];

@@ -117,7 +117,7 @@ pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
 }
 
 /// Comments, and literals of strings and characters.
-static NO_CODE: LazyLock<Regex> = regex!(
+pub(super) static NO_CODE: LazyLock<Regex> = regex!(
     r#"(?s)//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\[^\n']+|\\'|[^\\'\n])'"#,
     r###"|\b[bc]?r(?:"[^"]*"|#".*?"#|##".*?"##|###".*?"\#\#\#)"###,
 );

@@ -41,7 +41,8 @@ pub unsafe extern "C" fn nowait_file_open(
                 Failure::new(Errno::INVAL, &format!("open of {}", path.display()), because)
             };
             let options = options(flags).map_err(refused)?.mode(permissions);
-            let cache = cache_mode(cache).ok_or_else(|| refused("cache is no NOWAIT_CACHE_*"))?;
+            let cache =
+                cache_mode(cache).ok_or_else(|| refused("cache is none of NOWAIT_CACHE_*"))?;
             Ok(File(options.cache(cache).open(&(*engine).nowait, path)?))
         })
     }
@@ -297,10 +298,10 @@ fn options(flags: c_int) -> Result<OpenOptions, &'static str> {
         return Err("O_DIRECT is the mode NOWAIT_CACHE_DIRECT");
     }
     if flags & O_APPEND != 0 {
-        return Err("there is no O_APPEND: every request names its offset");
+        return Err("O_APPEND is not supported: every request names its offset");
     }
     if flags & !KNOWN != 0 {
-        return Err("a flag that nowait.h does not name");
+        return Err("unknown open flag");
     }
     let (read, write) = match flags & O_ACCMODE {
         O_RDWR => (true, true),

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn nowait_lend(
         making(loan, || {
             let lent = (*file).0.lend(offset, length)?;
             lent.map(Loan).ok_or_else(|| {
-                let because = "not all of it is cached, or it is being changed: read it";
+                let because = "some bytes are not cached or are being changed: use a read";
                 Failure::new(Errno::AGAIN, "loan of cached bytes", because)
             })
         })

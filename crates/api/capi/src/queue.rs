@@ -216,11 +216,11 @@ fn used(
     guarded(|| match queue.queue.try_lock() {
         Ok(mut queue) => call(&mut queue),
         Err(TryLockError::WouldBlock) => {
-            let because = "another thread uses it at this moment: make a queue for each";
+            let because = "another thread uses the queue: make one queue for each thread";
             Err(Failure::new(Errno::BUSY, "call on a queue", because))
         }
         Err(TryLockError::Poisoned(_)) => {
-            let because = "an internal failure before left it unusable: destroy it";
+            let because = "an earlier internal failure left the queue unusable: destroy it";
             Err(Failure::new(Errno::IO, "call on a queue", because))
         }
     })

@@ -225,7 +225,7 @@ impl Request {
             return refused(Errno::BADF, "fd is negative");
         }
         if self.file.is_null() != has_fd {
-            return refused(Errno::INVAL, "it needs a file, or has one and a descriptor");
+            return refused(Errno::INVAL, "expected a file or a descriptor, not both");
         }
         let memory = has_memory || self.buffer.is_null();
         let length = has_memory || has_place || self.length == 0;
@@ -237,10 +237,10 @@ impl Request {
             && self.reserved == [0; 2]
             && u16::try_from(self.events).is_ok();
         if !(memory && length && place && source && events && unused) {
-            return refused(Errno::INVAL, "a field that this operation does not have is not 0");
+            return refused(Errno::INVAL, "a field that the operation does not use must be 0");
         }
         if is_later && is_stream {
-            return refused(Errno::OPNOTSUPP, "a stream cannot begin after another request");
+            return refused(Errno::OPNOTSUPP, "a stream request cannot follow another request");
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ pub fn tell_failure(engine: &Engine) {
 /// Reports on the standard error that a close, which returns no error, could not write data.
 pub fn tell_lost(path: &Path, errno: Errno) {
     let error = std::io::Error::from_raw_os_error(errno.raw());
-    stderr::say(&format!("nowait: {}: {error}: what was written is lost\n", path.display()));
+    stderr::say(&format!("nowait: {}: {error}: written data are lost\n", path.display()));
 }
 
 /// Writes the report of a process: the engine's backend and each context.

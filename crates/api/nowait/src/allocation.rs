@@ -31,7 +31,7 @@ impl File {
     #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
-        looked.map_err(|errno| self.about("another look", errno))
+        looked.map_err(|errno| self.about("lookup", errno))
     }
 
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.

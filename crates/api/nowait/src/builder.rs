@@ -260,7 +260,7 @@ impl Builder {
         }
         for limits in [self.0.limits, self.0.context_limits] {
             if limits.requests == 0 || limits.bytes == 0 {
-                let reason = "with a limit of 0 nothing could be in flight";
+                let reason = "a limit of 0 allows no request in flight";
                 return Err(Error::new(Errno::INVAL, DOING).because(reason));
             }
         }

@@ -160,7 +160,12 @@ impl Cursor {
             SeekFrom::Current(distance) => (self.position, distance),
             SeekFrom::End(distance) => (ready!(self.poll_size(cx, distance))?, distance),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the file");
+        let before = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the position is before the start of the file",
+            )
+        };
         self.position = from.checked_add_signed(distance).ok_or_else(before)?;
         // The bytes read ahead belong to the old position; a read in flight is cancelled.
         self.state = State::Idle(self.take_buffer(), 0..0);

@@ -442,7 +442,10 @@ impl File {
         }
         match i64::try_from(offset) {
             Ok(signed) if signed.checked_add(LEN_MAX as i64).is_some() => Ok(signed),
-            _ => refused(Errno::INVAL, "an offset beyond the end of every file".to_owned()),
+            _ => refused(
+                Errno::INVAL,
+                "the offset is larger than the largest file offset".to_owned(),
+            ),
         }
     }
 

@@ -199,11 +199,11 @@ impl OpenOptions {
         UserHandle::open(engine, fd, self.access.write).map_err(|errno| match errno {
             // The file itself could be cached.
             Errno::INVAL if engine.cache().is_err() => {
-                (errno, "the page cache has more than 0 bytes, and less than 16 TiB")
+                (errno, "the size of the page cache must be more than 0 and less than 16 TiB")
             }
             Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
             Errno::NOMEM => (errno, "no memory for a page cache of this size"),
-            _ => (errno, "the page cache could not open it"),
+            _ => (errno, "the page cache could not open the file"),
         })
     }
 }

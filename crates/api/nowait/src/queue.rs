@@ -160,7 +160,7 @@ impl<T, B> Queue<T, B> {
     pub(crate) fn new(nowait: &Nowait, depth: usize) -> Result<Queue<T, B>, Error> {
         let failed = |errno| Error::new(errno, format!("queue for {depth} requests"));
         if !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(failed(Errno::INVAL).because(format!("it takes 1 to {DEPTH_MAX}")));
+            return Err(failed(Errno::INVAL).because(format!("the depth must be 1 to {DEPTH_MAX}")));
         }
         if nowait.is_the_parents() {
             return Err(failed(Errno::INVAL).because("a forked child needs an engine of its own"));

@@ -202,7 +202,7 @@ fn ends(device: &Device, what: &str) {
         .unwrap();
     let said = String::from_utf8_lossy(&child.stderr).into_owned();
     assert!(child.status.success(), "{said}");
-    assert!(said.contains("what was written is lost") && said.contains(what), "{said}");
+    assert!(said.contains("written data are lost") && said.contains(what), "{said}");
 }
 
 /// The child process of the tests above; run directly, it does nothing.

@@ -83,7 +83,10 @@ fn watch_the_rest(process: &'static Process) {
     thread::swap_signal_mask(mask);
     if let Err(error) = started {
         MAIN.store(ENDED, SeqCst); // the next use of the engine may try again
-        let line = format!("no thread to end the process when its last one ends: {error}");
+        let line = format!(
+            "cannot start the thread that ends the process with its last thread: \
+                            {error}"
+        );
         process.say(LogLevel::Warn, &line);
     }
 }

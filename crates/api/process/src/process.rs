@@ -353,8 +353,7 @@ impl Process {
         stats::end(self);
         let Some(to) = &self.options.report else { return };
         if !self.has_memory_for_report() {
-            return self
-                .say(LogLevel::Warn, "no report: not enough memory for that of all contexts");
+            return self.say(LogLevel::Warn, "no report: not enough memory for all contexts");
         }
         report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
     }

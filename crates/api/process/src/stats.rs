@@ -26,7 +26,7 @@ pub(crate) fn begin(process: &Process) -> Option<String> {
         // The thread cannot report its error: `nowait top` shows no figures of this process.
         let _ = write(&path);
     });
-    started.err().map(|error| format!("NOWAIT_STATS: no thread for it: {error}"))
+    started.err().map(|error| format!("NOWAIT_STATS: cannot start a thread: {error}"))
 }
 
 /// Removes the file at the end of the process.

@@ -47,7 +47,7 @@ impl Handle {
         match &*self.state.lock() {
             State::Open(file) if self.is_here() => Ok(file.clone()),
             State::Open(file) => {
-                let text = "it was opened before the fork: open it again in the child";
+                let text = "the file was opened before the fork: open it again in the child";
                 let (path, errno) = (file.path().to_owned(), INVAL);
                 let failure = Failure::System { errno, text: text.to_owned(), path: Some(path) };
                 Err(failure.exception())

@@ -116,7 +116,9 @@ impl Lines {
             false => data.cast_exact::<PyBytes>().is_ok(),
         };
         if !fits {
-            return Err(exceptions::PyTypeError::new_err("of the other kind: bytes, or text"));
+            return Err(exceptions::PyTypeError::new_err(
+                "expected the same type as the lines: bytes or str",
+            ));
         }
         (self.at, self.len, self.next_return) = (0, data.len()? as isize, None);
         self.data = data.clone().unbind();
@@ -135,7 +137,7 @@ impl Lines {
             "\r" => Ending::Char(b'\r'),
             "\r\n" => Ending::Both,
             "" => Ending::Any,
-            _ => return Err(exceptions::PyValueError::new_err("no ending of a line")),
+            _ => return Err(exceptions::PyValueError::new_err("not a line ending")),
         };
         let is_text = empty.is_exact_instance_of::<PyString>();
         let (data, ready) = (empty.clone().unbind(), Ready::new(empty.py())?);

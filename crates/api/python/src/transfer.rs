@@ -57,7 +57,7 @@ impl Transfer {
         match self.is_write && !is_whole {
             true => Err(Failure::System {
                 errno: IO,
-                text: "nothing of the rest could be written".to_owned(),
+                text: "the rest could not be written".to_owned(),
                 path: Some(self.file.path().to_owned()),
             }),
             false => self.memory.into_result(py, self.done),

@@ -126,7 +126,9 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| Failure::new(format!("a child: {error}")))?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| Failure::new(format!("cannot start a child process: {error}")))?;
     let deadline = Instant::now() + Duration::from_secs(5);
     while matches!(child.try_wait(), Ok(None)) {
         if Instant::now() > deadline {

@@ -32,7 +32,7 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     command.args(rest).envs(variables(options));
     if args.stats {
         let folder = nowait_status::place::own_folder();
-        let failed = |error| Failure::new(format!("the folder for --stats: {error}"));
+        let failed = |error| Failure::new(format!("cannot make the folder for --stats: {error}"));
         command.env("NOWAIT_STATS", folder.map_err(failed)?);
     }
     let variable = options.via.variable();
@@ -102,7 +102,7 @@ fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
     let name = name.to_string_lossy();
     match error.kind() {
         ErrorKind::NotFound if there => {
-            Failure::new(format!("{name}: its interpreter or loader is not there")).with_code(127)
+            Failure::new(format!("{name}: its interpreter or loader does not exist")).with_code(127)
         }
         ErrorKind::NotFound => Failure::new(format!("{name}: not found")).with_code(127),
         _ => Failure::new(format!("{name}: {error}")).with_code(126),

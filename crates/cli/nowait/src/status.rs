@@ -85,7 +85,7 @@ impl EnabledUnit {
             Err(error) => Some(format!("{error}; or `nowait disable {unit}`")),
             Ok(_) if !file.is_file() => {
                 let advice = format!("install nowait there, or enable {unit} again");
-                Some(format!("{} is not there; {advice}", library.display()))
+                Some(format!("{} does not exist; {advice}", library.display()))
             }
             Ok(mut loaded) => {
                 loaded.sources.retain(|source| !drop_in::is_ours(source));

@@ -97,7 +97,7 @@ fn a_program_that_cannot_be_executed_is_told_apart_as_in_a_shell() {
     std::fs::write(place.script(), "#!/no/interpreter\n").unwrap();
     let (code, _, err) = run(&place.script().display().to_string());
     assert_eq!(code, 127, "{err}");
-    assert!(err.contains("its interpreter or loader is not there"), "{err}");
+    assert!(err.contains("its interpreter or loader does not exist"), "{err}");
 }
 
 #[test]

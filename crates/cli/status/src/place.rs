@@ -39,7 +39,7 @@ pub fn own_folder() -> io::Result<PathBuf> {
     let about = fs::symlink_metadata(&folder)?;
     // Another user's folder in /tmp could redirect files anywhere.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
-        let reason = format!("{} is not a folder of ours", folder.display());
+        let reason = format!("{} is not a private folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
     Ok(folder)

@@ -91,7 +91,7 @@ fn tcp(rest: &str, secure: bool) -> Result<NbdAddress, String> {
         return Err("expected nbd://HOST[:PORT]/EXPORT".to_owned());
     }
     let port =
-        port.map_or(Ok(NBD_PORT), |port| port.parse().map_err(|_| format!("{port} is no port")));
+        port.map_or(Ok(NBD_PORT), |port| port.parse().map_err(|_| format!("not a port: {port}")));
     let server = NbdServer::Tcp(host.to_owned(), port?);
     let tls = secure.then(|| query.tls(host));
     query.end()?;
@@ -141,7 +141,7 @@ impl<'a> Query<'a> {
     fn end(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
-            Some((key, _)) => Err(format!("{key:?} is no parameter of such an address, or twice")),
+            Some((key, _)) => Err(format!("unknown or repeated parameter {key:?}")),
         }
     }
 }
@@ -149,7 +149,7 @@ impl<'a> Query<'a> {
 fn name(text: &str) -> Result<String, String> {
     let name = decoded(text)?;
     if name.len() > EXPORT_BYTES_MAX {
-        return Err(format!("an export's name has at most {EXPORT_BYTES_MAX} bytes"));
+        return Err(format!("the export's name is longer than {EXPORT_BYTES_MAX} bytes"));
     }
     Ok(name)
 }
@@ -167,11 +167,11 @@ fn decoded(text: &str) -> Result<String, String> {
         let digits = rest.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or("behind % stand two hexadecimal digits")?);
+        bytes.push(byte.ok_or("expected two hexadecimal digits after %")?);
         rest = &rest[2..];
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| "a name is UTF-8 without zero bytes".to_owned())
+    text.ok_or_else(|| "expected a name in UTF-8 without zero bytes".to_owned())
 }
 
 #[cfg(test)]

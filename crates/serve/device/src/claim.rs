@@ -114,7 +114,7 @@ fn check_apart<'a>(
     let Some(other) = earlier.find(|other| collide(other, image)) else { return Ok(()) };
     let (path, [one, two]) = (image.path.display(), [&other.name, &image.name]);
     Err(ImageError::new(format!(
-        "{path}: {one} and {two} overlap, and may not while one of them can be written"
+        "{path}: {one} and {two} overlap: make both read only, or change --offset and --size"
     )))
 }
 
@@ -186,14 +186,14 @@ fn failed(path: &Path, errno: Errno) -> ImageError {
     let path = path.display();
     ImageError::new(match errno {
         Errno::AGAIN | Errno::ACCES => format!(
-            "{path}: another process uses the image; end that, or read along with --read-only \
-             --force-share"
+            "{path}: another process uses the image; stop it, or share it with --read-only \
+                 --force-share"
         ),
         Errno::BUSY => format!(
-            "{path}: the device is in use, mounted for example; end that, or read along with \
-             --read-only --force-share"
+            "{path}: the device is in use; unmount it, or share it with --read-only \
+                 --force-share"
         ),
-        errno => format!("{path}: it cannot be locked: {errno}"),
+        errno => format!("cannot lock {path}: {errno}"),
     })
 }
 

@@ -207,10 +207,16 @@ impl Image {
         let sector = u64::from(sector_bytes);
         let whole = |bytes: u64| bytes.is_multiple_of(sector);
         if options.length == Some(0) {
-            return Err(ImageError::new(format!("{shown}: a window of 0 bytes serves nothing")));
+            return Err(ImageError::new(format!(
+                "{shown}: the window has 0 bytes: leave it out or \
+                 make it larger"
+            )));
         }
         if !whole(options.offset) || !options.length.is_none_or(whole) {
-            let reason = format!("the window must be of whole sectors of {sector} bytes");
+            let reason = format!(
+                "offset and size of the window must be multiples of the sector, \
+                                  {sector} bytes"
+            );
             return Err(ImageError::new(format!("{shown}: {reason}")));
         }
         let range = image.measure()?;
@@ -263,7 +269,7 @@ impl Image {
 fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
     if options.force_share && !options.read_only {
         let shown = options.path.display();
-        return Err(ImageError::new(format!("{shown}: --force-share is for --read-only")));
+        return Err(ImageError::new(format!("{shown}: --force-share needs --read-only")));
     }
     Ok(())
 }
@@ -291,7 +297,7 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
     let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience, cache)
         .map_err(|error| ImageError::new(format!("{shown}: {error}")))?;
     if !(options.read_only || remote.is_read_only() || remote.flushes()) {
-        let reason = "the server has no flush, nothing written would be safe: say read-only";
+        let reason = "the server has no flush, so no write would be durable: add --read-only";
         return Err(ImageError::new(format!("{shown}: {reason}")));
     }
     Ok(Arc::new(remote))
@@ -304,9 +310,10 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),
-        Cache::Host => Err("--cache host is for files: say user"),
+        Cache::Host => Err("--cache host works with files only: use --cache user"),
         Cache::User if options.force_share => {
-            Err("--cache user does not see what others change: leave it or --force-share out")
+            Err("--cache user does not see changes by others: leave out --cache user or \
+                 --force-share")
         }
         Cache::User => Ok(options.server_cache.as_ref()),
     }
@@ -314,10 +321,13 @@ fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, 
 
 fn check_sector(sector: u32, asked: bool, needed: u32) -> Result<(), String> {
     if asked && !(sector.is_power_of_two() && SECTORS.contains(&sector)) {
-        return Err(format!("a sector has a power of two from 512 to 65536 bytes, not {sector}"));
+        return Err(format!(
+            "the sector size must be a power of two from 512 to 65536, not \
+                            {sector}"
+        ));
     }
     if sector < needed {
-        return Err(format!("direct I/O on it needs sectors of {needed} bytes or more"));
+        return Err(format!("direct I/O on this file needs sectors of at least {needed} bytes"));
     }
     Ok(())
 }

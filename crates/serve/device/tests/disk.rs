@@ -259,7 +259,7 @@ fn options_that_do_not_fit_are_refused_with_a_reason() {
     let image = open(&|_| {}).unwrap();
     assert_eq!((image.size(), image.cut_off()), (9728, 272));
     for (change, word) in [
-        (&|o: &mut ImageOptions| o.offset = 100, "whole sectors"),
+        (&|o: &mut ImageOptions| o.offset = 100, "multiples of the sector"),
         (&|o: &mut ImageOptions| o.offset = 1 << 20, "outside the file"),
         (&|o: &mut ImageOptions| o.length = Some(1 << 20), "outside the file"),
         (&|o: &mut ImageOptions| o.sector_bytes = Some(1000), "power of two"),

@@ -189,7 +189,7 @@ fn an_export_that_is_read_only_makes_the_image_read_only() {
     let (_, image) = open(&server.socket(), Patience::default()).unwrap();
     assert!(image.properties().read_only);
     let error = image.resize().unwrap_err().to_string();
-    assert!(error.contains("its size stays"), "{error}");
+    assert!(error.contains("stays as at the start"), "{error}");
 }
 
 /// Windows of one export obey the rule for windows of one file: they may overlap only if all are
@@ -377,7 +377,9 @@ fn a_cache_that_would_not_be_coherent_is_refused() {
     let options = support::options(Path::new("/nowhere"), Patience::default());
     let host = ImageOptions { cache: Cache::Host, ..options.clone() };
     let user = ImageOptions { cache: Cache::User, read_only: true, force_share: true, ..options };
-    for (options, expected) in [(host, "say user"), (user, "does not see what others change")] {
+    for (options, expected) in
+        [(host, "use --cache user"), (user, "does not see changes by others")]
+    {
         let error = support::open_with(&options).map(drop).unwrap_err();
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
@@ -413,15 +415,18 @@ fn a_wrong_greeting_is_refused_in_one_line() {
         (b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(), "does not greet"),
         (Vec::new(), "failed to fill"),
         (greeting(), "failed to fill"),
-        (endless, "no end of answers"),
-        (long, "not one of NBD"),
+        (endless, "too many answers"),
+        (long, "answer is not NBD"),
         (after(&[answer(3, &[0])]), "too short"),
         (after(&[answer(1 << 31 | 6, b"no\nsuch")]), "no such export: nosuch"),
-        (after(core::slice::from_ref(&ack)), "does not say what"),
-        (after(&[export(u64::MAX, 5), ack.clone()]), "longer than can be"),
-        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "blocks have 3 bytes"),
-        (after(&[export(SIZE, 5), blocks(1 << 20, 1 << 25), ack.clone()]), "blocks have"),
-        (after(&[export(SIZE, 5), blocks(1, 4096), ack.clone()]), "4096 bytes at once only"),
+        (after(core::slice::from_ref(&ack)), "does not send the export's flags"),
+        (after(&[export(u64::MAX, 5), ack.clone()]), "larger than the largest"),
+        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "of the server: 3 bytes"),
+        (
+            after(&[export(SIZE, 5), blocks(1 << 20, 1 << 25), ack.clone()]),
+            "unsupported block size",
+        ),
+        (after(&[export(SIZE, 5), blocks(1, 4096), ack.clone()]), "limits a request to 4096 bytes"),
         (after(&[export(SIZE, 1), ack]), "no flush"),
     ] {
         let (_folder, socket, thread) = stranger(said);

@@ -97,13 +97,13 @@ impl Bases {
             let follows = |before: &Base| before.end <= base.end && before.epoch <= base.epoch;
             let is_counted = (1..=COUNT_MAX).contains(&base.end) && base.epoch <= COUNT_MAX;
             if !is_counted || base.path.is_empty() || !bases.last().is_none_or(follows) {
-                return Err(Damage("its bases are in no order"));
+                return Err(Damage("bases out of order"));
             }
             bases.push(base);
         }
         match bases.len() <= BASES_MAX {
             true => Ok(Bases(bases)),
-            false => Err(Damage("a clone of too many clones")),
+            false => Err(Damage("too many levels of clones")),
         }
     }
 }

@@ -44,7 +44,7 @@ impl BlockCodec<'_> {
     pub fn copy(&self, to: &mut [u8], stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         if data.len() != to.len() {
-            return Err(Damage("a block has another length"));
+            return Err(Damage("wrong length of a block"));
         }
         to.copy_from_slice(data);
         self.decrypt(to, tag, block)
@@ -112,7 +112,7 @@ type Parted<'a> = (&'a [u8], Option<&'a [u8; TAG_BYTES]>);
 fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
     match stored.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),
-        _ => Err(Damage("a block has another checksum")),
+        _ => Err(Damage("wrong checksum of a block")),
     }
 }
 

@@ -95,7 +95,7 @@ impl Part {
     /// The object is not a part of a checkpoint.
     pub fn parse(object: &[u8]) -> Result<Part, Damage> {
         if object.len() > PART_BYTES_MAX {
-            return Err(Damage("longer than a part may be"));
+            return Err(Damage("longer than a part of a map"));
         }
         let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Part)?;
         let number = fields.u32()?;
@@ -134,10 +134,10 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
     for (sequence, segment) in parts.iter().flat_map(|part| &part.segments).copied() {
         let ordered = sequence >= next_segment && sequence < position;
         if !ordered || segment.blocks > geometry.segment_blocks_max() {
-            return Err(Damage("its segments are in no order"));
+            return Err(Damage("segments out of order"));
         }
         if segment.data_start as usize > HEADER_BYTES_MAX {
-            return Err(Damage("a segment's data begin too late"));
+            return Err(Damage("the data of a segment begin too late"));
         }
         map.load_segment(sequence, segment);
         next_segment = sequence + 1;
@@ -147,16 +147,16 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
         let end = block.checked_add(u64::from(extent.blocks));
         let inside = end.is_some_and(|end| end <= geometry.blocks());
         if block < next_block || extent.blocks == 0 || !inside {
-            return Err(Damage("its extents are in no order"));
+            return Err(Damage("extents out of order"));
         }
         let segment = map.segments().get(&extent.sequence);
         let (data_end, live) = (extent.index.checked_add(extent.blocks), extent.blocks);
         let fits = |end, of: SegmentUse| end <= of.blocks && live <= of.blocks - of.live;
         if !segment.zip(data_end).is_some_and(|(of, end)| fits(end, *of)) {
-            return Err(Damage("an extent beyond its segment, or two of the same data"));
+            return Err(Damage("an extent beyond its segment, or two extents with the same data"));
         }
         if segment.is_some_and(|it| it.dead_since > 0 && it.live == 0) {
-            return Err(Damage("a segment that is dead and has live blocks"));
+            return Err(Damage("a dead segment with live blocks"));
         }
         map.write(block, extent);
         next_block = block + u64::from(extent.blocks);
@@ -166,6 +166,6 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
     };
     match map.segments().iter().all(died) {
         true => Ok(map),
-        false => Err(Damage("a segment without live blocks is dead since none of the log")),
+        false => Err(Damage("a segment without live blocks is not marked dead")),
     }
 }

@@ -91,14 +91,14 @@ impl Encryption {
     ) -> Result<Option<Cipher>, &'static str> {
         let (it, key) = match (encryption, key) {
             (None, None) => return Ok(None),
-            (Some(_), None) => return Err("it is encrypted: say --key-file"),
-            (None, Some(_)) => return Err("it is not encrypted: leave out --key-file"),
+            (Some(_), None) => return Err("the image is encrypted: give --key-file"),
+            (None, Some(_)) => return Err("the image is not encrypted: leave out --key-file"),
             (Some(it), Some(key)) => (it, key),
         };
         let check: Zeroizing<[u8; CHECK_BYTES]> = key.derive(&it.salt, CHECK_INFO);
         match bool::from(check[..].ct_eq(&it.check[..])) {
             true => Ok(Some(Cipher::new(&key.derive(&it.salt, BLOCKS_INFO)))),
-            false => Err("it is encrypted with another key"),
+            false => Err("the image is encrypted with another key: give that one with --key-file"),
         }
     }
 }
@@ -170,6 +170,6 @@ impl Cipher {
         }
         let (buffer, tag) = (InOutBuf::from(data), tag.into());
         let decrypted = self.0.decrypt_inout_detached(&at.nonce(), &at.associated(), buffer, tag);
-        decrypted.map_err(|_| Damage("a block is not what its key has encrypted"))
+        decrypted.map_err(|_| Damage("a block does not decrypt with its key"))
     }
 }

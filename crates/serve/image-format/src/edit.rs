@@ -125,7 +125,7 @@ impl Editor {
                 self.out.errands.reread(errand, now_ns);
             }
             (Purpose::ReadHead | Purpose::Judge(_), Answer::Missing) => {
-                self.end(Err("there is no image"));
+                self.end(Err("no such image"));
             }
             (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
                 // The objects behind an older head may have been deleted since.
@@ -149,7 +149,7 @@ impl Editor {
                 }
             }
             (Purpose::AdvanceHead, Answer::Put(_)) => {
-                let head = self.sent.pop().ok_or("it was not sent");
+                let head = self.sent.pop().ok_or("internal failure: the head was not sent");
                 self.end(head);
             }
             // An earlier PUT succeeded and its answer was lost, or the head was edited.
@@ -262,7 +262,7 @@ impl Editor {
         let body = edited.encode();
         let is_more = matches!(self.edit, Edit::Snapshot(_) | Edit::Clone { .. });
         if is_more && body.len() > EDITED_BYTES_MAX {
-            return self.end(Err("it has too many snapshots or clones"));
+            return self.end(Err("the image has too many snapshots or clones: remove one"));
         }
         self.out.put_head(Purpose::AdvanceHead, body, &tag);
         self.sent.push(edited);
@@ -284,28 +284,32 @@ fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
-            Err("a name has 1 to 255 bytes")
+            Err("the name of a snapshot must have 1 to 255 bytes")
         }
-        Edit::Snapshot(name) if head.snapshot(name).is_some() => Err("there is one of this name"),
+        Edit::Snapshot(name) if head.snapshot(name).is_some() => {
+            Err("a snapshot of this name exists: choose another name")
+        }
         Edit::Snapshot(_) if head.snapshots.len() >= SNAPSHOTS_MAX => {
-            Err("it has as many snapshots as an image may have")
+            Err("the image has the largest number of snapshots: remove one")
         }
         Edit::Clone { snapshot, .. } if head.snapshot(snapshot).is_none() => {
-            Err("there is no such snapshot")
+            Err("no such snapshot: see nowait image info")
         }
         Edit::Made(image) if clones(head).all(|it| it.image != *image) => {
-            Err("its snapshot was removed meanwhile")
+            Err("the snapshot was removed meanwhile")
         }
-        Edit::Remove(gone) if left(gone, head).is_empty() => Err("there is no such snapshot"),
+        Edit::Remove(gone) if left(gone, head).is_empty() => {
+            Err("no such snapshot: see nowait image info")
+        }
         Edit::Remove(gone) if left(gone, head).iter().any(|it| !gone.contains(it)) => {
-            Err("it has got a clone: see nowait image info")
+            Err("the snapshot has a clone: see nowait image info")
         }
         // Leaves room for checkpoints that a writer has begun.
         Edit::Remove(gone) if head.retired.len() + gone.len() > RETIRED_MAX - 64 => {
-            Err("serve the image first, so that what earlier ones needed is deleted")
+            Err("too many objects wait for deletion: serve the image once, then try again")
         }
         Edit::Grow(size) if *size < head.geometry.size_bytes => {
-            Err("it is larger: say --shrink to cut it off, when its server has ended")
+            Err("the image is larger: stop its server, then add --shrink to cut it off")
         }
         Edit::Grow(size) => match Geometry::checked(head.geometry.block_bytes, *size) {
             Ok(_) => Ok(()),

@@ -27,17 +27,17 @@ impl Geometry {
     /// The sizes are not possible.
     pub fn checked(block_bytes: u32, size_bytes: u64) -> Result<Geometry, Damage> {
         if !block_bytes.is_power_of_two() || !(512..=1 << 16).contains(&block_bytes) {
-            return Err(Damage("no block size"));
+            return Err(Damage("invalid block size"));
         }
         if size_bytes == 0 {
-            return Err(Damage("an image has at least one block"));
+            return Err(Damage("the image must have at least one block"));
         }
         if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(Damage("the size is not in whole blocks"));
+            return Err(Damage("the size must be a multiple of the block size"));
         }
         match size_bytes <= SIZE_BYTES_MAX {
             true => Ok(Geometry { block_bytes, size_bytes, encryption: None }),
-            false => Err(Damage("larger than any image")),
+            false => Err(Damage("the image is too large")),
         }
     }
 

@@ -175,7 +175,7 @@ impl Head {
     ) -> Result<Head, &'static str> {
         let Head { bases: Bases(mut bases), .. } = self.clone();
         if bases.len() == BASES_MAX {
-            return Err("a clone of too many clones: export and import it");
+            return Err("too many levels of clones: export the image and import it");
         }
         let (image_of_base, name) = (self.image, snapshot.name.clone());
         let (path, end, epoch) = (path.into(), snapshot.end, self.epoch);
@@ -260,7 +260,7 @@ impl Head {
     /// The object is not a head, or its numbers contradict each other.
     pub fn parse(object: &[u8]) -> Result<Head, Damage> {
         if object.len() > HEAD_BYTES_MAX {
-            return Err(Damage("longer than a head may be"));
+            return Err(Damage("longer than a head"));
         }
         let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Head)?;
         let writer = Writer { nonce: stamp.writer, name: fields.text(NAME_BYTES_MAX)? };
@@ -309,16 +309,16 @@ impl Head {
         names.sort_unstable();
         names.dedup();
         if self.epoch == 0 || self.epoch.max(self.revision) > COUNT_MAX {
-            return Err(Damage("the first epoch is 1, and none is so large"));
+            return Err(Damage("invalid epoch"));
         }
         if self.is_quiet && !self.is_closed {
-            return Err(Damage("it is quiet and not closed"));
+            return Err(Damage("quiet, but not closed"));
         }
         if !(self.checkpoint.position..=COUNT_MAX).contains(&self.end) {
-            return Err(Damage("it ends before its map"));
+            return Err(Damage("the log ends before the map"));
         }
         if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
-            return Err(Damage("too many snapshots, or two of a name"));
+            return Err(Damage("too many snapshots, or two of the same name"));
         }
         if !self.snapshots.iter().all(ordered) {
             return Err(Damage("a snapshot ends before its map"));
@@ -332,7 +332,7 @@ impl Head {
         let is_needed = gone.iter().any(|it| needed.binary_search(it).is_ok());
         match self.retired.len() > RETIRED_MAX.min(gone.len()) || is_needed {
             false => Ok(self),
-            true => Err(Damage("too many maps to delete, or one that is needed, or one twice")),
+            true => Err(Damage("invalid list of maps to delete")),
         }
     }
 }
@@ -357,7 +357,7 @@ fn read_checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, Damage> {
     let checkpoint = Checkpoint { position, parts, epoch: fields.u64()?, nth: fields.u32()? };
     let is_count = (1..=COUNT_MAX).contains(&checkpoint.position) && checkpoint.epoch <= COUNT_MAX;
     if !is_count || checkpoint.parts > PARTS_MAX {
-        return Err(Damage("no position, or too many parts"));
+        return Err(Damage("invalid position, or too many parts"));
     }
     Ok(checkpoint)
 }

@@ -230,7 +230,7 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_), Answer::Missing) => {
-                Err(Over::Failed("there is no image"))
+                Err(Over::Failed("no such image"))
             }
             (_, Answer::Missing) => {
                 judge("a part of its map is missing: see nowait image check", out);
@@ -279,7 +279,7 @@ impl Recovery {
                     self.scan.iter_mut().for_each(|scan| scan.damage(sequence));
                     self.replay(out);
                 }
-                _ => return Err(Over::Failed("its head is damaged")),
+                _ => return Err(Over::Failed("the head is damaged: see nowait image check")),
             }
             return Ok(None);
         }
@@ -317,7 +317,7 @@ impl Recovery {
             return Err(verdict(false, head, ""));
         }
         if !is_own && matches!(self.origin, Origin::Create { .. }) {
-            return Err(Over::Failed("there is an image already"));
+            return Err(Over::Failed("the image exists"));
         }
         self.unlock(head.geometry)?;
         if errand.purpose == Purpose::ConfirmHead {
@@ -420,7 +420,7 @@ impl Recovery {
         let Head { epoch, .. } = *self.head();
         let is_own = header.writer == self.writer.nonce || mistake::makes(Mistake::IgnoreNonce);
         if header.epoch > epoch || (header.epoch == epoch && !is_own) {
-            return Err("the log goes on behind this head: an older one was put back");
+            return Err("the log goes on after this head: an older head was put back");
         }
         let reached = self.reached.max(self.head().checkpoint.epoch);
         self.reached = reached.max(header.epoch);

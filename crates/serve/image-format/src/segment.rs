@@ -141,15 +141,15 @@ impl Header {
         let (stamp, mut fields) = Stamp::begin(front, Kind::Segment)?;
         let len = fields.u32()?;
         if !(STAMP_BYTES..=HEADER_BYTES_MAX).contains(&(len as usize)) {
-            return Err(Damage("no length of a header"));
+            return Err(Damage("invalid length of a header"));
         }
-        let header = front.get(..len as usize).ok_or(Damage("its header is not whole"))?;
+        let header = front.get(..len as usize).ok_or(Damage("incomplete header"))?;
         let (_, mut fields) = Stamp::begin(checked(header)?, Kind::Segment)?;
         if stamp.is_encrypted != geometry.encryption.is_some() {
-            return Err(Damage("it is encrypted and its image is not, or the other way round"));
+            return Err(Damage("only one of object and image is encrypted"));
         }
         if fields.u32()? != len || fields.u32()? != geometry.block_bytes {
-            return Err(Damage("it has blocks of another size"));
+            return Err(Damage("wrong block size"));
         }
         let (blocks, durable, resume) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let name = fields.text(NAME_BYTES_MAX)?;
@@ -160,7 +160,7 @@ impl Header {
             || blocks > geometry.segment_blocks_max()
             || object_bytes != u64::from(len) + data_bytes
         {
-            return Err(Damage("its data are not those of its records"));
+            return Err(Damage("the data do not match the records"));
         }
         let content = match resume {
             0 => Content::Changes(records),
@@ -173,7 +173,7 @@ impl Header {
         };
         let Stamp { image, epoch, number: sequence, writer, .. } = stamp;
         if durable > sequence {
-            return Err(Damage("durable before it was there"));
+            return Err(Damage("durable before it existed"));
         }
         Ok((Header { image, epoch, writer, sequence, durable, content }, len))
     }
@@ -195,7 +195,7 @@ fn read_records(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Vec<Recor
         let change = match fields.u32()? {
             0 => Change::Zero,
             1 => Change::Data,
-            _ => return Err(Damage("a record of an unknown kind")),
+            _ => return Err(Damage("unknown kind of record")),
         };
         let end = block.checked_add(u64::from(blocks));
         if blocks == 0 || end.is_none_or(|end| end > geometry.blocks()) {

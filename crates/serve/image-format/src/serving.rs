@@ -40,7 +40,7 @@ pub const PROOF_NS: u64 = 60_000_000_000;
 const GATHER_NS: u64 = 500_000;
 
 /// The reason why a writer ends when its objects are gone.
-const VANISHED: &str = "an object that was there is missing";
+const VANISHED: &str = "an object is missing from the store: see nowait image check";
 
 /// An image that the writer has.
 #[derive(Debug)]
@@ -430,7 +430,7 @@ impl Serving {
                 self.head_is_read(errand, &bytes, tag, out)?;
             }
             (purpose, Answer::Missing) if purpose.is_of_head() => {
-                return Err(Over::Failed("its head is missing: the image was removed"));
+                return Err(Over::Failed("the head is missing: the image was removed"));
             }
             _ => out.errands.again(errand, out.now_ns),
         }
@@ -458,7 +458,7 @@ impl Serving {
                     _ => self.segment_is_put(number.unwrap_or_default()),
                 }
             }
-            _ => judge("an object of another writer is in the way", out),
+            _ => judge("another writer's object has this name: stop the other server", out),
         }
     }
 

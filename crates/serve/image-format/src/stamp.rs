@@ -80,21 +80,24 @@ impl Stamp {
         let stamp = object.get(..STAMP_BYTES).ok_or(Damage("shorter than a stamp"))?;
         let mut fields = Fields::of(checked(stamp)?);
         if &fields.array()? != MAGIC {
-            return Err(Damage("it is of no image"));
+            return Err(Damage("not an object of an image"));
         }
         if fields.u16()? != VERSION {
-            return Err(Damage("it is of another version"));
+            return Err(Damage(
+                "unsupported version of the format: use the nowait that wrote the \
+                               image",
+            ));
         }
         let kind = match fields.u16()? {
             1 => Kind::Head,
             2 => Kind::Segment,
             3 => Kind::Part,
-            _ => return Err(Damage("it is of an unknown kind")),
+            _ => return Err(Damage("unknown kind of object")),
         };
         let is_encrypted = match fields.u32()? {
             0 => false,
             ENCRYPTED if kind != Kind::Part => true,
-            _ => return Err(Damage("it has a flag that this version does not know")),
+            _ => return Err(Damage("unknown flag: use the nowait that wrote the image")),
         };
         let (image, epoch, number) = (fields.array()?, fields.u64()?, fields.u64()?);
         let writer = fields.array()?;
@@ -107,7 +110,7 @@ impl Stamp {
         let stamp = Stamp::parse(object)?;
         match stamp.kind == kind {
             true => Ok((stamp, Fields::of(&object[STAMP_BYTES..]))),
-            false => Err(Damage("it is of another kind")),
+            false => Err(Damage("wrong kind of object")),
         }
     }
 }

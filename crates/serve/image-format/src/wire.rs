@@ -30,7 +30,7 @@ pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], Damage> {
     };
     match crc32c::crc32c(body) == u32::from_le_bytes(*sum) {
         true => Ok(body),
-        false => Err(Damage("the checksum is that of other bytes")),
+        false => Err(Damage("wrong checksum")),
     }
 }
 
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], Damage> {
-        let (front, rest) = self.rest.split_at_checked(len).ok_or(Damage("it ends too early"))?;
+        let (front, rest) = self.rest.split_at_checked(len).ok_or(Damage("ends too early"))?;
         self.rest = rest;
         Ok(front)
     }
@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
-            _ => Err(Damage("it is so or not")),
+            _ => Err(Damage("a flag is neither 0 nor 1")),
         }
     }
 
@@ -88,7 +88,8 @@ impl<'a> Fields<'a> {
         if len > len_max {
             return Err(Damage("a text is too long"));
         }
-        let text = core::str::from_utf8(self.take(len)?).map_err(|_| Damage("a text is none"))?;
+        let text =
+            core::str::from_utf8(self.take(len)?).map_err(|_| Damage("a text is not UTF-8"))?;
         Ok(text.to_owned())
     }
 
@@ -104,7 +105,7 @@ impl<'a> Fields<'a> {
 
     /// Checks that no bytes are left.
     pub(crate) fn end(&self) -> Result<(), Damage> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Damage("bytes behind its end")) }
+        if self.rest.is_empty() { Ok(()) } else { Err(Damage("bytes after the end")) }
     }
 }
 

@@ -111,9 +111,13 @@ fn a_key_is_judged_with_the_head_alone() {
     };
     assert_eq!(judged(None, None), Ok(false));
     assert_eq!(judged(Some(it), Some(key(1))), Ok(true));
-    assert_eq!(judged(Some(it), Some(key(2))), Err("it is encrypted with another key"));
-    assert_eq!(judged(Some(it), None), Err("it is encrypted: say --key-file"));
-    assert_eq!(judged(None, Some(key(1))), Err("it is not encrypted: leave out --key-file"));
+    assert_eq!(
+        judged(Some(it), Some(key(2))),
+        Err("the image is encrypted with another key: give \
+         that one with --key-file")
+    );
+    assert_eq!(judged(Some(it), None), Err("the image is encrypted: give --key-file"));
+    assert_eq!(judged(None, Some(key(1))), Err("the image is not encrypted: leave out --key-file"));
 }
 
 fn keyed(byte: u8, writer: u8) -> Settings {
@@ -168,8 +172,8 @@ fn a_writer_without_the_key_puts_nothing_and_the_earlier_one_continues() {
     let before = store.head();
     let none = Settings { key: None, ..keyed(1, 3) };
     for (settings, why) in [
-        (keyed(2, 2), "it is encrypted with another key"),
-        (none, "it is encrypted: say --key-file"),
+        (keyed(2, 2), "the image is encrypted with another key: give that one with --key-file"),
+        (none, "the image is encrypted: give --key-file"),
     ] {
         let mut other = Image::open(settings, Origin::TakeOver, 0);
         while let Some((ticket, operation)) = other.pop_operation() {

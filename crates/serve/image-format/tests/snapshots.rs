@@ -11,7 +11,7 @@ use nowait_image_format::{
 
 const BLOCKS: u64 = 256;
 
-const SAY_SHRINK: &str = "it is larger: say --shrink to cut it off, when its server has ended";
+const SAY_SHRINK: &str = "the image is larger: stop its server, then add --shrink to cut it off";
 
 fn write_all(store: &mut Memory, image: &mut Image, round: u8) {
     for block in 0..BLOCKS {
@@ -86,15 +86,15 @@ fn impossible_edits_are_refused_and_nothing_is_put() {
     let name = |it: &str| it.to_owned();
     store.edit(Edit::Snapshot(name("s"))).expect("a snapshot");
     for (edit, why) in [
-        (Edit::Snapshot(name("s")), "there is one of this name"),
-        (Edit::Snapshot(name("")), "a name has 1 to 255 bytes"),
-        (Edit::Snapshot("x".repeat(256)), "a name has 1 to 255 bytes"),
-        (Edit::Remove(Vec::new()), "there is no such snapshot"),
-        (Edit::Made([9; 16]), "its snapshot was removed meanwhile"),
+        (Edit::Snapshot(name("s")), "a snapshot of this name exists: choose another name"),
+        (Edit::Snapshot(name("")), "the name of a snapshot must have 1 to 255 bytes"),
+        (Edit::Snapshot("x".repeat(256)), "the name of a snapshot must have 1 to 255 bytes"),
+        (Edit::Remove(Vec::new()), "no such snapshot: see nowait image info"),
+        (Edit::Made([9; 16]), "the snapshot was removed meanwhile"),
         (Edit::Grow(BLOCK_BYTES), SAY_SHRINK),
         (Edit::Grow(0), SAY_SHRINK),
-        (Edit::Grow(BLOCKS * BLOCK_BYTES + 1), "the size is not in whole blocks"),
-        (Edit::Grow(u64::MAX - BLOCK_BYTES + 1), "larger than any image"),
+        (Edit::Grow(BLOCKS * BLOCK_BYTES + 1), "the size must be a multiple of the block size"),
+        (Edit::Grow(u64::MAX - BLOCK_BYTES + 1), "the image is too large"),
     ] {
         let bytes = store.bytes();
         assert_eq!(store.edit(edit), Err(why));
@@ -163,7 +163,7 @@ fn a_head_with_as_many_clones_as_it_may_have_has_room_for_its_writers() {
         let clone = CloneOf { image: id, path: path.clone(), is_made: false };
         store.edit(Edit::Clone { snapshot: String::from("s"), clone }).err()
     });
-    assert_eq!(refused, Some("it has too many snapshots or clones"));
+    assert_eq!(refused, Some("the image has too many snapshots or clones: remove one"));
     let bytes = store.head().encode().len();
     assert!(bytes <= EDITED_BYTES_MAX && bytes > EDITED_BYTES_MAX - 1100);
     const { assert!(HEAD_BYTES_MAX - EDITED_BYTES_MAX >= 255 + 24 * RETIRED_MAX) };

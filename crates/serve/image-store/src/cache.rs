@@ -217,7 +217,7 @@ impl Cache {
         }
         if state.aside_until.take().is_some() {
             drop(state);
-            self.say("its disk answers again");
+            self.say("the disk of the cache answers again");
         }
         true
     }
@@ -236,7 +236,7 @@ impl Cache {
     fn set_aside(&self) {
         let until = Instant::now() + ASIDE;
         if self.state.lock().aside_until.replace(until).is_none() {
-            self.say("its disk does not answer: the store is asked instead until it does");
+            self.say("the disk of the cache does not answer; reads go to the store until it does");
         }
     }
 

@@ -57,7 +57,9 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
         client.timeout(),
         place.store.list_with_delimiter((!folder.as_ref().is_empty()).then_some(&folder)),
     );
-    let listed = listed.await.map_err(|_| format!("no list within {:?}", client.timeout()))?;
+    let listed = listed
+        .await
+        .map_err(|_| format!("the store sent no list within {:?}", client.timeout()))?;
     let mut entries = Vec::new();
     for prefix in listed.map_err(|error| one_line(&error))?.common_prefixes {
         let name = prefix.filename().unwrap_or_default().to_owned();
@@ -89,7 +91,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
         Read::Good(head) => Some(head),
         Read::Missing => None,
         Read::Damaged => {
-            let why = "its head is damaged: whether it has clones cannot be known";
+            let why = "the head is damaged, so clones are unknown: see nowait image check";
             return Err(io::Error::other(format!("{url}: {why}")));
         }
     };
@@ -107,9 +109,9 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
         }
         let now = blocking(url, (Reader { client: &client }).head())?;
         let why = if now.writer != remover {
-            format!("{} has taken it over meanwhile", now.writer.name)
+            format!("{} took the image over meanwhile", now.writer.name)
         } else if !now.snapshots.is_empty() {
-            "it has got a snapshot meanwhile".to_owned()
+            "the image got a snapshot meanwhile".to_owned()
         } else {
             String::new()
         };
@@ -147,7 +149,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
         let mut listed = Reader { client }.list().await?;
         listed.retain(|name, _| is_own(name));
         if listed.is_empty() {
-            return if gone > 0 { Ok(gone) } else { Err("there is no image".to_owned()) };
+            return if gone > 0 { Ok(gone) } else { Err("no such image".to_owned()) };
         }
         delete(client, client.place().path(ImageId::default(), Key::Head)).await?;
         let prefix = &client.place().prefix;
@@ -159,7 +161,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
         }
         gone += listed.len() as u64;
     }
-    Err("its writer goes on: stop that first".to_owned())
+    Err("its server still writes: stop it first".to_owned())
 }
 
 /// Returns `true` if an object below the path of an image belongs to it; another image may be

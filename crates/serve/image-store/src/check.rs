@@ -87,7 +87,7 @@ pub(crate) fn check_on(
                 return Ok(report);
             }
         }
-        Err("it changes too fast to be checked; stop its writer first".to_owned())
+        Err("the image changes too fast to be checked: stop its server first".to_owned())
     })
 }
 

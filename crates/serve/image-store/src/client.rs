@@ -211,7 +211,7 @@ impl Client {
         }
         let Ok(_turn) = tokio::time::timeout(self.timeout, cache.turn(segment, &range)).await
         else {
-            return self.failed(&format!("no answer within {:?}", self.timeout));
+            return self.failed(&format!("no answer of the store within {:?}", self.timeout));
         };
         // Another read may have cached it meanwhile.
         if let Some(bytes) = cached().await {
@@ -272,7 +272,7 @@ impl Client {
         };
         match self.limited(get).await {
             Some(Ok(Some((bytes, object_bytes, tag)))) => Answer::Got { bytes, object_bytes, tag },
-            Some(Ok(None)) => self.failed("a GET has another length than it says"),
+            Some(Ok(None)) => self.failed("a GET returned another length than it announced"),
             Some(Err(Error::NotFound { .. })) => Answer::Missing,
             Some(Err(error)) => self.failed_with(&error),
             None => Answer::Failed,
@@ -319,8 +319,8 @@ impl Client {
         let caught = AssertUnwindSafe(work).catch_unwind();
         let why = match tokio::time::timeout(self.timeout, caught).await {
             Ok(Ok(done)) => return Some(done),
-            Ok(Err(_)) => "its answer makes no sense".to_owned(),
-            Err(_) => format!("no answer within {:?}", self.timeout),
+            Ok(Err(_)) => "the answer of the store is invalid".to_owned(),
+            Err(_) => format!("no answer of the store within {:?}", self.timeout),
         };
         self.failed(&why);
         None

@@ -190,7 +190,9 @@ impl Driver {
             self.tell_ends();
             if self.is_late() {
                 let why = self.client.last_error().unwrap_or_else(|| "no time".to_owned());
-                return self.shared.end(Some(format!("it could not be opened in time: {why}")));
+                return self
+                    .shared
+                    .end(Some(format!("the image could not be opened in time: {why}")));
             }
             match self.wait(commands).await {
                 News::Command(Some(Command::Request(request, callback))) => {

@@ -42,16 +42,19 @@ pub(crate) fn edit_on(
 pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let Some(name) = &url.snapshot else {
-        return Err(wrong(format!("{url}: expected @NAME behind it: a snapshot is cloned")));
+        return Err(wrong(format!(
+            "{url}: expected @NAME of a snapshot at the end: only snapshots \
+                                  can be cloned"
+        )));
     };
     if to.snapshot.is_some() || (to.scheme, &to.bucket) != (url.scheme, &url.bucket) {
-        return Err(wrong(format!("{to}: a clone is an image in the bucket of its snapshot")));
+        return Err(wrong(format!("{to}: a clone must be in the bucket of its snapshot")));
     }
     let (client, writer) = (client(url, options)?, writer()?);
     let clone = CloneOf { image: drawn()?, path: to.image.clone(), is_made: false };
     let noted = Edit::Clone { snapshot: name.clone(), clone: clone.clone() };
     let head = edit_on(url, &client, options.open_timeout, noted)?;
-    let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} is gone")))?;
+    let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} no longer exists")))?;
     let made = head.clone_of(snapshot, &url.image, clone.image, writer);
     let put = match &made {
         Ok(head) => blocking(to, async { put_head(&client.beside(&clone.path)?, head).await })?,
@@ -59,7 +62,7 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
     };
     if !put {
         edit_on(url, &client, options.open_timeout, Edit::Release(clone.image))?;
-        let why = made.err().unwrap_or("there is an image already");
+        let why = made.err().unwrap_or("the image exists");
         return Err(io::Error::other(format!("{to}: {why}")));
     }
     // A process that did not see the clone may have removed the snapshot.
@@ -90,7 +93,7 @@ async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
         }
     }
     let why = client.last_error().unwrap_or_else(|| "no answer".to_owned());
-    Err(format!("not known to be done: {why}"))
+    Err(format!("the result is unknown: {why}"))
 }
 
 /// Removes a snapshot that has no clone. Blocks.
@@ -157,7 +160,7 @@ async fn edited(client: &Client, limit: Duration, edit: Edit) -> Result<Head, St
             }
         } else if Instant::now() >= end {
             let why = client.last_error().unwrap_or_else(|| "no time".to_owned());
-            return Err(format!("not known to be done within {limit:?}: {why}"));
+            return Err(format!("the result is unknown after {limit:?}: {why}"));
         }
     }
 }

@@ -37,8 +37,8 @@ impl Folder {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);
         if let Some(name) = magic.and_then(keeps_locks_to_itself) {
-            let why = "its locks need not be seen by other machines that have it: \
-                       expected a folder on a disk of this one, or an object store";
+            let why = "other machines may not see its locks: use a folder on a local disk, or an \
+                       object store";
             let error = io::Error::other(format!("{path} is on {name}, and {why}"));
             return Err(generic("folder", &error));
         }
@@ -95,7 +95,7 @@ async fn replace_locked(
         .map_err(|error| generic("lock", &error))?;
     let there = inner.head(location).await?;
     if there.e_tag.is_none() || there.e_tag != before.e_tag {
-        let (path, source) = (location.to_string(), "it is not the one meant".into());
+        let (path, source) = (location.to_string(), "the object is not the expected one".into());
         return Err(Error::Precondition { path, source });
     }
     let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());

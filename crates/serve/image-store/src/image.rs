@@ -294,7 +294,7 @@ impl StoredImage {
     /// # Errors
     /// The outcome is unknown, or another writer has the image.
     pub fn shrink_within(&self, size_bytes: u64, limit: Duration) -> io::Result<()> {
-        self.asked_within(Request::Shrink { size_bytes }, limit, "not known to be smaller")
+        self.asked_within(Request::Shrink { size_bytes }, limit, "not known to have shrunk")
     }
 
     /// Waits at most `limit` until all superfluous objects are deleted. The next writer deletes the
@@ -350,7 +350,7 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("{url}: a snapshot is only read: say --read-only"),
+            format!("{url}: a snapshot is read only: add --read-only"),
         ));
     }
     reader::client(url, options)

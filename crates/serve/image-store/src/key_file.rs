@@ -27,7 +27,7 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let read = || {
         // Opening a FIFO would wait for its other end.
         if !std::fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is no file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let mut file = File::open(path)?;
         let about = file.metadata()?;
@@ -40,15 +40,13 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let (mode, owner, bytes) = read().map_err(|error: io::Error| said(error.to_string()))?;
     if mode & mode_of_others(owner) != 0 {
         let mode = mode & 0o777;
-        return Err(said(format!("its mode is {mode:03o}, others may use the key: chmod 600")));
+        return Err(said(format!("mode {mode:03o} lets others read the key: chmod 600")));
     }
     if ![0, nowait_sys::cred::effective_user()].contains(&owner) {
-        return Err(said(format!("it is of user {owner}, who may use the key: chown root")));
+        return Err(said(format!("user {owner} owns the key file: chown root")));
     }
     let key = key_of(&bytes).ok_or_else(|| {
-        said(
-            "a key file has 32 random bytes, or 64 hexadecimal digits, and nothing else".to_owned(),
-        )
+        said("expected exactly 32 random bytes or 64 hexadecimal digits".to_owned())
     });
     key.map(|key| ImageKey::new(*key))
 }

@@ -48,7 +48,7 @@ fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     for options in all {
         let url = StoreUrl::of_path(&options.path).map_err(ImageError::new)?;
         if let Some(url) = url.as_ref().filter(|_| urls.contains(&url)) {
-            return Err(ImageError::new(format!("{url}: it is served once; name it once")));
+            return Err(ImageError::new(format!("{url}: named twice: name each image once")));
         }
         urls.push(url);
     }
@@ -64,7 +64,7 @@ fn key_of(
     let Some(path) = &object.key_file else { return Ok(object.store.key.clone()) };
     if url.is_none() {
         let shown = options.path.display();
-        let reason = "--key-file is for images on object stores: encrypt others by LUKS, say";
+        let reason = "--key-file works with object stores only: encrypt files with LUKS";
         return Err(ImageError::new(format!("{shown}: {reason}")));
     }
     Ok(Some(read_key(path)?))
@@ -78,7 +78,7 @@ fn open_object(
     url: &StoreUrl,
 ) -> Result<AnySource, ImageError> {
     if options.cache == Cache::Host && object.store.cache.is_none() {
-        let reason = "--cache host is for files: say user, or --cache-dir";
+        let reason = "--cache host works with files only: use --cache user or --cache-dir";
         return Err(ImageError::new(format!("{url}: {reason}")));
     }
     let later = (options.patience.say, object.store.open_timeout);

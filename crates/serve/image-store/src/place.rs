@@ -209,8 +209,8 @@ fn az(url: &StoreUrl, options: &StoreOptions) -> Result<MicrosoftAzureBuilder, S
     }
     if options.endpoint.is_some() && is_emulator {
         // The client crate would use the emulator's usual address.
-        let why = "with AZURE_STORAGE_USE_EMULATOR, AZURITE_BLOB_STORAGE_URL says where";
-        return Err(format!("{url}: {why} it is, not --endpoint"));
+        let advice = "set AZURITE_BLOB_STORAGE_URL";
+        return Err(format!("{url}: --endpoint excludes AZURE_STORAGE_USE_EMULATOR: {advice}"));
     }
     if let Some(endpoint) = options.endpoint.clone().or(said(&builder, AzureConfigKey::Endpoint)) {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());

@@ -42,23 +42,36 @@ async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static st
     let put = |text: &'static str, mode| client.put(path, PutPayload::from(text), mode);
     let first = match put("one", PutMode::Create).await {
         Answer::Put(tag) => tag,
-        Answer::Refused => return Err("it refuses to make an object (If-None-Match)"),
+        Answer::Refused => return Err("the store refuses conditional creation (If-None-Match)"),
         _ => return Ok(Verdict::Failed),
     };
     match put("two", PutMode::Create).await {
         Answer::Refused => {}
-        Answer::Put(_) => return Ok(Verdict::Bad("it ignores conditions of PUTs (If-None-Match)")),
+        Answer::Put(_) => {
+            return Ok(Verdict::Bad(
+                "it ignores conditions of PUTs \
+             (If-None-Match): use another store",
+            ));
+        }
         _ => return Ok(Verdict::Failed),
     }
     match put("three", update(&first)).await {
         Answer::Put(second) if is_other(&first, &second) => {}
-        Answer::Put(_) => return Ok(Verdict::Bad("it gives two objects the same ETag")),
-        Answer::Refused => return Err("it refuses to replace an object (If-Match)"),
+        Answer::Put(_) => {
+            return Ok(Verdict::Bad(
+                "it gives two objects the same ETag: use \
+             another store",
+            ));
+        }
+        Answer::Refused => return Err("the store refuses conditional replacement (If-Match)"),
         _ => return Ok(Verdict::Failed),
     }
     Ok(match put("four", update(&first)).await {
         Answer::Refused => Verdict::Good,
-        Answer::Put(_) => Verdict::Bad("it ignores conditions of PUTs (If-Match)"),
+        Answer::Put(_) => Verdict::Bad(
+            "it ignores conditions of PUTs (If-Match): use \
+             another store",
+        ),
         _ => Verdict::Failed,
     })
 }

@@ -95,7 +95,12 @@ impl Reader<'_> {
             let mut stream = place.store.list(Some(&place.prefix));
             let ended = loop {
                 match tokio::time::timeout(self.client.timeout(), stream.next()).await {
-                    Err(_) => break Err(format!("no list within {:?}", self.client.timeout())),
+                    Err(_) => {
+                        break Err(format!(
+                            "the store sent no list within {:?}",
+                            self.client.timeout()
+                        ));
+                    }
                     Ok(None) => break Ok(()),
                     Ok(Some(Err(error))) => break Err(one_line(&error)),
                     Ok(Some(Ok(meta))) => {
@@ -125,8 +130,8 @@ impl Reader<'_> {
     pub(crate) async fn head(&self) -> Result<Head, String> {
         match self.look().await? {
             Read::Good(head) => Ok(head),
-            Read::Missing => Err("there is no image".to_owned()),
-            Read::Damaged => Err("its head is damaged: nothing of it can be read".to_owned()),
+            Read::Missing => Err("no such image".to_owned()),
+            Read::Damaged => Err("the head is damaged: nothing can be read".to_owned()),
         }
     }
 
@@ -166,7 +171,7 @@ impl Reader<'_> {
         }
         let map = assemble(&read, head.checkpoint.position, head.geometry);
         if map.is_err() {
-            hits.push(Hit { key: head.checkpoint.key(0), what: "the parts are no map" });
+            hits.push(Hit { key: head.checkpoint.key(0), what: "the parts do not form a map" });
         }
         Ok(map.ok())
     }

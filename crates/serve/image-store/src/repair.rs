@@ -83,7 +83,7 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
                 return Ok(loss);
             }
         }
-        Err("its head changes too fast to be read: stop its writer first".to_owned())
+        Err("the head changes too fast to be read: stop its server first".to_owned())
     };
     blocking(url, found)
 }
@@ -134,7 +134,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     listed.retain(|sequence| *sequence < at);
     let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
     if last >= taken.epoch {
-        return Err("its writer goes on: stop that first".to_owned());
+        return Err("its server still writes: stop it first".to_owned());
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
@@ -146,7 +146,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     for part in &parts {
         let key = Key::Part { epoch, nth: 1, number: part.number };
         if !put_if_absent(client, taken.image, key, part.encode()).await? {
-            return Err(format!("{key} is there already, of another writer"));
+            return Err(format!("{key} exists, from another writer: stop the other server"));
         }
     }
     let checkpoint = Checkpoint { position, parts: parts.len() as u32, epoch, nth: 1 };
@@ -169,7 +169,7 @@ impl Reader<'_> {
         let Some(map) = map else {
             let hit = hits.first().map(|hit| format!("{} is {}", hit.key, hit.what));
             let hit = hit.unwrap_or_default();
-            return Err(format!("{hit}: its map is lost, and cannot be made again"));
+            return Err(format!("{hit}: the map is lost and cannot be rebuilt: restore a backup"));
         };
         let mut log = Log { map, loss: None, epoch: 0 };
         let (mut next, mut before) = (head.checkpoint.position, 0);
@@ -280,7 +280,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
             return Ok(at);
         }
     }
-    Err("its writer goes on: stop that first".to_owned())
+    Err("its server still writes: stop it first".to_owned())
 }
 
 /// Puts an object if none exists; returns `true` if it is there now.
@@ -306,7 +306,7 @@ async fn put_if_absent(
             _ => {}
         }
     }
-    Err(client.last_error().unwrap_or_else(|| format!("{key} cannot be put")))
+    Err(client.last_error().unwrap_or_else(|| format!("{key} cannot be written")))
 }
 
 async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
@@ -320,7 +320,7 @@ async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
             return Ok((head, tag));
         }
     }
-    Err(client.last_error().unwrap_or_else(|| "its head cannot be read".to_owned()))
+    Err(client.last_error().unwrap_or_else(|| "the head cannot be read".to_owned()))
 }
 
 /// Replaces the head; returns its tag.
@@ -335,11 +335,11 @@ async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String
                 let (now, tag) = head_of(client).await?;
                 return match now == *head {
                     true => Ok(tag),
-                    false => Err(format!("{} has taken it over meanwhile", now.writer.name)),
+                    false => Err(format!("{} took the image over meanwhile", now.writer.name)),
                 };
             }
             _ => {}
         }
     }
-    Err(client.last_error().unwrap_or_else(|| "its head cannot be put".to_owned()))
+    Err(client.last_error().unwrap_or_else(|| "the head cannot be written".to_owned()))
 }

@@ -46,7 +46,7 @@ fn head(url: &StoreUrl, client: &Client) -> io::Result<Head> {
 /// Checks that an image can become this small.
 fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     if size_bytes > geometry.size_bytes {
-        return Err("it is smaller: leave --shrink out to make it larger".to_owned());
+        return Err("the image is smaller: leave out --shrink to make it larger".to_owned());
     }
     let checked = Geometry::checked(geometry.block_bytes, size_bytes);
     checked.map(drop).map_err(|damage| damage.to_string())

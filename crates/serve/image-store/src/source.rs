@@ -150,7 +150,8 @@ impl Source for Object {
     }
 
     fn refresh_size(&self) -> Result<(), ImageError> {
-        let reason = "an image on an object store keeps its size";
+        let reason = "the size of an image on an object store changes with nowait image resize \
+                      only";
         Err(ImageError::new(format!("{}: {reason}", self.shown)))
     }
 

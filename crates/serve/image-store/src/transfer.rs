@@ -82,7 +82,7 @@ pub fn import(
     let geometry = view.geometry();
     if there.next_multiple_of(u64::from(geometry.block_bytes)) != geometry.size_bytes {
         let text = format!(
-            "{url} has {} bytes, and {} has {there}: it is no import of that",
+            "{url} has {} bytes, and {} has {there}: not an import of that file",
             geometry.size_bytes,
             transfer.other.display()
         );
@@ -162,7 +162,7 @@ fn read_all(source: &dyn Source, to: &mut [u8], at: u64) -> Result<(), ImageErro
     while done < to.len() {
         let read = source.read_at(&mut to[done..], at + done as u64);
         match read {
-            Ok(0) => return Err(of(source, "it has become shorter meanwhile")),
+            Ok(0) => return Err(of(source, "the file became shorter meanwhile")),
             Ok(bytes) => done += bytes,
             Err(errno) => return Err(of(source, &errno.to_string())),
         }
@@ -248,7 +248,7 @@ pub fn export(
     target.zero(end, size_bytes)?;
     if !view.is_current()? {
         let text = format!(
-            "{}: it was written to meanwhile: the copy is of no one moment; end its server first",
+            "{}: written to during the copy: stop its server, then copy again",
             transfer.url
         );
         return Err(ImageError::new(text));
@@ -273,7 +273,7 @@ fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, 
         _ => {
             let shown = transfer.other.display();
             if transfer.resume {
-                return Err(ImageError::new(format!("{shown}: --resume is for files")));
+                return Err(ImageError::new(format!("{shown}: --resume works with files only")));
             }
             let disk = opened(nowait, &transfer.other, false)?;
             if disk.size() < size_bytes {
@@ -287,7 +287,10 @@ fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, 
 
 fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), ImageError> {
     if path.symlink_metadata().is_ok() {
-        return Err(ImageError::new(format!("{}: there is such a file", path.display())));
+        return Err(ImageError::new(format!(
+            "{}: the file exists: choose another name",
+            path.display()
+        )));
     }
     let mut part = path.clone().into_os_string();
     part.push(format!(".{}.part", view.state()));
@@ -299,9 +302,12 @@ fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), Image
     };
     let file = opened.map_err(|error| {
         let advice = match error.kind() {
-            io::ErrorKind::NotFound if resume => ": nothing of this state of the image is there",
+            io::ErrorKind::NotFound if resume => {
+                ": no interrupted export of this state of the \
+                 image: leave out --resume"
+            }
             io::ErrorKind::AlreadyExists => {
-                ": an export was interrupted: say --resume, or remove it"
+                ": an export was interrupted: add --resume, or remove the file"
             }
             _ => "",
         };

@@ -81,7 +81,7 @@ impl FromStr for StoreUrl {
         let (scheme, rest) = scheme(text).ok_or_else(expected)?;
         let (rest, snapshot) = match rest.rsplit_once('@') {
             Some((_, name)) if name.is_empty() || name.contains('/') => {
-                return Err(format!("{text}: behind @ stands the name of a snapshot"));
+                return Err(format!("{text}: expected the name of a snapshot after @"));
             }
             Some((rest, name)) => (rest, Some(name.to_owned())),
             None => (rest, None),
@@ -104,7 +104,7 @@ impl FromStr for StoreUrl {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         let is_name = image.split('/').all(plain) && !image.contains(|c: char| c.is_control());
         if !is_name || image.len() > 512 {
-            return Err(format!("{text}: the name of the image is empty, or none of an object"));
+            return Err(format!("{text}: the image's name is empty or not a valid object name"));
         }
         let (bucket, image) = (bucket.to_owned(), image.to_owned());
         Ok(StoreUrl { scheme, bucket, image, snapshot })

@@ -70,7 +70,7 @@ impl View {
         let cipher = Encryption::cipher(encryption.as_ref(), key)?;
         let (head, map) = recovered(url, &client, head).await?;
         if head.geometry.encryption != encryption {
-            return Err("another image was put in its place meanwhile".to_owned());
+            return Err("another image replaced it meanwhile".to_owned());
         }
         Ok(View { url: url.clone(), client, head, cipher, map })
     }
@@ -247,8 +247,8 @@ impl View {
                 let base = self.head.bases.of(key).map(|base| format!("{}/", base.path));
                 let base = base.unwrap_or_default();
                 let why = match (&self.url.snapshot, base.is_empty()) {
-                    (None, true) => "its server has gone on meanwhile, or it",
-                    (Some(_), true) => "the snapshot was removed meanwhile, or it",
+                    (None, true) => "the server went on meanwhile, or the image",
+                    (Some(_), true) => "the snapshot was removed meanwhile, or the image",
                     (_, false) => "it",
                 };
                 let what = other.what();
@@ -265,7 +265,7 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
         let head = now;
         let mut listed = BTreeSet::new();
         let (meant, end) = if let Some(name) = &url.snapshot {
-            let snapshot = head.snapshot(name).ok_or("there is no such snapshot")?;
+            let snapshot = head.snapshot(name).ok_or("no such snapshot: see nowait image info")?;
             (head.as_of(snapshot), LogEnd::At(snapshot.end))
         } else {
             listed.extend(segments(&reader.list().await?, head.image));
@@ -290,5 +290,5 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
             };
         }
     }
-    Err("its head changes too fast to be read".to_owned())
+    Err("the head changes too fast to be read: stop its server first".to_owned())
 }

@@ -115,11 +115,11 @@ fn an_image_that_cannot_be_opened_is_reported_in_one_line() {
         open_all(&nowait, all, &objects).unwrap_err().to_string()
     };
     let (vm, none) = (options("memory://opens/vm"), options("memory://opens/none"));
-    assert_eq!(said(&[none]), "memory://opens/none: there is no image");
+    assert_eq!(said(&[none]), "memory://opens/none: no such image");
     let both = [vm.clone(), vm.clone()];
-    assert_eq!(said(&both), "memory://opens/vm: it is served once; name it once");
+    assert_eq!(said(&both), "memory://opens/vm: named twice: name each image once");
     let cached = ImageOptions { cache: nowait_device::Cache::Host, ..vm };
-    assert!(said(&[cached]).contains("--cache host is for files"));
+    assert!(said(&[cached]).contains("--cache host works with files only"));
 }
 
 fn key_file(folder: &Path, byte: u8) -> PathBuf {
@@ -144,7 +144,7 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     let mut rig = open_as(&image, &object);
     rig.write(1000, &[7; 5000], true).unwrap();
     let nowait = Nowait::new().unwrap();
-    for (key, why) in [(Some(&wrong), "with another key"), (None, "say --key-file")] {
+    for (key, why) in [(Some(&wrong), "with another key"), (None, "give --key-file")] {
         let (options, object) = with(key, "memory://locked/vm");
         for read_only in [false, true] {
             let named = (ImageOptions { read_only, ..options.clone() }, object.clone());
@@ -159,7 +159,7 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
     let file = file.to_str().unwrap();
     for path in [file, "nbd+unix:///vm?socket=/none"] {
         let said = try_open(&nowait, &[with(Some(&right), path)]).unwrap_err().to_string();
-        assert!(said.contains("--key-file is for images on object stores"), "{said}");
+        assert!(said.contains("--key-file works with object stores only"), "{said}");
     }
     // A missing key file is found before another image is taken over.
     make("memory://other/vm");

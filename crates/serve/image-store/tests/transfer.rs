@@ -78,9 +78,9 @@ fn a_file_is_imported_and_exported_with_its_holes() {
     assert!(fs::metadata(&back).unwrap().blocks() * 512 < 2 * MIB, "holes stay holes");
     assert!(part(folder.path()).is_none());
     let there = exported(&transfer("memory://both/vm", &back)).unwrap_err();
-    assert!(there.contains("there is such a file"), "{there}");
+    assert!(there.contains("the file exists"), "{there}");
     let there = imported(&transfer("memory://both/vm", &source)).unwrap_err();
-    assert!(there.contains("there is an image already"), "{there}");
+    assert!(there.contains("the image exists"), "{there}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn an_import_resumes_with_the_blocks_that_the_image_lacks() {
     assert!(same(&source, &back));
     sparse(&source, 9 * MIB, &[]);
     let other = imported(&again(&wanted)).unwrap_err();
-    assert!(other.contains("it is no import of that"), "{other}");
+    assert!(other.contains("not an import of that file"), "{other}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     imported(&transfer("memory://out/vm", &source)).unwrap();
     let wanted = transfer("memory://out/vm", &back);
     let nothing = exported(&again(&wanted)).unwrap_err();
-    assert!(nothing.contains("nothing of this state"), "{nothing}");
+    assert!(nothing.contains("no interrupted export of this state"), "{nothing}");
     // The file of an export that was interrupted while it wrote at 700 MiB.
     let url: StoreUrl = "memory://out/vm".parse().unwrap();
     let state = View::open(&url, &StoreOptions::default()).unwrap().state();
@@ -123,7 +123,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     file.set_len(700 * MIB).unwrap();
     file.write_all_at(&[7; 5000], 600 * MIB).unwrap();
     let twice = exported(&wanted).unwrap_err();
-    assert!(twice.contains("say --resume"), "{twice}");
+    assert!(twice.contains("add --resume"), "{twice}");
     let copied = exported(&again(&wanted)).unwrap();
     assert_eq!(copied.written_bytes, 3 * 3 * 4096, "all but the first run");
     assert!(same(&source, &back) && part(folder.path()).is_none());
@@ -133,7 +133,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     image.write_at(0, vec![3; 4096]).unwrap();
     image.flush().unwrap();
     let nothing = exported(&again(&wanted)).unwrap_err();
-    assert!(nothing.contains("nothing of this state"), "{nothing}");
+    assert!(nothing.contains("no interrupted export of this state"), "{nothing}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_write_to_the_image_during_an_export_is_an_error() {
         serving.flush().unwrap();
     });
     let error = copied.unwrap_err().to_string();
-    assert!(error.contains("of no one moment") && !back.exists(), "{error}");
+    assert!(error.contains("written to during the copy") && !back.exists(), "{error}");
     assert!(part(folder.path()).is_some());
 }
 
@@ -167,7 +167,7 @@ fn an_encrypted_image_is_filled_and_copied_with_its_key_only() {
         Transfer { store, ..transfer("memory://locked/vm", other) }
     };
     let copied = imported(&with(1, &source)).unwrap();
-    for (byte, why) in [(2, "with another key"), (0, "say --key-file")] {
+    for (byte, why) in [(2, "with another key"), (0, "give --key-file")] {
         let said = exported(&with(byte, &back)).unwrap_err();
         assert!(said.contains(why), "{said}");
         let said = imported(&again(&with(byte, &source))).unwrap_err();

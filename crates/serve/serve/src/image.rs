@@ -75,7 +75,9 @@ fn wanted(args: &TransferArgs) -> Result<Transfer> {
 fn whole(url: &StoreUrl) -> Result<()> {
     match &url.snapshot {
         None => Ok(()),
-        Some(name) => Err(Failure::usage(format!("{url}: leave out @{name}: an image is meant"))),
+        Some(name) => {
+            Err(Failure::usage(format!("{url}: leave out @{name}: this command works on an image")))
+        }
     }
 }
 
@@ -163,7 +165,7 @@ fn described(snapshot: Snapshot) -> SnapshotInfo {
 /// Makes a snapshot.
 fn keep(url: &StoreUrl, options: &StoreOptions) -> Result<ExitCode> {
     let Some(name) = &url.snapshot else {
-        return Err(Failure::usage(format!("{url}: expected @NAME behind it")));
+        return Err(Failure::usage(format!("{url}: expected @NAME of a snapshot at the end")));
     };
     let head = edit(url, options, Edit::Snapshot(name.clone())).map_err(|error| failed(&error))?;
     let size = head.snapshot(name).map_or(0, |it| it.size_bytes);
@@ -338,8 +340,8 @@ fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> 
              --cut   the image as it was before what is lost, as after a power cut then\n  \
              --skip  all that is there; what was lost is as it was before, wherever that is\n"
         }
-        Some(Way::Cut) => "cut off there; it can be served again\n",
-        Some(Way::Skip) => "left out; it can be served again\n",
+        Some(Way::Cut) => "cut off there; the image can be served again\n",
+        Some(Way::Skip) => "left out; the image can be served again\n",
     });
     print(text.as_bytes())?;
     Ok(ExitCode::from(u8::from(way.is_none())))
@@ -369,8 +371,8 @@ fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
             false => format!("{writer} has not closed it"),
         };
         let text = format!(
-            "{url}: {who}: waiting {seconds} s, until it must have noticed; \
-             --now does not wait for one that is surely dead"
+            "{url}: {who}: waiting {seconds} s, until it must have noticed; add --now if it is \
+                 certainly dead"
         );
         say(&text);
         std::thread::sleep(NOTICED_WITHIN);
@@ -388,7 +390,7 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Resul
                 format!("an image of {} and {count} snapshots", shown(head.geometry.size_bytes))
             }
         };
-        return Err(Failure::usage(format!("{url}: {what} would be gone for good: say --yes")));
+        return Err(Failure::usage(format!("{url}: this deletes {what} for good: add --yes")));
     }
     let removed = if url.snapshot.is_some() {
         edit::remove(url, options).map(|_| String::new())

@@ -106,30 +106,39 @@ fn a_key_file_that_does_not_fit_is_reported_in_one_line() {
     let serve =
         |image: &str, words: &[&str]| refused(&[&["serve", image, "--nbd", &nbd], words].concat());
     let said = serve(&url, &["--key-file", &wrong]);
-    assert!(said.contains("it is encrypted with another key"), "{said}");
+    assert!(
+        said.contains("the image is encrypted with another key: give that one with --key-file"),
+        "{said}"
+    );
     let said = serve(&format!("{url},key-file={wrong}"), &["--key-file", &key]);
-    assert!(said.contains("it is encrypted with another key"), "{said}");
+    assert!(
+        said.contains("the image is encrypted with another key: give that one with --key-file"),
+        "{said}"
+    );
     let said = serve(&url, &["--read-only"]);
-    assert!(said.contains("it is encrypted: say --key-file"), "{said}");
+    assert!(said.contains("the image is encrypted: give --key-file"), "{said}");
     let said = serve(&plain, &["--key-file", &key]);
-    assert!(said.contains("it is not encrypted: leave out --key-file"), "{said}");
+    assert!(said.contains("the image is not encrypted: leave out --key-file"), "{said}");
     let said = serve(&disk, &["--key-file", &key]);
-    assert!(said.contains("--key-file is for images on object stores"), "{said}");
+    assert!(said.contains("--key-file works with object stores only"), "{said}");
     assert!(fs::read(&head).unwrap() == before, "the image was not taken over");
     let said = refused(&["image", "check", &url, "--key-file", &wrong]);
-    assert!(said.contains("it is encrypted with another key"), "{said}");
+    assert!(
+        said.contains("the image is encrypted with another key: give that one with --key-file"),
+        "{said}"
+    );
     let said = refused(&["image", "export", &url, &place.file("back")]);
-    assert!(said.contains("it is encrypted: say --key-file"), "{said}");
+    assert!(said.contains("the image is encrypted: give --key-file"), "{said}");
     let short = place.key("short", b"secret");
     let said = refused(&["image", "create", &place.url("b"), "--size", "1M", "--key-file", &short]);
-    assert!(said.contains("a key file has 32 random bytes"), "{said}");
+    assert!(said.contains("expected exactly 32 random bytes"), "{said}");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     for words in [
         &["image", "create", &place.url("b"), "--size", "1M", "--key-file", &key][..],
         &["serve", &url, "--nbd", &nbd, "--key-file", &key],
     ] {
         let said = refused(words);
-        assert!(said.contains("its mode is 644, others may use the key: chmod 600"), "{said}");
+        assert!(said.contains("mode 644 lets others read the key: chmod 600"), "{said}");
     }
     assert!(!Path::new(&place.file("store/b")).exists());
 }

@@ -117,7 +117,7 @@ impl Access {
         for Rule { export, who } in rules {
             if let Some(name) = export.as_ref().filter(|name| !exports.contains(&name.as_str())) {
                 return Err(ServeError::new(format!(
-                    "--allow {name}=…: no image is called {name}"
+                    "--allow {name}=…: no image has the name {name}"
                 )));
             }
             if matches!(who, Who::Certificate(_)) && !checks_certificates {

@@ -31,7 +31,7 @@ pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsSt
 pub(crate) fn named_path(text: &OsStr) -> Result<(Option<&str>, &OsStr), String> {
     match split_once(text, b'=') {
         Some((name, path)) if !name.as_bytes().contains(&b'/') && !path.is_empty() => {
-            let name = name.to_str().ok_or("a NAME before = is UTF-8; a path begins with ./")?;
+            let name = name.to_str().ok_or("NAME before = must be UTF-8: begin a path with ./")?;
             Ok((Some(name), path))
         }
         _ => Ok((None, text)),

@@ -106,7 +106,7 @@ fn broken_options_are_refused_and_the_next_one_works() {
     client.say(&option(3, &vec![7; 100_000]));
     assert_eq!(client.answer().1, ERROR + 9);
     client.say(&option(5, &[]));
-    assert_eq!(client.answer().1, ERROR + 2, "no TLS here");
+    assert_eq!(client.answer().1, ERROR + 2, "no TLS configured");
     client.say(&option(2, &[]));
     assert_eq!(client.answer(), (2, ACK, vec![]));
     assert_eq!(client.session.demand(), Demand::Close);

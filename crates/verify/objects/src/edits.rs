@@ -143,10 +143,10 @@ impl Edits {
             editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
                 // There was no image when the edit began.
-                (_, Err("there is no image")) if editing.newest.is_none() => {}
+                (_, Err("no such image")) if editing.newest.is_none() => {}
                 (
                     Edit::Grow(_),
-                    Err("it is larger: say --shrink to cut it off, when its server has ended"),
+                    Err("the image is larger: stop its server, then add --shrink to cut it off"),
                 )
                 | (
                     Edit::Grow(_)

@@ -483,13 +483,14 @@ impl Run {
         match over {
             Over::Fenced { .. } => self.report.fenced += 1,
             Over::Closed => self.report.closed += 1,
-            Over::Failed("there is no image") if *is_early => {}
+            Over::Failed("no such image") if *is_early => {}
             Over::Failed(
-                "it is encrypted with another key" | "it is encrypted: say --key-file",
+                "the image is encrypted with another key: give that one with --key-file"
+                | "the image is encrypted: give --key-file",
             ) if *is_stranger => {
                 self.report.strangers += 1;
             }
-            Over::Failed("there is an image already") if *origin != Origin::TakeOver => {
+            Over::Failed("the image exists") if *origin != Origin::TakeOver => {
                 self.is_there = true;
             }
             Over::Failed(why) => return Err(format!("writer {client} fails: {why}")),

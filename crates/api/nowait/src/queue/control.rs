@@ -136,13 +136,15 @@ impl<T, B> Queue<T, B> {
         let place = |id: RequestId| self.prepared.iter().position(|(key, _)| *key == id.0);
         match (place(first), place(then)) {
             (Some(before), Some(after)) if before < after => {}
-            _ => return failed(Errno::INVAL, "prepare both, in this order, and submit then"),
+            _ => {
+                return failed(Errno::INVAL, "prepare both requests, in this order, before submit");
+            }
         }
         if self.control.links.get(&then.0).is_some_and(|links| links.after.is_some()) {
-            return failed(Errno::INVAL, "it begins after another request already");
+            return failed(Errno::INVAL, "the request already follows another one");
         }
         if self.requests.get(then.0).is_some_and(Request::is_stream_transfer) {
-            return failed(Errno::OPNOTSUPP, "streams cannot begin after another request");
+            return failed(Errno::OPNOTSUPP, "a stream request cannot follow another request");
         }
         let expected = self.requests.get(first.0).and_then(Request::whole);
         let end = &mut self.control.links.entry(first.0).or_default().end;
@@ -162,7 +164,7 @@ impl<T, B> Queue<T, B> {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
-        let failed = |errno| Error::new(errno, "event counter of a queue");
+        let failed = |errno| Error::new(errno, "eventfd of a queue");
         if self.nowait.is_the_parents() {
             return Err(failed(Errno::INVAL));
         }

@@ -80,8 +80,7 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     match read {
         Ok(text) if is_our_text(&text) => match other_unit(place, path, &text) {
             Some(unit) => Err(Failure::new(format!(
-                "{}: a link leads there, and the file is of {unit}: `nowait disable {unit}` \
-                 removes it",
+                "{}: a link to the file of {unit}: `nowait disable {unit}` removes it",
                 path.display()
             ))),
             None => Ok(Found::Ours(text)),

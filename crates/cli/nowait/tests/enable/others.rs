@@ -61,7 +61,10 @@ fn what_was_written_for_another_unit_is_not_removed_through_a_link() {
     let before = system.read(&of_b);
     system.link(FOLDER, "b.service.d");
     let err = refused(&system, "disable");
-    assert!(err.contains("is of b.service: `nowait disable b.service` removes it"), "{err}");
+    assert!(
+        err.contains("to the file of b.service: `nowait disable b.service` removes it"),
+        "{err}"
+    );
     assert_eq!(system.read(&of_b), before);
     assert_eq!(system.nowait(&["disable", "b"]).0, 0);
     assert!(!system.path(&of_b).exists());

@@ -47,7 +47,7 @@ fn what_is_wrong_with_an_enabled_unit_is_said() {
     assert_eq!(system.nowait(&["enable", "a"]).0, 0);
     assert_eq!(status(&system).0, 0);
     fs::remove_file(system.path(LIBRARY.trim_start_matches('/'))).unwrap();
-    assert!(problem(&system).contains("is not there; install nowait there"));
+    assert!(problem(&system).contains("does not exist; install nowait there"));
     fs::remove_file(system.path(&format!("{LIB}/a.service"))).unwrap();
     assert!(problem(&system).contains("`nowait disable a.service`"));
     let (code, out, _) = system.nowait(&["status"]);

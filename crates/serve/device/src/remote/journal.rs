@@ -154,9 +154,14 @@ fn repeat_batch(
         };
         match result {
             Ok(()) => {}
-            Err(Errno::SHUTDOWN) => return Err(io::Error::other("it is shutting down").into()),
+            Err(Errno::SHUTDOWN) => {
+                return Err(io::Error::other("the server is shutting down").into());
+            }
             Err(errno) => {
-                let reason = format!("a write that it had acknowledged is refused now: {errno}");
+                let reason = format!(
+                    "the server refuses a write that it had acknowledged: \
+                                      {errno}"
+                );
                 return Err(Failure::Final(reason));
             }
         }

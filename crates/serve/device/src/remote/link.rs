@@ -54,7 +54,7 @@ impl Link {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
         if let Some(Err(reason)) = ended {
-            self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
+            self.say(&format!("{reason}; every request fails from now on: restart nowait serve"));
         }
         // Clear the cache before the first request fails: later reads must fail, too.
         self.cached.iter().for_each(|cached| cached.end());
@@ -78,17 +78,19 @@ impl Link {
             is_said &= !self.line.has_answered();
             let pause = if is_said { PAUSE } else { Duration::ZERO };
             if !is_said {
-                self.say(&format!("the connection is lost: {reason}; all waits for another one"));
+                self.say(&format!(
+                    "the connection is lost: {reason}; requests wait for the next \
+                                   one"
+                ));
             }
             let connected = self.connect_again(pause);
             if self.line.is_closing() {
                 return Ok(());
             }
-            (stream, talk) =
-                connected.map_err(|reason| format!("no other connection: {reason}"))?;
+            (stream, talk) = connected.map_err(|reason| format!("cannot reconnect: {reason}"))?;
             self.reconnects.fetch_add(1, Relaxed);
             if !std::mem::replace(&mut is_said, true) {
-                self.say("it is connected again");
+                self.say("connected again");
             }
         }
     }
@@ -121,7 +123,7 @@ impl Link {
                 Ok(sender) => sender,
                 Err(error) => {
                     self.line.halt();
-                    return Ok(format!("no thread: {error}"));
+                    return Ok(format!("cannot start a thread: {error}"));
                 }
             };
             let received = self.nowait.caught("on a connection", || self.receive(&mut stream));
@@ -193,7 +195,7 @@ impl Link {
     fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {
-            return Err(io::Error::other("the image is not wanted any more").into());
+            return Err(io::Error::other("the image is being closed").into());
         }
         let (mut stream, export) = handshake::choose(stream, &self.address)?;
         if let Some(reason) = export.differs(&self.export) {
@@ -219,7 +221,7 @@ impl Read for Watched<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.stream.read(bytes) {
-                Ok(0) => return Err(io::Error::other("the server has ended it")),
+                Ok(0) => return Err(io::Error::other("the server closed the connection")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
             }

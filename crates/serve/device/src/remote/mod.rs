@@ -214,7 +214,7 @@ impl Source for Remote {
     }
 
     fn refresh_size(&self) -> Result<(), ImageError> {
-        let reason = "its size stays as it was when the server was connected";
+        let reason = "the size of an NBD export stays as at the start: restart nowait serve";
         Err(ImageError::new(format!("{}: {reason}", self.shown)))
     }
 

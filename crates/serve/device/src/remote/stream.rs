@@ -193,7 +193,7 @@ impl Write for Stream {
 
 /// Connects to the first address of `host` that answers in time.
 fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
-    let mut failure = io::Error::other("the name has no address");
+    let mut failure = io::Error::other("the host name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
     for (place, address) in addresses.iter().enumerate() {
         // Each address gets an equal part of the time left, so that the ones behind it are tried.

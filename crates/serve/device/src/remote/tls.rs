@@ -66,7 +66,8 @@ fn authorities_of_the_system() -> io::Result<RootCertStore> {
     // Some systems have expired or malformed certificates.
     let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if good == 0 {
-        let missing = "this system has no authorities for TLS: name a folder, tls-certificates=DIR";
+        let missing = "no certificate authorities in this system: name a folder, \
+                       tls-certificates=DIR";
         return Err(io::Error::other(missing));
     }
     Ok(roots)
@@ -77,14 +78,14 @@ fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| about(path, &error))?;
     if all.is_empty() {
-        return Err(about(path, &"no certificate in it, in PEM"));
+        return Err(about(path, &"no PEM certificate in the file"));
     }
     Ok(all)
 }
 
 fn private_key(path: &Path) -> io::Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        pem::Error::NoItemsFound => about(path, &"no private key in it, in PEM"),
+        pem::Error::NoItemsFound => about(path, &"no PEM private key in the file"),
         error => about(path, &error),
     })
 }

@@ -191,7 +191,7 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
 
 /// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "its reply is not one of NBD")
+    io::Error::new(io::ErrorKind::InvalidData, "the server's reply is not NBD")
 }
 
 /// Returns the errno that a protocol error number stands for.

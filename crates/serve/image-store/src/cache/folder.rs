@@ -64,7 +64,9 @@ impl Folder {
         let failed = |error: &dyn Display| io::Error::other(format!("{shown}: {error}"));
         let lock = opened(&path).map_err(|error| failed(&error))?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => failed(&"another process uses it"),
+            TryLockError::WouldBlock => {
+                failed(&"another process uses the folder: give each server its own")
+            }
             TryLockError::Error(error) => failed(&error),
         })?;
         let options = OpenOptions::new().read(true).write(true).flags(O_NOFOLLOW).cache(mode);
@@ -213,11 +215,13 @@ fn opened(path: &Path) -> io::Result<File> {
     let is_empty = about.len() == 0;
     let is_cache = is_empty || (file.read_exact_at(&mut magic, 0).is_ok() && is_magic(magic));
     if !about.is_file() || about.uid() != user_ids().1 || about.mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!("{NAME} is no file of this user's alone: remove it")));
+        return Err(io::Error::other(format!(
+            "{NAME} is not a private file of this user: remove it"
+        )));
     }
     match is_cache {
         true => Ok(file),
-        false => Err(io::Error::other(format!("{NAME} in it is no cache: remove it"))),
+        false => Err(io::Error::other(format!("{NAME} is not a cache: remove it"))),
     }
 }
 

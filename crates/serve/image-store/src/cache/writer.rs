@@ -154,7 +154,7 @@ impl Tasks {
         drop(state);
         let is_said = std::mem::replace(&mut self.is_said[usize::from(is_full)], true);
         if let (false, Some(say)) = (is_said, self.say) {
-            let so = if is_full { "it does not grow any more" } else { "a page is not stored" };
+            let so = if is_full { "the cache stopped growing" } else { "a page was not stored" };
             say(&format!("{}: {so}: {error}", self.folder.shown()));
         }
     }

@@ -131,7 +131,10 @@ fn a_folder_keeps_its_pages_until_its_size_changes() {
     // Pages that are still being written count, too.
     assert_eq!(held(&cache), all.len());
     let refused = folder(place.path(), FOLDER_BYTES).unwrap_err().to_string();
-    assert!(refused.ends_with(": another process uses it"), "{refused}");
+    assert!(
+        refused.ends_with(": another process uses the folder: give each server its own"),
+        "{refused}"
+    );
     drop(cache);
     assert_eq!(held(&opened(&place)), all.len());
     assert_eq!(held(&folder(place.path(), FOLDER_BYTES / 2).unwrap()), 0);
@@ -218,10 +221,10 @@ fn damaged_rows_are_no_pages_and_strange_files_no_caches() {
     assert_eq!(read(&opened(&place), segment(0xff, u64::MAX), 0..9), None);
     let said = || folder(place.path(), FOLDER_BYTES).unwrap_err().to_string();
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    assert!(said().ends_with(": nowait-cache is no file of this user's alone: remove it"));
+    assert!(said().ends_with(": nowait-cache is not a private file of this user: remove it"));
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     fs::write(&path, b"something else").unwrap();
-    assert!(said().ends_with(": nowait-cache in it is no cache: remove it"), "{}", said());
+    assert!(said().ends_with(": nowait-cache is not a cache: remove it"), "{}", said());
     assert_eq!(fs::read(&path).unwrap(), b"something else");
     fs::remove_file(&path).unwrap();
     symlink(place.path().join("victim"), &path).unwrap();

@@ -53,11 +53,11 @@ fn a_removed_image_is_gone_and_images_beside_and_below_it_are_not() {
     }
     assert_eq!(remove(&gone, &options, |_| {}).unwrap(), 2, "a head and a segment");
     let said = StoredImage::open(&gone, &options).unwrap_err().to_string();
-    assert!(said.contains("no image"), "{said}");
+    assert!(said.contains("no such image"), "{said}");
     for url in &others {
         let image = StoredImage::open(url, &options).unwrap();
         assert_eq!(image.read_at(0, 4096).unwrap(), vec![1; 4096]);
     }
     let said = remove(&gone, &options, |_| {}).unwrap_err().to_string();
-    assert!(said.contains("no image"), "{said}");
+    assert!(said.contains("no such image"), "{said}");
 }

@@ -108,9 +108,9 @@ fn a_segment_that_is_cut_or_deleted_is_found() {
 #[test]
 fn a_missing_head_means_no_image_and_a_damaged_head_is_reported() {
     let said = checked(&url("none")).unwrap_err().to_string();
-    assert_eq!(said, "memory://none/vm: there is no image");
+    assert_eq!(said, "memory://none/vm: no such image");
     let url = image("headless");
     change(&url, Key::Head, |bytes| Some(bytes[1..].to_vec()));
     let said = checked(&url).unwrap_err().to_string();
-    assert!(said.ends_with("its head is damaged: nothing of it can be read"), "{said}");
+    assert!(said.ends_with("the head is damaged: nothing can be read"), "{said}");
 }

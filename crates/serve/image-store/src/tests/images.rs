@@ -127,15 +127,15 @@ fn requests_that_are_not_of_whole_blocks_or_behind_the_end_are_invalid() {
 fn an_image_is_made_only_once_and_opened_only_if_it_exists() {
     let error = |result: std::io::Result<StoredImage>| result.unwrap_err().to_string();
     let said = error(StoredImage::open(&url("none"), &StoreOptions::default()));
-    assert_eq!(said, "memory://none/vm: there is no image");
+    assert_eq!(said, "memory://none/vm: no such image");
     drop(create("none"));
     let said = error(StoredImage::create(&url("none"), &StoreOptions::default(), SIZE, BLOCK));
-    assert_eq!(said, "memory://none/vm: there is an image already");
+    assert_eq!(said, "memory://none/vm: the image exists");
     let said = error(StoredImage::create(&url("none"), &StoreOptions::default(), SIZE, 1000));
-    assert_eq!(said, "no block size");
+    assert_eq!(said, "invalid block size");
     let snapshot: StoreUrl = "memory://none/vm@monday".parse().unwrap();
     let said = error(StoredImage::open(&snapshot, &StoreOptions::default()));
-    assert!(said.ends_with("a snapshot is only read: say --read-only"), "{said}");
+    assert!(said.ends_with("a snapshot is read only: add --read-only"), "{said}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_store_that_ignores_conditions_gets_no_image() {
 fn a_store_that_never_answers_opens_nothing_and_says_so_in_time() {
     let store = Arc::new(WrongStore::new(Wrong::Silent));
     let said = begin(&store, true, 20).unwrap_err().to_string();
-    assert!(said.contains("cannot be reached: no answer within 20ms"), "{said}");
+    assert!(said.contains("cannot be reached: no answer of the store within 20ms"), "{said}");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_store_that_accepts_nothing_is_reported_and_loses_nothing() {
     image.write_at(0, block(7)).unwrap();
     let (sender, flushed) = std::sync::mpsc::channel();
     image.submit(Request::Flush, move |result| sender.send(result.is_ok()).unwrap());
-    assert!(told("vm: the store takes nothing, and is asked on: "), "{TOLD:?}");
+    assert!(told("vm: the store takes nothing; still trying: "), "{TOLD:?}");
     assert!(flushed.try_recv().is_err(), "it is asked on");
     store.set(Wrong::Nothing);
     assert_eq!(flushed.recv_timeout(LIMIT), Ok(true));

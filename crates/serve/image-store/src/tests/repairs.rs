@@ -157,7 +157,7 @@ fn an_image_that_gets_a_clone_while_it_is_to_be_removed_stays() {
         let of = StoreUrl { snapshot: Some("s".to_owned()), ..url.clone() };
         clone(&of, &twin, &options()).unwrap();
     });
-    assert!(refused.unwrap_err().to_string().ends_with("it has got a snapshot meanwhile"));
+    assert!(refused.unwrap_err().to_string().ends_with("the image got a snapshot meanwhile"));
     View::open(&twin, &options()).unwrap();
 }
 

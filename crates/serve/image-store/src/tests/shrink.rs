@@ -99,15 +99,18 @@ fn the_same_size_changes_nothing_and_an_impossible_one_is_refused_before_the_tak
     let url = image("refused");
     let serving = StoredImage::open(&url, &options()).unwrap();
     let said = |size: u64| shrink(&url, &options(), size).unwrap_err().to_string();
-    let larger = "memory://refused/vm: it is smaller: leave --shrink out to make it larger";
+    let larger = "memory://refused/vm: the image is smaller: leave out --shrink to make it larger";
     assert_eq!(said((4 << 20) + BLOCK), larger);
-    assert_eq!(said(0), "memory://refused/vm: an image has at least one block");
-    assert_eq!(said(BLOCK + 512), "memory://refused/vm: the size is not in whole blocks");
+    assert_eq!(said(0), "memory://refused/vm: the image must have at least one block");
+    assert_eq!(
+        said(BLOCK + 512),
+        "memory://refused/vm: the size must be a multiple of the block size"
+    );
     shrink(&url, &options(), 4 << 20).unwrap();
     serving.write_at(0, data(7)).unwrap();
     serving.flush().unwrap();
     let none = shrink(&at("memory://refused/none"), &options(), BLOCK).unwrap_err().to_string();
-    assert_eq!(none, "memory://refused/none: there is no image");
+    assert_eq!(none, "memory://refused/none: no such image");
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn an_encrypted_image_becomes_smaller_with_its_key_only() {
     serving.write_at(0, [data(5), data(6)].concat()).unwrap();
     serving.flush().unwrap();
     let said = shrink(&url, &options(), BLOCK).unwrap_err().to_string();
-    assert_eq!(said, "memory://secret/vm: it is encrypted: say --key-file");
+    assert_eq!(said, "memory://secret/vm: the image is encrypted: give --key-file");
     serving.write_at(0, data(7)).unwrap();
     serving.flush().unwrap();
     shrink(&url, &with_key, BLOCK).unwrap();

@@ -83,12 +83,15 @@ fn a_removed_snapshot_is_gone_and_the_other_stays() {
     let (one, other) = (snapshot(&url, "one"), snapshot(&url, "other"));
     remove(&one, &options()).unwrap();
     let said = View::open(&one, &options()).unwrap_err().to_string();
-    assert_eq!(said, "memory://removed/vm@one: there is no such snapshot");
+    assert_eq!(said, "memory://removed/vm@one: no such snapshot: see nowait image info");
     let said = StoredImage::open_read_only(&one, &options()).unwrap_err().to_string();
-    assert_eq!(said, "memory://removed/vm@one: there is no such snapshot");
+    assert_eq!(said, "memory://removed/vm@one: no such snapshot: see nowait image info");
     assert_eq!(View::open(&other, &options()).unwrap().stored_bytes_from(0), 5 * BLOCK);
     let twice = edit(&url, &options(), Edit::Snapshot("other".to_owned())).unwrap_err();
-    assert_eq!(twice.to_string(), "memory://removed/vm: there is one of this name");
+    assert_eq!(
+        twice.to_string(),
+        "memory://removed/vm: a snapshot of this name exists: choose another name"
+    );
 }
 
 #[test]
@@ -115,7 +118,10 @@ fn an_edit_on_a_store_that_never_answers_fails_in_time() {
     let url: StoreUrl = "memory://silent/vm".parse().unwrap();
     let edit = Edit::Snapshot("s".to_owned());
     let said = edit_on(&url, &client, Duration::from_millis(100), edit).unwrap_err().to_string();
-    assert!(said.contains("not known to be done within 100ms: no answer within 20ms"), "{said}");
+    assert!(
+        said.contains("the result is unknown after 100ms: no answer of the store within 20ms"),
+        "{said}"
+    );
 }
 
 fn at(text: &str) -> StoreUrl {
@@ -175,13 +181,13 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
     let url = image("place");
     let golden = snapshot(&url, "golden");
     let said = |to: &str| clone(&golden, &at(to), &options()).unwrap_err().to_string();
-    assert_eq!(said("memory://place/vm"), "memory://place/vm: there is an image already");
-    let elsewhere = "a clone is an image in the bucket of its snapshot";
+    assert_eq!(said("memory://place/vm"), "memory://place/vm: the image exists");
+    let elsewhere = "a clone must be in the bucket of its snapshot";
     assert_eq!(said("memory://other/vm"), format!("memory://other/vm: {elsewhere}"));
     assert_eq!(said("memory://place/vm@x"), format!("memory://place/vm@x: {elsewhere}"));
     let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());
     let none = none.unwrap_err().to_string();
-    assert_eq!(none, "memory://place/vm@none: there is no such snapshot");
+    assert_eq!(none, "memory://place/vm@none: no such snapshot: see nowait image info");
     // The refused clone does not prevent the removal.
     remove(&golden, &options()).unwrap();
 }
@@ -195,7 +201,7 @@ fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
     remove(&golden, &options()).unwrap();
     // The process that makes the clone gets an error, and removes it.
     let late = edit(&url, &options(), Edit::Made([7; 16])).unwrap_err().to_string();
-    assert_eq!(late, "memory://begun/vm: its snapshot was removed meanwhile");
+    assert_eq!(late, "memory://begun/vm: the snapshot was removed meanwhile");
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn a_clone_made_during_a_removal_keeps_its_snapshot() {
     let looked = edit(&url, &options(), noted).unwrap().snapshots;
     edit(&url, &options(), Edit::Made([7; 16])).unwrap();
     let kept = edit(&url, &options(), Edit::Remove(looked)).unwrap_err().to_string();
-    assert_eq!(kept, "memory://looked/vm: it has got a clone: see nowait image info");
+    assert_eq!(kept, "memory://looked/vm: the snapshot has a clone: see nowait image info");
     assert!(View::open(&golden, &options()).is_ok());
 }
 

@@ -282,7 +282,7 @@ fn block_bytes(text: &str) -> Result<u32, String> {
 /// Returns the address of an image in a folder.
 fn beside(text: &str) -> Result<StoreUrl, String> {
     let url: Result<StoreUrl, String> = format!("{}/image", text.trim_end_matches('/')).parse();
-    url.map_err(|_| format!("{text}: expected s3://BUCKET or s3://BUCKET/FOLDER, say"))
+    url.map_err(|_| format!("{text}: expected s3://BUCKET or s3://BUCKET/FOLDER"))
 }
 
 #[cfg(test)]

@@ -310,7 +310,7 @@ fn durability(text: &str) -> Result<Durability, String> {
         ("each", _) => Ok(Durability::Each),
         (_, Some(seconds)) => match seconds.parse() {
             Ok(seconds @ 1..=3600) => Ok(Durability::Interval(Duration::from_secs(seconds))),
-            _ => Err("an interval is a number of seconds from 1 to 3600".to_owned()),
+            _ => Err("expected a number of seconds from 1 to 3600".to_owned()),
         },
         _ => Err("expected flush, each or interval=SECONDS".to_owned()),
     }
@@ -333,7 +333,7 @@ fn image(text: &OsStr) -> Result<NamedImage, String> {
     let name = name.map_or(last_name, str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
     if name.len() > NAME_BYTES_MAX {
-        return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
+        return Err(format!("the name is longer than {NAME_BYTES_MAX} bytes"));
     }
     Ok(NamedImage { name, path, own })
 }

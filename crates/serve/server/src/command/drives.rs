@@ -27,7 +27,8 @@ pub(super) fn make(
         if view.access().is_about(image.name()) {
             let name = image.name();
             return Err(ServeError::new(format!(
-                "--ublk and --allow for {name}: every user who may open the device has it"
+                "--ublk and --allow for {name}: --allow does not restrict a device: use its file \
+                     mode"
             )));
         }
         Ok((wanted.id, image))
@@ -46,7 +47,7 @@ fn choose<'a>(
 ) -> Result<&'a Arc<Image>, ServeError> {
     let Some(name) = &wanted.export else { return Ok(&images[0]) };
     let found = images.iter().find(|image| image.name() == name);
-    found.ok_or_else(|| ServeError::new(format!("--ublk {name}=…: no image is called {name}")))
+    found.ok_or_else(|| ServeError::new(format!("--ublk {name}=…: no image has the name {name}")))
 }
 
 fn make_one(

@@ -35,7 +35,7 @@ pub(super) fn show(
         None => Ok(&view.images()[0]),
         Some(name) => {
             let found = view.images().iter().find(|image| image.name() == name);
-            let missing = || format!("--fuse {name}=…: no image is called {name}");
+            let missing = || format!("--fuse {name}=…: no image has the name {name}");
             found.ok_or_else(|| ServeError::new(missing()))
         }
     });

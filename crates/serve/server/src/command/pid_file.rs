@@ -84,10 +84,10 @@ impl PidFile {
                 Ok(PidFile { path: path.to_owned(), identity })
             }
             (_, Found::Running(number)) => {
-                Err(ServeError::new(format!("{option}: the process {number} has it")))
+                Err(ServeError::new(format!("{option}: process {number} uses this file")))
             }
             (_, Found::Strange) => {
-                let why = "it is there, and holds no number of a process: name another file";
+                let why = "the file exists and holds no process number: name another file";
                 Err(ServeError::new(format!("{option}: {why}")))
             }
         }
@@ -171,7 +171,7 @@ mod tests {
         let made = PidFile::new(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", process::id()));
         let other = PidFile::new(&path).unwrap_err().to_string();
-        assert!(other.ends_with(&format!("the process {} has it", process::id())), "{other}");
+        assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         // Another file has the name by the end.
@@ -181,7 +181,7 @@ mod tests {
         drop(made);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another");
         let refused = PidFile::new(&path).unwrap_err().to_string();
-        assert!(refused.contains("no number of a process"), "{refused}");
+        assert!(refused.contains("no process number"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 }

@@ -55,7 +55,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         Ok(main) => main,
         Err(Failure::Error(error)) => return Err(error),
         Err(Failure::Signal) => {
-            say("a signal has ended the start: nothing was served");
+            say("a signal ended the start: nothing was served");
             return Ok(());
         }
     };
@@ -118,11 +118,14 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
         return match args.cache_dir {
             // Others may have written to an image on a server before the next server starts.
             Some(_) if has_any(args, is_on_server) => {
-                let reason = "--cache-dir is for images on object stores, not on NBD servers, \
-                              which others change between two starts: say --cache user";
+                let reason = "--cache-dir works with object stores only, since others can change \
+                              an NBD export between two starts: use --cache user";
                 Err(ServeError::new(reason))
             }
-            Some(_) => Err(ServeError::new("--cache-dir is for images on object stores, none is")),
+            Some(_) => Err(ServeError::new(
+                "--cache-dir works with object stores only: no image is \
+                 on one",
+            )),
             None => Ok(None),
         };
     }
@@ -184,7 +187,7 @@ fn open_images(
     for (place, image) in options.iter().enumerate() {
         if options[..place].iter().any(|other| other.name == image.name) {
             return Err(ServeError::new(format!(
-                "two images are called {}: give one another name with NAME=IMAGE",
+                "two images have the name {}: rename one with NAME=IMAGE",
                 image.name
             )));
         }
@@ -197,9 +200,9 @@ fn open_images(
     for (image, options) in images.iter().zip(&options) {
         let (shown, lost) = (options.path.display(), image.cut_off());
         if image.size() == 0 {
-            say(format_args!("{shown}: nothing of it is served: no whole sector is there"));
+            say(format_args!("{shown}: nothing is served: the file has no whole sector"));
         } else if lost > 0 {
-            say(format_args!("{shown}: its last {lost} bytes are no whole sector, not served"));
+            say(format_args!("{shown}: the last {lost} bytes are not served: not a whole sector"));
         }
     }
     Ok(images.into_iter().map(Arc::new).collect())
@@ -251,7 +254,8 @@ fn listen_for_status(
     let listener = bind(address, start)?;
     if listener.is_open_to_other_machines() && !args.expose_status {
         return Err(ServeError::new(format!(
-            "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --expose-status"
+            "--status {address} is open to other hosts: use tcp:127.0.0.1:PORT, or add \
+                 --expose-status"
         ))
         .into());
     }
@@ -268,7 +272,7 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
         (None, false) if !listener.is_tcp() => Security::Plain,
         (None, false) => {
             return refuse(format!(
-                "{listener} is open to others: give --tls-cert and --tls-key, or say --tls off"
+                "{listener} is open to other hosts: give --tls-cert and --tls-key, or --tls off"
             ));
         }
         (Some(TlsArg::Off), true) => {
@@ -307,7 +311,7 @@ impl Task {
         let named = thread::Builder::new().name("nowait-end".to_owned());
         // A server that has stopped waiting receives no result.
         let thread = named.spawn(move || _ = done.send(work()));
-        thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
         Ok(Task(outcome))
     }
 
@@ -316,7 +320,7 @@ impl Task {
         self.0.recv_timeout(left).unwrap_or_else(|error| {
             Err(ServeError::new(match error {
                 RecvTimeoutError::Timeout => {
-                    "requests were still in flight when time was up, and are given up"
+                    "requests in flight were abandoned: their time to end was over"
                 }
                 RecvTimeoutError::Disconnected => "a thread that ends the server has panicked",
             }))
@@ -386,7 +390,7 @@ impl Main {
         hang_ups: Signals,
     ) -> Result<Main, Failure> {
         if args.insecure {
-            let gone = "--insecure is gone: say --tls off to serve TCP without TLS, or \
+            let gone = "--insecure was removed: use --tls off to serve TCP without TLS, or \
                         --expose-status";
             return Err(ServeError::new(gone).into());
         }
@@ -566,7 +570,7 @@ impl Main {
             match image.resize() {
                 Ok((before, after)) if before != after => {
                     let name = image.name();
-                    say(format_args!("{name} has {after} bytes now, before {before}"));
+                    say(format_args!("{name} has {after} bytes now, {before} before"));
                 }
                 Ok(_) => {}
                 Err(error) => say(error),
@@ -575,7 +579,7 @@ impl Main {
         self.front.iter().for_each(Front::resized);
         for drive in self.drives.iter_mut().filter(|drive| drive.is_up()) {
             match drive.resized() {
-                Ok(true) => say(format_args!("{} has its size now", drive.path().display())),
+                Ok(true) => say(format_args!("{} has the new size", drive.path().display())),
                 Ok(false) => {}
                 Err(error) => say(error),
             }
@@ -607,7 +611,7 @@ mod tests {
             Ok(())
         });
         let late = never.unwrap().wait(now_ns()).unwrap_err();
-        assert!(late.to_string().contains("still in flight when time was up"), "{late}");
+        assert!(late.to_string().contains("were abandoned"), "{late}");
         let far = now_ns() + DRAIN_NS;
         let panicked = Task::begin(|| panic!("injected")).unwrap().wait(far).unwrap_err();
         assert!(panicked.to_string().contains("panicked"), "{panicked}");

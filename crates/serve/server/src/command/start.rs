@@ -83,7 +83,7 @@ impl<'a> Start<'a> {
             let _ = tell.send(work());
         };
         let named = thread::Builder::new().name("nowait-start".to_owned());
-        named.spawn(done).map_err(|error| ServeError::io("start of a thread", &error))?;
+        named.spawn(done).map_err(|error| ServeError::io("cannot start a thread", &error))?;
         self.wait(&notifier)?;
         match outcome.try_recv() {
             Ok(outcome) => outcome.map_err(Failure::Error),

@@ -72,7 +72,7 @@ impl Mount {
             let _ = session.run();
             lost.signal();
         };
-        named.spawn(run).map_err(|error| ServeError::io("start of a thread", &error))?;
+        named.spawn(run).map_err(|error| ServeError::io("cannot start a thread", &error))?;
         self.mounted = true;
         Ok(self)
     }

@@ -110,9 +110,7 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
 
 fn is_mounted(path: &Path, kind: &str) -> ServeError {
     let shown = path.display();
-    ServeError::new(format!(
-        "{shown}: something is mounted there ({kind}); take it down with: umount {shown}"
-    ))
+    ServeError::new(format!("{shown}: a file system ({kind}) is mounted there: umount {shown}"))
 }
 
 /// Unmounts a mount whose server has ended.
@@ -125,7 +123,7 @@ fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
     let shown = path.display();
     unmount(path, true)
         .map_err(|error| ServeError::io(format!("{shown} cannot be cleared"), &error))?;
-    say(format_args!("{shown} was left mounted by a server that was killed: taken down"));
+    say(format_args!("{shown} was left mounted by a killed server: unmounted"));
     Ok(())
 }
 
@@ -168,7 +166,7 @@ fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     match fs::metadata(path) {
         Ok(about) if about.is_file() => Ok(None),
         Ok(_) => Err(ServeError::new(format!(
-            "{}: --fuse needs a regular file, or a name that is free",
+            "{}: --fuse needs a regular file or an unused name",
             path.display()
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -203,8 +203,8 @@ impl Handshake {
     fn start_tls<F>(&mut self, data: &[u8], out: &mut Vec<u8>) -> Next<F> {
         let number = option::STARTTLS;
         match self.security {
-            _ if !data.is_empty() => refuse(out, number, answer::INVALID, "it has no data"),
-            Security::Plain => refuse(out, number, answer::POLICY, "no TLS here"),
+            _ if !data.is_empty() => refuse(out, number, answer::INVALID, "the option has no data"),
+            Security::Plain => refuse(out, number, answer::POLICY, "no TLS configured"),
             Security::Tls => refuse(out, number, answer::INVALID, "TLS is on"),
             Security::TlsRequired | Security::TlsOffered => {
                 reply(out, number, answer::ACK, &[]);
@@ -216,7 +216,7 @@ impl Handshake {
 
     fn agree(&mut self, number: u32, data: &[u8], out: &mut Vec<u8>) {
         if !data.is_empty() {
-            return refuse(out, number, answer::INVALID, "it has no data");
+            return refuse(out, number, answer::INVALID, "the option has no data");
         }
         self.agreed.structured = true;
         if number == option::EXTENDED_HEADERS {
@@ -249,7 +249,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Next<F> {
         let Some((name, asked)) = parse_go(data) else {
-            refuse(out, number, answer::INVALID, "its lengths do not fit");
+            refuse(out, number, answer::INVALID, "the lengths do not match");
             return Next::Option;
         };
         let Some(image) = exports.find(name) else {
@@ -299,7 +299,7 @@ impl Handshake {
             return refuse(out, number, answer::INVALID, "structured replies come first");
         }
         let Some((name, queries)) = parse_contexts(data) else {
-            return refuse(out, number, answer::INVALID, "its lengths do not fit");
+            return refuse(out, number, answer::INVALID, "the lengths do not match");
         };
         if exports.find(name).is_none() {
             return refuse(out, number, answer::UNKNOWN, "no such export");
@@ -322,7 +322,7 @@ impl Handshake {
 fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     let number = option::LIST;
     if !data.is_empty() {
-        return refuse(out, number, answer::INVALID, "it has no data");
+        return refuse(out, number, answer::INVALID, "the option has no data");
     }
     for image in exports.images.iter() {
         let mut server = (image.name().len() as u32).to_be_bytes().to_vec();

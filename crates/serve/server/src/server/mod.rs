@@ -217,7 +217,7 @@ impl Server {
             let _closes = Closes(orders.clone());
             Worker::new(shared, orders)?.run()
         });
-        let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        let thread = thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
         self.threads.push((inbox, thread));
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Server {
         }
         let failed = |errno: Errno| {
             let path = drive.path().display();
-            ServeError::new(format!("{path}: a queue could not be served: {errno}"))
+            ServeError::new(format!("{path}: cannot serve a queue: {errno}"))
         };
         // A thread that has failed sends no answer.
         let answered =

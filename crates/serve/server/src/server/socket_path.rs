@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_millis(1);
 /// not a socket. The errors of bind(2).
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, OwnName)> {
     if path.as_os_str().len() > PATH_BYTES_MAX {
-        let why = format!("the path of a socket has {PATH_BYTES_MAX} bytes at most");
+        let why = format!("the path of a socket must have at most {PATH_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     // If two servers found the same old socket, the second one would remove the first one's new

@@ -65,7 +65,7 @@ impl Tls {
         };
         let key = PrivateKeyDer::from_pem_file(&files.key);
         let key = key.map_err(|error| match error {
-            pem::Error::NoItemsFound => about(&files.key, &"no private key in it, in PEM"),
+            pem::Error::NoItemsFound => about(&files.key, &"no PEM private key in the file"),
             error => about(&files.key, &error),
         })?;
         let chain = certificates(&files.certificate)?;
@@ -91,7 +91,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError>
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| about(path, &error))?;
     if all.is_empty() {
-        return Err(about(path, &"no certificate in it, in PEM"));
+        return Err(about(path, &"no PEM certificate in the file"));
     }
     Ok(all)
 }

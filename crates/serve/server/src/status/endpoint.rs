@@ -38,7 +38,7 @@ impl Endpoint {
             ClientLoop::new(listener, view, status).map_err(ServeError::descriptors)?;
         let named = thread::Builder::new().name("nowait-status".to_owned());
         let spawned = named.spawn(move || client_loop.run());
-        spawned.map_err(|error| ServeError::io("start of a thread", &error))?;
+        spawned.map_err(|error| ServeError::io("cannot start a thread", &error))?;
         Ok(Endpoint)
     }
 }

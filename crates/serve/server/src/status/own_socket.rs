@@ -45,7 +45,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s".repeat(200));
         let said = listen_at(Ok(path)).unwrap_err().unwrap();
-        let end = "has 107 bytes at most; set XDG_RUNTIME_DIR to another folder";
+        let end = "must have at most 107 bytes; set XDG_RUNTIME_DIR to another folder";
         assert!(said.ends_with(end), "{said}");
         assert_eq!(listen_at(Ok(folder.path().join("no/such"))).unwrap_err(), None);
         assert_eq!(listen_at(Err(io::ErrorKind::PermissionDenied.into())).unwrap_err(), None);

@@ -109,7 +109,7 @@ impl Drive {
             Drive { control, image, info, device, path, sectors, lost, up: false, recovers };
         let opened = ublk::open_device(info.id);
         drive.device = Some(Arc::new(opened.map_err(|errno| {
-            ServeError::new(format!("/dev/ublkc{} cannot be opened: {errno}", info.id))
+            ServeError::new(format!("cannot open /dev/ublkc{}: {errno}", info.id))
         })?));
         Ok(drive)
     }
@@ -140,14 +140,14 @@ impl Drive {
             false => self.control.start(id, process, deadline),
         };
         started.map_err(|errno| {
-            ServeError::new(format!("{} could not be started: {errno}", self.path.display()))
+            ServeError::new(format!("cannot start {}: {errno}", self.path.display()))
         })?;
         self.up = true;
         let recovered = core::mem::take(&mut self.recovers);
         self.image.stats().connect();
         let (name, size, path) = (self.image.name(), self.image.size(), self.path.display());
         if recovered {
-            say(format_args!("{path} was left by a server that was killed: its requests go on"));
+            say(format_args!("{path} was left by a killed server: its requests continue"));
         }
         say(format_args!("serving {name} ({size} bytes) as {path}"));
         Ok(())
@@ -194,7 +194,10 @@ impl Drive {
         };
         done.map_err(|errno| {
             let path = self.path.display();
-            ServeError::new(format!("{path} keeps its size until it is made again: {errno}"))
+            ServeError::new(format!(
+                "{path} keeps its size until it is removed and added again: \
+                                     {errno}"
+            ))
         })?;
         self.sectors = sectors;
         Ok(true)
@@ -224,7 +227,7 @@ impl Drive {
             // Another program was faster.
             Ok(()) | Err(Errno::NODEV) => {}
             Err(errno) => {
-                say(format_args!("{} could not be removed: {errno}", self.path.display()));
+                say(format_args!("cannot remove {}: {errno}", self.path.display()));
             }
         }
         self.recovers = false;
@@ -238,7 +241,7 @@ impl Drive {
             && let Err(errno) = ublk::write_back(disk.as_fd())
         {
             let path = self.path.display();
-            say(format_args!("{path}: what was in the page cache is lost: {errno}"));
+            say(format_args!("{path}: data in the page cache are lost: {errno}"));
         }
         match ublk::open_disk(self.info.id, true) {
             Err(Errno::BUSY) => RemoveOutcome::InUse,
@@ -263,7 +266,7 @@ fn unavailable(errno: Errno) -> ServeError {
                 .to_owned()
         }
         Errno::ACCES | Errno::PERM => format!("--ublk needs root, and io_uring: {errno}"),
-        errno => format!("/dev/ublk-control cannot be used: {errno}"),
+        errno => format!("cannot use /dev/ublk-control: {errno}"),
     })
 }
 
@@ -332,11 +335,14 @@ fn add(
     let info = control.add(wanted).map_err(|errno| match errno {
         Errno::EXIST => ServeError::new(format!("/dev/ublkb{} is taken", wanted.id)),
         Errno::PERM | Errno::ACCES => unavailable(errno),
-        errno => ServeError::new(format!("ublk gave no device: {errno}")),
+        errno => ServeError::new(format!("cannot create a ublk device: {errno}")),
     })?;
     control.set_parameters(info.id, parameters).map_err(|errno| {
         let _ = control.delete(info.id, Deadline::after_ns(PATIENCE_NS));
-        ServeError::new(format!("/dev/ublkb{} cannot be made so: {errno}", info.id))
+        ServeError::new(format!(
+            "cannot create /dev/ublkb{} with these parameters: {errno}",
+            info.id
+        ))
     })?;
     Ok(info)
 }
@@ -410,7 +416,7 @@ fn left_behind(
         return taken(&format!("process {} serves it", info.process));
     }
     if info.mark != mark {
-        return taken("it waits for the image that it was made of");
+        return taken("it waits for the image that it was made for");
     }
     if info.features & feature::RECOVERY == 0 {
         return taken("its server has gone, and it is being removed");
@@ -425,12 +431,13 @@ fn take_over(
     wanted: &Parameters,
 ) -> Result<DeviceInfo, ServeError> {
     let id = info.id;
-    let failed = |what: String| ServeError::new(format!("/dev/ublkb{id} cannot go on: {what}"));
+    let failed =
+        |what: String| ServeError::new(format!("/dev/ublkb{id} cannot be taken over: {what}"));
     let found = control.parameters(id).map_err(|errno| failed(errno.to_string()))?;
     if (found.basic.sectors, found.basic.logical_shift, found.basic.attributes)
         != (wanted.basic.sectors, wanted.basic.logical_shift, wanted.basic.attributes)
     {
-        return Err(failed("its image has another size or other sectors now".to_owned()));
+        return Err(failed("the image has another size or sector size now".to_owned()));
     }
     let deadline = Deadline::after_ns(LEAVING_NS);
     loop {

@@ -125,7 +125,7 @@ impl fmt::Display for ServingEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServingEnd::Protocol(error) => error.fmt(f),
-            ServingEnd::Stalled => write!(f, "it stood still for {} s", STALL.as_secs()),
+            ServingEnd::Stalled => write!(f, "no progress for {} s", STALL.as_secs()),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Front {
                 |image: &&Arc<Image>| export.as_ref().is_none_or(|name| name == image.name());
             let image = view.images().iter().find(named).ok_or_else(|| {
                 let name = export.as_deref().unwrap_or_default();
-                ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
+                ServeError::new(format!("--vhost-user {name}=…: no image has the name {name}"))
             })?;
             let (name, size) = (image.name(), image.size());
             say(format_args!("serving {name} ({size} bytes) as vhost-user-blk on {listener}"));
@@ -210,7 +210,7 @@ impl Front {
         };
         let named = thread::Builder::new().name("nowait-vmm".to_owned());
         let thread = named.spawn(move || acceptor.run(&listener));
-        let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        let thread = thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
         self.listeners.push(ListenerThread { control, thread });
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Acceptor {
                     self.serve(stream);
                 }
                 // The rules of `--allow` name other users.
-                _ => say(format_args!("{name}: a VMM may not have it: {}", user(&peer))),
+                _ => say(format_args!("{name}: access denied to a VMM: {}", user(&peer))),
             }
         }
     }
@@ -321,7 +321,7 @@ impl Acceptor {
         if let Some(Err(reason)) = self.shared.caught("as it talked with a VMM", talk)
             && !reason.has_gone()
         {
-            say(format_args!("{}: a VMM was sent away: {reason}", self.image.name()));
+            say(format_args!("{}: disconnected a VMM: {reason}", self.image.name()));
         }
         clients.leave();
     }

@@ -65,8 +65,8 @@ impl QueueCount {
         let count = self.count;
         self.is_last.then(|| {
             format!(
-                "{image}: a VMM has gone as it was told that the device has {count} queues: if it \
-                 wants more, or had more of the server before, start the server with --queues"
+                "{image}: a VMM disconnected after it learned that the device has {count} queues: \
+                     if it needs more, start the server with a larger --queues"
             )
         })
     }

@@ -80,7 +80,7 @@ impl Workers {
                 let _closes = Closes(orders.clone());
                 Worker::new(&shared, orders, memory_bytes)?.run()
             });
-            let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+            let thread = thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
             workers.threads.get_mut().push(thread);
             workers.inboxes.push(inbox);
         }

@@ -16,7 +16,7 @@ pub(super) fn check(plan: &Plan, found: &mut Findings) {
     } else if let Some(path) = closed(plan) {
         let advice = "install nowait below /usr";
         let path = path.display();
-        found.refuse(format!("{path} is closed to the user of the service; {advice}"));
+        found.refuse(format!("the user of the service cannot open {path}; {advice}"));
     }
     if let Some(file) = report_file(plan).filter(|file| is_read_only(plan, file)) {
         let file = file.display();
