@@ -106,7 +106,7 @@ test-full: setup dist ## Run every test at full length (hours)
 	@$(X) ci test random
 
 lint: setup ## Check format, clippy, tidy, packages of crates and documentation
-	@$(X) ci fmt tidy crates clippy doc
+	@$(X) ci fmt tidy prose crates clippy doc
 	@docs/data/figures.py --check
 
 fmt: setup ## Format the code

@@ -62,6 +62,16 @@ job_fmt() { cargo fmt --all --check; }
 
 job_tidy() { "$X" tidy; }
 
+# The rules of .vale.ini for documents and comments of code.
+job_prose() {
+    local vale=.stamps/vale/vale
+    [ -x "$vale" ] || skip "no Vale; \`make setup\` builds it where there is a go command"
+    git rev-parse --git-dir >/dev/null || skip "no git repository, which lists the files"
+    git ls-files -z --cached --others --exclude-standard '*.md' '*.rs' '*.py' '*.c' '*.h' |
+        xargs -0 sh -c 'for file; do [ -f "$file" ] && printf "%s\0" "$file"; done; true' sh |
+        xargs -0 "$vale" --output=line
+}
+
 job_crates() { bash packaging/crates.sh --no-verify; }
 
 job_dist() { "$X" dist; }

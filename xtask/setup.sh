@@ -227,6 +227,22 @@ go_stores=(
 )
 azurite=azurite@3.35.0               # the last for Node.js before 21
 
+# The linter of prose: built where there is a go command, which compares it with the checksum
+# database. Without it `make lint` skips the prose.
+vale=github.com/errata-ai/vale/v3/cmd/vale@v3.17.1
+
+setup_vale() {
+    local folder
+    folder=$(cd "$(dirname "$0")/.." && pwd)/.stamps/vale
+    if grep -qsxF "$vale" "$folder/made-of"; then return; fi
+    command -v go >/dev/null || { say "no go: no Vale, prose is not checked"; return; }
+    say "installing $vale"
+    {
+        GOBIN=$folder go install -gcflags='all=-N -l' "$vale" &&
+            printf '%s\n' "$vale" >"$folder/made-of"
+    } >&2 || say "no Vale: prose is not checked"
+}
+
 setup_stores() {
     local folder
     folder=$(cd "$(dirname "$0")/.." && pwd)/.stamps/stores
@@ -305,4 +321,5 @@ setup_packages
 setup_kernel
 setup_kernel_with_ublk
 setup_stores
+setup_vale
 setup_toolchain

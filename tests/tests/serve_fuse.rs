@@ -461,7 +461,7 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -euc '
     wait $! || true
     "$TOOL" serve "$FOLDER/disk.img" --fuse "$FOLDER/disk" 2>"$FOLDER/said-again" &
     until grep -qs serving "$FOLDER/said-again"; do kill -0 $!; done
-    grep "taken down" "$FOLDER/said-again"
+    grep "left mounted by a killed server" "$FOLDER/said-again"
     kill $!
     wait $!
     head -c 4096 "$FOLDER/disk.img" | cmp -n 4096 - /dev/zero

@@ -125,7 +125,7 @@ fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
         let output = tool.env("XDG_RUNTIME_DIR", scratch.path()).run();
         assert_eq!(output.status.code(), Some(1), "{output}");
         assert_eq!(output.stderr.lines().count(), 1, "{output}");
-        assert!(output.stderr.contains("no number of a process"), "{output}");
+        assert!(output.stderr.contains("no process number"), "{output}");
     }
     assert!(fs::read(&disk).expect("the image") == before);
     assert!(Path::new("/dev/null").exists());

@@ -4,7 +4,8 @@
 //! many minutes it may take. `xtask/ci.sh` has its commands.
 //!
 //! ```text
-//!   main lane   fmt ── tidy ── crates ── dist (links on one processor) ── test (waits for disks)
+//!   main lane   fmt ── tidy ── prose ── crates ── dist (links on one processor)
+//!               ── test (waits for disks)
 //!   beside it   loom ── simulated ── miri ── clippy ── doc ── random (waits for disks too)
 //!               ── examples ── python
 //!   then        skips
@@ -63,6 +64,7 @@ struct Row {
 const JOBS: &[Job] = &[
     ("fmt", Lane::Main, 2),
     ("tidy", Lane::Main, 2),
+    ("prose", Lane::Main, 2),
     ("crates", Lane::Main, 2),
     ("dist", Lane::Main, 20),
     ("test", Lane::Main, 40),

@@ -75,7 +75,7 @@ const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "fish/vendor_completions.d/nowait.fish"),
 ];
 
-/// What systemd needs to know: file of contrib/systemd, file under dist/lib.
+/// The units of systemd: file of contrib/systemd, file under dist/lib.
 const UNITS: &[(&str, &str)] = &[
     ("nowait-serve@.service", "systemd/system/nowait-serve@.service"),
     ("nowait-serve@.socket", "systemd/system/nowait-serve@.socket"),

@@ -14,7 +14,7 @@ use crate::process;
 /// The name that CPython gives to a module for all its versions from the one it was built for.
 pub(crate) const ABI3: &str = "_nowait.abi3.so";
 
-/// What tests and wheels are for. A `t` behind the version is the free-threaded one.
+/// The versions that tests and wheels are for. A `t` behind the version is the free-threaded one.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
 /// Says what an interpreter is. It must be able to make environments.

@@ -1,4 +1,4 @@
-//! What dist/ is built for: this machine, another architecture, another C library.
+//! The targets of dist/: this machine, another architecture, another C library.
 //!
 //! ```text
 //!   cargo x dist                this machine: dist/
@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     name: &'static str,
     /// As rustc calls it; empty for this machine.
     pub(crate) triple: &'static str,
-    /// What the names of binutils begin with.
+    /// The prefix of the names of binutils.
     tools: &'static str,
     /// The C compiler, which links too.
     compiler: &'static str,
@@ -41,7 +41,7 @@ const OTHERS: &[Machine] = &[
     Machine { name: "musl", triple: "x86_64-unknown-linux-musl", tools: "", compiler: "musl-gcc" },
 ];
 
-/// What all shared objects are linked with.
+/// Options of the linker for all shared objects.
 ///
 /// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
 /// keeps the Rust archive small. Debug information stays in, for backtraces, compressed.

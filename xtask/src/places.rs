@@ -29,12 +29,13 @@ pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Resu
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // What build scripts compile. They divide these at spaces: no path with one can be told.
+    // For code that build scripts compile. They divide CFLAGS at spaces: a path with a space cannot
+    // be given.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
     let options = [own].into_iter().chain(options).collect::<Vec<_>>().join(" ");
-    // Of this form a word may contain spaces.
+    // In this form a word may contain spaces.
     Ok(command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}")).env("CFLAGS", options))
 }
 

@@ -15,7 +15,7 @@ const LIBAIO: &str = "
     io_getevents@@LIBAIO_0.4 io_queue_wait@@LIBAIO_0.4
     LIBAIO_0.5 io_pgetevents@@LIBAIO_0.5";
 
-/// What the preload library exports at least, at any version.
+/// Symbols that the preload library must export, at any version.
 const PRELOAD: &str = "
     io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
     close dup2 dup3 close_range closefrom _exit execve syscall";

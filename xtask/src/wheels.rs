@@ -126,7 +126,7 @@ impl Target {
     }
 }
 
-/// What a wheel must be able to do.
+/// A program that every wheel must be able to run.
 const USE: &str = "
 import asyncio, nowait, sys, sysconfig
 async def main():

@@ -101,7 +101,7 @@ int eventfd_read(int fd, eventfd_t *value)
 #ifdef __GLIBC__
 extern void __chk_fail(void) __attribute__((noreturn));
 
-/* What read(3) is to a program that was compiled with _FORTIFY_SOURCE. */
+/* Serves read(3) of programs that were compiled with _FORTIFY_SOURCE. */
 ssize_t __read_chk(int fd, void *data, size_t size, size_t room)
 {
 	if (size > room)

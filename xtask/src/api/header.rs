@@ -1,5 +1,5 @@
-//! What a C header declares, one line each: functions, constants, macros, and the fields of
-//! structures, each with the name of its structure.
+//! Lists the declarations of a C header, one line each: functions, constants, macros, and the
+//! fields of structures, each with the name of its structure.
 //!
 //! Fields that are reserved may get another name and another use, and the version is another in
 //! each release.

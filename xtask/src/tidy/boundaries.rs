@@ -24,7 +24,7 @@ enum Part {
     All,
     /// Files outside folders of tests, which look at the product from outside.
     Product,
-    /// What is compiled for tests only.
+    /// Code that is compiled for tests only.
     Tests,
 }
 
@@ -34,9 +34,10 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // Excepted is what looks at the libraries from outside, and what answers system calls in
-    // simulations. The C files of crates/api/libaio only export; they are no Rust. What a crate may
-    // depend on, `libc` say, the layers tell; that each `unsafe` is explained, clippy.
+    // Excepted are programs that look at the libraries from outside, and simulations that answer
+    // system calls. The C files of crates/api/libaio only export; they are no Rust. The layers
+    // decide on which crates a crate may depend, `libc` say; clippy checks that each `unsafe` is
+    // explained.
     Boundary {
         pattern: &FOREIGN,
         inside: &[""],

@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a table of locks begins with; it ends with its block.
+/// The first words of a table of locks; it ends with its block.
 const TABLE: &str = "Lock ordering:";
 
 /// Words of a table that are no locks.
@@ -28,7 +28,7 @@ static FIELDS: LazyLock<Regex> = regex!(r"(?m)^[^:\n]*?(\w+):[^\n]*?\b(Mutex|RwL
 
 static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 
-/// What is held and given up.
+/// The kind of a lock, by its type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Tables must name it.

@@ -9,7 +9,7 @@ use super::Finding;
 use super::source::{Source, words};
 use crate::pattern::regex;
 
-/// A crate whose modules stand on floors, the ground first. Those of one floor do not import each
+/// A crate whose modules stand on floors, the ground first. Modules of one floor do not import each
 /// other, except on the floor that is named as the crate's one circle, if it has one; its reason is
 /// in `lib.rs`.
 struct House {
@@ -86,7 +86,7 @@ const HOUSES: &[House] = &[
     },
 ];
 
-/// What the root of a crate exports: the module, and its names.
+/// An export of the root of a crate: the module, and its names.
 static REEXPORT: LazyLock<Regex> = regex!(r"\bpub use (\w+)::([^;]*)");
 
 /// A path from the root of the crate: its first name, or what is in its braces.

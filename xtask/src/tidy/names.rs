@@ -62,7 +62,7 @@ fn is_history(document: &Source) -> bool {
             && status.any(|line| line.contains("Superseded"))
 }
 
-/// What documents may name.
+/// The names that documents may use.
 struct Known<'a> {
     sources: &'a [Source],
     /// The words of each file of code.

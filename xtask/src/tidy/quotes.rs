@@ -50,7 +50,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the lines follow each other in the text, all indented by the same there.
+/// Returns `true` if the lines follow each other in the text, all indented by the same there.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };

@@ -48,7 +48,7 @@ impl Source {
         ["rs", "c", "h"].contains(&self.extension())
     }
 
-    /// Whether the file lies in a folder of tests, which look at the product from outside.
+    /// Returns `true` if the file lies in a folder of tests, which see the product from outside.
     pub(super) fn is_test(&self) -> bool {
         self.path.starts_with("tests/") || self.path.contains("/tests/")
     }

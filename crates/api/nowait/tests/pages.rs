@@ -145,7 +145,7 @@ fn an_event_loop_sleeps_as_the_rust_page_shows() -> Result<(), Box<dyn std::erro
 }
 
 /// Returns the words in backticks in a column of the tables that explain a report: of the first
-/// column if it is the reason of a punt, else of the second.
+/// column if it is the reason of a fallback, else of the second.
 fn explained(text: &str, column: usize) -> BTreeSet<&str> {
     let (_, text) = text.split_once("## Reading a report").unwrap();
     let (text, _) = text.split_once("\n## ").unwrap();

@@ -36,7 +36,7 @@ impl<'a> Looks<'a> {
         self.context.counts_by_kernel()
     }
 
-    /// Returns `true` if the kernel may signal the event counter `number` of a request.
+    /// Returns `true` if the kernel may signal the eventfd `number` of a request.
     pub fn counts(&self, number: i32) -> bool {
         self.context.names_counter(number)
     }

@@ -127,7 +127,7 @@ impl CachedFile {
         self.disk_size.load(Acquire)
     }
 
-    /// Makes the file at least `size` bytes long. What is read there is zero.
+    /// Makes the file at least `size` bytes long. Reads there return zeroes.
     pub(crate) fn grow(&self, size: u64) {
         // Mostly it is as long already: a look shares what a locked instruction would take away,
         // and does not wait for the bytes just copied to reach the cache.
@@ -142,7 +142,7 @@ impl CachedFile {
     }
 
     /// Reads folios that the caller has locked, in ascending order: one bio for each run of
-    /// adjoining ones. What lies behind the end of the file needs none, and is zero.
+    /// adjoining ones. Bytes behind the end of the file need none: they are zero.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));

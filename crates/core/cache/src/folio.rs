@@ -215,19 +215,19 @@ impl Folio {
         State(self.state.load(Acquire))
     }
 
-    /// Returns the index of its first page. Of use while pinned, or locked by the caller.
+    /// Returns the index of its first page. Valid while pinned, or locked by the caller.
     #[inline]
     pub fn index(&self) -> u64 {
         self.index.load(Relaxed)
     }
 
-    /// Returns the number of its mapping, 0: none. Of use while pinned.
+    /// Returns the number of its mapping, 0: none. Valid while pinned.
     #[inline]
     pub fn mapping(&self) -> u32 {
         self.mapping.load(Relaxed)
     }
 
-    /// Returns its order: it has 2^order pages. Of use while pinned or by its owner.
+    /// Returns its order: it has 2^order pages. Valid while pinned or by its owner.
     #[inline]
     pub fn order(&self) -> u32 {
         self.order.load(Relaxed)
@@ -256,7 +256,7 @@ impl Folio {
         self.written.load(Acquire)
     }
 
-    /// Returns the pages that are newer than the file. Of use under LOCKED or WRITEBACK.
+    /// Returns the pages that are newer than the file. Valid under LOCKED or WRITEBACK.
     pub fn dirty_pages(&self) -> Pages {
         Pages(self.dirty.load(Relaxed))
     }

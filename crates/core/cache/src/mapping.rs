@@ -144,7 +144,7 @@ impl Mapping {
     }
 
     /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked, written
-    /// back or lent out. Tells whether it did; if not, the pin serves for waiting.
+    /// back or lent out. The result says if it did; if not, the pin serves for waiting.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);

@@ -93,8 +93,8 @@ impl OpenFile {
 
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// Starts reading what is missing of a plan, and marks its page. What lies before it was created
-/// by the caller, or is not part of it.
+/// Starts reading what is missing of a plan, and marks its page. The caller created the
+/// pages before it, or they are not part of it.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {

@@ -144,8 +144,8 @@ impl PageWaits {
         }
     }
 
-    /// Takes out the entries that wait for one of `bits` of a folio. Tells whether others wait for
-    /// it.
+    /// Takes out the entries that wait for one of `bits` of a folio. The flag says if
+    /// others wait for it.
     fn take_out(
         &self,
         queue: &mut Vec<Waiter>,

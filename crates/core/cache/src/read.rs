@@ -21,8 +21,8 @@ const UPFRONT_SHARE: u64 = 4;
 ///
 /// The first iteration that misses creates *all* missing pages of the request and puts their bios
 /// on the plug list; retries find them in flight and go on where they were. A hit is copied
-/// without a lock, an allocation or a wait entry. What is read ahead besides is for
-/// [`crate::readahead`] to say, if the read belongs to an open file.
+/// without a lock, an allocation or a wait entry. [`crate::readahead`] decides
+/// what is read ahead besides, if the read belongs to an open file.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,

@@ -228,7 +228,7 @@ impl Readahead {
         self.request_only(request, index, bounds)
     }
 
-    /// Announces what a request lacks and nothing else. What does not fit in a window follows
+    /// Announces what a request lacks and nothing else. Pages that do not fit in a window follow
     /// when the operation comes to the middle of it.
     fn request_only(&self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let wanted = request.pages.end.min(bounds.file_pages);

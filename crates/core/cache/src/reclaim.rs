@@ -67,7 +67,7 @@ impl Cache {
             let look = |frame, take| search.look(self.frames.folio(FolioId::of_frame(frame)), take);
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
-                // Pins may last: look further. Of anything else, the end will be noticed.
+                // Pins may last: look further. The end of anything else will be noticed.
                 if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }

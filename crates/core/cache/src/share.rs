@@ -72,8 +72,8 @@ pub(crate) struct Device {
     others: AtomicU32,
 }
 
-/// How many bios of a cache may be in flight on one device. Those of a device that hangs hold up
-/// what carries them: a queue has so many places, the kernel and the engine so many threads.
+/// How many bios of a cache may be in flight on one device. A device that hangs holds up
+/// the carriers of its bios: a queue has so many places, the kernel and the engine so many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightMax {
     /// Reads.

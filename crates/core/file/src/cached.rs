@@ -160,8 +160,8 @@ impl Engine {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
-    /// Ends what was counted; true: it was the last one of the inode. What could not be written
-    /// stays in the page cache until then, because another open may ask for a sync.
+    /// Ends what was counted; true: it was the last one of the inode. Data that could not be
+    /// written stay in the page cache until then, because another open may ask for a sync.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };

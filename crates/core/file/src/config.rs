@@ -52,7 +52,7 @@ pub struct Config {
     /// 0, not with ECANCELED; and a context with an event ring refuses transfers on files whose
     /// drivers know plain calls only.
     pub answers_as_aio: bool,
-    /// No ring is made or entered by a thread that submits. What such a ring completes interrupts
+    /// No ring is made or entered by a thread that submits. A completion in such a ring interrupts
     /// the thread that has entered it: epoll_wait(2), sigtimedwait(2) and others then fail with
     /// EINTR, and a program that was not written for rings does not expect it.
     pub callers_enter_no_ring: bool,

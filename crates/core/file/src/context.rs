@@ -43,7 +43,7 @@ pub struct Context {
     /// The slots that the engine does not count; 0: it counts the requests.
     exempt_slots: usize,
     pub(crate) watch: Watch,
-    /// Whether its callers come by themselves.
+    /// The ticks for which its callers have come by themselves.
     calm: Calm,
     pub(crate) looks: Looks,
 }
@@ -119,7 +119,7 @@ impl Context {
         fd::duplicate(number, self.engine.holds.local_fd())
     }
 
-    /// Checks that `held`, a duplicate of the application's `number`, is an event counter.
+    /// Checks that `held`, a duplicate of the application's `number`, is an eventfd.
     ///
     /// # Errors
     /// `EBADF`: only open as a name. `EINVAL`: something else.
@@ -151,7 +151,7 @@ impl Context {
         }
     }
 
-    /// Returns `true` if the kernel may signal the event counters of requests on the own queue: a
+    /// Returns `true` if the kernel may signal the eventfds of requests on the own queue: a
     /// thread then comes for their events by a call.
     pub fn counts_by_kernel(&self) -> bool {
         self.mode == SubmitMode::Auto
@@ -164,7 +164,7 @@ impl Context {
             && !self.own.limits().writes
     }
 
-    /// Says that a request names this event counter of the application. Returns `false` if others
+    /// Says that a request names this eventfd of the application. Returns `false` if others
     /// have named another one: then the kernel does not signal it.
     pub fn names_counter(&self, number: i32) -> bool {
         let is_only = self.looks.kernel_counter.is_named(number);
@@ -174,7 +174,7 @@ impl Context {
         is_only
     }
 
-    /// Brings the events of what has ended, if requests name this event counter, which the calling
+    /// Brings the events of what has ended, if requests name this eventfd, which the calling
     /// thread has read.
     pub fn counter_was_read(&self, number: i32) {
         if self.looks.kernel_counter.names(number) {
@@ -267,8 +267,8 @@ impl Context {
     ///
     /// Its event comes in any case, once. It says ECANCELED if the request had not begun, waits
     /// for another request, for readiness or for a page of the cache; of a file it may then have
-    /// transferred a part. What the device or a blocking call has in hand ends as if nothing had
-    /// been said, and of a stream the bytes that were transferred are the result.
+    /// transferred a part. A request that the device or a blocking call has in hand ends as if it
+    /// had not been cancelled; the result of a stream request is the bytes transferred.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///

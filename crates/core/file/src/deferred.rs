@@ -2,8 +2,9 @@
 //! of its inode.
 //!
 //! The thread that waits for completions runs them in its own calls, as the kernel would have run
-//! them in io_submit(2): the oldest by a call that may block, the others without blocking. What no
-//! caller comes for goes to the engine's threads, at the second tick of the driver that finds it.
+//! them in io_submit(2): the oldest by a call that may block, the others without blocking. If no
+//! caller comes, a request goes to the engine's threads, at the second tick of the driver that
+//! finds it.
 
 use crate::{
     Context, SubmitMode,

@@ -4,13 +4,14 @@
 //! moment and unseen: by another thread, by stdio, by a system call that the program makes itself,
 //! by another process that has the same open file. So there is one rule:
 //!
-//! 1. What is remembered is a hint. It chooses by which system call a request begins, never what
+//! 1. A remembered fact is a hint. It chooses by which system call a request begins, never what
 //!    the request comes to: no errno, no access mode, not whether it appends, is direct, or waits.
 //! 2. That system call is a transfer of the request itself, on the number itself, in one piece if
-//!    it writes: the kernel looks at the descriptor in it, as it would in io_submit. What it has
-//!    transferred is transferred, and counts in the command (`Command::done`).
+//!    it writes: the kernel looks at the descriptor in it, as it would in io_submit. The bytes
+//!    transferred count in the command (`Command::done`).
 //! 3. If that is not all, the flags are read (`Command::refresh`) and everything is
-//!    decided by them, for what is left. What leaves the submitter's hands has been decided so.
+//!    decided by them, for what is left. A request that leaves the submitter's hands has been
+//!    decided so.
 //!
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|
@@ -19,7 +20,7 @@
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
 //! | the device that a buffered write went to | a write in submit | the write: it may block |
 //! | that RWF_NOWAIT was refused as such | the driver, not native AIO | |
-//! | that it is an event counter | whether to read its name in /proc | a write that cannot be |
+//! | that it is an eventfd | whether to read its name in /proc | a write that cannot be |
 //! | how long buffered writes took (`Calm`) | submit, or the thread that waits | the write itself |
 //! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
 //!

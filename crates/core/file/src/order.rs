@@ -8,7 +8,7 @@
 //!    the kernel refuses (`submit/uncommitted.rs`). One that the kernel may carry out late, or
 //!    refuse late, takes its place when a request comes that depends on it
 //!    (`request/unordered.rs`).
-//! 3. What the kernel refuses takes its place before the next request begins.
+//! 3. A request that the kernel refuses takes its place before the next request begins.
 //!
 //! * [`overlap`]: requests that touch the same bytes of a file, or depend on where it ends
 //! * [`reach`]: which bytes those are

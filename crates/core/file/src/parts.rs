@@ -94,7 +94,7 @@ impl Parts {
     }
 
     /// Is the machine with io_uring as it is before Linux 6.7, also on a newer kernel: a ring
-    /// cannot wait on a word of memory, and waits on an event counter.
+    /// cannot wait on a word of memory, and waits on an eventfd.
     pub fn with_event_counters(reason: String) -> Parts {
         Parts::of_backends(Box::new(Rings::new(true, true)), reason)
     }
@@ -105,7 +105,7 @@ impl Parts {
     }
 }
 
-/// An event counter of the engine.
+/// An eventfd of the engine.
 pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.
@@ -117,13 +117,13 @@ pub trait Backends: Send + Sync {
     /// workers carry all bios.
     fn limits(&self) -> Option<Limits>;
 
-    /// Returns `true` if a thread that waits in the driver's queue is roused by an event counter,
+    /// Returns `true` if a thread that waits in the driver's queue is roused by an eventfd,
     /// which the queue then gets.
     fn need_counters(&self) -> bool {
         false
     }
 
-    /// Returns `true` if a thread that waits in an own queue is roused by an event counter.
+    /// Returns `true` if a thread that waits in an own queue is roused by an eventfd.
     fn own_need_counters(&self) -> bool {
         self.need_counters()
     }

@@ -348,7 +348,7 @@ impl FileOperation {
 
     /// Returns `true` if only a thread that has the engine's table can end it: it is the last to
     /// hold its file, which is closed before the event is visible, because the application may
-    /// unmount then; or it signals an event counter, which it knows by the number there if it has a
+    /// unmount then; or it signals an eventfd, which it knows by the number there if it has a
     /// file.
     ///
     /// Gives up a file that other requests hold, too, or that is still on its way.

@@ -64,7 +64,7 @@ pub struct Submission<'a> {
     context: &'a Arc<Context>,
     /// It has one request only.
     is_lone: bool,
-    /// The event counter that the kernel signals at the end of the request that is being started.
+    /// The eventfd that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,
     /// Direct transfers leave the size of their file alone, so the next one need not look at it.
     last_file: Option<KnownFile>,
@@ -73,7 +73,7 @@ pub struct Submission<'a> {
     inline_left: usize,
     /// As the engine's threads will know it.
     event_counter: EventCounter,
-    /// The event counter for requests that end on any thread.
+    /// The eventfd for requests that end on any thread.
     counter_everywhere: EventCounter,
     /// Direct requests that were queued and wait for the commit.
     uncommitted: Uncommitted,
@@ -225,8 +225,8 @@ impl Submission<'_> {
         }
     }
 
-    /// Starts the direct requests. What the kernel refuses goes on elsewhere, here and now: when
-    /// submit has returned the application may close the files.
+    /// Starts the direct requests. Those that the kernel refuses go on elsewhere, here and now:
+    /// when submit has returned the application may close the files.
     fn commit_own(&mut self) {
         self.uncommitted.clear();
         self.carry_elsewhere(self.context.own.commit());

@@ -2,7 +2,7 @@
 //!
 //! A turn looks after everything once and never sleeps, so that the owner of the loop can call it:
 //! a thread that does nothing else, or one that calls the turns of several loops in an order of its
-//! own. What the loop would sleep for is its result.
+//! own. Its result is the time for which the loop may sleep.
 
 use core::time::Duration;
 use nowait_sys::time::Deadline;

@@ -249,7 +249,7 @@ impl Storm {
     fn fork(&self) {
         while self.submitters.load(Acquire) > 0 {
             let mut child = std::process::Command::new("/bin/true");
-            // SAFETY: the closure does nothing. With it the child is made by fork(2), as a copy,
+            // SAFETY: the closure does nothing. Its presence makes the child by fork(2), as a copy,
             // and not by vfork.
             unsafe { child.pre_exec(|| Ok(())) };
             assert!(child.status().unwrap().success());

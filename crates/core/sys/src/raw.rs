@@ -54,7 +54,7 @@ mod simulated {
 pub unsafe fn kernel6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
     // SAFETY: the registers are those of the x86-64 convention; rcx and r11 are clobbered by
-    // the instruction. What the call does to memory is the caller's promise.
+    // the instruction. The caller promises the call's effects on memory.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -77,8 +77,8 @@ pub unsafe fn kernel6(nr: i64, args: [usize; 6]) -> isize {
 #[inline]
 pub unsafe fn kernel6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the registers are those of the arm64 convention. What the call does to memory is
-    // the caller's promise.
+    // SAFETY: the registers are those of the arm64 convention. The caller promises the
+    // call's effects on memory.
     unsafe {
         core::arch::asm!(
             "svc 0",

@@ -141,10 +141,10 @@ impl Mapping {
         run.iter().map(|id| u64::from(of_folio(id))).sum()
     }
 
-    /// Ends the writeback of `pages` of a folio; with the last of its runs, that of the folio. What
-    /// failed is dirty again, and the folio marked; if its device has too much of that, it is
-    /// clean, and `false` is returned. The entries that waited are added to `woken`; kick them
-    /// when all folios of the I/O have ended.
+    /// Ends the writeback of `pages` of a folio; with the last of its runs, that of the folio.
+    /// Pages that failed are dirty again, and the folio marked; if its device has too many of them,
+    /// they are clean, and `false` is returned. The entries that waited are added to `woken`; kick
+    /// them when all folios of the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,

@@ -8,8 +8,8 @@ use nowait_retry::WaitEntry;
 
 impl Mapping {
     /// Removes all folios that begin at page `from` or later, dirty ones too. Those pinned stay
-    /// in memory until the last pin goes, but no look-up finds them any more. What lies in a folio
-    /// that begins before `from` and goes beyond it is the caller's to zero.
+    /// in memory until the last pin goes, but no look-up finds them any more. The caller zeroes
+    /// the rest of a folio that begins before `from` and goes beyond it.
     ///
     /// # Errors
     /// A folio is locked or being written: wait, call again. Part of the work may be done.

@@ -72,8 +72,8 @@ impl UserFile {
     }
 
     /// Cuts the file off at `bytes`, or extends it with zeroes; waits for the requests submitted
-    /// before that write behind the new end, and blocks. What it meets otherwise took place before
-    /// it, or takes place after it.
+    /// before that write behind the new end, and blocks. All other requests take place either
+    /// before or after it.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EBADF`: it has no writer.

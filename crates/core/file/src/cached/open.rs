@@ -34,8 +34,8 @@ impl UserFile {
     /// dropped, except while they cannot be written. Waits for the requests that are in flight
     /// then, and for writes in flight that the engine does past the cache; may wait for the disk.
     /// # Errors
-    /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
-    /// and `EAGAIN`: too many files are in flight to the engine's threads.
+    /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Errors of open(2).
+    /// `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         let file = UserFile::open_for_reading(engine, fd)?;
         if status_flags(fd)? & O_ACCMODE == O_RDONLY {

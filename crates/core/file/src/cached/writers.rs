@@ -53,7 +53,7 @@ impl UserFile {
         if writers.open.lock().is_some() {
             return Ok(());
         }
-        // Without the lock: it may wait for the disk. Of two that come at once, one is dropped.
+        // Without the lock: it may wait for the disk. If two come at once, one is dropped.
         let made = Open::of(engine, fd, self.direct, &writers.count)?;
         let mut open = writers.open.lock();
         if open.is_none() {

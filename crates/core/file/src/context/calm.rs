@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Seq
 /// Ticks, for a second, at which no request had waited for the driver.
 const TICKS: u32 = 200;
 
-/// Whether a context is calm, and for how long.
+/// The time for which a context has been calm.
 #[derive(Default)]
 pub(super) struct Calm {
     /// The ticks since a request has waited for the driver. Written by the driver only.

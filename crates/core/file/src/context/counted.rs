@@ -24,7 +24,7 @@ const LATENESS_MAX: u32 = 4 * LATE;
 /// Several threads have looked for events.
 const SEVERAL: usize = usize::MAX;
 
-/// The event counter of a context that the kernel signals itself, and who looks for its events.
+/// The eventfd of a context that the kernel signals itself, and who looks for its events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
     /// The counter that the engine holds for the driver: the application's number of it, plus one,
@@ -34,7 +34,7 @@ pub(crate) struct KernelCounter {
     looker: AtomicUsize,
     /// The driver carries requests that name an eventfd.
     is_distrusted: AtomicBool,
-    /// The application's number of the event counter that requests name, plus one.
+    /// The application's number of the eventfd that requests name, plus one.
     named: AtomicU32,
     /// The program reads the counter, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
@@ -62,7 +62,7 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Says that a request names this event counter. Returns `false` if others have named another
+    /// Says that a request names this eventfd. Returns `false` if others have named another
     /// one: a read of it would not bring their events.
     pub(super) fn is_named(&self, number: i32) -> bool {
         let (named, known) = ((number + 1) as u32, self.named.load(Relaxed));
@@ -74,7 +74,7 @@ impl KernelCounter {
         known == 0 || known == named
     }
 
-    /// Returns `true` if requests name this event counter.
+    /// Returns `true` if requests name this eventfd.
     pub(super) fn names(&self, number: i32) -> bool {
         self.named.load(Relaxed) == (number + 1) as u32
     }
@@ -92,12 +92,12 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
-    /// Returns `true` if the kernel has signalled an event counter.
+    /// Returns `true` if the kernel has signalled an eventfd.
     pub(super) fn is_used(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
 
-    /// Holds the event counter open for the driver, until the program closes it; `number` is the
+    /// Holds the eventfd open for the driver, until the program closes it; `number` is the
     /// application's descriptor of it.
     ///
     /// # Errors

@@ -158,7 +158,7 @@ impl Context {
         taken
     }
 
-    /// Returns the number of an event counter in the application's table that becomes readable when
+    /// Returns the number of an eventfd in the application's table that becomes readable when
     /// events are there: for epoll, poll or select. Made by the first call; from then on requests
     /// do not wait for a caller to bring them on.
     ///

@@ -1,4 +1,4 @@
-//! The event counters by which threads that wait in queues are roused, where the queues need them.
+//! The eventfds by which threads that wait in queues are roused, where the queues need them.
 //!
 //! A number means a counter in one descriptor table only, and threads with either rouse: so it is
 //! in both, and there is no thread between them.

@@ -28,7 +28,7 @@ pub(crate) struct DescriptorHints {
     written: [AtomicU64; SLOTS],
     /// Descriptor, and one more; whether its file has holes; and how many blocks it has.
     blocks: [AtomicU64; SLOTS],
-    /// The last number found to be an event counter, and one more.
+    /// The last number found to be an eventfd, and one more.
     counter: AtomicU32,
 }
 
@@ -168,12 +168,12 @@ impl DescriptorHints {
         self.in_memory[self.slot(fd)].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
 
-    /// Returns `true` if `number` was the last one found to be an event counter.
+    /// Returns `true` if `number` was the last one found to be an eventfd.
     pub(crate) fn is_known_counter(&self, number: i32) -> bool {
         self.counter.load(Relaxed) == number as u32 + 1
     }
 
-    /// Notes that `number` is an event counter.
+    /// Notes that `number` is an eventfd.
     pub(crate) fn remember_counter(&self, number: i32) {
         self.counter.store(number as u32 + 1, Relaxed);
     }

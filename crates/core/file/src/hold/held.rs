@@ -109,7 +109,7 @@ pub struct Holds {
     by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFd>)>>,
     /// The file that was sent last, for the next request on it.
     kept: Mutex<Option<LastHeld>>,
-    /// Event counters that the kernel signals, by the application's number.
+    /// Eventfds that the kernel signals, by the application's number.
     counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
     next_tag: AtomicU64,
     /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
@@ -195,7 +195,7 @@ impl Holds {
         Ok(held)
     }
 
-    /// Holds the event counter behind the application's `number` until that is closed
+    /// Holds the eventfd behind the application's `number` until that is closed
     /// ([`Holds::forget`]), for [`Holds::counter`].
     ///
     /// # Errors
@@ -207,7 +207,7 @@ impl Holds {
         Ok(())
     }
 
-    /// Returns the event counter that is held of the application's `number`.
+    /// Returns the eventfd that is held of the application's `number`.
     pub(crate) fn counter(&self, number: i32) -> Option<Arc<HeldFd>> {
         self.counters.lock().get(&number).cloned()
     }
@@ -237,7 +237,7 @@ impl Holds {
     }
 
     /// Holds the open file behind the application's `number`, shared with no other request: for
-    /// files that cannot be told from each other by their inode (event counters).
+    /// files that cannot be told from each other by their inode (eventfds).
     ///
     /// # Errors
     /// The errors of [`Holds::hold`].

@@ -1,7 +1,7 @@
 //! Direct requests on a context's own queue: carried whole, without an operation.
 //!
 //! Direct I/O has nothing to wait for but its one bio (OLS 2003 paper, section 4): no iterations,
-//! no held file, no place in an order. What the event needs is kept in a table; only a request
+//! no held file, no place in an order. A table keeps the data for the event; only a request
 //! that comes back short or refused becomes an operation, which goes on from there.
 
 use super::{
@@ -40,7 +40,7 @@ pub(crate) struct DirectRequest {
     /// The file as it was submitted, where it was looked up: needed to go on with a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
-    /// The kernel signals this event counter at its end: what it comes to is its result.
+    /// The kernel signals this eventfd at its end: what it comes to is its result.
     pub(crate) counter: Option<i32>,
     /// Where it is counted as a write past the page cache.
     pub(crate) write: Option<Places>,

@@ -12,11 +12,11 @@ pub struct EventTarget {
     pub data: u64,
     /// Address of the iocb; what [`Context::cancel`] finds the request by.
     pub obj: u64,
-    /// The event counter to signal, by a number that means it until the submission is finished.
+    /// The eventfd to signal, by a number that means it until the submission is finished.
     pub eventfd: Option<i32>,
 }
 
-/// The context that waits for a request, what its event will say, and the event counter to
+/// The context that waits for a request, what its event will say, and the eventfd to
 /// signal. Holds the request's slot: exactly one [`Target::deliver`] for each.
 #[derive(Debug)]
 pub struct Target {
@@ -26,7 +26,7 @@ pub struct Target {
     pub data: u64,
     /// Address of the iocb; it is never read again.
     pub obj: u64,
-    /// The event counter as it was at submission, for the threads on which the request may end.
+    /// The eventfd as it was at submission, for the threads on which the request may end.
     pub eventfd: Option<Arc<dyn Descriptor>>,
 }
 

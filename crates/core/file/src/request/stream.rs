@@ -1,4 +1,4 @@
-//! Streams: pipes, sockets, terminals, event counters, whatever has no offsets.
+//! Streams: pipes, sockets, terminals, eventfds, whatever has no offsets.
 //!
 //! | file | attempted by | waits |
 //! |---|---|---|
@@ -173,8 +173,8 @@ pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
         && stat.is_endless()
 }
 
-/// Returns `true` if an inode is one stream: two descriptors of it mean the same. Those of
-/// anonymous files and of devices do not.
+/// Returns `true` if an inode is one stream: two descriptors of it mean the same. Inodes of
+/// anonymous files and of devices are not.
 pub(crate) fn is_one(stat: &Stat) -> bool {
     stat.is_pipe() || stat.is_socket()
 }
@@ -190,8 +190,8 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
 }
 
 /// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
-/// calling thread's table. Whether the request then waits is for the caller to say, which has read
-/// the status flags.
+/// calling thread's table. The caller, which has read the status flags, decides if the request
+/// then waits.
 pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
     loop {
         let moved = match transfer(command, fd, rwf::NOWAIT) {
@@ -233,7 +233,7 @@ pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
 /// Returns `true` if the kernel's AIO refuses a request at submission with which an attempt ended
 /// so.
 pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
-    /// Less than an event counter holds is a mistake in the request, not in the file.
+    /// Less than an eventfd holds is a mistake in the request, not in the file.
     const COUNTER_BYTES: u64 = 8;
     match errno {
         Errno::BADF | Errno::OPNOTSUPP | Errno::ISDIR => true,

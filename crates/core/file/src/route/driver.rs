@@ -54,7 +54,7 @@ pub struct Driver {
     knows_dirt: AtomicBool,
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
-    /// The number, in the application's table, of the event counter that rouses the queue's thread.
+    /// The number, in the application's table, of the eventfd that rouses the queue's thread.
     pub(crate) counter: OnceLock<i32>,
     watched: Mutex<Vec<Watched>>,
     /// The next look is later than at the next tick. Changed under the lock of `watched`.

@@ -91,8 +91,8 @@ fn has_pages(command: &Command, stat: &Stat) -> bool {
     is_there(start) & (end >= size || is_there(end))
 }
 
-/// Returns `false` if the page at `offset` would have to be read. Of a file that is not open for
-/// reading it is not known.
+/// Returns `false` if the page at `offset` would have to be read, and for a
+/// file that is not open for reading, where it is not known.
 fn is_cached(fd: i32, offset: u64) -> bool {
     let mut byte = 0u8;
     let part = IoVec { base: &raw mut byte, len: 1 };

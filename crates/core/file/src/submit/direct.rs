@@ -35,7 +35,7 @@ impl<'a> Submission<'a> {
     /// Returns how a direct transfer of which this is known is given to the context's own queue.
     pub(super) fn way_to_own_queue(&self, facts: &Facts, may_block: bool) -> Give {
         match may_block {
-            // Of several in one call, the kernel keeps all from the device until the last one has
+            // If one call has several, the kernel keeps all from the device until the last one has
             // its blocks.
             true if self.is_lone || facts.finds_blocks() => Give::Waiting,
             false if self.is_lone && facts.own == Some(Queue::Aio) => Give::Now,
@@ -80,7 +80,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts the only transfer of a submission, if the kernel can signal its event counter, which
+    /// Starts the only transfer of a submission, if the kernel can signal its eventfd, which
     /// need not be one. Returns `false` if it cannot; nothing was started.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl<'a> Submission<'a> {
         Ok(started?.is_some())
     }
 
-    /// Returns `true` if the kernel can signal the event counter of a transfer with this plan, and
+    /// Returns `true` if the kernel can signal the eventfd of a transfer with this plan, and
     /// the driver once more.
     pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
         let looks = &self.context.looks;
@@ -127,7 +127,7 @@ impl<'a> Submission<'a> {
         let places = write.map(KernelWrite::forget);
         let given = self.give(command, target, (file, places), give);
         let refused = match given {
-            // The kernel has not signalled its event counter.
+            // The kernel has not signalled its eventfd.
             Some(refused) if self.kernel_counter.is_some() => refused.bios.first().copied(),
             Some(refused) => {
                 self.carry_elsewhere(refused);

@@ -1,10 +1,10 @@
-//! The event counter that the requests of a submission signal: most submissions have one.
+//! The eventfd that the requests of a submission signal: most submissions have one.
 
 use nowait_block::bio::Descriptor;
 use nowait_sys::Errno;
 use std::sync::Arc;
 
-/// The event counter that was held last, by its number.
+/// The eventfd that was held last, by its number.
 #[derive(Default)]
 pub(super) struct EventCounter(Option<(i32, Arc<dyn Descriptor>)>);
 

@@ -123,9 +123,9 @@ pub(crate) struct Load {
     pub(crate) offloads: bool,
     /// The context is one of the kernel's AIO to the program.
     pub(crate) answers_as_aio: bool,
-    /// Threads come for events by calls that may block; and the request signals no event counter.
+    /// Threads come for events by calls that may block; and the request signals no eventfd.
     pub(crate) has_callers: bool,
-    /// The kernel signals the event counter of the request, which the own queue carries to its end
+    /// The kernel signals the eventfd of the request, which the own queue carries to its end
     /// then.
     pub(crate) counts_by_kernel: bool,
     /// No other request is outstanding.

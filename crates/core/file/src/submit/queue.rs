@@ -19,8 +19,8 @@ impl Submission<'_> {
         if own { Route::Own } else { self.context.engine().queues.route_past_own() }
     }
 
-    /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
-    /// file, which has this `stat`, and takes its place in the order.
+    /// Makes a request and runs its first iteration. A request that leaves the caller's hands holds
+    /// its file, which has this `stat`, and takes its place in the order.
     pub(super) fn request(
         &mut self,
         command: &Command,

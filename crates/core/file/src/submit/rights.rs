@@ -1,9 +1,9 @@
 //! Whose rights a request acts with: as in the kernel, those of the thread that submitted it, as
 //! they were then.
 //!
-//! They go with requests that may use up blocks or change the mode bits ([`rights_matter`]). What
-//! the engine's threads may do is not remembered to compare with: the process may change that at
-//! any time. A worker compares when it makes its call, and takes on what differs; the driver
+//! They go with requests that may use up blocks or change the mode bits ([`rights_matter`]). The
+//! engine does not remember the rights of its own threads: the process may change them at any
+//! time. A worker compares when it makes its call, and takes on what differs; the driver
 //! compares when it hands over to its queue, and leaves to a worker what differs.
 //!
 //! A direct write on the own queue is asked for by the submitter itself. If that refuses it, or

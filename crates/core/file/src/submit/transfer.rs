@@ -23,7 +23,7 @@ use nowait_sys::{
 use std::sync::Arc;
 
 impl<'a> Submission<'a> {
-    /// Starts a read or a write. `None`: the kernel is to signal its event counter, and cannot;
+    /// Starts a read or a write. `None`: the kernel is to signal its eventfd, and cannot;
     /// nothing was started.
     pub(super) fn transfer(
         &mut self,

@@ -5,7 +5,7 @@
 //! * Requests on one buffered file take effect as they were submitted.
 //! * A direct read finds, in each sector, what a write left there that was not over-written before
 //!   the read began.
-//! * What is read from a stream is what was written to it, in order, from the beginning.
+//! * A stream returns the bytes that were written to it, in order, from the beginning.
 
 use super::failed;
 use nowait_sys::Errno;

@@ -94,7 +94,7 @@ pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Res
     submit_to(context, EventTarget { data: name, obj: name, eventfd: None }, command)
 }
 
-/// The same, with an event counter that it signals, or none.
+/// The same, with an eventfd that it signals, or none.
 pub(crate) fn submit_to(
     context: &Arc<Context>,
     target: EventTarget,
@@ -115,8 +115,8 @@ pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     events
 }
 
-/// Waits for `count` events, each of which goes to `sink`. What interrupts it, a debugger or a
-/// freezer, only has it begin again.
+/// Waits for `count` events, each of which goes to `sink`. After an interruption, by a
+/// debugger or a freezer, it begins again.
 pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoEvent)) {
     let mut total = 0;
     while total < count {
