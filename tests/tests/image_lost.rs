@@ -190,7 +190,7 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     done(&["create", &store.url, "--size", "64M"]);
     store.serve(&serving).kill();
     let waiting = tool().expect("asked before").args(["image", "rm", &store.url, "--yes"]).spawn();
-    while !waiting.stderr().contains("has not closed it: waiting 60 s") {
+    while !waiting.stderr().contains("has not closed the image: waiting 60 s") {
         assert!(began.elapsed() < Duration::from_mins(1), "{}", waiting.stderr());
         std::thread::yield_now();
     }

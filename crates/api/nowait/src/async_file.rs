@@ -145,7 +145,7 @@ impl AsyncFile {
                 return Ok(());
             }
             let error = self.file().refused(Kind::Read, Errno::NODATA, len as u64, offset);
-            Err(error.because(format!("the file ends after {count} bytes of it")))
+            Err(error.because(format!("the file ends after {count} bytes of this read")))
         });
         (whole, buffer)
     }
@@ -245,7 +245,10 @@ impl AsyncFile {
     ) -> Result<R, Error> {
         let file = self.file().clone();
         if file.nowait().is_the_parents() {
-            return Err(Error::new(Errno::INVAL, "call on a file of the parent process"));
+            return Err(Error::new(
+                Errno::INVAL,
+                "cannot use a file of the parent process in a forked child",
+            ));
         }
         let nowait = file.nowait().clone();
         nowait.calls().start(move || work(&file)).await
@@ -278,7 +281,10 @@ impl OpenOptions {
         path: impl AsRef<Path>,
     ) -> Result<AsyncFile, Error> {
         if nowait.is_the_parents() {
-            return Err(Error::new(Errno::INVAL, "open with the engine of the parent process"));
+            return Err(Error::new(
+                Errno::INVAL,
+                "cannot open a file in a forked child with the engine of its parent",
+            ));
         }
         let (options, path): (OpenOptions, PathBuf) = (self.clone(), path.as_ref().to_owned());
         let engine = nowait.clone();

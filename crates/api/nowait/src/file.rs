@@ -308,7 +308,7 @@ impl File {
             // A direct read that stops inside a block has reached the end of the file.
             if bytes == 0 || (done < buffer.len() && bytes % whole_blocks != 0) {
                 let error = self.refused(Kind::Read, Errno::NODATA, buffer.len() as u64, offset);
-                return Err(error.because(format!("the file ends after {done} bytes of it")));
+                return Err(error.because(format!("the file ends after {done} bytes of this read")));
             }
         }
         Ok(())

@@ -385,7 +385,10 @@ impl<T, B> Queue<T, B> {
     /// `EINVAL`: this is a forked child, and the requests are its parent's.
     pub fn wait(&mut self, min: usize, timeout: Option<Duration>) -> Result<usize, Error> {
         if self.nowait.is_the_parents() {
-            return Err(Error::new(Errno::INVAL, "wait for requests of the parent process"));
+            return Err(Error::new(
+                Errno::INVAL,
+                "cannot wait in a forked child for requests of its parent",
+            ));
         }
         let deadline = match timeout {
             None => Deadline::NEVER,

@@ -137,7 +137,7 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
             return Err(Damage("segments out of order"));
         }
         if segment.data_start as usize > HEADER_BYTES_MAX {
-            return Err(Damage("the data of a segment begin too late"));
+            return Err(Damage("the data of a segment begin beyond the longest header"));
         }
         map.load_segment(sequence, segment);
         next_segment = sequence + 1;

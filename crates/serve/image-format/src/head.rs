@@ -315,13 +315,13 @@ impl Head {
             return Err(Damage("quiet, but not closed"));
         }
         if !(self.checkpoint.position..=COUNT_MAX).contains(&self.end) {
-            return Err(Damage("the log ends before the map"));
+            return Err(Damage("the end of the log is before the checkpoint"));
         }
         if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
             return Err(Damage("too many snapshots, or two of the same name"));
         }
         if !self.snapshots.iter().all(ordered) {
-            return Err(Damage("a snapshot ends before its map"));
+            return Err(Damage("the end of a snapshot is before its checkpoint"));
         }
         let mut needed: Vec<_> = self.snapshots.iter().map(|it| it.checkpoint.id()).collect();
         needed.push(self.checkpoint.id());

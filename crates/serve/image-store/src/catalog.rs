@@ -109,7 +109,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
         }
         let now = blocking(url, (Reader { client: &client }).head())?;
         let why = if now.writer != remover {
-            format!("{} took the image over meanwhile", now.writer.name)
+            format!("{} took over the image during this command", now.writer.name)
         } else if !now.snapshots.is_empty() {
             "the image got a snapshot meanwhile".to_owned()
         } else {

@@ -335,7 +335,9 @@ async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String
                 let (now, tag) = head_of(client).await?;
                 return match now == *head {
                     true => Ok(tag),
-                    false => Err(format!("{} took the image over meanwhile", now.writer.name)),
+                    false => {
+                        Err(format!("{} took over the image during this command", now.writer.name))
+                    }
                 };
             }
             _ => {}

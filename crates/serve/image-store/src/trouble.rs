@@ -71,7 +71,7 @@ impl Trouble {
         if !state.is_said && now_ns - since_ns >= PATIENCE_NS {
             state.is_said = true;
             let why = client.last_error().unwrap_or_default();
-            client.say(&format!("{shown}: the store {verb} nothing; still trying: {why}"));
+            client.say(&format!("{shown}: the store {verb} nothing, trying again: {why}"));
         }
     }
 
@@ -111,11 +111,11 @@ mod tests {
             assert_eq!(note(Put, is_good, second), "");
         }
         assert_eq!(note(Get, true, 12), "");
-        assert_eq!(note(Put, false, 13), "the image: the store takes nothing; still trying: ");
+        assert_eq!(note(Put, false, 13), "the image: the store takes nothing, trying again: ");
         assert_eq!([note(Put, false, 99), note(Get, true, 99)], ["", ""]);
         assert_eq!(note(Put, true, 100), "the image: the store takes again");
         assert_eq!(note(Put, true, 101), "");
         assert_eq!([note(Get, false, 102), note(Put, true, 112)], ["", ""]);
-        assert_eq!(note(Get, false, 112), "the image: the store gives nothing; still trying: ");
+        assert_eq!(note(Get, false, 112), "the image: the store gives nothing, trying again: ");
     }
 }

@@ -77,7 +77,9 @@ impl FromStr for StoreUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<StoreUrl, String> {
-        let expected = || format!("{text}: expected s3://BUCKET/IMAGE, or gs, az, file for s3");
+        let expected = || {
+            format!("{text}: expected s3://BUCKET/IMAGE, gs://…, az://… or file:///FOLDER/IMAGE")
+        };
         let (scheme, rest) = scheme(text).ok_or_else(expected)?;
         let (rest, snapshot) = match rest.rsplit_once('@') {
             Some((_, name)) if name.is_empty() || name.contains('/') => {

@@ -368,7 +368,7 @@ fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);
         let who = match head.is_closed {
             true => format!("a server before {writer} may still run"),
-            false => format!("{writer} has not closed it"),
+            false => format!("{writer} has not closed the image"),
         };
         let text = format!(
             "{url}: {who}: waiting {seconds} s, until it must have noticed; add --now if it is \

@@ -80,7 +80,7 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     match read {
         Ok(text) if is_our_text(&text) => match other_unit(place, path, &text) {
             Some(unit) => Err(Failure::new(format!(
-                "{}: a link to the file of {unit}: `nowait disable {unit}` removes it",
+                "{}: a link to the drop-in of {unit}: `nowait disable {unit}` removes that",
                 path.display()
             ))),
             None => Ok(Found::Ours(text)),

@@ -34,7 +34,7 @@ impl UnitName {
             && OTHERS.contains(&kind)
         {
             let advice = format!("name the service that it starts, such as {name}.service");
-            return Err(format!("{text}: a {kind} has no program of its own; {advice}"));
+            return Err(format!("{text}: a {kind} unit starts no program itself; {advice}"));
         }
         let name = text.strip_suffix(".service").unwrap_or(text);
         let fine = |letter: char| letter.is_ascii_alphanumeric() || ":-_.\\@".contains(letter);

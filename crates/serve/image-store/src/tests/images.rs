@@ -248,7 +248,7 @@ fn a_store_that_accepts_nothing_is_reported_and_loses_nothing() {
     image.write_at(0, block(7)).unwrap();
     let (sender, flushed) = std::sync::mpsc::channel();
     image.submit(Request::Flush, move |result| sender.send(result.is_ok()).unwrap());
-    assert!(told("vm: the store takes nothing; still trying: "), "{TOLD:?}");
+    assert!(told("vm: the store takes nothing, trying again: "), "{TOLD:?}");
     assert!(flushed.try_recv().is_err(), "it is asked on");
     store.set(Wrong::Nothing);
     assert_eq!(flushed.recv_timeout(LIMIT), Ok(true));

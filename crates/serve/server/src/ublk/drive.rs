@@ -408,7 +408,7 @@ fn left_behind(
         Err(Errno::NODEV) => return Ok(None),
         Err(errno) => return Err(ServeError::new(format!("/dev/ublkb{id}: {errno}"))),
     };
-    let taken = |by: &str| Err(ServeError::new(format!("/dev/ublkb{id} is taken: {by}")));
+    let taken = |by: &str| Err(ServeError::new(format!("/dev/ublkb{id} is not free: {by}")));
     if info.mark & OURS_MASK != OURS {
         return taken("it is not nowait's");
     }
