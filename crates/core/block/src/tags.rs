@@ -152,10 +152,8 @@ impl Tags {
 }
 
 impl Share {
-    /// Records the number of requests that the queue has now; one call at a time. Where there is no
-    /// limit, none has to know the number, and no queue writes the line that all share.
+    /// Records the number of requests that the queue has now; one call at a time.
     pub fn publish(&self, now: usize) {
-        let now = if self.tags.hot.limit.load(Relaxed) == ENDLESS { 0 } else { now };
         let before = self.taken.load(Relaxed);
         if now != before {
             self.taken.store(now, Relaxed);
@@ -222,21 +220,6 @@ mod tests {
         assert!(!one.has_room(100, 1) && !other.has_room(92, 1));
         drop(other);
         assert!(one.has_room(100, 92), "what a queue had is given back");
-    }
-
-    #[test]
-    fn requests_count_from_when_there_is_a_limit() {
-        let tags = Arc::new(Tags::default());
-        let share = || tags.share(Submitter::Callers);
-        let (one, other) = (share(), share());
-        one.publish(150);
-        assert_eq!(tags.hot.of_callers.load(Relaxed), 0);
-        tags.note_device(7);
-        tags.look(|_| Some(DISK));
-        one.publish(151);
-        assert!(other.has_room(20, 21) && !other.has_room(20, 22));
-        drop(one);
-        assert_eq!(tags.hot.of_callers.load(Relaxed), 0);
     }
 
     #[test]
