@@ -11,7 +11,7 @@ serve() {
     server=$!
     exec 3</tmp/said
     while read -r line <&3; do
-        case $line in *"go on") echo "guest: it goes on" ;; esac
+        case $line in *"requests continue") echo "guest: it goes on" ;; esac
         case $line in *"as $drive") return 0 ;; esac
         echo "nowait: $line"
     done

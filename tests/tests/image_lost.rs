@@ -150,7 +150,7 @@ fn a_lost_block_of_an_image_that_is_served_is_an_error_and_the_others_are_read()
     fs::remove_file(&store.segments()[1 + LOST]).expect("a segment");
     let expected: Vec<_> = (0..BLOCKS).map(|at| (at != LOST).then_some(true)).collect();
     assert_eq!(found(&server), expected);
-    server.wait_until_it_says("is missing: what it has cannot be read");
+    server.wait_until_it_says("is missing: its blocks cannot be read");
     server.stop();
 }
 

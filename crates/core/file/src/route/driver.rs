@@ -123,7 +123,7 @@ impl Driver {
 
     pub(crate) fn watch(&self, context: Weak<Context>) {
         let mut watched = self.watched.lock();
-        watched.push(Watched { context, last: LastTick::default(), due: Deadline::NOW });
+        watched.push(Watched { context, last: LastTick::default(), due: AT_TICK });
         if watched.len() == 1 || self.is_slow.load(Relaxed) {
             self.hasten();
         }
@@ -169,33 +169,39 @@ impl Driver {
         self.wake();
     }
 
-    /// Looks after the contexts whose turn it is; returns when the next one's is.
-    fn tick(&self, clock: &Clock) -> Deadline {
+    /// Looks after the contexts whose turn it is. Those that are not calm take their turns
+    /// together, at `tick`. Returns when the next turn is.
+    fn tick(&self, clock: &Clock, tick: &mut Deadline) -> Deadline {
         let hurries = self.hurries.load(SeqCst);
-        let pause = clock.after_ns(if hurries { HURRIED_TICK_NS } else { TICK_NS });
+        let is_tick = hurries || *tick == Deadline::NEVER || clock.has_passed(*tick);
         let watched = core::mem::take(&mut *self.watched.lock());
         let mut kept = Vec::with_capacity(watched.len());
-        for Watched { context, last, due } in watched {
-            let Some(alive) = context.upgrade() else { continue };
-            if !hurries && !clock.has_passed(due) {
-                kept.push(match alive.is_calm() || due <= pause {
-                    true => Watched { context, last, due },
-                    // A thread has ended the calm, in which the last look was long ago.
-                    false => Watched { context, last: LastTick::default(), due: pause },
-                });
-                continue;
+        for mut it in watched {
+            let Some(context) = it.context.upgrade() else { continue };
+            if it.due != AT_TICK && !context.is_calm() {
+                // A thread has ended the calm, in which the last look was long ago.
+                it = Watched { due: AT_TICK, last: LastTick::default(), ..it };
             }
-            if let Some(last) = alive.tick(last, hurries) {
-                let is_calm = alive.is_calm() && !hurries;
-                let due = if is_calm { clock.after_ns(alive.calm_pause_ns()) } else { pause };
-                kept.push(Watched { context, last, due });
+            let is_due = if it.due == AT_TICK { is_tick } else { clock.has_passed(it.due) };
+            if is_due || hurries {
+                let Some(last) = context.tick(it.last, hurries) else { continue };
+                let is_calm = context.is_calm() && !hurries;
+                let due = if is_calm { clock.after_ns(context.calm_pause_ns()) } else { AT_TICK };
+                it = Watched { last, due, ..it };
             }
+            kept.push(it);
         }
         let mut watched = self.watched.lock();
         watched.append(&mut kept);
-        let next = watched.iter().map(|it| it.due).fold(Deadline::NEVER, Deadline::min);
-        self.is_slow.store(next > pause, Relaxed);
-        next
+        let is_slow = watched.iter().all(|it| it.due != AT_TICK);
+        self.is_slow.store(is_slow, Relaxed);
+        if is_slow {
+            *tick = Deadline::NEVER;
+        } else if is_tick {
+            *tick = clock.after_ns(if hurries { HURRIED_TICK_NS } else { TICK_NS });
+        }
+        let calm = watched.iter().map(|it| it.due).filter(|due| *due != AT_TICK);
+        calm.fold(*tick, Deadline::min)
     }
 }
 
@@ -203,9 +209,12 @@ impl Driver {
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
-    /// The time of the next look.
+    /// The time of the next look, or [`AT_TICK`].
     due: Deadline,
 }
+
+/// The context is not calm: its turn is at each tick.
+const AT_TICK: Deadline = Deadline::NOW;
 
 /// Makes the driver's queue, with a counter that rouses its thread if it needs one, and its loop,
 /// on the thread that will make its turns.
@@ -264,6 +273,8 @@ pub(crate) struct Run {
     batch: Vec<Arc<Request<FileOperation>>>,
     done: Vec<Completion>,
     next_tick: Deadline,
+    /// The next tick, for all contexts that are not calm; `NEVER`: there are none.
+    tick_of_all: Deadline,
     next_clean: Deadline,
     /// Requests wait for room in the queue.
     waits: bool,
@@ -312,6 +323,7 @@ impl Run {
             batch: Vec::new(),
             done: Vec::new(),
             next_tick: Deadline::NEVER,
+            tick_of_all: Deadline::NEVER,
             next_clean: Deadline::NEVER,
         }
     }
@@ -418,7 +430,7 @@ impl Run {
 
     fn tick(&mut self, driver: &Driver) {
         self.engine.holds.tick();
-        self.next_tick = driver.tick(self.engine.clock());
+        self.next_tick = driver.tick(self.engine.clock(), &mut self.tick_of_all);
     }
 
     fn complete(&mut self) -> bool {
