@@ -46,7 +46,10 @@ fn a_snapshot_is_kept_served_copied_and_removed_while_the_image_is_written(kind:
         reader.stop();
     }
     let asked = image(&endpoint, &["rm", &monday]);
-    assert!(asked.status.code() == Some(2) && asked.stderr.contains("a snapshot would"), "{asked}");
+    assert!(
+        asked.status.code() == Some(2) && asked.stderr.contains("this deletes a snapshot"),
+        "{asked}"
+    );
     done(&endpoint, &["rm", &monday, "--yes"]);
     let twice = image(&endpoint, &["rm", &monday, "--yes"]);
     assert!(twice.stderr.contains("no such snapshot: see nowait image info"), "{twice}");
