@@ -218,7 +218,7 @@ fn an_image_without_a_sector_is_served_with_a_warning() {
     let served = scratch.image("served", 0);
     let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
     let output = server.stop();
-    assert!(output.stderr.contains("served: nothing of it is served"), "{output}");
+    assert!(output.stderr.contains("served: nothing is served"), "{output}");
 }
 
 #[test]
