@@ -169,7 +169,7 @@ fn the_line_on_a_terminal_gives_way_to_messages_and_ends_at_the_end() {
     // SAFETY: takes numbers; the process is a child that has not been waited for.
     let signal = |signal| assert_eq!(unsafe { libc::kill(server.pid(), signal) }, 0);
     signal(libc::SIGHUP);
-    read_on(&mut master, &mut seen, 0, Some("bytes now, before"));
+    read_on(&mut master, &mut seen, 0, Some("bytes now, "));
     assert!(seen.contains("\r\x1b[Knowait: served has 2097152 bytes now"), "{seen:?}");
     let from = seen.len();
     read_on(&mut master, &mut seen, from, Some("p99"));
