@@ -173,7 +173,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     }
     if looks.counts_by_kernel()
         && let Some(DecodedIocb { mut command, target }) = decode::decode_counted(looks, iocb)
-        && target.eventfd.is_some_and(|number| looks.counts(number))
+        && target.eventfd.is_some_and(|number| looks.may_count(number))
         && submission.start_counted(&mut command, target)?
     {
         return Ok(());

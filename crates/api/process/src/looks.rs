@@ -31,14 +31,14 @@ impl<'a> Looks<'a> {
         Looks { context, is_lone: count == 1, read: [None; READ], counters: Vec::new() }
     }
 
-    /// Returns `true` if the kernel may signal the eventfd of the only request.
+    /// Returns `true` if the kernel may signal the eventfds of requests.
     pub fn counts_by_kernel(&self) -> bool {
         self.context.counts_by_kernel()
     }
 
     /// Returns `true` if the kernel may signal the eventfd `number` of a request.
-    pub fn counts(&self, number: i32) -> bool {
-        self.context.names_counter(number)
+    pub fn may_count(&self, number: i32) -> bool {
+        self.context.note_counter(number)
     }
 
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
@@ -78,7 +78,7 @@ impl<'a> Looks<'a> {
             Ok(held) => held,
         };
         self.context.check_event_counter(number, held.raw())?;
-        self.context.names_counter(number);
+        self.context.note_counter(number);
         let raw = held.raw();
         self.counters.push((number, held));
         Ok(raw)

@@ -164,12 +164,12 @@ impl Context {
             && !self.own.limits().writes
     }
 
-    /// Says that a request names this eventfd of the application. Returns `false` if others
-    /// have named another one: then the kernel does not signal it.
-    pub fn names_counter(&self, number: i32) -> bool {
-        let is_only = self.looks.kernel_counter.is_named(number);
+    /// Notes that a request names this eventfd of the application. Returns `false` if requests have
+    /// named another one: then the kernel does not signal it.
+    pub fn note_counter(&self, number: i32) -> bool {
+        let is_only = self.looks.kernel_counter.note_name(number);
         if !is_only {
-            self.is_watched_closely();
+            self.watch_closely();
         }
         is_only
     }
@@ -180,7 +180,7 @@ impl Context {
         if self.looks.kernel_counter.names(number) {
             self.looked_for_events();
             self.looks.set_engine_driven(false);
-            self.looks.kernel_counter.has_been_read();
+            self.looks.kernel_counter.note_read();
             self.collect_own();
         }
     }
@@ -204,8 +204,8 @@ impl Context {
     }
 
     /// Makes the driver look after the context at each tick.
-    pub(crate) fn is_watched_closely(&self) {
-        if self.calm.ends() {
+    pub(crate) fn watch_closely(&self) {
+        if self.calm.end() {
             self.engine.threads.hasten();
         }
     }
@@ -218,7 +218,7 @@ impl Context {
     /// Says that some of them have a place in the order: a thread that waits for several
     /// completions at once must now look at each.
     pub(crate) fn own_ordered(&self) {
-        self.is_watched_closely();
+        self.watch_closely();
         if self.io.has_poller() {
             self.own.queue.iter().for_each(|own| own.wake());
         }
@@ -341,7 +341,7 @@ impl Context {
         } else if before.waits == Some(waits) && !self.io.has_poller() {
             brought = self.collect_own();
             if brought {
-                self.looks.kernel_counter.is_late();
+                self.looks.kernel_counter.note_late();
                 self.looks.set_engine_driven(true);
             }
         }
@@ -350,7 +350,8 @@ impl Context {
         let is_late = brought || hurries || !is_first && before.deferred != deferred;
         let is_served = is_idle() || before.waits != Some(waits) || self.io.has_poller();
         self.calm.tick(is_served && !is_late && self.is_by_calls());
-        let is_unread = self.leaves_unread(brought);
+        // The program may have looked during this tick, and have seen some of them only.
+        let is_unread = self.leaves_unread(brought || before.is_unread);
         Some(LastTick { waits: Some(waits), idle_ticks, is_unread, deferred })
     }
 
@@ -375,7 +376,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.engine.throttle.ends_exemption(self.exempt_slots);
+        self.engine.throttle.end_exemption(self.exempt_slots);
         let own = self.own.queue.take();
         if own.is_some() {
             self.engine.queues.own_queue_dropped();

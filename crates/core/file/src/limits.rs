@@ -34,16 +34,16 @@ impl Throttle {
         Throttle { limits, exempt: AtomicUsize::new(0), requests, bytes }
     }
 
-    /// Exempts a context with so many slots, until [`Throttle::ends_exemption`]. Returns `false` if
+    /// Exempts a context with so many slots, until [`Throttle::end_exemption`]. Returns `false` if
     /// its requests must be counted here.
-    pub(crate) fn exempts(&self, slots: usize) -> bool {
+    pub(crate) fn exempt(&self, slots: usize) -> bool {
         let half = self.limits.requests / 2;
         let fits = |exempt: usize| exempt.checked_add(slots).filter(|all| *all <= half);
         self.limits.bytes == u64::MAX && self.exempt.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 
     /// Ends the exemption of a context with so many slots.
-    pub(crate) fn ends_exemption(&self, slots: usize) {
+    pub(crate) fn end_exemption(&self, slots: usize) {
         self.exempt.fetch_sub(slots, Relaxed);
     }
 
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn contexts_that_cannot_reach_half_of_the_limit_are_exempt() {
         let throttle = Throttle::new(Limits { requests: 10, bytes: u64::MAX });
-        assert!(throttle.exempts(3) && !throttle.exempts(3) && throttle.exempts(2));
+        assert!(throttle.exempt(3) && !throttle.exempt(3) && throttle.exempt(2));
         assert!((0..5).all(|_| throttle.enter(1).is_ok()));
         assert_eq!(throttle.enter(1), Err(Errno::AGAIN), "their slots are counted as full");
-        throttle.ends_exemption(2);
+        throttle.end_exemption(2);
         assert_eq!(throttle.enter(1), Ok(()));
         let of_bytes = Throttle::new(Limits { requests: 10, bytes: 10 });
-        assert!(!of_bytes.exempts(1));
+        assert!(!of_bytes.exempt(1));
     }
 }

@@ -315,3 +315,23 @@ pub(crate) fn a_file_that_is_no_counter_is_refused(path: &Path) {
     victim.read_exact_at(&mut left, 0).unwrap();
     assert_eq!(&left, b"precious data...");
 }
+
+/// A program that has fetched its events by calls for a while, submits a buffered read, and does
+/// not come for it: the read is not late, although the driver looks after the context rarely.
+pub(crate) fn a_deferred_request_ends_the_calm(path: &Path) {
+    let buffered = uncached(path, 64);
+    let (_, direct) = counter_and_direct_file(path);
+    let context = Context::new(64).expect("io_setup");
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(context.submit(vec![read_block(&direct, 1)]), 1);
+        assert_eq!(context.reap_all(1).len(), 1);
+    }
+    drop(uncached(path, 64));
+    let submitted = Instant::now();
+    assert_eq!(context.submit(vec![read_block(&buffered, 33)]), 1);
+    wait_until(|| context.unread() > 0);
+    let waited = submitted.elapsed();
+    assert!(waited < Duration::from_millis(700), "it was there after {waited:?}");
+    assert_eq!(context.reap_all(1).len(), 1);
+}

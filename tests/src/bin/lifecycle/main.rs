@@ -21,9 +21,9 @@ use nowait_tests::request::{Context, Request};
 use nowait_tests::thread_state::{spawn_until_asleep, wait_until};
 
 use counters::{
-    a_file_that_is_no_counter_is_refused, all_is_counted_when_the_context_is_destroyed,
-    each_direct_request_is_counted_once, each_of_two_counters_is_signalled,
-    eventfd_counts_completions, events_come_after_the_last_call,
+    a_deferred_request_ends_the_calm, a_file_that_is_no_counter_is_refused,
+    all_is_counted_when_the_context_is_destroyed, each_direct_request_is_counted_once,
+    each_of_two_counters_is_signalled, eventfd_counts_completions, events_come_after_the_last_call,
     one_that_looks_at_the_ring_first_is_told, one_that_looks_before_it_reads_is_told_again,
     one_that_never_reads_its_counter_is_told, one_that_reads_its_counter_finds_the_events,
     one_that_reads_its_counter_last_goes_on,
@@ -53,6 +53,7 @@ fn main() {
         ["eventfd-edge", file] => one_that_never_reads_its_counter_is_told(Path::new(file)),
         ["eventfd-two", file] => each_of_two_counters_is_signalled(Path::new(file)),
         ["eventfd-file", file] => a_file_that_is_no_counter_is_refused(Path::new(file)),
+        ["calls-then-deferred", file] => a_deferred_request_ends_the_calm(Path::new(file)),
         ["calls-then-ring", file] => events_come_after_the_last_call(Path::new(file)),
         ["eventfd-destroy", file] => all_is_counted_when_the_context_is_destroyed(Path::new(file)),
         ["idle", ..] => an_idle_wait_is_one_sleep(),

@@ -157,7 +157,7 @@ impl Kaio {
             // promise of `Bio::new`, the segment lists in `book`.
             match unsafe { self.context.submit(&mut blocks[done..]) } {
                 Ok(0) | Err(Errno::AGAIN) => {
-                    let is_kept = |key: &u64| !self.is_given_back(*key, Errno::AGAIN, claim);
+                    let is_kept = |key: &u64| !self.give_back(*key, Errno::AGAIN, claim);
                     let kept: Vec<u64> = keys[done..].iter().copied().filter(is_kept).collect();
                     if !kept.is_empty() {
                         self.put_back(&kept);
@@ -166,7 +166,7 @@ impl Kaio {
                 }
                 Ok(submitted) => done += submitted,
                 Err(errno) => {
-                    if !self.is_given_back(keys[done], errno, claim) {
+                    if !self.give_back(keys[done], errno, claim) {
                         self.fail(keys[done], errno);
                     }
                     done += 1;
@@ -211,9 +211,9 @@ impl Kaio {
     }
 
     /// Records that io_submit has refused a request; `false`: for the reaper.
-    fn is_given_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
+    fn give_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
         let result = -i64::from(errno.raw());
-        self.book.lock().requests.get_mut(key).is_some_and(|it| it.is_given_back(result, claim))
+        self.book.lock().requests.get_mut(key).is_some_and(|it| it.give_back(result, claim))
     }
 
     fn fail(&self, key: u64, errno: Errno) {

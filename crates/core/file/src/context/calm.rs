@@ -1,7 +1,7 @@
 //! Contexts whose callers come by themselves, so that the driver looks after them rarely.
 //!
 //! A look takes 15 µs of a processor, which is much for a program with a few requests a second. If
-//! the callers stop coming, their requests wait for the driver once for up to a second.
+//! the callers stop coming, their requests wait for the driver once, at most for two of its looks.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -32,7 +32,7 @@ impl Calm {
     }
 
     /// Ends it. Returns `true` if the driver does not know.
-    pub(super) fn ends(&self) -> bool {
+    pub(super) fn end(&self) -> bool {
         self.is_on.load(SeqCst) && self.is_on.swap(false, SeqCst)
     }
 
@@ -54,7 +54,7 @@ mod tests {
         calm.tick(true);
         assert!(calm.is_long());
         calm.tick(false);
-        assert!(!calm.is_long() && !calm.ends());
+        assert!(!calm.is_long() && !calm.end());
     }
 
     #[test]
@@ -62,7 +62,7 @@ mod tests {
         for before in [TICKS, TICKS + 1, TICKS + 9] {
             let calm = Calm::default();
             (0..before).for_each(|_| calm.tick(true));
-            assert!(calm.ends() && !calm.ends() && !calm.is_long());
+            assert!(calm.end() && !calm.end() && !calm.is_long());
             calm.tick(true);
             assert!(!calm.is_long() && calm.ticks.load(Relaxed) <= TICKS);
             (0..=TICKS).for_each(|_| calm.tick(true));

@@ -44,8 +44,8 @@ pub(crate) struct KernelCounter {
 }
 
 impl KernelCounter {
-    /// Says that the calling thread looks for events.
-    pub(super) fn is_looked_for(&self) {
+    /// Notes that the calling thread looks for events.
+    pub(super) fn note_look(&self) {
         let (known, mark) = (self.looker.load(Relaxed), thread::mark());
         if known != mark && known != SEVERAL {
             self.looker.store(if known == 0 { mark } else { SEVERAL }, Relaxed);
@@ -62,9 +62,9 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Says that a request names this eventfd. Returns `false` if others have named another
-    /// one: a read of it would not bring their events.
-    pub(super) fn is_named(&self, number: i32) -> bool {
+    /// Notes that a request names this eventfd. Returns `false` if requests have named another
+    /// one: a read of this one would not bring their events.
+    pub(super) fn note_name(&self, number: i32) -> bool {
         let (named, known) = ((number + 1) as u32, self.named.load(Relaxed));
         if known == 0 {
             self.named.store(named, Relaxed);
@@ -79,9 +79,9 @@ impl KernelCounter {
         self.named.load(Relaxed) == (number + 1) as u32
     }
 
-    /// Says that the calling thread has read the counter.
-    pub(super) fn has_been_read(&self) {
-        self.is_looked_for();
+    /// Notes that the calling thread has read the counter.
+    pub(super) fn note_read(&self) {
+        self.note_look();
         if !self.is_read.load(Relaxed) {
             self.is_read.store(true, Relaxed);
         }
@@ -138,17 +138,17 @@ impl KernelCounter {
             true => eventfd::signal(number),
             false => eventfd::rouse(number),
         }
-        self.is_late_by(if is_reset { LATE } else { BUSY });
+        self.add_lateness(if is_reset { LATE } else { BUSY });
     }
 
-    /// Says that the driver has brought events before a read of the counter. On the driver.
-    pub(super) fn is_late(&self) {
+    /// Notes that the driver has brought events before a read of the counter. On the driver.
+    pub(super) fn note_late(&self) {
         if self.is_read() {
-            self.is_late_by(LATE);
+            self.add_lateness(LATE);
         }
     }
 
-    fn is_late_by(&self, more: u32) {
+    fn add_lateness(&self, more: u32) {
         let lateness = self.lateness.load(Relaxed) + more;
         match lateness > LATENESS_MAX {
             true => self.is_distrusted.store(true, Relaxed),

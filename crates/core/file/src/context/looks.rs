@@ -83,7 +83,7 @@ impl Context {
     /// Asks the driver to look after what is in flight, which must be visible, at its next tick.
     pub(crate) fn look_after(self: &Arc<Self>) {
         self.look_after_own();
-        self.is_watched_closely();
+        self.watch_closely();
     }
 
     /// Asks the driver to look after what is in flight in the own queue, which must be visible.
@@ -126,11 +126,11 @@ impl Context {
         sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         self.looked_for_events();
-        self.looks.kernel_counter.is_looked_for();
+        self.looks.kernel_counter.note_look();
         // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
         self.looks.set_engine_driven(sigmask.is_some());
         if sigmask.is_some() {
-            self.is_watched_closely();
+            self.watch_closely();
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
         if min > 0 && sigmask.is_none() {

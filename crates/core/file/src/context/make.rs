@@ -78,7 +78,7 @@ impl Context {
         files_stay_open: bool,
     ) -> Arc<Context> {
         let slots = if io.face().is_some() { 0 } else { io.capacity() };
-        let is_exempt = slots > 0 && engine.throttle.exempts(slots);
+        let is_exempt = slots > 0 && engine.throttle.exempt(slots);
         let direct = DirectRequests::new(&engine.unordered);
         Arc::new(Context {
             io,

@@ -80,8 +80,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts the only transfer of a submission, if the kernel can signal its eventfd, which
-    /// need not be one. Returns `false` if it cannot; nothing was started.
+    /// Starts a transfer whose eventfd the kernel can signal; the number of the eventfd may name
+    /// another file. Returns `false` if the kernel cannot signal it; nothing was started.
     ///
     /// # Errors
     /// As [`Submission::start`].

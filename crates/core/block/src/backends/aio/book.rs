@@ -79,7 +79,7 @@ impl Request {
     /// Records that io_submit has refused the request, for the committing thread if there is one:
     /// nothing signals the eventfd that the request names. Returns `false` if the result goes to
     /// the reaper.
-    pub(super) fn is_given_back(&mut self, result: i64, committer: Claim) -> bool {
+    pub(super) fn give_back(&mut self, result: i64, committer: Claim) -> bool {
         if self.is_counted && committer == Claim::Committer {
             self.claim = Claim::Refused(result);
             return true;
