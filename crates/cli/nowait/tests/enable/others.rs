@@ -62,7 +62,7 @@ fn what_was_written_for_another_unit_is_not_removed_through_a_link() {
     system.link(FOLDER, "b.service.d");
     let err = refused(&system, "disable");
     assert!(
-        err.contains("to the file of b.service: `nowait disable b.service` removes it"),
+        err.contains("to the drop-in of b.service: `nowait disable b.service` removes that"),
         "{err}"
     );
     assert_eq!(system.read(&of_b), before);
