@@ -41,8 +41,8 @@ struct Book {
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
-    /// After every change: a waiting call keeps the process alive, and so does the thread that will
-    /// take it.
+    /// Adjusts the number of threads for which the process does not live on. Called after every
+    /// change: a waiting call keeps the process alive, and so does the thread that will take it.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
         self.idle.resize_with(idle, OwnThread::standing_by);

@@ -22,7 +22,7 @@ use nowait_programs::programs::{ProgramsArgs, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
 use nowait_programs::serve::{ServeBenchArgs, run_serve};
 
-/// What can be measured.
+/// The subjects of measurements.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Measure the time inside io_submit, case by case, and check it against the targets.

@@ -25,7 +25,7 @@ pub struct PythonArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: PathBuf,
 
-    /// What the benchmark is told
+    /// Options of the Python benchmark
     #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub options: Vec<OsString>,
 }

@@ -44,7 +44,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct VectorArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
@@ -70,7 +70,7 @@ enum Way {
     Vector,
 }
 
-/// What carries the requests.
+/// The way to carry out the requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Carrier {
     Nowait,
@@ -100,7 +100,7 @@ const WAYS: [(&str, Carrier, Way, &str); 4] = [
     ("io_uring-vector", Carrier::Ring, Way::Vector, "the same as vector by io_uring"),
 ];
 const CASES: [(usize, &str); 2] = [(8, "segments-8"), (16, "segments-16")];
-/// Of the vectored way against the split one.
+/// Targets of the vectored way against the split one.
 const TARGETS: [Target; 2] = [
     Target::at_most(Metric::CpuUsPerIo, "vector", 1.0 / 2.5, "split"),
     Target::at_least(Metric::BytesPerS, "vector", 1.4, "split"),
@@ -212,7 +212,7 @@ pub(crate) fn measure(
     Ok(all)
 }
 
-/// What one run reads.
+/// The reads of one run.
 struct Plan {
     chunks: Chunks,
     size: u64,
@@ -335,7 +335,7 @@ impl Plan {
 /// A read: its name, its memory, its place in the file.
 pub(crate) type Transfer = (u64, Segments, u64);
 
-/// What carries reads.
+/// A way to carry out reads.
 pub(crate) trait Carries {
     /// Returns the memory of the reads.
     fn memory(&self) -> &Memory;

@@ -16,7 +16,7 @@ use crate::units::{self, parse_duration, parse_size};
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
 pub const FOLDER: &str = "/var/tmp";
 
-/// What every measurement of cases is asked.
+/// The options of every measurement of cases.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
     /// Cases to run, by name; a letter means all that begin with it, `*` any text (default: all)
@@ -193,7 +193,7 @@ impl MeasureArgs {
 }
 
 impl DiskArgs {
-    /// Tells whether the page cache of the whole machine is dropped before cold runs.
+    /// Returns `true` if the page cache of the whole machine is dropped before cold runs.
     pub fn drops_caches(&self) -> bool {
         !self.keep_caches && cache::can_drop()
     }

@@ -22,7 +22,7 @@ pub fn state(caches_dropped: bool) -> &'static str {
     }
 }
 
-/// Tells whether this process may drop the page cache of the whole machine.
+/// Returns `true` if this process may drop the page cache of the whole machine.
 pub fn can_drop() -> bool {
     OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
 }

@@ -22,7 +22,7 @@ pub enum Comparison {
     AtLeast,
 }
 
-/// What a figure is held against.
+/// The figure that another one is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Against {
     /// The same metric of another subject.
@@ -37,8 +37,8 @@ pub enum Against {
     Microseconds(f64),
 }
 
-/// What must come out: `metric` of `subject`, compared with another figure. One of ours is named
-/// before the runs: the better of two would be judged by its luck as well.
+/// A target: `metric` of `subject`, compared with another figure. Our variant is fixed
+/// before the runs: picking the better of two afterwards would bias the verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     pub metric: Metric,
@@ -58,13 +58,13 @@ pub struct Subject<J> {
     pub job: J,
 }
 
-/// What several subjects do, and what they are compared by.
+/// The work of several subjects, and the metrics that compare them.
 #[derive(Debug, Clone)]
 pub struct Case<J> {
     /// The name on the command line and in the JSON.
     pub name: &'static str,
     pub title: String,
-    /// What else a reader must know; may be empty.
+    /// Further words for a reader; may be empty.
     pub about: &'static str,
     /// The figures of a source, in words; may be empty.
     pub source: String,
@@ -153,13 +153,13 @@ impl Target {
 }
 
 impl<J> Case<J> {
-    /// Tells whether `name` on the command line means this case: its name, its letter, or a pattern
-    /// with `*`.
+    /// Returns `true` if `name` on the command line means this case: its name, its letter, or a
+    /// pattern with `*`.
     pub fn answers_to(&self, name: &str) -> bool {
         matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
     }
 
-    /// Tells whether there is a subject of a name.
+    /// Returns `true` if there is a subject of a name.
     pub fn has(&self, name: &str) -> bool {
         self.subjects.iter().any(|subject| subject.name == name)
     }

@@ -82,7 +82,7 @@ fn kept(columns: Vec<Metric>) -> &'static [Metric] {
 }
 
 impl<E> Subject<E> {
-    /// Has an engine do the work of a case.
+    /// Makes the subject in which the engine does the work of a case.
     pub fn doing<W>(self, work: W) -> Subject<Job<E, W>> {
         let Self { name, engine, job } = self;
         Subject { name, engine, job: Job { engine: job, work } }

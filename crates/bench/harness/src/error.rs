@@ -25,7 +25,7 @@ impl BenchError {
         Self { message: message.into(), usage: true }
     }
 
-    /// Tells whether it is one of the command line.
+    /// Returns `true` if it is one of the command line.
     pub fn is_usage(&self) -> bool {
         self.usage
     }

@@ -22,7 +22,7 @@ const OPTIONS: [&str; 6] = [
     "--percentile_list=50:90:99:99.9:99.99",
 ];
 
-/// What a run may take beyond its runtime: start-up, and draining what is in flight.
+/// Time that a run may take beyond its runtime: start-up, and waiting for requests in flight.
 const GRACE: Duration = Duration::from_mins(2);
 
 /// Returns the version of a fio, such as `fio-3.33`.
@@ -73,7 +73,7 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
 /// The same of a command with one job.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub fn run_one(command: &mut Command, runtime: Duration) -> Result<(Parsed, Usage)> {
     let (jobs, usage) = run(command, runtime)?;
     let first = jobs.into_iter().next();
@@ -118,7 +118,7 @@ impl Latency {
     }
 }
 
-/// What one job did.
+/// The figures of one job.
 #[derive(Debug, PartialEq)]
 pub struct Parsed {
     pub sample: Sample,

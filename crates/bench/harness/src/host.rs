@@ -28,14 +28,14 @@ pub struct Host {
     pub state: State,
 }
 
-/// What a machine was busy with, and what lay in its memory.
+/// The load and the memory of a machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct State {
     /// Processes that ran or waited for a disk, mean of a minute.
     pub load: f64,
     pub available_bytes: u64,
     pub page_cache_bytes: u64,
-    /// Of the page cache, not yet written back.
+    /// Bytes of the page cache that are not yet written back.
     pub dirty_bytes: u64,
 }
 

@@ -21,7 +21,7 @@ pub fn install() {
     }
 }
 
-/// Tells whether the user has asked to stop.
+/// Returns `true` if the user has asked to stop.
 pub fn happened() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

@@ -21,7 +21,7 @@ use crate::usage::Used;
 /// How often the parent looks whether the child has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a process and all its threads used, the kernel's `io_uring` workers included.
+/// The resources of a process and all its threads, the kernel's `io_uring` workers included.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// User and system time, in microseconds.
@@ -52,7 +52,7 @@ impl Usage {
 pub struct Finished {
     pub status: ExitStatus,
     pub usage: Usage,
-    /// What it wrote to its standard output, and to its standard error.
+    /// Its standard output, and its standard error.
     pub stdout: String,
     pub stderr: String,
 }
@@ -66,7 +66,7 @@ pub fn inherit_nothing_of_ours(command: &mut Command) {
     }
 }
 
-/// Tells whether a variable of the environment decides which library answers, or how.
+/// Returns `true` if a variable of the environment decides which library answers, or how.
 fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
@@ -128,7 +128,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
 /// Runs a command that must succeed, and reads what it prints as JSON.
 ///
 /// # Errors
-/// Those of [`succeed`]; it prints something else.
+/// The errors of [`succeed`]; the program prints something else.
 pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Result<T> {
     let finished = succeed(command, limit)?;
     serde_json::from_str(&finished.stdout).map_err(|error| BenchError::failed(error.to_string()))

@@ -24,7 +24,7 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// What helps against too little space, where the command line has these.
+/// The advice against too little space, where the command line has these options.
 pub const SMALLER: &str = "pass a smaller --size or another folder";
 
 /// Looked at to tell a test file from a user's: so many places.
@@ -92,7 +92,7 @@ impl TestFile {
         Ok(written)
     }
 
-    /// Tells whether reads will find what they look for; random bytes are as good as any.
+    /// Returns `true` if reads will find what they look for; random bytes are as good as any.
     fn holds_its_kind(&self, size_bytes: u64) -> bool {
         !self.has_pattern || holds_pattern(&self.path, size_bytes)
     }
@@ -160,7 +160,7 @@ impl Drop for TestFile {
     }
 }
 
-/// Tells whether the beginnings of some pages are of their places, in whatever generation.
+/// Returns `true` if the beginnings of some pages are of their places, in whatever generation.
 pub fn holds_pattern(path: &Path, len: u64) -> bool {
     holds_pattern_from(path, 0, len)
 }
@@ -178,7 +178,7 @@ pub fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
         })
 }
 
-/// Tells whether a file is as large as wanted and has blocks behind all of it.
+/// Returns `true` if a file is as large as wanted and has blocks behind all of it.
 fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
@@ -212,7 +212,7 @@ pub fn is_tmpfs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC)
 }
 
-/// Tells whether files in a folder can be opened with `O_DIRECT`.
+/// Returns `true` if files in a folder can be opened with `O_DIRECT`.
 pub fn has_direct(folder: &Path) -> bool {
     let path = folder.join("nowait-bench.direct");
     let mut options = OpenOptions::new();

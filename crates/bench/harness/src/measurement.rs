@@ -45,11 +45,11 @@ pub struct Measurement {
     pub cases: Vec<CaseResults>,
     /// Which subjects are compared with which.
     pub pairs: Pairs,
-    /// What a reader must know to trust the figures.
+    /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// What failed, and why: all else has been measured.
+    /// Runs that failed, and why: all others were measured.
     pub failed: Vec<String>,
-    /// What the terminal says before the tables, and behind the targets; may be empty.
+    /// The text on the terminal before the tables, and after the targets; may be empty.
     pub words: (String, &'static str),
 }
 
@@ -205,7 +205,7 @@ impl Measurement {
     /// Writes the reports asked for.
     ///
     /// # Errors
-    /// Those of [`Measurement::tell`].
+    /// The errors of [`Measurement::tell`].
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

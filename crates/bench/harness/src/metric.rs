@@ -37,7 +37,7 @@ metrics! {
     BytesPerSSynced = "bytes_per_s_synced", "B/s", "synced", More;
     /// Transactions of a database per second.
     TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
-    /// Of the pages that were written, those that cleaners wrote, in percent.
+    /// The share of the written pages that cleaners wrote, in percent.
     WrittenByCleaners = "written_by_cleaners_percent", "%", "written by cleaners", More;
     /// Mean time from the prepared request to the return of `io_submit`.
     SubmitUsMean = "submit_us_mean", "us", "submit mean", Less;
@@ -94,7 +94,7 @@ metrics! {
     BlocksLost = "blocks_lost", "1", "blocks lost", Less;
     /// Memory of the process at its largest, what it shares with others included.
     RssBytesMax = "rss_bytes_max", "B", "peak memory", Less;
-    /// What an engine adds to the memory of a process, at its largest: buffers are not counted, nor
+    /// The most memory that an engine adds to a process: buffers are not counted, nor
     /// is the memory of the kernel.
     MemoryAddedBytes = "memory_added_bytes", "B", "memory added", Less;
     /// By how much the kernel's page cache was larger after the run than before it.
@@ -160,7 +160,7 @@ impl Metric {
         self.row().4
     }
 
-    /// Tells whether a larger figure is the better one.
+    /// Returns `true` if a larger figure is the better one.
     pub fn more_is_better(self) -> bool {
         self.better() == Better::More
     }

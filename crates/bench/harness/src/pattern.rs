@@ -28,7 +28,7 @@ pub fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
     }
 }
 
-/// Tells whether the first word of each page is of this generation.
+/// Returns `true` if the first word of each page is of this generation.
 pub fn is_stamped(offset: u64, bytes: &[u8], generation: u32) -> bool {
     bytes.chunks(STAMP_BYTES).enumerate().all(|(index, page)| {
         let expected = word(offset + (index * STAMP_BYTES) as u64, generation);
@@ -57,7 +57,7 @@ pub fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
     u32::try_from(rest.wrapping_mul(GENERATION_INVERSE)).ok()
 }
 
-/// Tells whether each page is of its place, in whatever generation.
+/// Returns `true` if each page is of its place, in whatever generation.
 ///
 /// Looks at the beginnings of pages only: what else a page holds depends on its writer.
 pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
@@ -68,8 +68,8 @@ pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     })
 }
 
-/// Tells whether bytes that were read are as laid out, by the first word of each page and the last
-/// of all.
+/// Returns `true` if bytes that were read are as laid out, by the first word of each page and the
+/// last of all.
 pub fn is_laid_out(offset: u64, bytes: &[u8]) -> bool {
     let last = bytes.len() - WORD;
     is_stamped(offset, bytes, 0) && bytes[last..] == word(offset + last as u64, 0).to_le_bytes()

@@ -25,7 +25,7 @@ pub struct Progress {
 
 #[derive(Default)]
 struct Expected {
-    /// Of a run, by case.
+    /// The planned time of a run, by case.
     planned_ms: HashMap<String, u64>,
     current_ms: u64,
     ended: usize,

@@ -49,8 +49,8 @@ impl Memory {
         IoVec { base: base.wrapping_add(offset), len }
     }
 
-    /// Tells whether a part holds what lies at byte `at` of a file with a pattern, by the beginning
-    /// of each page; what writes of other workloads have left there is as good.
+    /// Returns `true` if a part holds the data at byte `at` of a file with a pattern, by the
+    /// beginning of each page; data that writes of other workloads have left there is as good.
     ///
     /// # Safety
     /// The part lies inside the memory, and no request that may write there is in flight.

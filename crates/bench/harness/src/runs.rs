@@ -90,7 +90,7 @@ impl Runs {
         runs.filter(|(name, samples)| !samples.is_empty() && wanted(name)).collect()
     }
 
-    /// Tells whether there is no subject.
+    /// Returns `true` if there is no subject.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

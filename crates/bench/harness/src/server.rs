@@ -71,7 +71,7 @@ impl Server {
     /// The same of a server that listens at `socket`, where the one before may have left its own.
     ///
     /// # Errors
-    /// Those of [`Server::start`].
+    /// The errors of [`Server::start`].
     pub fn listening(command: &mut Command, patience: Duration, socket: &Path) -> Result<Self> {
         let _ = fs::remove_file(socket);
         Self::start(command, patience, || UnixStream::connect(socket).is_ok())

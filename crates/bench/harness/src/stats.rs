@@ -75,7 +75,7 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: center, low, high, rounds })
 }
 
-/// What the runs of one measurement say against those of another.
+/// The comparison of the runs of one measurement with those of another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unpaired {
     /// The median of `b` divided by that of `a`, with its interval; `None` when `a` has zeros.
@@ -86,8 +86,8 @@ pub struct Unpaired {
 
 /// Compares runs that share no rounds; `None` if either side is empty.
 ///
-/// Both sides are drawn anew by themselves, so the interval holds the noise within either. What
-/// changed between the two measurements for all runs alike, such as a disk's neighbours, is not in
+/// Both sides are drawn anew by themselves, so the interval holds the noise within either. A
+/// change between the two measurements for all runs alike, such as a disk's neighbours, is not in
 /// it. `rounds` of the ratio has as many entries as the shorter side, and no meaning else.
 pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     let center = median(b)? / median(a)?;

@@ -111,7 +111,7 @@ pub struct Description {
     /// Fields of the JSON beside rounds, runtime and size.
     pub params: Value,
     pub pairs: Pairs,
-    /// What is printed before the tables, and behind the targets.
+    /// The text before the tables, and after the targets.
     pub words: (String, &'static str),
 }
 
@@ -127,7 +127,7 @@ impl Description {
 pub struct Session {
     pub extent: Extent,
     pub progress: Progress,
-    /// What a reader must know to trust the figures.
+    /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
     /// Runs that failed, by case and subject: they are not repeated.
     pub failed: BTreeMap<(&'static str, &'static str), String>,

@@ -1,4 +1,4 @@
-//! What tests of several crates use: parsed arguments, checked cases, a measurement made up.
+//! Helpers of the tests of several crates: parsed arguments, checked cases, a made-up measurement.
 
 use clap::{Args, Command};
 use serde_json::Value;

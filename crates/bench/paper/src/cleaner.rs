@@ -28,11 +28,11 @@ const DRIVE_PAGES: u64 = 128 << 10;
 const AGENTS: usize = 200;
 const PROCESSORS: usize = 2;
 const PAGES_A_TRANSACTION: usize = 8;
-/// What a transaction computes for each page.
+/// The time that a transaction computes for each page.
 const THINK_NS: u64 = 20_000;
 /// Writes an AIO cleaner has in flight.
 const STREAM: usize = 256;
-/// Of the pool, from the old end: where cleaners look for dirty pages.
+/// The pages from the old end of the pool in which cleaners look for dirty ones.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;
 
 /// One configuration.

@@ -1,6 +1,6 @@
 //! The processor time of everything that is simulated, in one place.
 //!
-//! The machine is that of the sources: Pentium III of 700 MHz (2003). What a figure is taken from
+//! The machine is that of the sources: Pentium III of 700 MHz (2003). The source of a figure
 //! stands beside it. All else that the tables show follows from the device model, the page cache
 //! and these; nothing is drawn from a clock.
 
@@ -22,7 +22,7 @@ pub(crate) const LOOKUP_NS: u64 = 500;
 /// A page copied between the page cache and the application: 256 MB/s.
 pub(crate) const COPY_PAGE_NS: u64 = 16_000;
 
-/// What a request of the kernel's AIO of 2003 costs besides its device request and system calls.
+/// The cost of a request of the kernel's AIO of 2003 besides its device request and system calls.
 /// From the source: AIO cost "20 % to 25 %" more processor time than synchronous calls, one for
 /// one (OLS 2003, 6.3).
 pub(crate) const KAIO_REQUEST_NS: u64 = 4_000;

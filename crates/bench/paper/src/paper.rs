@@ -6,9 +6,9 @@ use nowait_sim::Hardware;
 /// How much is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Of aio-stress, in bytes; the source has 1 GiB.
+    /// The file of aio-stress, in bytes; the source has 1 GiB.
     pub stress_file_bytes: u64,
-    /// Of randrw; the source has 200 MiB.
+    /// The file of randrw, in bytes; the source has 200 MiB.
     pub randrw_file_bytes: u64,
     /// Requests of a run of rawiobench.
     pub raw_requests: u64,

@@ -28,7 +28,7 @@ struct Mode {
     per_drive: bool,
     /// Waits for all that was submitted.
     all: bool,
-    /// What the source says of its AIO, as multiples of synchronous threads.
+    /// The figures of the source for its AIO, as multiples of synchronous threads.
     throughput: Source,
     processor: Source,
 }
@@ -70,7 +70,7 @@ const MODES: [Mode; 4] = [
     },
 ];
 
-/// What a request costs besides the device: none of it for a synchronous call.
+/// The cost of a request besides the device; none for a synchronous call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Sync,
@@ -152,7 +152,7 @@ struct Job {
     seed: u64,
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Shared {
     world: World,
     engine: Engine,

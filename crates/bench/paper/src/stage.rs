@@ -23,7 +23,7 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     file: Arc<CachedFile>,
     open: Arc<OpenFile>,
-    /// Of [`read_as_before`](Stage::read_as_before).
+    /// The readahead of [`read_as_before`](Stage::read_as_before).
     before: Rc<RefCell<OldReadahead>>,
     memory: Rc<[u64]>,
 }

@@ -5,15 +5,15 @@
 pub struct Table {
     /// The row of the list of mechanisms, such as `M1`.
     pub row: &'static str,
-    /// What it is, and from which source.
+    /// The subject of the table, and its source.
     pub title: String,
-    /// What a reader must know.
+    /// Facts that a reader must know.
     pub notes: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
 }
 
-/// What a source says.
+/// A figure of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Source {
     /// Figures before and after, in the unit of the row.
@@ -33,18 +33,18 @@ pub enum Source {
 pub struct Point {
     /// In bytes.
     pub block_bytes: u64,
-    /// What is done, such as `random read`.
+    /// The work, such as `random read`.
     pub plot: &'static str,
     /// The way in which requests are made.
     pub series: &'static str,
-    /// What is measured.
+    /// The quantity that is measured.
     pub quantity: &'static str,
 }
 
 /// A figure, as the source has it and as simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Of what.
+    /// The subject of the figure.
     pub what: String,
     /// In which unit.
     pub unit: &'static str,
@@ -88,7 +88,8 @@ impl Row {
         self.nowait / self.baseline
     }
 
-    /// Tells whether nowait does what the source says, or better, to 2 %; `None`: it says nothing.
+    /// Returns `true` if nowait does what the source says, or better, to 2 %; `None` if the source
+    /// says nothing.
     ///
     /// A change is at least the source's. A range is what others measured of the baseline: nowait
     /// is not beyond its bad end. Words are about the baseline too: nowait is no worse than the

@@ -76,7 +76,7 @@ impl Wake for Handle {
     }
 }
 
-/// What an iteration leaves in wait queues.
+/// The entry that an iteration leaves in wait queues.
 struct Kick {
     kicked: AtomicBool,
     task: Waker,

@@ -47,7 +47,7 @@ pub struct FairnessArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub depth: u32,
 
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 

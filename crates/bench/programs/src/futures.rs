@@ -42,7 +42,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct FuturesArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
@@ -64,7 +64,7 @@ const TASKS: usize = 32;
 #[serde(deny_unknown_fields)]
 struct Way {}
 
-/// What the program is asked for.
+/// The request to the program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Work {
@@ -118,7 +118,7 @@ impl Suite for Futures {
     }
 }
 
-/// What the program prints.
+/// The output of the program.
 #[derive(Debug, Deserialize)]
 struct Report {
     reads: u64,

@@ -60,11 +60,11 @@ times the processor time a request (not judged with --busy), by the median of th
 #[derive(Debug, Clone, Args)]
 #[command(after_help = SUBMIT_EXAMPLES)]
 pub struct SubmitArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
-    /// What the file under test lies on
+    /// The disk under test
     #[command(flatten)]
     pub disk: DiskArgs,
 
@@ -93,7 +93,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
     pub size: u64,
 
-    /// What the file under test lies on
+    /// The disk under test
     #[command(flatten)]
     pub disk: DiskArgs,
 
@@ -132,7 +132,7 @@ impl Places {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = PARITY_SHORT, after_long_help = PARITY_EXAMPLES)]
 pub struct ParityArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
@@ -144,7 +144,7 @@ pub struct ParityArgs {
     #[arg(long)]
     pub verify: bool,
 
-    /// What the files under test lie on
+    /// The disk under test
     #[command(flatten)]
     pub disk: DiskArgs,
 

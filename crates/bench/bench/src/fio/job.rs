@@ -1,4 +1,4 @@
-//! What fio is asked to do, and the ways to launch it.
+//! The jobs of fio, and the ways to launch it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ pub(crate) struct Fio {
     preload: Option<PathBuf>,
 }
 
-/// What a subject costs before its first and after its last request.
+/// The cost of a subject before its first and after its last request.
 ///
 /// Subtracted from the processor time and the context switches of a run: fio sets itself up
 /// for some 100 ms, which would dilute the figures of short runs.
@@ -36,7 +36,7 @@ pub(crate) struct Fio {
 pub(crate) struct Startup {
     pub(crate) cpu_us: f64,
     pub(crate) switches: f64,
-    /// What the library says about itself (`NOWAIT_REPORT`), if it says anything.
+    /// The report of the library (`NOWAIT_REPORT`), if it wrote one.
     pub(crate) report: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Run<'a> {
     pub(crate) purpose: Purpose,
 }
 
-/// What a run is made for.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Measure,
@@ -100,7 +100,7 @@ impl Fio {
         }
         usages.sort_by(|a, b| a.cpu_us.total_cmp(&b.cpu_us));
         let said = fs::read_to_string(&report).ok();
-        // What cannot be removed is in a temporary folder anyway.
+        // Files that cannot be removed are in a temporary folder anyway.
         let _ = (fs::remove_file(&file), fs::remove_file(&report));
         Ok(Startup { cpu_us: usages[1].cpu_us, switches: usages[1].switches, report: said })
     }

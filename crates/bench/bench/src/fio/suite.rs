@@ -21,7 +21,7 @@ use super::job::{FioCase, FioJob, Place, Rw, Start, Work, work};
 use super::run::{Fio, Purpose, Run, Startup};
 use super::verdict::{self, Limits};
 
-/// What a run costs beside its runtime (flush, start-up), until it is known better.
+/// A guess of the time of a run beside its runtime (flush, start-up), until runs show it.
 const OVERHEAD_GUESS_S: f64 = 1.2;
 
 /// Runs shorter than this say nothing.
@@ -36,7 +36,7 @@ const OTHER_WORK_CORES: f64 = 0.25;
 /// Without these there is nothing to compare.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
-/// What to measure, and where.
+/// The cases to measure, and their files.
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     /// Size of the file that fits the cache, and of the one in memory.
@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) parity: Option<Parity>,
 }
 
-/// What only `bench parity` does. It subtracts what fio needs to start under the system's library
+/// The part of `bench parity` alone. It subtracts the start of fio under the system's library
 /// from every engine alike, so that what nowait adds to the start of a process is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
@@ -323,7 +323,7 @@ impl FioSuite {
         let busy = |subject| results.runs.summary(subject, Metric::OtherBusyCores);
         let worst = results.runs.names().filter_map(busy).map(|busy| busy.median);
         let worst = worst.fold(0.0, f64::max);
-        // What is written goes to the disk in kernel threads, which are other work but not noise.
+        // Kernel threads write the data to the disk: they are other work but not noise.
         if work.reads_only() && self.busy.is_none() && worst > OTHER_WORK_CORES {
             self.noisy.push(results.case.name);
             self.other_cores_max = self.other_cores_max.max(worst);

@@ -1,4 +1,4 @@
-//! What the figures of a cell say, and the one table of all cells.
+//! The verdict on a cell, and the table of all cells.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use nowait_harness::stats::Ratio;
 use nowait_harness::table::{figure, new_table, right};
 use nowait_harness::units;
 
-/// What every ratio of nowait to the system's library must keep.
+/// The limits of each ratio of nowait to the system's library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) iops_min: f64,
@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     pub(crate) cpu_max: Option<f64>,
 }
 
-/// What became of a cell.
+/// The verdict on a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ok,

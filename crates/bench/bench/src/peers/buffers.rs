@@ -12,7 +12,7 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
 use crate::error::{Result, failed};
 
-/// What buffers hold before the clock starts: something, so that their memory is there.
+/// The content of buffers before the clock starts: not zero, so that their memory is there.
 const USED: u8 = 0x5a;
 
 /// Where the buffers of all threads come from.
@@ -35,7 +35,7 @@ pub(crate) struct Buffer {
     _memory: Memory,
 }
 
-/// What a buffer keeps alive.
+/// The memory that a buffer keeps alive.
 enum Memory {
     Huge { _shared: Arc<HugeMemory> },
     Small { _own: AlignedBuffer },

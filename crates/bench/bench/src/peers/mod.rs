@@ -40,7 +40,7 @@ pub(crate) use buffers::{Arena, Buffers};
 
 use crate::error::{BenchError, Context, Result};
 
-/// What a peer opens, and how.
+/// The files that a peer opens, and their flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
@@ -53,9 +53,9 @@ pub(crate) struct Place {
     pub(crate) set_bytes: u64,
     /// Size of our page cache.
     pub(crate) pool_bytes: u64,
-    /// Of our engine.
+    /// The choice for nowait's engine.
     pub(crate) backend: BackendChoice,
-    /// Of our engine.
+    /// The choice for nowait's engine.
     pub(crate) submit: SubmitMode,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) offset: u64,
-    /// What a write stamps into its buffer; reads have 0.
+    /// The generation that a write stamps into its buffer; reads have 0.
     pub(crate) generation: u32,
     /// The caller's own: when it began, or what it is for.
     pub(crate) tag: u64,
@@ -71,19 +71,19 @@ pub(crate) struct Request {
     pub(crate) file: u32,
 }
 
-/// What a process sets up once.
+/// The part of an engine that a process sets up once.
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
     /// Makes what one thread works with: for a request in flight in each of the buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
-    /// Tells whether the pages lie in a cache of this process, which has to be filled through it.
+    /// Returns `true` if the pages lie in a cache of this process, which must be filled through it.
     fn has_own_cache(&self) -> bool {
         false
     }
 
-    /// Tells whether bytes are really moved, and can be checked.
+    /// Returns `true` if bytes are really moved, and can be checked.
     fn moves_data(&self) -> bool {
         true
     }
@@ -95,7 +95,7 @@ pub(crate) trait Engine: Sync {
     }
 }
 
-/// What one thread works with.
+/// The part of an engine that one thread uses.
 pub(crate) trait Peer {
     /// Submit itself only starts requests, so that its time says something.
     const ASYNCHRONOUS: bool = true;

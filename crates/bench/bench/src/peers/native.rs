@@ -19,7 +19,7 @@ pub(crate) struct Native {
     nowait: Nowait,
     file: File,
     cache: CacheMode,
-    /// What the pool is full of: it would be empty again without the file.
+    /// The file whose pages fill the pool: without it the pool would be empty again.
     other: OnceLock<File>,
 }
 

@@ -1,5 +1,5 @@
-//! Nothing: requests are over when they are reaped, and no byte moves. What is measured then is
-//! the harness.
+//! Nothing: requests are over when they are reaped, and no byte moves. The figures then show
+//! the cost of the harness.
 
 use super::slots::Slots;
 use super::{Buffers, Engine, Peer, Request};

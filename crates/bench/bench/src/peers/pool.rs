@@ -39,7 +39,7 @@ unsafe impl Send for Work {}
 
 type Ended = (usize, core::result::Result<usize, Errno>);
 
-/// What is to be done, and what was.
+/// Requests that wait, and requests that have ended.
 #[derive(Default)]
 struct Lists {
     work: VecDeque<Work>,
@@ -143,7 +143,7 @@ impl Peer for PoolPeer {
 
 impl Drop for PoolPeer {
     fn drop(&mut self) {
-        // What is on the list is still carried out: its memory goes after this.
+        // The threads still carry out the requests on the list: their memory goes after this.
         self.shared.lists().over = true;
         self.shared.more_work.notify_all();
         for thread in self.threads.drain(..) {

@@ -70,7 +70,7 @@ impl PosixPeer {
             return Ok(());
         }
         let error = std::io::Error::last_os_error();
-        // Of a list that has failed, some may be in flight.
+        // Some requests of a list that has failed may be in flight.
         let is_in_flight = |slot: &&usize| {
             // SAFETY: a live block, zeroed or given to the library.
             unsafe { libc::aio_error(&raw const self.blocks[**slot]) == libc::EINPROGRESS }

@@ -53,7 +53,7 @@ impl PsyncPeer {
     }
 }
 
-/// What one call announces: the kernel takes no more at a time than its own window holds.
+/// Bytes that one call announces: the kernel reads no more at a time than its own window.
 const TOLD_BYTES: u64 = 128 << 10;
 
 impl Peer for PsyncPeer {

@@ -33,9 +33,9 @@ enum Kind {
     Uring(Style),
     Posix,
     Pool,
-    /// Whether it asks not to wait first; how far ahead the kernel is asked to read.
+    /// `true` if it asks not to wait first; bytes that it asks the kernel to read ahead.
     Psync(bool, u64),
-    /// Whether all of it is read when it is mapped.
+    /// `true` if the whole file is read when it is mapped.
     Mmap(bool),
     Memcpy,
     Null,
@@ -114,7 +114,7 @@ pub(crate) const ENGINES: [EngineDef; 30] = [
     def("null", Kind::Null, false, "nothing is done: the harness itself"),
 ];
 
-/// What is done with an opened engine.
+/// The work with an opened engine.
 pub(crate) trait Task {
     type Output;
 
@@ -135,22 +135,22 @@ pub(crate) fn find(name: &str) -> Result<&'static EngineDef> {
 }
 
 impl EngineDef {
-    /// Tells whether requests of a thread are carried out one by one, whatever its depth.
+    /// Returns `true` if requests of a thread are carried out one by one, whatever its depth.
     pub(crate) fn is_synchronous(&self) -> bool {
         matches!(self.kind, Kind::Psync(..) | Kind::Mmap(_) | Kind::Memcpy)
     }
 
-    /// Tells whether the engine can write.
+    /// Returns `true` if the engine can write.
     pub(crate) fn writes(&self) -> bool {
         !matches!(self.kind, Kind::Mmap(_) | Kind::Memcpy | Kind::Lower(_))
     }
 
-    /// Tells whether it is nowait, called natively.
+    /// Returns `true` if it is nowait, called natively.
     pub(crate) fn is_native(&self) -> bool {
         matches!(self.kind, Kind::Native(..))
     }
 
-    /// Tells whether the pages lie in a cache of the process that opens it.
+    /// Returns `true` if the pages lie in a cache of the process that opens it.
     pub(crate) fn has_own_cache(&self) -> bool {
         matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Lower(_))
     }

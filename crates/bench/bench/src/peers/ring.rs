@@ -42,7 +42,7 @@ impl Style {
 
     /// Submit hands over at once, so that its time is that of handing over.
     pub(crate) const fn eager(registered: bool) -> Self {
-        // What is registered has all that makes a ring cheap.
+        // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };
         Self { issuer, eager: true, registered }
     }

@@ -114,7 +114,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// That of the source.
+    /// The workload of the source.
     pub(crate) const SOURCE: Self =
         Self { record_bytes: 64 << 10, depth: 64, iterations: 8, batch: 8 };
 }
@@ -161,7 +161,8 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case<Reci
     };
     let able = engines.iter().filter(|engine| engine.writes() || !write);
     let subject = |engine: &&'static EngineDef| {
-        // What cannot overlap has one request at a time, and one buffer in the processor's cache.
+        // An engine that cannot overlap requests has one at a time, with a buffer in the
+        // processor's cache.
         let depth = if engine.is_synchronous() { 1 } else { transfer.depth };
         let own = Transfer { depth, refill: transfer.refill.min(depth), ..transfer };
         let job = Recipe { sync, ..Recipe::new(engine, Work::Transfer(own)) };

@@ -22,14 +22,14 @@ const DEFAULTS: Defaults = Defaults {
     least_bytes: 4 << 20,
 };
 
-/// What is measured, and on which device.
+/// The cases to measure, and the device.
 #[derive(Debug, Clone, Args)]
 pub struct CommonArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
-    /// What to measure on: a file or a folder, made if missing and removed again; a block device;
+    /// The device: a file or a folder, made if missing and removed again; a block device;
     /// or ram
     #[arg(long, value_name = "PATH|ram", default_value = FOLDER)]
     pub device: PathBuf,
@@ -74,7 +74,7 @@ impl CommonArgs {
     /// Runs a workload: the list of its cases, or the measurement.
     ///
     /// # Errors
-    /// Those of [`MeasureArgs::run`].
+    /// The errors of [`MeasureArgs::run`].
     pub(crate) fn run(
         &self,
         workload: &'static str,

@@ -22,7 +22,7 @@ use crate::usage::{self, Used};
 /// Our cache is warmed up by reads of this size, so many at a time.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
-/// What is cached together when half of a set is.
+/// Bytes that are cached together when half of a set is.
 const HALF_BYTES: usize = 64 << 10;
 /// Blocks that are read back after writes.
 const READ_BACK: usize = 256;
@@ -33,7 +33,7 @@ pub(crate) struct Run<'a> {
     pub(crate) work: Cached,
 }
 
-/// What one thread has done.
+/// The work of one thread so far.
 #[derive(Default)]
 struct Lane {
     requests: u64,
@@ -45,7 +45,7 @@ struct Lane {
     /// By block, the generation written last.
     generations: Vec<u32>,
     wall: Duration,
-    /// What the process had used when this thread was done.
+    /// The resources that the process had used when this thread was done.
     after: Used,
 }
 

@@ -43,11 +43,11 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CachedArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
-    /// What the file under test lies on
+    /// The disk under test
     #[command(flatten)]
     pub disk: DiskArgs,
 }
@@ -66,7 +66,7 @@ const COLUMNS: &[Metric] = &[
     OtherBusyCores,
 ];
 
-/// What all subjects of a case do, and with how much.
+/// The work of all subjects of a case, and its size.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     sync: bool,
@@ -498,7 +498,7 @@ fn lay_out(
     };
     // Either file fills our pool for the runs that work on the other.
     let fill = Share(1, 2).of(size_bytes);
-    // What was stamped by writes is not laid out any more, which no read of it minds.
+    // Pages that writes have stamped differ from the layout; no read of them checks that.
     let files = ["nowait-bench.pattern", "nowait-bench.written"]
         .map(|name| TestFile::with_pattern(folder.join(name), plan.keep));
     for (file, bytes) in files.iter().zip([sets(false).max(fill), sets(true).max(fill)]) {

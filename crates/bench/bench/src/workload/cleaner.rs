@@ -41,7 +41,7 @@ pub struct CleanerArgs {
     pub common: CommonArgs,
 }
 
-/// What the source does not say.
+/// Parameters that the source does not give.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) agents: usize,

@@ -62,7 +62,7 @@ struct Pool {
     over: bool,
 }
 
-/// What agents and cleaners share.
+/// The state that agents and cleaners share.
 struct Database {
     pool: Mutex<Pool>,
     /// A page of the older half is dirty, or it is over.
@@ -78,7 +78,7 @@ struct Database {
     stolen: AtomicU64,
 }
 
-/// What an agent has to do for a page.
+/// The work of an agent for a page.
 enum Access {
     Hit,
     /// Read it; write this one first, if there is one.
@@ -305,7 +305,7 @@ impl Pool {
         Access::Miss(state.filter(|(_, state)| *state == State::Dirty).map(|(oldest, _)| oldest))
     }
 
-    /// Tells whether an entry belongs to the older half of the pool.
+    /// Returns `true` if an entry belongs to the older half of the pool.
     fn is_old(&self, entry: u64, pool_pages: usize) -> bool {
         let oldest = self.queue.front().map_or(self.entered, |(_, entry)| *entry);
         entry < oldest + pool_pages as u64 / 2

@@ -17,7 +17,7 @@ const MEMORY_FOLDER: &str = "/dev/shm";
 /// The test file in a folder.
 const FILE_NAME: &str = "nowait-bench.pages";
 
-/// What a measurement works on.
+/// The files or the device of a measurement.
 #[derive(Debug)]
 pub(crate) struct Device {
     /// Removed at the end, if that was so.
@@ -31,10 +31,10 @@ pub(crate) struct Device {
 #[derive(Clone, Copy)]
 pub(crate) struct Use<'a> {
     pub(crate) size_bytes: u64,
-    /// What helps where that is too much.
+    /// The advice if that is too much.
     pub(crate) smaller: &'static str,
     pub(crate) keep: bool,
-    /// What a block device holds may be lost.
+    /// The content of a block device may be lost.
     pub(crate) overwrite: bool,
     pub(crate) progress: &'a dyn Fn(u64),
 }

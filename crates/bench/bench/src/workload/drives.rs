@@ -10,7 +10,7 @@ pub(crate) struct Drives {
     counters: Vec<AtomicU64>,
     access: Access,
     block_bytes: u64,
-    /// Of one part.
+    /// The blocks of one part.
     blocks: u64,
     bits: u32,
     seed: u64,

@@ -13,7 +13,7 @@ use crate::offsets::Access;
 use crate::peers::Place;
 use crate::peers::registry::EngineDef;
 
-/// What one process does.
+/// The work of one process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// The name of an engine.
@@ -33,13 +33,13 @@ pub(crate) struct Job {
     pub(crate) pool_bytes: u64,
     pub(crate) runtime_ms: u64,
     pub(crate) seed: u64,
-    /// What writes of this run stamp, so that a lost one is noticed; not 0.
+    /// The generation that writes of this run stamp, so that a lost one is noticed; not 0.
     pub(crate) generation: u32,
     /// Where the outcome goes, as JSON.
     pub(crate) outcome: PathBuf,
 }
 
-/// What nowait uses underneath.
+/// The backend that nowait uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Backend {
@@ -63,7 +63,7 @@ impl Backend {
     }
 }
 
-/// What a subject does, wherever and whenever it does it.
+/// The work of a subject, on any device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) engine: &'static EngineDef,
@@ -75,7 +75,7 @@ pub(crate) struct Recipe {
     pub(crate) cold: bool,
     /// A run takes so many times the runtime of the measurement.
     pub(crate) longer: u32,
-    /// What is worked on, and our page cache.
+    /// The bytes that are read or written, and nowait's page cache.
     pub(crate) set: Share,
     pub(crate) pool: Share,
 }
@@ -115,7 +115,7 @@ impl Recipe {
     }
 }
 
-/// What is done with the file.
+/// The work on the file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Work {
@@ -209,16 +209,16 @@ pub(crate) struct Cached {
 /// Blocks of 4 KiB are read at random places of one file or many, past all caches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Growth {
-    /// Of all contexts together.
+    /// Requests in flight in all contexts together.
     pub(crate) in_flight: usize,
     /// They hold the bytes of the set by parts.
     pub(crate) files: usize,
-    /// Of each thread.
+    /// Contexts of each thread.
     pub(crate) contexts: usize,
     pub(crate) threads: usize,
 }
 
-/// What is done before the clock starts.
+/// The preparation before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Warm {
@@ -232,7 +232,7 @@ pub(crate) enum Warm {
     Half,
 }
 
-/// What a run has measured: figures by the names of their metrics.
+/// The figures of a run by the names of their metrics.
 pub(crate) type Outcome = BTreeMap<String, f64>;
 
 impl Job {
@@ -257,7 +257,7 @@ impl Job {
 }
 
 impl Work {
-    /// Tells whether anything is written.
+    /// Returns `true` if anything is written.
     pub(crate) fn writes(&self) -> bool {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,

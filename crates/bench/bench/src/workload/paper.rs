@@ -18,7 +18,7 @@ use crate::report::ReportArgs;
 use crate::runner;
 use crate::vector;
 
-/// What is said on the command line.
+/// The options of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct PaperPlan<'a> {
     pub(crate) device: &'a Path,
@@ -135,7 +135,7 @@ fn vectored(
 ) -> Vec<CaseResults> {
     let file = match vector::open(suite.path()) {
         Ok(file) => file,
-        // What is missing here is no reason to lose all other tables.
+        // A missing program is no reason to lose all other tables.
         Err(error) => {
             suite.leave_out("M7", &error);
             return Vec::new();

@@ -43,7 +43,7 @@ pub struct RawioArgs {
 }
 
 const DEFAULT: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
-/// What all are compared with.
+/// The engine that all others are compared with.
 const SYNC: &str = "psync-direct";
 /// The source's machine: 20 drives, 8 threads each.
 const DRIVES: usize = 20;

@@ -17,7 +17,7 @@ use crate::peers::{Engine, registry};
 use crate::seccomp;
 use crate::usage::Used;
 
-/// What a run may take beyond its runtime: starting, filling a cache, and writing back.
+/// Time that a run may take beyond its runtime: starting, filling a cache, and writing back.
 const GRACE: Duration = Duration::from_mins(3);
 /// The command that carries out a run, whatever its workload is.
 const RUN_COMMAND: &str = "aio-stress";
@@ -113,7 +113,7 @@ fn carry_out(job: &Job) -> Result<Sample> {
 /// Waits for a thread of a run.
 ///
 /// # Errors
-/// That of the thread, or that it panicked.
+/// The error of the thread, or that it panicked.
 pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
 }

@@ -21,19 +21,19 @@ use crate::progress::Progress;
 use crate::runner;
 use crate::units;
 
-/// What a run costs beside its runtime, until it is known better, in seconds: a process, empty
-/// caches, and an fsync of what was written.
+/// A guess of the time of a run beside its runtime, in seconds, until runs show it: a process,
+/// empty caches, and an fsync.
 const START_S: f64 = 0.15;
 const COLD_S: f64 = 0.15;
 const SYNC_S: f64 = 0.15;
 
-/// What to measure, and where.
+/// The cases to measure, and their files.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     pub(crate) extent: Extent,
     pub(crate) device: PathBuf,
-    /// What helps where the size is too much.
+    /// The advice if the size is too much.
     pub(crate) smaller: &'static str,
     pub(crate) drop_caches: bool,
     pub(crate) keep: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
 
 /// The test files.
 pub(crate) struct Files {
-    /// What is read, and what is written: two files, or one.
+    /// The file that is read, and the file that is written: two, or one.
     pub(crate) read: PathBuf,
     pub(crate) write: PathBuf,
     /// They lie in memory: caches have nothing to drop.

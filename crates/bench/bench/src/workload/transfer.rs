@@ -32,7 +32,7 @@ pub(crate) struct Run<'a> {
     pub(crate) transfer: Transfer,
 }
 
-/// What one thread has done.
+/// The work of one thread so far.
 struct Lane {
     requests: u64,
     /// Reads whose bytes were not of their place.

@@ -21,7 +21,7 @@ use std::{
     time::Instant,
 };
 
-/// What all ways do.
+/// The work of all ways.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) path: PathBuf,
@@ -36,13 +36,13 @@ pub(crate) struct Load {
     pub(crate) runtime: Duration,
 }
 
-/// What was measured, of one thread or of all.
+/// The figures of one thread or of all.
 #[derive(Debug)]
 pub(crate) struct Report {
     reads: u64,
     /// Without opening and closing.
     seconds: f64,
-    /// Of the whole process, the kernel's workers for it included.
+    /// Processor time of the whole process, with the kernel's workers for it.
     cpu_seconds: f64,
     latency_ns: Histogram<u64>,
 }
@@ -251,7 +251,7 @@ async fn let_others() {
     .await;
 }
 
-/// Tells whether a block begins as the benchmark lays its files out (`pattern.rs`).
+/// Returns `true` if a block begins as the benchmark lays its files out (`pattern.rs`).
 fn is_of(offset: u64, bytes: &[u8]) -> bool {
     let place = (offset / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bytes[..8] == (place ^ (place >> 29)).to_le_bytes()

@@ -29,7 +29,7 @@ struct Args {
     #[arg(long, value_name = "BYTES")]
     size: u64,
 
-    /// What is read: over and over from memory, each block once from the disk, or direct
+    /// The source of the reads: memory, each block once from the disk, or direct
     #[arg(long, value_enum)]
     reads: Reads,
 

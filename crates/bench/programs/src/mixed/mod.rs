@@ -60,7 +60,7 @@ pub struct MixedArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
 
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
@@ -73,7 +73,7 @@ const BLOCK: usize = 4096;
 const ASK: usize = 16;
 const TICK_NS: u64 = 10_000_000;
 
-/// Whether nowait serves; else epoll with threads.
+/// `true` if nowait serves; else epoll with threads.
 type Job = bool;
 
 /// Servers.

@@ -15,10 +15,10 @@ use nowait_harness::interrupt;
 use nowait_harness::rig::{Rig, engine, expect_whole};
 
 const O_RDWR: i32 = 2;
-/// What a read of the timer gives, in bytes.
+/// Bytes of a read of the timer.
 const TICK: usize = 8;
 
-/// What a connection waits for.
+/// The state of a connection.
 #[derive(Clone, Copy)]
 enum Wants {
     Request,
@@ -27,7 +27,7 @@ enum Wants {
 }
 
 impl Wants {
-    /// What is moved then, in bytes.
+    /// Returns the bytes that are moved then.
     fn len(self) -> usize {
         match self {
             Wants::Request => ASK,

@@ -18,7 +18,7 @@ use nowait_harness::usage;
 
 /// How long the server may take to begin, and to end: it writes its pool then.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// What is added to the time of a run before sysbench counts as hung.
+/// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 /// How long the tables may take to be written.
 const LOAD: Duration = Duration::from_hours(1);
@@ -132,7 +132,7 @@ impl Data {
         command.arg(format!("--innodb-buffer-pool-size={pool_bytes}"));
         command.arg(format!("--loose-innodb-buffer-pool-chunk-size={}", 2 << 20));
         command.arg(format!("--innodb-log-file-size={}", 2 * pool_bytes));
-        // What a server kept of its pool would make the next one warmer than the first.
+        // Pages that a server kept of its pool would make the next one warmer than the first.
         command.args(["--innodb-buffer-pool-dump-at-shutdown=0"]);
         command.args(["--innodb-buffer-pool-load-at-startup=0", "--max-connections=200"]);
         for (option, path) in [

@@ -67,7 +67,7 @@ const DEFAULTS: Defaults = Defaults {
     least_bytes: 64 << 20,
 };
 
-/// What a run costs beside its runtime, until it is known better: start, end, and empty caches.
+/// A guess of the time of a run beside its runtime, until runs show it: start, end, empty caches.
 const OVERHEAD_S: f64 = 2.0;
 
 /// The folder of Python's packages in that of the test files.
@@ -77,11 +77,11 @@ const PYTHON: &str = "nowait-bench-python";
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ProgramsArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
-    /// What the files of the programs lie on
+    /// The disk of the programs' files
     #[command(flatten)]
     pub disk: DiskArgs,
 
@@ -124,7 +124,7 @@ struct Way {
     forbids_uring: bool,
 }
 
-/// What a program is asked to do, and whether it is in a container, where a filter refuses
+/// The work of a program; `true` if it runs in a container, where a filter refuses
 /// `io_uring` in all ways.
 #[derive(Debug, Clone, Deserialize)]
 struct Work {
@@ -134,7 +134,7 @@ struct Work {
     load: Load,
 }
 
-/// What a program is asked to do.
+/// The work of a program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum Load {

@@ -1,4 +1,4 @@
-//! What a case needs, whether it is there, and the command that installs it.
+//! The needs of a case: whether they are there, and the command that installs them.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use nowait_harness::units;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Skipped {
     pub(crate) case: &'static str,
-    /// Of the case, or all of it.
+    /// The engine of the case, or all of them.
     pub(crate) engine: &'static str,
     pub(crate) why: String,
     /// The command that installs what is missing; empty where none helps.

@@ -14,7 +14,7 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};
 
-/// What is added to the time of a run before the script counts as hung: a transfer that has begun
+/// Time beyond that of a run after which the script counts as hung: a transfer that has begun
 /// is finished.
 const GRACE: Duration = Duration::from_mins(2);
 /// How long a package may take to be found.

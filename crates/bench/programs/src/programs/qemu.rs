@@ -48,7 +48,7 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     Ok(sample)
 }
 
-/// What fio says of itself as a client is no time inside io_submit.
+/// The submit times of fio as a client are not times inside io_submit.
 const SUBMIT_OF_FIO: [Metric; 6] = [
     Metric::SubmitUsMean,
     Metric::SubmitUsP50,

@@ -20,7 +20,7 @@ use nowait_harness::metric::Sample;
 use nowait_harness::seccomp;
 use nowait_harness::suite::Session;
 
-/// What all runs use.
+/// The tools of all runs.
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) preload: PathBuf,

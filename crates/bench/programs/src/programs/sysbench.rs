@@ -10,7 +10,7 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch::{self, Finished};
 use nowait_harness::metric::{Metric, Sample};
 
-/// What is added to the time of a run before sysbench counts as hung.
+/// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 /// How long files or tables may take to be written.
 const PREPARE: Duration = Duration::from_mins(30);
@@ -19,7 +19,7 @@ const PREPARE: Duration = Duration::from_mins(30);
 const FILES: usize = 4;
 const BACKLOG: u32 = 64;
 
-/// What a run of sysbench prints.
+/// The output of a run of sysbench.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Printed {
     /// Transactions, or requests.

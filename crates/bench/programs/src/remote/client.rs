@@ -8,7 +8,7 @@ use super::place::DEVICE;
 use nowait_harness::error::Result;
 use nowait_harness::fio::{self, Parsed};
 
-/// What the client uses.
+/// The resources of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// An export, at a socket.

@@ -27,9 +27,9 @@ const TRIPS_MAX: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
     pub(crate) size_bytes: u64,
-    /// What makes the content of one round different from that of others.
+    /// The number that makes the content of one round different from that of others.
     pub(crate) seed: u64,
-    /// Of each request to the store.
+    /// The delay of each request to the store.
     pub(crate) delay: Duration,
 }
 

@@ -68,7 +68,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RemoteArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
@@ -146,7 +146,7 @@ enum Level0 {
     Unbounded,
 }
 
-/// What a file of this machine is read by.
+/// The program that reads a file of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Local {
@@ -156,7 +156,7 @@ enum Local {
     Disk,
 }
 
-/// What stands before the store.
+/// The program before the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Before {
@@ -167,7 +167,7 @@ enum Before {
     Folder,
 }
 
-/// What is done with an image.
+/// The work on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
@@ -298,7 +298,7 @@ fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
 }
 
 impl RemoteSuite {
-    /// Has the client do its work, and counts what the store was asked for meanwhile.
+    /// Runs the client, and counts the requests to the store meanwhile.
     fn asked(
         &self,
         server: Server,

@@ -20,12 +20,12 @@ const TWALK: u8 = 110;
 /// The answer to one that failed: an errno.
 const RLERROR: u8 = 7;
 
-/// Of a request that begins a session, which has no tag.
+/// The tag of the request that begins a session.
 const NO_TAG: u16 = !0;
 /// No file, where one may be named.
 const NO_FID: u32 = !0;
 const MESSAGE_BYTES_MAX: u32 = 8192;
-/// Of [`TSETATTR`]: the size is set, and nothing else.
+/// The flag of [`TSETATTR`] that sets the size, and nothing else.
 const SIZE_ONLY: u32 = 8;
 const READ_WRITE: u32 = 2;
 const OWNER_ONLY: u32 = 0o600;
@@ -61,7 +61,7 @@ pub(crate) fn make_file(socket: &Path, folder: &str, name: &str, size_bytes: u64
     Ok(())
 }
 
-/// What a request says behind its head.
+/// The body of a request.
 #[derive(Debug, Default)]
 struct Body(Vec<u8>);
 

@@ -20,7 +20,7 @@ use nowait_harness::server::Server;
 /// Where the program is after `cargo build` in its folder.
 pub(crate) const PROGRAM: &str = "crates/bench/programs/stores/target/release/nowait-bench-stores";
 
-/// What is added to the time of a run before the program counts as hung.
+/// Time beyond that of a run after which the program counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 
 /// The program, and where the store is reached.
@@ -30,19 +30,19 @@ pub(crate) struct Peer {
     pub(crate) endpoint: SocketAddr,
 }
 
-/// What the program prints when it has looked for blocks.
+/// The output of the program when it has looked for blocks.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Lost {
     lost: u64,
 }
 
-/// What the program prints.
+/// The output of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(crate) struct Report {
     pub(crate) ios: f64,
     pub(crate) bytes: f64,
     seconds: f64,
-    /// Of the program, client and crate in one.
+    /// Processor time of the program, client and crate in one.
     cpu_seconds: f64,
     latency_us_p50: f64,
     latency_us_p99: f64,

@@ -22,7 +22,7 @@ use nowait_harness::server::{self, Server};
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a client asks an NBD server for.
+/// The name of the export that a client asks an NBD server for.
 pub(crate) const DEVICE: &str = "vm";
 
 /// The programs of others.

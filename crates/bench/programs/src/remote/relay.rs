@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nowait_harness::error::{Context, Result};
 
-/// What has passed.
+/// The requests and bytes that have passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) puts: u64,
@@ -95,7 +95,7 @@ fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     else {
         return;
     };
-    // What a client sends after an answer begins with a request.
+    // The data that a client sends after an answer begins with a request.
     let is_answered = Arc::new(AtomicBool::new(true));
     let (queue, late) = mpsc::channel::<(Instant, Vec<u8>)>();
     let (counts, answered) = (shared.clone(), is_answered.clone());

@@ -10,7 +10,7 @@ use nowait_harness::fio::{self, Parsed};
 
 use super::Work;
 
-/// What the client uses.
+/// The resources of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// An export, at a socket.

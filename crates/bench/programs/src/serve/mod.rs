@@ -51,11 +51,11 @@ const DEFAULTS: Defaults =
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeBenchArgs {
-    /// What to measure
+    /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
-    /// What the image lies on
+    /// The disk of the image
     #[command(flatten)]
     pub disk: DiskArgs,
 }
@@ -93,18 +93,18 @@ struct Engine {
     server: Server,
 }
 
-/// What the client works on.
+/// The target of the client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum On {
-    /// What is served, 32 requests deep, past its own page cache.
+    /// The served disk, 32 requests deep, past its own page cache.
     #[default]
     Disk,
     /// Files of an ext4 on that: four jobs, blocking calls, its page cache.
     Ext4,
 }
 
-/// What the client does.
+/// The work of the client.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Work {

@@ -110,7 +110,7 @@ fn prepare(target: &Target) -> io::Result<()> {
     }
 }
 
-/// Tells whether a server has begun: a server listens, or the file is as long as the image.
+/// Returns `true` if a server has begun: a server listens, or the file is as long as the image.
 fn is_there(target: &Target, image: &Path) -> bool {
     match target {
         Target::Nbd(socket) => UnixStream::connect(socket).is_ok(),

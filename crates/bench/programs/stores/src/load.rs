@@ -10,7 +10,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// What is done.
+/// The work.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) size: u64,
@@ -28,8 +28,8 @@ impl Load {
             % blocks
     }
 
-    /// Has each client do `one` after another until the time is over, or `most` were begun; `one`
-    /// gets which it is of all.
+    /// Makes each client call `one` again and again until the time is over, or `most` calls have
+    /// begun. `one` gets the number of the call.
     pub(crate) async fn run<F>(
         &self,
         bytes: u64,

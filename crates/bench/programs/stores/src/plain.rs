@@ -1,4 +1,4 @@
-//! What the store gives a plain client: ranges of one object.
+//! The rate at which the store serves ranges of one object to a plain client.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};

@@ -46,7 +46,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GrowthArgs {
-    /// What to measure, on which device, and reports
+    /// Cases, the device, and reports
     #[command(flatten)]
     pub common: CommonArgs,
 }

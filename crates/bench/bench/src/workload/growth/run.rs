@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
     pub(crate) growth: Growth,
 }
 
-/// What one thread has done.
+/// The work of one thread so far.
 struct Lane {
     requests: u64,
     /// Reads whose bytes were not of their place.
@@ -49,7 +49,7 @@ impl Run<'_> {
     pub(crate) fn carry_out(self, kernel: bool) -> Result<Sample> {
         fd::raise_nofile_limit();
         let buffers = self.buffers()?;
-        // What is counted is what the engine adds to this.
+        // The figure is the memory that the engine adds to this.
         memory::forget_peak();
         let before_bytes = memory::peak_bytes();
         let mut sample = match kernel {
@@ -128,7 +128,7 @@ struct Worker<'a, P> {
     run: &'a Run<'a>,
     /// A context each.
     peers: Vec<P>,
-    /// Of each, how many it may have in flight, and how many it has.
+    /// For each, the requests that it may have in flight, and those that it has.
     depths: Vec<usize>,
     in_flight: Vec<usize>,
     random: SplitMix,

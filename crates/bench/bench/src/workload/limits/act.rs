@@ -1,4 +1,4 @@
-//! What cannot be avoided, as a program of a few lines.
+//! Unavoidable work, each as a program of a few lines.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::usage::Used;
 
 /// So many between two looks at the clock.
 const BETWEEN_LOOKS: u64 = 256;
-/// What is touched at a time.
+/// Bytes that are touched at a time.
 const TOUCHED_BYTES: usize = 64 << 20;
 /// Requests of a client in flight, as of NBD: 28 bytes each, and 16 before what is answered.
 const IN_FLIGHT: usize = 32;
@@ -36,7 +36,7 @@ pub(crate) enum Act {
     Call,
     /// An `io_uring` does nothing, so many times for each system call.
     RingNops(u32),
-    /// A system call that signals an event counter, and one that reads it.
+    /// A system call that signals an eventfd, and one that reads it.
     Signal,
     /// A thread wakes another one, and sleeps until that wakes it.
     RoundTrip,

@@ -21,8 +21,8 @@ type Way = (&'static str, &'static str, &'static str, Work);
 
 /// The subject without `io_uring`.
 const NO_RING: &str = "nowait-kaio";
-/// What is written of the size: a file of its own, because what is in memory is checked to be as it
-/// was laid out.
+/// The part of the size that is written: a file of its own, because files in memory are checked to
+/// be as they were laid out.
 pub(super) const WRITTEN: Share = Share(1, 4);
 /// The case that writes.
 pub(super) const DURABLE: &str = "durable-4k";
@@ -62,7 +62,7 @@ fn case(
 ) -> Result<Case<Recipe>> {
     let subject = |(name, engine, about, work): &Way| {
         let recipe = Recipe::new(registry::find(engine)?, *work);
-        // What is in memory shall stay there.
+        // Files in memory stay there.
         let cold = matches!(work, Work::Transfer(_));
         let job = Recipe { backend: Backend::Auto, cold, pool: Share(5, 4), ..recipe };
         Ok(Subject { name, engine: (name, about), job })

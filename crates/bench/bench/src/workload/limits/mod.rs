@@ -5,7 +5,7 @@
 //!  act     what cannot be avoided, as a program of a few lines: a call, a copy, a wake-up
 //! ```
 //!
-//! What is no act is one of the engines: the device by the way that costs least.
+//! All other cases use one of the engines: the device, in the way that costs least.
 
 mod act;
 mod cases;
@@ -43,7 +43,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LimitsArgs {
-    /// What to measure, on which device, and reports
+    /// Cases, the device, and reports
     #[command(flatten)]
     pub common: CommonArgs,
 }
