@@ -42,7 +42,7 @@ pub struct Iocb {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
-    /// From the iocb.
+    /// The value `data` of the iocb.
     pub data: u64,
     /// Address of the iocb.
     pub iocb: u64,

@@ -98,7 +98,7 @@ impl Shown {
         self.server.take().expect("it was not stopped").stop()
     }
 
-    /// Kills the server, as in a crash. Loop device and mount stay, and fail.
+    /// Kills the server, as in a crash. The loop device and the mount stay; requests to them fail.
     pub fn kill(&mut self) {
         self.watchdog = None;
         self.server.take().expect("it was not stopped").kill();

@@ -22,7 +22,7 @@ const AIO: &[libc::c_long] = &[
     libc::SYS_io_setup,
     libc::SYS_io_submit,
     libc::SYS_io_getevents,
-    // Not in the libc crate on every architecture.
+    // The libc crate lacks this number on some architectures.
     SYS_IO_PGETEVENTS,
     libc::SYS_io_destroy,
     libc::SYS_io_cancel,

@@ -18,8 +18,8 @@ use crate::http::Message;
 pub enum Fault {
     /// The proxy closes the connection before the store receives the request.
     Cut,
-    /// The store receives half of it, then the connection ends. Not for moto, which takes the half
-    /// for the whole.
+    /// The store receives half of it, then the connection ends. Tests do not use it with moto,
+    /// which takes the half for the whole.
     Halve,
     /// Status 500; the store does not receive it.
     Fail,

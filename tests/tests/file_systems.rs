@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_file-systems");
 const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const DESCRIPTORS: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// As in `descriptors.rs`.
+/// Rows whose answers may differ from the kernel's; `descriptors.rs` has the same.
 const MAY_DIFFER: [(&str, &str); 2] = [
     ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
     ("raw, for an event counter:", "the same"),

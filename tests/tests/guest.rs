@@ -155,7 +155,7 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     guest.wait_for(&format!("guest: {DISK} is the root"));
     drop(guest);
     server.kill();
-    // Like another host.
+    // The second server stands for another host.
     let (server, disks) = serve(&second);
     let recover = format!("task=recover disk={DISK}");
     let told = Guest::start(&parts, &scratch, &recover, &disks).finish("recover");

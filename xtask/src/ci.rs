@@ -40,7 +40,7 @@ enum Lane {
     Beside,
     /// When both have ended.
     End,
-    /// Only by name.
+    /// Runs only if it is named.
     Named,
 }
 

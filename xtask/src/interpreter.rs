@@ -28,7 +28,7 @@ print('%d.%d%s' % (*sys.version_info[:2], lock), sys.implementation.name, sys.ve
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) program: String,
-    /// Without what fixes mistakes: `3.13`, or `3.13t`.
+    /// The version without its last number: `3.13`, or `3.13t`.
     pub(crate) version: String,
     /// All of its version.
     release: String,

@@ -20,7 +20,7 @@ use crate::process;
 pub(crate) struct Machine {
     /// The folder below dist/; empty for this machine.
     name: &'static str,
-    /// As rustc calls it; empty for this machine.
+    /// The target triple of rustc; empty for this machine.
     pub(crate) triple: &'static str,
     /// The prefix of the names of binutils.
     tools: &'static str,

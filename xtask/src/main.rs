@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         ["api"] => api::write(),
         ["wheel", targets @ ..] => wheels::run(targets),
         ["tidy"] => tidy::run(),
-        // For scripts.
+        // Scripts call these.
         ["api", "check"] => api::check(),
         ["features"] => {
             println!("{FEATURES}");

@@ -29,8 +29,8 @@ pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Resu
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // For code that build scripts compile. They divide CFLAGS at spaces: a path with a space cannot
-    // be given.
+    // CFLAGS reaches code that build scripts compile. The scripts divide it at spaces, so a path
+    // with a space cannot be given.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
@@ -48,7 +48,8 @@ pub(crate) fn of_c_compiler() -> String {
 /// not know yet which folder to rename, and the second one, which does, would build all anew.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
-    // Without the network all may be there but what only tests need: cargo build says what is not.
+    // The result is ignored: without the network everything but the crates of tests may be here,
+    // and cargo build names a missing one.
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 

@@ -20,7 +20,7 @@ const PRELOAD: &str = "
     io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
     close dup2 dup3 close_range closefrom _exit execve syscall";
 
-/// And with glibc.
+/// The further functions that the preload library exports with glibc.
 const PRELOAD_OF_GLIBC: &str = "
     sigaction signal sysconf
     aio_read aio_write aio_fsync aio_error aio_return aio_suspend aio_cancel aio_init lio_listio

@@ -12,7 +12,7 @@ use crate::pattern::regex;
 struct Boundary {
     pattern: &'static LazyLock<Regex>,
     inside: &'static [&'static str],
-    /// But not there.
+    /// Files inside that the rule excepts.
     except: &'static [&'static str],
     part: Part,
     advice: &'static str,
@@ -20,7 +20,7 @@ struct Boundary {
 
 #[derive(PartialEq, Eq)]
 enum Part {
-    /// All files.
+    /// Matches all files.
     All,
     /// Files outside folders of tests, which look at the product from outside.
     Product,

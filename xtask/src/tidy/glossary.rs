@@ -26,7 +26,7 @@ static NAME: LazyLock<Regex> = regex!(r"`(\w+)`");
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     name: String,
-    /// As the table has it.
+    /// The replacement, as the table has it.
     instead: String,
 }
 

@@ -36,7 +36,7 @@ const OUTPUT: &[&str] = &[
     "/status/line.rs",
     "/top.rs",
     "python/nowait/bench.py",
-    // HTTP and metrics.
+    // Files with strings of HTTP and of metrics.
     "/status/src/fetch.rs",
     "/status/http.rs",
     "/status/prometheus.rs",

@@ -12,10 +12,10 @@ use crate::pattern::regex;
 pub(super) struct Source {
     /// Relative to the root, with `/`.
     pub(super) path: String,
-    /// As it is on disk.
+    /// The file as it is on disk.
     pub(super) text: String,
-    /// The same, of the same length, with comments and the contents of strings blanked out:
-    /// what is left is code. Only for Rust and C; equal to `text` otherwise.
+    /// A copy of `text` of the same length, with comments and the contents of strings blanked out:
+    /// only code is left. Only for Rust and C; equal to `text` otherwise.
     pub(super) code: String,
 }
 
@@ -125,7 +125,7 @@ pub(super) static NO_CODE: LazyLock<Regex> = regex!(
 /// Blocks of a document between fences.
 pub(super) static FENCED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)");
 
-/// The same, and what stands between backticks on a line.
+/// Such blocks, and text between backticks on a line.
 static QUOTED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)|`[^`\n]*`");
 
 /// Returns Rust or C, of the same length, with all that is no code blanked out.

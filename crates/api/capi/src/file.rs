@@ -295,7 +295,7 @@ fn options(flags: c_int) -> Result<OpenOptions, &'static str> {
     const PASSED: c_int = O_SYNC | O_DSYNC | O_NOFOLLOW | O_NOATIME | O_NOCTTY;
     const KNOWN: c_int = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | PASSED;
     if flags & O_DIRECT != 0 {
-        return Err("O_DIRECT is the mode NOWAIT_CACHE_DIRECT");
+        return Err("O_DIRECT is not accepted: set cache to NOWAIT_CACHE_DIRECT");
     }
     if flags & O_APPEND != 0 {
         return Err("O_APPEND is not supported: every request names its offset");

@@ -1,4 +1,4 @@
-//! The functions that the C files call. They stop panics and preserve `errno`.
+//! The functions that the C files call. Each function stops panics and preserves `errno`.
 
 use crate::{
     calls::{self, Caller, Wanted},

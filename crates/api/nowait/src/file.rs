@@ -26,8 +26,8 @@ use std::{
 /// last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
 /// A file has no position: every request names its offset. The methods here block, and continue
-/// after a signal; several threads may call them at once. They are not ordered with requests in
-/// flight in a queue.
+/// after a signal; several threads may call them at once. These methods are not ordered with
+/// requests in flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 

@@ -78,7 +78,7 @@ enum Stage<B> {
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
-    /// `None` once the request is given back. Not accessed while the request is in flight.
+    /// `None` once the request is given back. Nothing accesses it while the request is in flight.
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
@@ -165,7 +165,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
         let mut state = shared.0.lock();
-        // Not over: the drop of the request finds the values to drop.
+        // The request is in flight: its drop finds the values to drop.
         if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);

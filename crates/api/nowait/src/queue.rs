@@ -379,8 +379,8 @@ impl<T, B> Queue<T, B> {
     /// Waits until `min` requests are over and not popped, or until `timeout` has passed; returns
     /// the number of such requests.
     ///
-    /// Never waits for more requests than are in flight; `None` waits without a time limit.
-    /// Continues after a signal.
+    /// Never waits for more requests than are in flight; `None` waits without a time limit. A
+    /// signal does not end the wait.
     /// # Errors
     /// `EINVAL`: this is a forked child, and the requests are its parent's.
     pub fn wait(&mut self, min: usize, timeout: Option<Duration>) -> Result<usize, Error> {

@@ -451,7 +451,8 @@ fn a_file_goes_on_under_another_name_and_without_one() {
     });
 }
 
-/// Without a sync too: after the last close, and about a second after the write.
+/// Other programs see the data without a sync, too: after the last close, and about a second after
+/// the write.
 #[test]
 fn others_see_what_was_written_after_the_last_close() {
     on_every_engine(|nowait| {

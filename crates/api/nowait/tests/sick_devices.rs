@@ -154,7 +154,7 @@ fn fill(file: &File, bytes: usize) -> Result<(), Errno> {
     (0..bytes).step_by(MIB).try_for_each(write)
 }
 
-/// For a full or failing device: the writes may fit into the cache, but each sync and the close
+/// Checks a full or failing device: the writes may fit into the cache, but each sync and the close
 /// return an error.
 fn refuses(device: &Device, errnos: &[Errno]) {
     each_engine(|nowait| {

@@ -11,11 +11,11 @@ use nowait_sys::{
 /// The result of a cancellation (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// All were cancelled: their error is ECANCELED.
+    /// The call cancelled all requests: their error is ECANCELED.
     All = 0,
-    /// Some continue.
+    /// Some requests continue.
     NotAll = 1,
-    /// All were over before.
+    /// All requests were over before the call.
     Over = 2,
 }
 

@@ -1,4 +1,4 @@
-//! The functions that posix.c calls. They stop panics and preserve `errno`.
+//! The functions that posix.c calls. Each function stops panics and preserves `errno`.
 
 use crate::{
     Posix,

@@ -43,7 +43,8 @@ impl RawFile {
         let (nowait, shared) = (process.engine.nowait.clone(), slf.get().0.clone());
         ask(py, move || {
             let opened = options.open(&nowait, &path);
-            // Not called if the operation was cancelled: then dropping it closes the file.
+            // The queue does not call this if the operation was cancelled: then its drop closes the
+            // file.
             move |_: Python<'_>| -> Outcome {
                 let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);

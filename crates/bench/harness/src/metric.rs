@@ -69,14 +69,14 @@ metrics! {
     LatencyUsP9999 = "latency_us_p9999", "us", "latency p99.99", Less;
     /// The slowest completion.
     LatencyUsMax = "latency_us_max", "us", "latency max", Less;
-    /// 99 % of the times were shorter for which a program could do nothing else: inside a call that
-    /// should return at once, or between two turns of its event loop.
+    /// 99 % of the hold-ups were shorter: times in which a program can do nothing else, inside a
+    /// call that should return at once, or between two turns of its event loop.
     HeldUpUsP99 = "held_up_us_p99", "us", "held up p99", Less;
-    /// 99.9 % of these times were shorter.
+    /// 99.9 % of the hold-ups were shorter.
     HeldUpUsP999 = "held_up_us_p999", "us", "held up p99.9", Less;
-    /// 99.99 % of these times were shorter.
+    /// 99.99 % of the hold-ups were shorter.
     HeldUpUsP9999 = "held_up_us_p9999", "us", "held up p99.99", Less;
-    /// The longest of these times.
+    /// The longest hold-up.
     HeldUpUsMax = "held_up_us_max", "us", "longest hold-up", Less;
     /// User and system time of the whole process, library and kernel workers included.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;

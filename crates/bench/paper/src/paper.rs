@@ -28,7 +28,7 @@ impl Scale {
         transactions: 4_000,
     };
 
-    /// For tests.
+    /// A small scale, for tests.
     pub const SMALL: Scale = Scale {
         stress_file_bytes: 64 << 20,
         randrw_file_bytes: 4 << 20,

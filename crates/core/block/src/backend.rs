@@ -68,8 +68,8 @@ pub trait BlockBackend: Send + Sync {
     fn reap(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline)
     -> Result<(), Errno>;
 
-    /// Adds the available completions to `done` and starts nothing. For a thread whose descriptor
-    /// table differs from that of the threads that queue and commit.
+    /// Adds the available completions to `done` and starts nothing. Called by a thread whose
+    /// descriptor table differs from that of the threads that queue and commit.
     fn collect(&self, done: &mut Vec<Completion>) {
         let _ = self.reap(done, 0, Deadline::NOW);
     }

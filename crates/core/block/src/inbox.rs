@@ -29,7 +29,7 @@ impl Inbox {
         }
     }
 
-    /// As [`crate::BlockBackend::reap`].
+    /// Does what [`crate::BlockBackend::reap`] says.
     pub(crate) fn reap(
         &self,
         done: &mut Vec<Completion>,
@@ -60,7 +60,7 @@ impl Inbox {
         }
     }
 
-    /// As [`crate::BlockBackend::wake`].
+    /// Does what [`crate::BlockBackend::wake`] says.
     pub(crate) fn wake(&self) {
         if self.gate.wake() {
             self.gate.rouse();

@@ -27,7 +27,7 @@ const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
 /// The tags that a queue without any takes at once; the driver requests two.
 const FIRST: usize = 2;
 const ENDLESS: usize = usize::MAX;
-/// As most disks have them, until it is known how many there are.
+/// The number of tags assumed for a disk until the real number is known; most disks have it.
 const GUESS: usize = of_tags(256);
 
 /// Returns how many of them may be taken: what mq-deadline has for writes.
@@ -125,7 +125,7 @@ impl Tags {
     }
 
     /// Finds out whether all that was noted lies on one disk, and how many tags that has; `disk_of`
-    /// knows. For one thread at a time.
+    /// knows. One thread at a time may call it.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;

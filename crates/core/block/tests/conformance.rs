@@ -82,7 +82,7 @@ fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {
     Uring::new(depth, issuer, None)
 }
 
-/// As on kernels before 6.7.
+/// Makes a ring like those of kernels before 6.7, which wait on an eventfd.
 fn ring_by_a_counter(issuer: Issuer) -> Result<Uring, Errno> {
     Uring::new(64, issuer, Some(Arc::new(EventFd::new()?)))
 }

@@ -563,7 +563,8 @@ proptest! {
     }
 }
 
-/// As the kernel tells of an earlier writeback that has failed: to one call, and then never again.
+/// The kernel reports an earlier failed writeback like this: one call gets the error, and no later
+/// one does.
 #[test]
 fn an_error_that_is_told_once_is_that_of_the_first_write() {
     let told = AtomicBool::new(false);

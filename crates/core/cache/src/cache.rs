@@ -100,8 +100,8 @@ impl Cache {
         })
     }
 
-    /// Limits how many bios are in flight on each device; the others wait for the end of one. For
-    /// the maker of the cache.
+    /// Limits how many bios are in flight on each device; the others wait for the end of one. The
+    /// maker of the cache calls it.
     pub fn limit_in_flight(&self, most: InFlightMax) {
         self.ios.lock().most = most;
     }

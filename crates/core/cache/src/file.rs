@@ -21,9 +21,9 @@ pub struct Target {
 /// How a cache reaches a file.
 #[derive(Clone, Debug)]
 pub struct Backing {
-    /// For reads and flushes: opened with O_DIRECT.
+    /// The file that reads and flushes use, opened with O_DIRECT.
     pub reads: Target,
-    /// For writes; `None`: not yet, see [`CachedFile::write_by`].
+    /// The file that writes use; `None`: [`CachedFile::write_by`] will set it.
     pub writes: Option<Writes>,
     /// The number that identifies the file's device.
     pub device: u64,
@@ -154,7 +154,8 @@ impl CachedFile {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// As [`CachedFile::write_back`]; what is written is so durable when the writeback ends.
+    /// Like [`CachedFile::write_back`]; `durable` says how durable the data is when the writeback
+    /// ends.
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,
@@ -164,8 +165,8 @@ impl CachedFile {
         self.cache().start_write(self, run, durable, plug);
     }
 
-    /// Notes that the file was written up to byte `end` past the cache: it is at least as long.
-    /// For direct writes, before their range is unlocked.
+    /// Notes that the file was written up to byte `end` past the cache: it is at least as long. A
+    /// direct write calls it before it unlocks its range.
     pub fn written_past(&self, end: u64) {
         self.grown_on_disk(end);
         self.grow(end);
@@ -189,7 +190,8 @@ impl CachedFile {
     }
 
     /// Forgets that a flush of the device failed: syncs report it until then, because what was
-    /// written before it may be lost. For an owner that has written the file anew, or gives it up.
+    /// written before it may be lost. An owner calls it when it has written the file anew, or gives
+    /// the file up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

@@ -342,8 +342,8 @@ impl Folio {
         self.pin(0, 0, 0)
     }
 
-    /// As [`Folio::try_pin`] and, unless it is locked, written back or lent out, locks it too.
-    /// Returns the state before: locked by the caller if that was so.
+    /// Like [`Folio::try_pin`], and also locks the folio unless it is locked, written back or lent
+    /// out. Returns the state before: locked by the caller if that was so.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)

@@ -52,7 +52,7 @@ pub struct FrameCounts {
 pub struct Frames {
     memory: HugeMemory,
     total: u32,
-    /// Not in the order of frames, see [`Frames::place`].
+    /// The folios; [`Frames::place`] gives the place of each, which is not the order of the frames.
     folios: Box<[Folio]>,
     buddy: Mutex<Buddy>,
     room: Room,

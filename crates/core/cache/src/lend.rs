@@ -28,7 +28,7 @@ const FOLIOS_INLINE: usize = 2;
 /// writes to these pages wait. An operation that the holder waits for must not write them.
 #[derive(Debug)]
 pub struct PinnedRange {
-    /// Not the file: what is open of that may be closed meanwhile.
+    /// The pages, without the file, whose descriptors may be closed meanwhile.
     mapping: Arc<Mapping>,
     /// Each one pinned and guarded once.
     folios: SmallVec<[FolioId; FOLIOS_INLINE]>,

@@ -43,7 +43,8 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
-    /// A sync looks for folios whose writeback has failed only if there are any.
+    /// Counts of dirty folios and of failed ones: a sync looks for failed folios only if the count
+    /// is not 0.
     dirt: Dirt,
     device: Arc<Device>,
     gate: Gate,
@@ -125,7 +126,8 @@ impl Mapping {
         self.pin(self.tree.find(&self.cache.nodes, index), index)
     }
 
-    /// As [`Mapping::find`], but counts no access: for pages that were read for this request.
+    /// Like [`Mapping::find`], but counts no access: used for pages that were read for this
+    /// request.
     #[inline]
     pub fn find_cold(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -143,8 +145,9 @@ impl Mapping {
         })
     }
 
-    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked, written
-    /// back or lent out. The result says if it did; if not, the pin serves for waiting.
+    /// Like [`Mapping::find`], and also locks the folio for a change, unless the folio is locked,
+    /// written back or lent out. The result is `Ok` if this call locked the folio; else the caller
+    /// waits with the pin.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -172,7 +175,8 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// As [`Mapping::look_up`], and locks the folio for changing it. `None`: it is missing.
+    /// Like [`Mapping::look_up`], and also locks the folio for a change. `None`: the page has no
+    /// folio.
     ///
     /// # Errors
     /// It is locked, being written, or lent out.
@@ -200,7 +204,8 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
-    /// As [`Mapping::find`], with a guard on the folio: its bytes stay as they are.
+    /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the guard
+    /// goes.
     #[inline]
     pub(crate) fn find_guarded(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -375,7 +380,7 @@ impl Mapping {
         self.gate.wait(index, make)
     }
 
-    /// As [`Mapping::wait_open`], for all pages.
+    /// Like [`Mapping::wait_open`], but for all pages.
     #[must_use]
     pub(crate) fn wait_any_open(&self, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(u64::MAX - 1, make)

@@ -25,7 +25,7 @@ pub enum Mistake {
 }
 
 impl Mistake {
-    /// All of them.
+    /// All mistakes.
     pub const ALL: [Mistake; 8] = [
         Mistake::WriteIntoWriteback,
         Mistake::ForgetDirty,

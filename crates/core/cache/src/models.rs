@@ -324,7 +324,7 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
         let before = cache.frames.folio(id).written();
         let device = mapping.clone();
         let device = thread::spawn(move || end(&device, id));
-        // As a sync does that has waited for it, and finds it under writeback again, or still.
+        // A sync does the same after its wait, if the folio is under writeback again, or still.
         if cache.frames.folio(id).written() != before {
             assert_eq!(mapping.write_error(0, 0), Some(Errno::IO), "the sync misses the error");
         }
@@ -371,7 +371,7 @@ fn loom_canary_an_end_that_is_counted_before_its_error() {
 /// A writer wants a folio whose bytes are lent out by `lend`, unless that refuses.
 fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
     let mut builder = loom::model::Builder::new();
-    // The canary needs as many; the quick form of the job gives fewer.
+    // The canary fails with 3 preemptions or more; the quick form of the job allows fewer.
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let cache = Cache::with_frames(1);

@@ -202,8 +202,8 @@ impl ReadOperation {
 impl CachedFile {
     /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
     /// file, the first page that is missing, or one that is marked for readahead; returns the
-    /// number of bytes. For a first attempt that costs no operation: [`ReadOperation::resume`]
-    /// goes on from there.
+    /// number of bytes. A first attempt that makes no operation; [`ReadOperation::resume`]
+    /// continues after it.
     #[inline]
     pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
         let end = offset.saturating_add(user.len() as u64).min(self.size());

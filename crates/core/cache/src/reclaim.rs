@@ -136,7 +136,7 @@ impl Cache {
         self.clean_unless(0, pages_max, plug);
     }
 
-    /// As [`Cache::clean`]; leaves out folios with a bit of `unless`.
+    /// Like [`Cache::clean`], but leaves out folios with a bit of `unless`.
     pub(crate) fn clean_unless(&self, unless: u64, pages_max: u64, plug: &mut Vec<Bio>) {
         let mut left = pages_max;
         for file in self.files() {

@@ -6,7 +6,7 @@ use nowait_retry::WaitEntry;
 /// A list of entries, all kicked when something changes: rare, and the pool is exhausted then.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Not zero if there are entries. Every access to the cache reads it; writes are rare.
+    /// 1 if entries wait, else 0. Every access to the cache reads it; writes are rare.
     waiting: AtomicU32,
     entries: Mutex<Vec<WaitEntry>>,
 }

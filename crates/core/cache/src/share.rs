@@ -83,7 +83,7 @@ pub struct InFlightMax {
 }
 
 impl InFlightMax {
-    /// As many as there are.
+    /// No limit.
     pub const NONE: InFlightMax = InFlightMax { reads: u32::MAX, writes: u32::MAX };
 }
 

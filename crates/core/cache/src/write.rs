@@ -173,7 +173,8 @@ impl WriteOperation {
             self.user.rewind();
             (self.pos, self.told) = (self.start, self.start);
         }
-        // As a whole: its first pages may share a folio with those that are changed.
+        // Waits for the whole range: its first pages may share a folio with the pages that are
+        // changed.
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
@@ -190,7 +191,8 @@ impl WriteOperation {
         // what this one waits for must come.
         let is_due = cache.unwritten_frames() > cache.dirty_background();
         if is_due || waits && file.mapping().has_idle_device() {
-            // Not what failed before: this write may be waiting for the end of that very page.
+            // Leaves out pages whose writeback failed: this write may be waiting for the end of
+            // such a page.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
         if !waits {
@@ -223,7 +225,7 @@ impl WriteOperation {
             if self.covers(edge * PAGE, (edge + 1) * PAGE, size) {
                 continue;
             }
-            // Without a frame now, it is created when it is reached.
+            // If no frame is free now, the write creates the folio when it reaches the page.
             if let Ok(Some(id)) = self.file.mapping().create_one(*edge, edge + 1) {
                 self.file.fill(&[id], plug);
             }
@@ -315,9 +317,9 @@ pub struct WriteStart {
 
 impl CachedFile {
     /// Copies `user`, from byte `offset` on, into cached pages that are filled, and neither locked,
-    /// in writeback nor lent. Stops at the first other page. Copies none when so much is dirty
-    /// that writeback is due. For a first attempt that costs no operation:
-    /// [`WriteOperation::resume`] goes on from there.
+    /// in writeback nor lent. Stops at the first other page. Copies none when so much is dirty that
+    /// writeback is due. A first attempt that makes no operation; [`WriteOperation::resume`]
+    /// continues after it.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());

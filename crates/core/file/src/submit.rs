@@ -71,7 +71,7 @@ pub struct Submission<'a> {
     batch: Batch<'a>,
     /// Bytes that may still be copied inside submit.
     inline_left: usize,
-    /// As the engine's threads will know it.
+    /// The eventfd, in the form that the engine's threads use.
     event_counter: EventCounter,
     /// The eventfd for requests that end on any thread.
     counter_everywhere: EventCounter,

@@ -108,7 +108,7 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
     });
 }
 
-/// As read(2) and write(2) of nothing, which do not wait.
+/// read(2) and write(2) of no bytes do not wait either.
 #[test]
 fn nothing_is_read_and_written_at_once() {
     on_every_backend(|engine| {
@@ -194,7 +194,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
     });
 }
 
-/// As write(2) on a blocking descriptor, and one after another.
+/// write(2) on a blocking descriptor does the same; our writes run one after another.
 #[test]
 fn writes_go_on_until_all_is_written_in_order() {
     on_every_backend(|engine| {

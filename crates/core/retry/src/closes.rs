@@ -50,7 +50,7 @@ pub struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // Not a store: loom orders a swap with the waits for it.
+        // A swap, because loom orders it with the waits for it; a store would not be ordered.
         self.user.swap(0, AcqRel);
         // Pairs with the fence of `wait_for_users`: either the close sees the end of the use, or
         // this thread sees the close wait.

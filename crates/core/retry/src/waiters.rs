@@ -14,8 +14,8 @@ use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 /// One thread that waits for `need` events.
 pub struct Waiter {
     word: AtomicU32,
-    /// The number of events the thread waits for. For a poller: the smallest number of any thread
-    /// on the list when the poller joined it.
+    /// The number of events the thread waits for. A poller has the smallest number of any thread on
+    /// the list when it joined.
     need: usize,
     polls: bool,
     mask: Option<Mask>,

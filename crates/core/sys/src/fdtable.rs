@@ -142,9 +142,9 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
 }
 
-/// Takes the first message out of the channel and drops its file without giving it a number. For a
-/// thread of the application: closing a number would drop the application's locks on the file
-/// (fcntl(2)).
+/// Takes the first message out of the channel and drops its file without giving it a number. A
+/// thread of the application calls it, because closing a number would drop the application's locks
+/// on the file (fcntl(2)).
 ///
 /// # Errors
 /// `EAGAIN`: there is no message.
@@ -161,8 +161,8 @@ pub fn discard(channel: i32) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_recvmsg, channel, message, libc::MSG_DONTWAIT) }.map(drop)
 }
 
-/// Copies the open file behind `number` from the main thread's table into the calling thread's. For
-/// a thread with a private table that knows only the application's number.
+/// Copies the open file behind `number` from the main thread's table into the calling thread's. A
+/// thread with a private table calls it if it knows only the application's number.
 ///
 /// # Errors
 /// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,

@@ -50,7 +50,7 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
 }
 
-/// Reads `path` to its end, lossily as text. For files of /proc.
+/// Reads `path` to its end, lossily as text. Made for files of /proc.
 pub fn read_text(path: &CStr) -> Result<String, Errno> {
     let fd = open(path, libc::O_RDONLY, 0)?;
     let (mut bytes, mut len) = (Vec::new(), 0);
@@ -109,7 +109,7 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`. For folders of /proc.
+/// Returns the names in the folder `path`, without `.` and `..`. Made for folders of /proc.
 ///
 /// # Errors
 /// As for open(2) and getdents64(2).
@@ -138,8 +138,8 @@ pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
     }
 }
 
-/// Replaces the whole content of the file behind `fd` by `text`. For small files of the library: a
-/// concurrent reader may find the old end behind the new beginning. Source: pwrite(2),
+/// Replaces the whole content of the file behind `fd` by `text`. Made for small files of the
+/// library: a concurrent reader may find the old end behind the new beginning. Source: pwrite(2),
 /// ftruncate(2).
 ///
 /// # Errors

@@ -171,7 +171,8 @@ impl Drop for HugeMemory {
 }
 
 /// Makes an empty vector for `count` values, in huge pages if it is large enough and the system has
-/// them. For tables with random access, where each small page would cost a walk of the page tables.
+/// them. Made for tables with random access, where each small page would cost a walk of the page
+/// tables.
 ///
 /// Source: madvise(2), MADV_HUGEPAGE.
 pub fn huge_vec<T>(count: usize) -> Vec<T> {
@@ -471,8 +472,8 @@ mod tests {
                     check_writable(address).unwrap();
                 }
             });
-            // Not by one instruction, so that the test finds a check that writes back an older
-            // value.
+            // Load and store are two instructions, so that the test finds a check that writes back
+            // an older value.
             let mut lost = 0;
             while checks.load(SeqCst) < CHECKS {
                 let before = word.load(SeqCst);

@@ -100,7 +100,7 @@ pub enum Mistake {
 }
 
 impl Mistake {
-    /// All of them.
+    /// All mistakes.
     pub const ALL: [Mistake; 44] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,

@@ -197,7 +197,7 @@ pub fn at_fork(child: extern "C" fn()) {
 
 type AtFork = Option<unsafe extern "C" fn()>;
 
-/// As pthread_atfork(3), but the handlers belong to no library. exit(3) removes a library's
+/// Like pthread_atfork(3), but the handlers belong to no library. exit(3) removes a library's
 /// handlers. If there are more than one, a fork of another thread that runs them at that moment
 /// aborts the process ("Fatal glibc error: array index 0 not less than array length 0"; seen with
 /// glibc 2.36).

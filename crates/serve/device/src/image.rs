@@ -169,9 +169,9 @@ impl Image {
     }
 
     /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. As long as one image of a file lives, no other process that locks images as
-    /// QEMU does can change bytes that are served, or use bytes that may be written. Several images
-    /// may be windows of one file. Blocks.
+    /// claims files. While one image of a file lives, no other process that locks images as QEMU
+    /// does can change bytes that are served, or use bytes that may be written. Several images may
+    /// be windows of one file. Blocks.
     ///
     /// # Errors
     /// A source has failed, or another process uses it; a window lies outside the file, or is not

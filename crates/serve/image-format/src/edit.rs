@@ -6,8 +6,8 @@
 //!     ─▶ head is put, if it is still the same ─▶ otherwise from the beginning
 //! ```
 //!
-//! As long as the head stays the same, the writer deletes no object behind its map. So the part of
-//! the log that the editor read is the image at one moment.
+//! While the head stays the same, the writer deletes no object behind its map. So the part of the
+//! log that the editor read is the image at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;

@@ -27,7 +27,7 @@ impl Geometry {
     /// The sizes are not possible.
     pub fn checked(block_bytes: u32, size_bytes: u64) -> Result<Geometry, Damage> {
         if !block_bytes.is_power_of_two() || !(512..=1 << 16).contains(&block_bytes) {
-            return Err(Damage("invalid block size"));
+            return Err(Damage("the block size must be a power of two from 512 to 65536"));
         }
         if size_bytes == 0 {
             return Err(Damage("the image must have at least one block"));

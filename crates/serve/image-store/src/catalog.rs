@@ -76,7 +76,7 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 }
 
 /// Removes an image; returns the number of its objects. The head is deleted first: objects left by
-/// an interruption open no more, and the next call removes them. For a clone, the image of its
+/// an interruption open no more, and the next call removes them. If it is a clone, the image of its
 /// snapshot forgets it. Blocks.
 ///
 /// The call replaces the image's writer. If an earlier writer may not know that yet, the call runs

@@ -64,8 +64,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Reads all live data of an image and its snapshots. For an encrypted image it verifies checksums,
-/// and with a key also the data itself. Blocks.
+/// Reads all live data of an image and its snapshots. It verifies the checksums of an encrypted
+/// image, and with a key also the data. Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its head is damaged, the key is wrong, or the store cannot be used.

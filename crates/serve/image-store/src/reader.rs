@@ -30,8 +30,8 @@ const READS_AHEAD: usize = 16;
 /// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd<'a> {
-    /// The log ends where no segment follows. These segments are in the store, perhaps not in the
-    /// log.
+    /// The log ends where no segment follows. The listed segments are in the store, but may not
+    /// belong to the log.
     Behind(&'a BTreeSet<u64>),
     /// The log ends at the end of a snapshot.
     At(u64),

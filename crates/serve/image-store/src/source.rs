@@ -31,7 +31,7 @@ pub enum Durability {
     Flush,
     /// Before the write ends.
     Each,
-    /// Without a flush, their PUT begins after this time.
+    /// The PUT of written blocks begins after this time if there is no flush.
     Interval(Duration),
 }
 

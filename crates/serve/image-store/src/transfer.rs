@@ -82,7 +82,7 @@ pub fn import(
     let geometry = view.geometry();
     if there.next_multiple_of(u64::from(geometry.block_bytes)) != geometry.size_bytes {
         let text = format!(
-            "{url} has {} bytes, and {} has {there}: not an import of that file",
+            "{url} has {} bytes, and {} has {there}: the image was not imported from that file",
             geometry.size_bytes,
             transfer.other.display()
         );

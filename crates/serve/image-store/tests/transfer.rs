@@ -102,7 +102,7 @@ fn an_import_resumes_with_the_blocks_that_the_image_lacks() {
     assert!(same(&source, &back));
     sparse(&source, 9 * MIB, &[]);
     let other = imported(&again(&wanted)).unwrap_err();
-    assert!(other.contains("not an import of that file"), "{other}");
+    assert!(other.contains("the image was not imported from that file"), "{other}");
 }
 
 #[test]

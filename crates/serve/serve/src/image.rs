@@ -367,7 +367,7 @@ fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);
         let who = match head.is_closed {
-            true => format!("a server before {writer} may still run"),
+            true => format!("a server that ran before {writer} may still run"),
             false => format!("{writer} has not closed the image"),
         };
         let text = format!(

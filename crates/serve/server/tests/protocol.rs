@@ -100,7 +100,7 @@ fn broken_options_are_refused_and_the_next_one_works() {
     client.say(&option(7, &[0, 0, 0, 200, 1]));
     assert_eq!(client.answer().1, ERROR + 3);
     client.say(&option(10, &contexts("disk", &["base:allocation"])));
-    assert_eq!(client.answer().1, ERROR + 3, "structured replies come first");
+    assert_eq!(client.answer().1, ERROR + 3, "negotiate structured replies first");
     client.say(&option(8, b"x"));
     assert_eq!(client.answer().1, ERROR + 3);
     client.say(&option(3, &vec![7; 100_000]));

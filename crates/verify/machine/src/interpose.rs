@@ -1,8 +1,8 @@
 //! Replaces the calls between code and the kernel: the functions of the C library that std uses,
 //! and the system calls of `nowait_sys::raw`.
 //!
-//! These functions replace the C library's in a test program. A thread-local value marks threads of
-//! a simulated machine; for all other threads the functions pass the call on.
+//! The functions of this module replace the C library's in a test program. A thread-local value
+//! marks threads of a simulated machine; for all other threads the functions pass the call on.
 
 mod sockets;
 

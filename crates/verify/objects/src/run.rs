@@ -63,7 +63,7 @@ enum Claim {
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// The same for a read of blocks beyond the end of the image, unless it grows.
+    /// A read of blocks beyond the end of the image, unless the image grows, with the same number.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),

@@ -20,7 +20,7 @@ pub struct Model {
 pub enum Pick {
     /// The request that arrived first.
     First,
-    /// A random one.
+    /// A random request.
     Any,
     /// The request with the shortest time from the position of the head.
     Nearest,

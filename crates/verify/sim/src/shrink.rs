@@ -36,7 +36,7 @@ pub fn shrink<T: Clone>(
             }
             let mut items = best.items.clone();
             items.drain(at..(at + size).min(best.items.len()));
-            // Without an item all later draws change: try some orders.
+            // If one item goes, all later draws change: so try some orders.
             let found = (best.order..best.order + ORDERS).find_map(|order| {
                 runs += 1;
                 Some((order, fails(&items, order)?))

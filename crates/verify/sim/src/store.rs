@@ -54,7 +54,7 @@ pub(crate) struct PendingChange {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// These sectors, and the new size if the file grew.
+    /// A write of these sectors; `size` is the new size if the file grew.
     Write { sectors: Map, size: Option<u64> },
     /// The size went up.
     Grow(u64),

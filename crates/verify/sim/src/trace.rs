@@ -148,7 +148,8 @@ pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     fold.finish()
 }
 
-/// A hash that is the same on every machine and for every release of Rust. Not for untrusted data.
+/// A hash that is the same on every machine and for every release of Rust. Untrusted data must not
+/// be hashed by it.
 struct Fold(u64);
 
 impl Hasher for Fold {

@@ -115,8 +115,8 @@ impl Threads {
         self.pool.shutdown();
     }
 
-    /// Makes a worker deliver these completions before all waiting work. For requests that have
-    /// ended elsewhere and must continue in the workers' descriptor table. Empties the list.
+    /// Makes a worker deliver these completions before all waiting work. Their requests have ended
+    /// elsewhere and must continue in the workers' descriptor table. Empties the list.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

@@ -6,7 +6,8 @@ use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Completion, Issuer, Ring, opcode, types};
 
-/// As many entries as a small queue of the backend has, so that RLIMIT_MEMLOCK shows.
+/// Entries of the probed ring: as many as a small queue of the backend has, so that the probe meets
+/// RLIMIT_MEMLOCK.
 const ENTRIES: u32 = 128;
 /// A read of 16 bytes of memory that takes this long will not end.
 const PATIENCE_NS: u64 = 1_000_000_000;

@@ -15,11 +15,11 @@ pub enum When {
     Nth(u64),
     /// Every so many: 0, n, 2n, …; never for n = 0.
     EveryNth(u64),
-    /// Those that do this.
+    /// Bios with this operation.
     Op(BioOp),
-    /// Those whose first byte lies in this range.
+    /// Bios whose first byte lies in this range.
     Offset(Range<i64>),
-    /// Those the function accepts.
+    /// Bios that the function accepts.
     Matches(Box<dyn Fn(&Bio) -> bool + Send + Sync>),
 }
 

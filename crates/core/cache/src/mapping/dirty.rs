@@ -87,7 +87,7 @@ impl Mapping {
         self.start_writeback_unless(0, (from, last, tag), pages_max, run)
     }
 
-    /// As [`Mapping::start_writeback`]; leaves out folios with a bit of `unless` too.
+    /// Like [`Mapping::start_writeback`], but also leaves out folios with a bit of `unless`.
     pub(crate) fn start_writeback_unless(
         &self,
         unless: u64,

@@ -50,7 +50,7 @@ impl Simulation {
         self.here.contains_key(&key)
     }
 
-    /// True: a hit.
+    /// Returns `true` if the access hit.
     pub(crate) fn access(&mut self, access: &Access) -> bool {
         if let Some(id) = self.here.get(&access.key) {
             if access.counts || self.every_hit {

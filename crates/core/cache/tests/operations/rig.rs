@@ -126,7 +126,7 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read; what it makes is in flight then. `None`: it waits.
+    /// Runs an iteration of a read; what it makes is in flight then. `None`: the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -140,7 +140,7 @@ impl Rig {
         result(self.step_write(write))
     }
 
-    /// As [`Rig::iterate_write`], for one that may fail.
+    /// Like [`Rig::iterate_write`], for a write that may fail.
     pub(crate) fn step_write(&mut self, write: &mut Task<WriteOperation>) -> Step {
         let mut plug = Vec::new();
         write.iterations += 1;

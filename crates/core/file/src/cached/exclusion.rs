@@ -33,7 +33,7 @@ pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
     ticket: Ticket,
-    /// Until the end.
+    /// The change, until it ends.
     change: Option<Change>,
 }
 

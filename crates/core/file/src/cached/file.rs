@@ -37,7 +37,7 @@ pub struct UserFile {
     pub(super) seen: Mutex<Version>,
     /// Writes past the cache are waited for, which were in flight before.
     pub(super) is_opening: AtomicBool,
-    /// For reads of the file, and looks at it.
+    /// The descriptor that reads of the file, and stat, use.
     pub(super) opened: Arc<BothTables>,
     pub(super) dirty_files: Arc<DirtyFiles>,
     /// It is among them; changed under their lock.

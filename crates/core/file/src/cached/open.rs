@@ -48,7 +48,7 @@ impl UserFile {
         }
     }
 
-    /// The same; it cannot be written yet.
+    /// Like [`UserFile::open`], but the file cannot be written yet.
     pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
         let stat = file::stat(fd)?;

@@ -101,7 +101,7 @@ mod tests {
         let second = std::thread::spawn(move || {
             second.begin_open(key).is_ok_and(|turn| !turn.opening.is_passed())
         });
-        // As an open that fails.
+        // An open that fails drops its turn, too.
         drop(turn);
         assert!(second.join().unwrap());
         assert!(files.files.lock().is_empty());

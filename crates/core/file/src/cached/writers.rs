@@ -53,7 +53,8 @@ impl UserFile {
         if writers.open.lock().is_some() {
             return Ok(());
         }
-        // Without the lock: it may wait for the disk. If two come at once, one is dropped.
+        // Opens the file without the lock, because the open may wait for the disk. If two threads
+        // open it at once, one of the two is dropped.
         let made = Open::of(engine, fd, self.direct, &writers.count)?;
         let mut open = writers.open.lock();
         if open.is_none() {

@@ -15,9 +15,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, eventfd, poll, thread};
 
-/// A program that is late once in so many looks is trusted: another thread had its processor.
+/// A program is trusted if it is late at most once in so many looks: another thread had its
+/// processor.
 const LATE: u32 = 64;
-/// The same for one that has not reset its eventfd: it may be busy.
+/// The limit for a program that has not reset its eventfd, which may be busy.
 const BUSY: u32 = 4;
 const LATENESS_MAX: u32 = 4 * LATE;
 

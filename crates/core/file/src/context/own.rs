@@ -99,9 +99,9 @@ impl OwnQueue {
 /// How a direct request is given to the own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Give {
-    /// For the commit of a submission.
+    /// Queues it; the commit of the submission starts it.
     Queue,
-    /// To the kernel; it is the only one of its submission.
+    /// Gives it to the kernel at once: it is the only one of its submission.
     Now,
     /// To the kernel, which may have the thread wait, as io_submit(2) does.
     Waiting,

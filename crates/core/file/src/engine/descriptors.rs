@@ -32,7 +32,7 @@ impl Engine {
         self.with_room_in(MOMENTS, hold)
     }
 
-    /// The same, for so many moments of ten milliseconds at most.
+    /// Like [`Self::with_room`], but waits at most so many times ten milliseconds.
     fn with_room_in<T>(
         &self,
         moments: usize,
@@ -89,8 +89,8 @@ impl Engine {
     }
 
     /// Waits until the descriptors are closed in both tables, or used again: by a handle, or as
-    /// `is_used` says. A second at most. For a thread of the application that has given up its own
-    /// reference to them.
+    /// `is_used` says. Waits a second at most. The caller is a thread of the application that has
+    /// dropped its own reference to the descriptors.
     pub(crate) fn wait_until_closed(
         self: &Arc<Self>,
         counts: &[&Arc<OpenCount>],

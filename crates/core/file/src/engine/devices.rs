@@ -36,8 +36,8 @@ impl Engine {
         }
     }
 
-    /// Looks where files lie that are new; on the driver's thread. Not where what that opens would
-    /// be in the application's table.
+    /// Finds the disks of new files, on the driver's thread. Does nothing where the descriptors
+    /// that it opens would be in the application's table.
     pub(crate) fn look_at_devices(&self) {
         let Some(tags) = self.parts.backends.tags() else { return };
         tags.look(|dev| {

@@ -33,8 +33,8 @@ pub(crate) fn sleep_through(
     }
 }
 
-/// A thread that sleeps until it is kicked. Not by std's park: that has data of the thread, which
-/// is gone when destructors of thread data (pthread_key_create(3)) run.
+/// A thread that sleeps until it is kicked. std's park would not do: it uses thread-local data,
+/// which is gone when destructors of thread data (pthread_key_create(3)) run.
 pub(crate) struct Parker(AtomicU32);
 
 const IDLE: u32 = 0;

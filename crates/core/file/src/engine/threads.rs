@@ -153,7 +153,8 @@ impl Engine {
         if let (Some(driver), Some(counter)) = (self.threads.driver(), &counter) {
             let _ = counter.here().map(|number| driver.counter.set(number));
         }
-        // For the first worker, and for the driver and another worker, which that one starts.
+        // Leaves stacks for the first worker, and for the driver and the second worker, which the
+        // first one starts.
         own_thread::leave_stacks(if self.queues.are_there() { 3 } else { 2 });
         let (starter, started) = starting();
         let first = self.clone();
@@ -200,9 +201,9 @@ impl Engine {
     /// Writes what user files have to write, ends the engine's threads and waits for their end.
     /// All contexts must have been destroyed.
     ///
-    /// For a thread of the application: the caller's reference is then the last to go, apart from
-    /// those in the spare plugs of other threads that submitted, so the descriptors are closed in
-    /// the table they are in.
+    /// Only a thread of the application may call it: its reference is then the last to go, apart
+    /// from the references in the spare plugs of other submitters, so the descriptors are closed in
+    /// the table that has them.
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
         self.threads.cleaner.helper.stop();

@@ -180,8 +180,8 @@ impl FdChannel {
     pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
         const MOMENT_NS: u64 = 10_000_000;
         self.ask(rouse);
-        // Not for the socket to be writable: that it always is to a user who may have no more files
-        // in flight in all sockets together.
+        // Waiting for a writable socket would not help: the socket is writable even if the user has
+        // the most files in flight in all sockets together.
         let _ = futex::wait(&self.congested, 1, Deadline::after_ns(MOMENT_NS));
     }
 

@@ -158,7 +158,7 @@ impl Holds {
         debug_assert!(!flags.are_remembered(), "what is held was looked at");
         let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags: flags.bits() };
         let mut by_number = self.by_number.lock();
-        // Not upgraded if it is another file: that reference might be the last to go.
+        // A reference to another file is not upgraded: the upgraded one might be the last to go.
         if let Some((known, held)) = by_number.get(&number)
             && *known == identity
             && let Some(held) = held.upgrade()
@@ -245,7 +245,7 @@ impl Holds {
         self.send(number).map(Arc::new)
     }
 
-    /// The same; it is counted until it is closed.
+    /// Like [`Self::hold_afresh`], and counts the reference until it is closed.
     ///
     /// # Errors
     /// The errors of [`Holds::hold`].

@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Cache,
     /// To the kernel.
     Kernel,
-    /// None: the file is being opened in the page cache.
+    /// Undecided: the file is being opened in the page cache.
     Open,
 }
 

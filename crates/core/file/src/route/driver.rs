@@ -143,7 +143,7 @@ impl Driver {
     /// other files have the numbers of its descriptors.
     pub(crate) fn give_up(&self, run: Run) {
         let queue = run.queue.clone();
-        // Not under the lock: what goes with the loop may wake the driver.
+        // The loop is dropped without the lock: values that go with it may wake the driver.
         let shared = self.queue.lock().take();
         drop((run, shared));
         while Arc::strong_count(&queue) > 1 {
@@ -283,7 +283,7 @@ pub(crate) struct Run {
 }
 
 impl Loop for Run {
-    /// In a section.
+    /// Called inside a section.
     fn turn(&mut self) -> Next {
         let engine = self.engine.clone();
         let Some(driver) = engine.threads.driver() else { return Next::End };

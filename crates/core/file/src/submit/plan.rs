@@ -20,11 +20,11 @@ pub(crate) enum Plan {
     /// It moves the bytes that can be moved without blocking. `plain`: the file is in memory,
     /// and no call on it blocks.
     Attempt { plain: bool },
-    /// It writes by one call, which may block.
+    /// The submission writes by one call, which may block.
     Write,
     /// The same; the kernel finds out by it whether the descriptor is what it was.
     WriteUnseen,
-    /// It gives the context's own queue one bio, and makes no request of the command.
+    /// The submission gives the context's queue one bio, and makes no request of the command.
     Bio { may_block: bool },
     /// The same; the kernel finds out by it whether the descriptor is what it was.
     BioUnseen { may_block: bool },

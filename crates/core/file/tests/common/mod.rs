@@ -69,7 +69,7 @@ pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u
     command_with(flags, kind, file, memory, offset)
 }
 
-/// The same, with these status flags.
+/// Makes a command like [`command`], with these status flags.
 pub(crate) fn command_with(
     flags: Flags,
     kind: Kind,
@@ -94,7 +94,7 @@ pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Res
     submit_to(context, EventTarget { data: name, obj: name, eventfd: None }, command)
 }
 
-/// The same, with an eventfd that it signals, or none.
+/// Submits one command to `target`, which may have an eventfd.
 pub(crate) fn submit_to(
     context: &Arc<Context>,
     target: EventTarget,

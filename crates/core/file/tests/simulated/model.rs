@@ -20,7 +20,7 @@ pub(crate) struct Op {
     pub(crate) offset: u64,
     /// The bytes to write, or as many as are read.
     data: Vec<u8>,
-    /// The request's.
+    /// The memory of the request.
     memory: Vec<u8>,
     /// The result of its event.
     pub(crate) result: Option<i64>,

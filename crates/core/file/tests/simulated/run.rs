@@ -61,7 +61,7 @@ pub(crate) struct Run {
     cut: Option<usize>,
     /// Weights of the steps.
     weights: [u32; 7],
-    /// By their names.
+    /// The operations; the index of each is its name.
     ops: Vec<Op>,
     /// The context of each.
     homes: Vec<usize>,

@@ -204,7 +204,7 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// As above, but the first event comes from elsewhere, while both wait.
+/// In this model the first event comes from elsewhere, while both threads wait.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {

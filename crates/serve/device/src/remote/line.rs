@@ -73,7 +73,7 @@ enum Phase {
     Up,
     /// The image is being closed.
     Closing,
-    /// All requests fail.
+    /// The connection is over: all requests fail.
     Over,
 }
 
@@ -256,7 +256,8 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // Without the lock; until the request is removed, no overlapping one is sent.
+            // Copies the bytes without the lock; no overlapping request is sent until this one is
+            // removed.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();

@@ -1,10 +1,11 @@
 //! An image on an NBD server, over one connection that is replaced when it is lost.
 //!
-//! All serving threads share the connection, so a flush covers the writes of all of them. They put
-//! their requests in a line (`line`), and none of them waits for the socket. Two threads send and
-//! receive (`link`), by TLS if the address asks for it (`tls`). The journal (`journal`) keeps
-//! changes that the server has answered and not made durable. After a reconnect the client first
-//! repeats these changes, in case the server was restarted, and then all unanswered requests.
+//! All serving threads share the connection, so a flush covers the writes of all of them. The
+//! threads put their requests in a line (`line`), and none of them waits for the socket. Two
+//! threads send and receive (`link`), by TLS if the address asks for it (`tls`). The journal
+//! (`journal`) keeps changes that the server has answered and not made durable. After a reconnect
+//! the client first repeats these changes, in case the server was restarted, and then all
+//! unanswered requests.
 //!
 //! Each request may visit a cache (`cache`), which must know the pages that are being changed
 //! (`changes`).

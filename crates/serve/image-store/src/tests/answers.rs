@@ -116,7 +116,8 @@ fn a_store_that_ignores_conditions_is_found_out() {
     }
 }
 
-/// As if the answer to the first request was lost, and the client had repeated it.
+/// The client repeats a request when its answer is lost: the second answer is that the object
+/// exists.
 #[test]
 fn an_object_that_is_there_already_says_nothing_of_the_store() {
     let client = client(Arc::new(InMemory::new()));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const SLOTS: u64 = 8;
 
-/// As many slots, with the rows of the table.
+/// The size of a cache folder with `SLOTS` slots and their rows of the table.
 const FOLDER_BYTES: u64 = SLOTS * (PAGE_BYTES + 64);
 
 fn folder(place: &Path, bytes: u64) -> std::io::Result<Arc<Cache>> {
@@ -320,7 +320,7 @@ fn cached_data_found_damaged_is_read_from_the_store_again() {
     let image = StoredImage::open(&url, &options).unwrap();
     image.write_at(0, vec![7; BLOCK as usize]).unwrap();
     image.flush().unwrap();
-    // As if the store had sent wrong bytes.
+    // The changed bytes stand for wrong bytes from the store.
     let ids = cache.segments();
     assert!(!ids.is_empty());
     for segment in ids {

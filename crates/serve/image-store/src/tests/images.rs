@@ -132,7 +132,7 @@ fn an_image_is_made_only_once_and_opened_only_if_it_exists() {
     let said = error(StoredImage::create(&url("none"), &StoreOptions::default(), SIZE, BLOCK));
     assert_eq!(said, "memory://none/vm: the image exists");
     let said = error(StoredImage::create(&url("none"), &StoreOptions::default(), SIZE, 1000));
-    assert_eq!(said, "invalid block size");
+    assert_eq!(said, "the block size must be a power of two from 512 to 65536");
     let snapshot: StoreUrl = "memory://none/vm@monday".parse().unwrap();
     let said = error(StoredImage::open(&snapshot, &StoreOptions::default()));
     assert!(said.ends_with("a snapshot is read only: add --read-only"), "{said}");

@@ -146,9 +146,9 @@ pub(crate) enum ImageCommand {
     Export(TransferArgs),
     /// Show what an image has lost of its log, and repair it.
     ///
-    /// For an image that cannot be opened because of the loss; --cut or --skip repairs it. The
-    /// command replaces its server. If that has not closed the image, the command waits a minute,
-    /// until the server must have noticed.
+    /// If the loss keeps the image from opening, --cut or --skip repairs it. The command replaces
+    /// its server. If that has not closed the image, the command waits a minute, until the server
+    /// must have noticed.
     Repair {
         /// The address of the image.
         url: StoreUrl,

@@ -86,7 +86,8 @@ pub struct ServeArgs {
     pub sector_size: Option<u64>,
     /// TLS of NBD clients, by TCP and by Unix sockets.
     ///
-    /// With --tls-cert the default is require; without it the server refuses TCP.
+    /// The default with --tls-cert is require. Without --tls-cert the server accepts no client by
+    /// TCP.
     #[arg(long, value_enum)]
     pub tls: Option<TlsArg>,
     /// The server's certificate, in PEM.
@@ -117,8 +118,8 @@ pub struct ServeArgs {
     pub expose_status: bool,
     /// End when the last client has gone.
     ///
-    /// As after SIGTERM. Clients are NBD clients that have chosen an image, virtual machines, and
-    /// programs that have one of the files open. Not with --ublk.
+    /// The end is that of SIGTERM. Clients are NBD clients that have chosen an image, virtual
+    /// machines, and programs that have one of the files open. Not with --ublk.
     #[arg(long, hide_short_help = true, conflicts_with = "ublk")]
     pub exit_with_last_client: bool,
     /// Write the process's number into FILE while it serves, and remove FILE at the end.
@@ -165,7 +166,7 @@ pub struct ServeArgs {
     pub durability: Durability,
     /// The key of encrypted images on object stores.
     ///
-    /// For images without a key file of their own: a file with 32 random bytes, or 64 hexadecimal
+    /// The key of images that name no key file: a file with 32 random bytes, or 64 hexadecimal
     /// digits, that other users may not read. The server refuses an image that is not encrypted, or
     /// that has another key.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -179,7 +180,8 @@ pub struct ServeArgs {
     pub cache_size: u64,
     /// Keep data of images on stores in a file in this folder.
     ///
-    /// For this server and the next one; --cache chooses the page cache in front of the file.
+    /// The folder serves this server and the next one; --cache chooses the page cache in front of
+    /// the file.
     #[arg(long, hide_short_help = true, value_name = "FOLDER",
           value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,

@@ -29,7 +29,7 @@ pub(crate) struct MountPoint {
 }
 
 /// The source of our mounts in the kernel's table, followed by a colon and the identity of the file
-/// if the server made it. For mounts of the helper it is also in the type, behind `fuse.`.
+/// if the server made it. In mounts that the helper made it is also in the type, behind `fuse.`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 

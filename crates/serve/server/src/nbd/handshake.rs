@@ -195,7 +195,7 @@ impl Handshake {
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.contexts(number, data, exports, out);
             }
-            _ => refuse(out, number, answer::UNSUPPORTED, "no such option"),
+            _ => refuse(out, number, answer::UNSUPPORTED, "unknown option"),
         }
         Next::Option
     }
@@ -205,7 +205,7 @@ impl Handshake {
         match self.security {
             _ if !data.is_empty() => refuse(out, number, answer::INVALID, "the option has no data"),
             Security::Plain => refuse(out, number, answer::POLICY, "no TLS configured"),
-            Security::Tls => refuse(out, number, answer::INVALID, "TLS is on"),
+            Security::Tls => refuse(out, number, answer::INVALID, "TLS was started already"),
             Security::TlsRequired | Security::TlsOffered => {
                 reply(out, number, answer::ACK, &[]);
                 return Next::Tls;
@@ -249,7 +249,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Next<F> {
         let Some((name, asked)) = parse_go(data) else {
-            refuse(out, number, answer::INVALID, "the lengths do not match");
+            refuse(out, number, answer::INVALID, "the lengths in the option do not match");
             return Next::Option;
         };
         let Some(image) = exports.find(name) else {
@@ -296,10 +296,10 @@ impl Handshake {
             self.agreed.allocation = false;
         }
         if !self.agreed.structured {
-            return refuse(out, number, answer::INVALID, "structured replies come first");
+            return refuse(out, number, answer::INVALID, "negotiate structured replies first");
         }
         let Some((name, queries)) = parse_contexts(data) else {
-            return refuse(out, number, answer::INVALID, "the lengths do not match");
+            return refuse(out, number, answer::INVALID, "the lengths in the option do not match");
         };
         if exports.find(name).is_none() {
             return refuse(out, number, answer::UNKNOWN, "no such export");

@@ -104,7 +104,7 @@ pub(crate) struct Transmission<F> {
 
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
-/// As many extents as there is always memory for.
+/// The extents in a reply for which there is always memory.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 

@@ -25,7 +25,7 @@ impl fmt::Display for Invalid {
         let hours = |time: &Duration| time.as_secs() / 3600;
         match self {
             Invalid::Expired(since) => write!(f, "expired {} hours ago", hours(since)),
-            Invalid::NotYet(left) => write!(f, "is not valid for {} hours yet", hours(left)),
+            Invalid::NotYet(left) => write!(f, "becomes valid in {} hours", hours(left)),
             Invalid::Never => f.write_str("ends before it begins"),
         }
     }

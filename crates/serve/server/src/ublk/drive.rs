@@ -437,7 +437,7 @@ fn take_over(
     if (found.basic.sectors, found.basic.logical_shift, found.basic.attributes)
         != (wanted.basic.sectors, wanted.basic.logical_shift, wanted.basic.attributes)
     {
-        return Err(failed("the image has another size or sector size now".to_owned()));
+        return Err(failed("the image's size or sector size has changed".to_owned()));
     }
     let deadline = Deadline::after_ns(LEAVING_NS);
     loop {

@@ -113,9 +113,9 @@ struct Active {
 pub enum TakeOutcome {
     /// All of them; the driver kicks when there are more.
     All,
-    /// Not all: the ring continues when requests end.
+    /// Some are left; the ring continues when requests end.
     Waits,
-    /// Not all: other rings have their turn first.
+    /// Some are left; other rings have their turn first.
     More,
 }
 

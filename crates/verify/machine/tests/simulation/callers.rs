@@ -187,7 +187,8 @@ impl Actor {
         let open = paths.each_ref().map(open);
         for fd in &open {
             file::set_len(fd.raw(), SECTORS * SECTOR as u64).unwrap();
-            // As if written long ago: a write of a part of a page reads the page first.
+            // Writes the file and drops it from the page cache: a write of a part of a page then
+            // reads the page first.
             let zeroes = AlignedBuffer::zeroed(SECTORS as usize * SECTOR);
             let part = file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
             // SAFETY: the bytes are only read.

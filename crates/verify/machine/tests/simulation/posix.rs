@@ -77,7 +77,7 @@ impl Notice {
     }
 
     fn wait(&self) {
-        // Without the requests' states: ended ones may be freed.
+        // The note leaves out the states of the requests: ended ones may be freed.
         note(|| format!("waits for a notice of {} requests", self.blocks.len()));
         let came = self.came.lock().unwrap();
         drop(self.news.wait_while(came, |came| *came == 0).unwrap());

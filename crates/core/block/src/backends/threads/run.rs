@@ -40,7 +40,7 @@ impl BioRunner {
         self.run(&joined).result.map(|bytes| bytes as usize)
     }
 
-    /// Runs `bio` to its end; blocks. Not for polls.
+    /// Runs `bio` to its end; blocks. The bio is not a poll.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
             // Compared with the worker's current credentials: the process may change them at any

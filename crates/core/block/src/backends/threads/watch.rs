@@ -237,7 +237,7 @@ impl Watches {
         self.take_cancelled(done);
     }
 
-    /// As [`Watches::poke`], but only if there is a watcher.
+    /// Like [`Watches::poke`], but does nothing if there is no watcher.
     pub(super) fn rouse(&self) {
         if let Some(poll_set) = &self.book.lock().poll_set {
             poll_set.counter.signal();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use nowait_sys::{eventfd::EventFd, fd, fdtable, own_thread::OwnThread};
 use std::os::fd::AsRawFd;
 
-/// As on kernels before 6.7, which cannot wait on a word of memory.
+/// Makes a ring like those of kernels before 6.7, which cannot wait on a word of memory.
 fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
     with(issuer, Some(Arc::new(EventFd::new().unwrap())), test)
 }

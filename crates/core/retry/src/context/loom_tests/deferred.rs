@@ -182,7 +182,7 @@ fn loom_canary_a_destroyer_that_is_not_told_of_what_is_deferred() {
     one_destroys(defer_in_silence);
 }
 
-/// As above, but another thread comes to wait: it may be the one that is woken, and leaves.
+/// In this model another thread comes to wait; the wake-up may go to this thread, which leaves.
 #[test]
 fn loom_who_finds_a_dying_context_leaves_what_is_deferred_to_the_destroyer() {
     loom::model(|| {
