@@ -107,7 +107,7 @@ test-full: setup dist ## Run every test at full length (hours)
 
 lint: setup ## Check format, clippy, tidy, packages of crates and documentation
 	@$(X) ci fmt tidy prose crates clippy doc
-	@docs/data/figures.py --check
+	@python3 -m doctest docs/data/figures.py && docs/data/figures.py --check
 
 fmt: setup ## Format the code
 	@$(CARGO) fmt --all
