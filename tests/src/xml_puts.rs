@@ -1,5 +1,5 @@
 //! Google's XML API before fake-gcs-server, which supports all that images need of it except PUTs.
-//! This translates PUTs to the JSON API, where that server keeps their conditions. It changes
+//! The proxy translates PUTs to the JSON API, where that server keeps their conditions. It changes
 //! nothing else.
 
 use std::io::{self, BufReader, Write};

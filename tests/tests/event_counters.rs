@@ -1,4 +1,4 @@
-//! io_uring as before Linux 6.7, by a filter on a newer kernel. Its rings cannot wait on a word of
+//! io_uring as before Linux 6.7, by a filter on a newer kernel. Such rings cannot wait on a word of
 //! memory, so eventfds wake the threads that wait there; an eventfd has one number in the program's
 //! descriptor table and another in the engine's.
 

@@ -60,8 +60,7 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// In memory the modes differ most: in auto no read or write becomes a request, and offload copies
-/// on the engine's thread.
+/// Files in memory: no read or write becomes a request, because submit copies them in each mode.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };

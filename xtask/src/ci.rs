@@ -227,8 +227,9 @@ fn word(outcome: Outcome) -> &'static str {
 
 /// Starts this program again in a mount namespace of its own, where that is allowed.
 ///
-/// Its mounts go with its last process, so a run that is killed leaves none. Mounts that an earlier
-/// run has left are not in it: if the server of a FUSE mount is gone, mkfs.btrfs(8) gives up.
+/// The mounts go with the namespace's last process, so a run that is killed leaves none. Mounts
+/// that an earlier run has left are not in it: if the server of a FUSE mount is gone, mkfs.btrfs(8)
+/// gives up.
 fn take_own_mounts() -> Result<()> {
     const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
     let prefix = own_mounts()?;

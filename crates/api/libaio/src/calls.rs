@@ -305,8 +305,8 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): any request in flight can be cancelled. Its event arrives through the ring, with
-/// ECANCELED if the cancellation was in time (0 for a poll).
+/// io_cancel(2): any request in flight can be cancelled. The request's event arrives through the
+/// ring, with ECANCELED if the cancellation was in time (0 for a poll).
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;

@@ -1,8 +1,8 @@
 //! Threads for calls that have no asynchronous form: open, close, truncate.
 //!
 //! The threads are threads of the application: a file that they open has a number in the
-//! application's descriptor table, which the engine's own threads do not share. They start when
-//! needed, and end when idle or with the engine.
+//! application's descriptor table, which the engine's own threads do not share. The threads start
+//! when needed, and end when idle or with the engine.
 
 use core::{
     future::Future,

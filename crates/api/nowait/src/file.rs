@@ -22,8 +22,8 @@ use std::{
     sync::Arc,
 };
 
-/// An open file of an engine. Cheap to clone: all clones are the same open file. It closes when the
-/// last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
+/// An open file of an engine. Cheap to clone: all clones are the same open file. The file closes
+/// when the last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
 /// A file has no position: every request names its offset. The methods here block, and continue
 /// after a signal; several threads may call them at once. These methods are not ordered with

@@ -72,7 +72,7 @@ fn an_open_that_truncates_cuts_off_what_was_not_written_back() {
     });
 }
 
-/// Its drop writes back on a helper thread, which may begin after the file was emptied.
+/// The drop of a file writes back on a helper thread, which may begin after the file was emptied.
 #[test]
 fn a_dropped_async_file_writes_nothing_into_one_that_was_emptied() {
     on_every_engine(|nowait| {

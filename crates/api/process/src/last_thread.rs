@@ -1,10 +1,11 @@
 //! The end of a process when its last thread ends.
 //!
 //! When the last thread of a process ends, the C library ends the process as exit(3) does
-//! (pthread_exit(3)). It counts the engine's threads, so the process would never end. Therefore, if
-//! the main thread has ended and the process has not, and an engine exists, a thread watches the
-//! process until only the library's threads are left and the program expects nothing more. It then
-//! ends the process on a thread with the program's descriptor table, where the exit handlers run.
+//! (pthread_exit(3)). The C library counts the engine's threads, so the process would never end.
+//! Therefore, if the main thread has ended and the process has not, and an engine exists, a thread
+//! watches the process until only the library's threads are left and the program expects nothing
+//! more. It then ends the process on a thread with the program's descriptor table, where the exit
+//! handlers run.
 
 use crate::process::Process;
 use core::{
@@ -71,8 +72,9 @@ pub(crate) fn engine_is_there(process: &'static Process) {
     }
 }
 
-/// Starts the thread that ends the process when no thread of the program is left. It gets the
-/// descriptor table and the signal mask of the calling thread, as the last thread would have.
+/// Starts the thread that ends the process when no thread of the program is left. The new thread
+/// gets the descriptor table and the signal mask of the calling thread, as the last thread would
+/// have.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
         return;

@@ -74,8 +74,8 @@ pub trait BlockBackend: Send + Sync {
         let _ = self.reap(done, 0, Deadline::NOW);
     }
 
-    /// Makes the `reap` that waits now, or else the next that would wait, return early. It may be
-    /// expensive when no thread waits; callers account for that.
+    /// Makes the `reap` that waits now, or else the next that would wait, return early. The call
+    /// may be expensive when no thread waits; callers account for that.
     fn wake(&self);
 
     /// Asks for an early end of the bio with `token`; if it can still be stopped it completes

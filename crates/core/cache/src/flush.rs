@@ -58,9 +58,9 @@ impl Default for Flush {
 pub(crate) enum Turn {
     /// The sync is over: the data are durable, or never will be.
     Over(Result<(), Errno>),
-    /// Its entry was left.
+    /// The caller's entry was left.
     Wait,
-    /// Its entry was left; it starts this flush.
+    /// The caller's entry was left; the caller starts this flush.
     Start(BioOp),
 }
 

@@ -311,8 +311,8 @@ impl Folio {
         self.order.store(order, Relaxed);
     }
 
-    /// Makes a frozen folio page `index` of `mapping`, with the given bits of state. It is the
-    /// caller's: allocated, not yet in a tree.
+    /// Makes a frozen folio page `index` of `mapping`, with the given bits of state. The folio is
+    /// the caller's: allocated, not yet in a tree.
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);

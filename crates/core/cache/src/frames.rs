@@ -45,9 +45,9 @@ pub struct FrameCounts {
 
 /// A pool of frames, fixed in size, with a header for each.
 ///
-/// Its lock is taken to allocate and to free, never on a hit. The memory behind a folio belongs to
-/// the operation that pinned or locked it, by the rules of [`crate::folio`]; the pool only knows
-/// addresses.
+/// The pool's lock is taken to allocate and to free, never on a hit. The memory behind a folio
+/// belongs to the operation that pinned or locked it, by the rules of [`crate::folio`]; the pool
+/// only knows addresses.
 #[derive(Debug)]
 pub struct Frames {
     memory: HugeMemory,

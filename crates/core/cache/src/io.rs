@@ -1,10 +1,10 @@
 //! Bios of the cache, from their issue to their end.
 //!
 //! An I/O is contiguous in the file: the fill of a run of locked folios, or the writeback of a run
-//! of dirty pages, within a folio or across several. It has one bio in flight at a time. A short
-//! transfer goes on behind what was done; the unaligned tail of a file follows its whole blocks.
-//! When it has ended, all its folios are released, and only then the entries that waited are
-//! kicked: a reader of several folios is not kicked once for each.
+//! of dirty pages, within a folio or across several. Such an operation has one bio in flight at a
+//! time. A short transfer goes on behind what was done; the unaligned tail of a file follows its
+//! whole blocks. When it has ended, all its folios are released, and only then the entries that
+//! waited are kicked: a reader of several folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -402,7 +402,7 @@ impl Cache {
         if io.device().begin(io.is_fill(), table.most) {
             return table.begin(io, plug);
         }
-        // It begins when another of its device has ended.
+        // The bio begins when another bio of its device has ended.
         match table.parked.back_mut() {
             Some(before) if before.can_grow_by(&io) => before.grow_by(io),
             _ => table.parked.push_back(io),

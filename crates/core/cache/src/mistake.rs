@@ -1,7 +1,7 @@
 //! Mistakes that the cache makes on purpose, for tests that must find them.
 //!
-//! They exist with the feature `mistakes` or with `--cfg simulated` only, which simulations ask
-//! for; what is shipped is built without both, and asks nothing.
+//! The mistakes exist with the feature `mistakes` or with `--cfg simulated` only, which simulations
+//! ask for; shipped builds have neither, and check nothing.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

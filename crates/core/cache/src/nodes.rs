@@ -45,8 +45,8 @@ impl Node {
 /// The nodes of all trees of a cache.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// Chunks of nodes, made as needed. They are std's atomics, not loom's, because they guard only
-    /// memory.
+    /// Chunks of nodes, made as needed. The pointers are std's atomics, not loom's, because they
+    /// guard only memory.
     chunks: Box<[AtomicPtr<Node>]>,
     book: Mutex<Book>,
 }

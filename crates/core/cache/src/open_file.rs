@@ -19,7 +19,7 @@ const WINDOW_SHARE: u64 = 4;
 
 /// The state of one open of a cached file, shared by its reads.
 ///
-/// Its lock is taken on a miss and at a mark, alone, for the bookkeeping only.
+/// The lock is taken on a miss and at a mark, alone, for the bookkeeping only.
 #[derive(Debug)]
 pub struct OpenFile {
     readahead: Mutex<Readahead>,

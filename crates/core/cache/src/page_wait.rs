@@ -27,7 +27,7 @@ pub enum Reason {
     Unlocked,
     /// The folio has been written, or could not be.
     Written,
-    /// Its bytes are no longer lent out.
+    /// The folio's bytes are no longer lent out.
     Returned,
 }
 

@@ -22,11 +22,11 @@ use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
 pub enum Tag {
     /// There is a folio.
     Used = 0,
-    /// It is newer than the file.
+    /// The folio is newer than the file.
     Dirty = 1,
-    /// It is being written.
+    /// The folio is being written.
     Writeback = 2,
-    /// It was dirty when a sync began, which has not written it yet.
+    /// The folio was dirty when a sync began, which has not written it yet.
     Towrite = 3,
 }
 

@@ -265,10 +265,10 @@ impl Context {
     /// Asks for the end of the request named `obj`, see [`EventTarget::obj`], one of several with
     /// that name that was not cancelled yet. Does not wait.
     ///
-    /// Its event comes in any case, once. It says ECANCELED if the request had not begun, waits
-    /// for another request, for readiness or for a page of the cache; of a file it may then have
-    /// transferred a part. A request that the device or a blocking call has in hand ends as if it
-    /// had not been cancelled; the result of a stream request is the bytes transferred.
+    /// The request's event comes in any case, once. The event has ECANCELED if the request had not
+    /// begun, waits for another request, for readiness or for a page of the cache; of a file it may
+    /// then have transferred a part. A request that the device or a blocking call has in hand ends
+    /// as if it had not been cancelled; the result of a stream request is the bytes transferred.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///

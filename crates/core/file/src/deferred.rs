@@ -25,11 +25,11 @@ type Requests = DeferredList<Arc<Request<FileOperation>>>;
 /// The turn of a deferred request, when a thread takes it off the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It moves the bytes that it can move without blocking.
+    /// The request moves the bytes that it can move without blocking.
     Retry,
-    /// It moves all its bytes, by calls that may block.
+    /// The request moves all its bytes, by calls that may block.
     Run,
-    /// It goes to the engine's threads.
+    /// The request goes to the engine's threads.
     HandOver,
 }
 

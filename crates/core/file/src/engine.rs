@@ -95,7 +95,8 @@ impl Engine {
             }
         };
         if let Err(errno) = started {
-            // Its threads have it, and must not be the last: their descriptors are others.
+            // The engine's threads have a reference too, and must not drop the last one: their
+            // descriptor table is another.
             engine.shutdown();
             return Err(errno);
         }

@@ -187,7 +187,7 @@ impl Workers for Threads {
 
 /// The machine's io_uring; where callers must not enter rings, own queues are the kernel's AIO.
 struct Rings {
-    /// Its rings cannot wait on a word of memory.
+    /// The kernel's rings cannot wait on a word of memory.
     by_counter: bool,
     callers_enter: bool,
     aio: NativeAio,

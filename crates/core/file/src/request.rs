@@ -53,15 +53,15 @@ pub struct FileOperation {
     pub(crate) target: Target,
     pub(crate) body: Body,
     place: OrderPlace,
-    /// Its last iteration found an earlier request in the way.
+    /// The request's last iteration found an earlier request in the way.
     waited_for_order: bool,
     /// The kernel's AIO would have completed it inside io_submit.
     is_synchronous: bool,
-    /// Its key among the context's requests.
+    /// The request's key among the context's requests.
     in_flight: Option<InFlightKey>,
     /// Requests it begins after, and that begin after it.
     links: Option<Box<Links>>,
-    /// It is over, and a worker brings it to its end.
+    /// The request is over, and a worker completes it.
     over: bool,
 }
 
@@ -139,8 +139,8 @@ impl Body {
 }
 
 impl FileOperation {
-    /// Makes an operation at its beginning. Its bytes were admitted to its context
-    /// ([`Context::admit`]); its end counts them off.
+    /// Makes an operation at its beginning. The context admitted the request's bytes
+    /// ([`Context::admit`]); the end of the request counts them off.
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
@@ -205,8 +205,8 @@ impl FileOperation {
         }
     }
 
-    /// Registers a request that the own queue has refused, or ended short. It keeps the place that
-    /// it took when it was in the kernel's hands, if it did.
+    /// Registers a request that the own queue has refused, or ended short. The request keeps the
+    /// place that it took while it was in the kernel's hands, if it took one.
     pub(crate) fn take_place_late(&mut self, ticket: Option<Ticket>, wait: &Wait<'_, Self>) {
         match ticket {
             Some(ticket) => self.place = OrderPlace::Begun(ticket),

@@ -105,8 +105,8 @@ impl Credentials {
         self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
     }
 
-    /// Makes the calling thread act with `self`. Its real and saved identities stay, so that
-    /// [`Credentials::restore`] can go back.
+    /// Makes the calling thread act with `self`. The thread's real and saved identities stay, so
+    /// that [`Credentials::restore`] can go back.
     fn take(&self) -> Result<(), Errno> {
         confined::check(Extra::Rights)?;
         // The capabilities that the calls need may be permitted and not effective (seteuid(2)).

@@ -1,6 +1,7 @@
 //! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! They exist in builds with `--cfg simulated` only. Shipped builds make none and check nothing.
+//! The mistakes exist in builds with `--cfg simulated` only. Shipped builds make none and check
+//! nothing.
 
 /// A mistake: each was made once by accident, or is the forgotten half of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! System calls under Miri.
 //!
-//! Miri cannot run the system call instruction. It implements some calls as functions of the C
+//! Miri cannot run the system call instruction. Miri implements some calls as functions of the C
 //! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
 //! as under a filter that forbids them, and the callers use their fallbacks: workers instead of
 //! rings, descriptors in the application's table.

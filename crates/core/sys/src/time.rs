@@ -64,8 +64,8 @@ pub fn thread_cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the clock of file timestamps in nanoseconds since 1970. It may tick every ten
-/// milliseconds only (CLOCK_REALTIME_COARSE).
+/// Returns the clock of file timestamps in nanoseconds since 1970. The clock may tick only every
+/// ten milliseconds (CLOCK_REALTIME_COARSE).
 pub fn file_time_ns() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a live local; the clock always exists.

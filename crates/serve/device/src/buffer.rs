@@ -204,7 +204,7 @@ impl Pool {
         self.beyond_bytes = self.beyond_bytes + self.beyond(after) - self.beyond(before);
     }
 
-    /// Returns a chunk of `len` bytes for the first image. Its contents are arbitrary.
+    /// Returns a chunk of `len` bytes for the first image. The contents of the chunk are arbitrary.
     ///
     /// # Panics
     /// If `len` is above twice [`PIECE_BYTES`].

@@ -6,8 +6,9 @@
 //!                                   └─▶ check: stored in the head; another key gives another one
 //! ```
 //!
-//! The salt is drawn when an image is made. Its clones have the same salt, because they read its
-//! blocks. The head has salt and check, so that a writer finds a wrong key before it puts anything.
+//! The salt is drawn when an image is made. The clones of an image have its salt, because they read
+//! its blocks. The head has salt and check, so that a writer finds a wrong key before it puts
+//! anything.
 //!
 //! The nonce of a block is its segment's place in the log and the low half of its number. The
 //! block's number and that of the image whose writer put the segment are authenticated data. A

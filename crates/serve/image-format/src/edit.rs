@@ -31,10 +31,10 @@ const READS_MAX: u64 = 64;
 /// An edit of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Adds a snapshot with a name. It has all data that is durable now.
+    /// Adds a snapshot with a name. The snapshot has all data that is durable now.
     Snapshot(String),
-    /// Removes snapshots. They must have no clones but these: the caller has found that those do
-    /// not exist.
+    /// Removes snapshots. The snapshots must have no clones except the listed ones, which the
+    /// caller has found not to exist.
     Remove(Vec<Snapshot>),
     /// Makes the image larger, for the writers that open it from now on. Only the writer makes it
     /// smaller ([`crate::Request::Shrink`]).

@@ -39,7 +39,7 @@ pub struct Piece {
     pub extent: Option<Extent>,
 }
 
-/// The extents of an image, by their first block. They do not overlap.
+/// The extents of an image, by their first block. Extents do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
     tree: BTreeMap<u64, Extent>,

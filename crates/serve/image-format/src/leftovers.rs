@@ -1,10 +1,10 @@
 //! Objects that earlier writers may have left and that no head names: segments behind a fence, and
 //! parts of a checkpoint.
 //!
-//! Their names are known, so no list is needed. A writer numbers its checkpoints, so an unfinished
-//! one has the number after its newest. The next writer reads the parts of that number to find
-//! which exist. At most `IN_FLIGHT_MAX` parts are put at the same time, so after as many missing
-//! parts there are no more.
+//! The names of these objects are known, so no list is needed. A writer numbers its checkpoints, so
+//! an unfinished one has the number after its newest. The next writer reads the parts of that
+//! number to find which exist. At most `IN_FLIGHT_MAX` parts are put at the same time, so after as
+//! many missing parts there are no more.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};

@@ -1,7 +1,7 @@
 //! Deliberate mistakes of an image, for simulations that must find them.
 //!
-//! They exist only with the feature `mistakes`. Released programs are built without it, and never
-//! check for a mistake.
+//! The mistakes exist only with the feature `mistakes`. Released programs are built without it, and
+//! never check for a mistake.
 
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,8 +70,8 @@ pub(crate) struct Scan {
     segments: BTreeMap<u64, Entry>,
     /// How often the next segment was requested again.
     missed: u32,
-    /// The objects that were listed when the scan first met an end. They judge each later end of a
-    /// growing log as well: a list takes longer than a segment.
+    /// The objects that were listed when the scan first met an end. The same list judges each later
+    /// end of a growing log: making a list takes longer than a segment.
     listed: Option<Vec<u64>>,
     /// The end that was read again because of the list.
     reread: u64,

@@ -122,8 +122,8 @@ pub enum Operation {
     },
 }
 
-/// Marks data of a segment. It never changes, so a cache may answer. The caller uses only the bytes
-/// of an answer to this operation, and not the tag.
+/// Marks data of a segment. The data never changes, so a cache may answer. The caller uses only the
+/// bytes of an answer to this operation, and not the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// The previous answer looked damaged: the store itself must answer.

@@ -97,9 +97,9 @@ impl StoredImage {
         StoredImage::begin(url, options, settings, Origin::TakeOver)
     }
 
-    /// Opens an image to read it in its present state. It puts nothing, and the writer continues.
-    /// Later writes stay invisible; data that the writer has deleted cannot be read any more. Data
-    /// of a snapshot stays. Blocks.
+    /// Opens an image to read it in its present state. The call puts no object, and the writer
+    /// continues. Later writes stay invisible; data that the writer has deleted cannot be read any
+    /// more. Data of a snapshot stays. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].

@@ -88,9 +88,9 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
     blocking(url, found)
 }
 
-/// Repairs an image whose log has lost a part. It replaces the writer. If an earlier writer may not
-/// know that yet, it runs `wait`, as [`crate::catalog::remove`] does. Returns the loss; if there is
-/// none, changes nothing. Blocks.
+/// Repairs an image whose log has lost a part. The repair replaces the writer. If an earlier writer
+/// may not know that yet, it runs `wait`, as [`crate::catalog::remove`] does. Returns the loss; if
+/// there is none, changes nothing. Blocks.
 ///
 /// # Errors
 /// As for [`look`]. If the store did not answer, the image may have another writer, and is

@@ -262,7 +262,7 @@ fn said(url: &StoreUrl, report: &Report, lacks_key: bool) -> Checked {
 fn told(checked: &Checked) -> String {
     let (objects, stored) = (checked.objects, shown(checked.stored_bytes));
     let live = shown(checked.live_bytes);
-    let mut text = format!("{}: {objects} objects, {stored}, of the image {live}\n", checked.url);
+    let mut text = format!("{}: {objects} objects, {stored}; live data {live}\n", checked.url);
     for found in &checked.findings {
         let of = found.is_of_image.then_some("the image".to_owned());
         let of = of.into_iter().chain(found.snapshots.iter().map(|name| format!("@{name}")));

@@ -139,8 +139,8 @@ impl Faults {
         Faults { fail: Some((n, errno)), ..Faults::volatile_cache() }
     }
 
-    /// Draws a device: some faults off, the others at extreme rates. It never lies and is never
-    /// full.
+    /// Draws a device: some faults off, the others at extreme rates. The drawn device never lies
+    /// and is never full.
     ///
     /// Stuck requests are left out, because a caller must be prepared to cancel them; such a caller
     /// sets `stuck_ppm`.

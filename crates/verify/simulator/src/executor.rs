@@ -31,7 +31,7 @@ const THE_FILE: (u64, u64) = (1, 1);
 /// The token of a bio that belongs to no operation: even, and not a task's.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
-/// An event of an operation. It is recorded before a conflicting operation begins.
+/// An event of an operation. The event is recorded before a conflicting operation begins.
 #[derive(Debug)]
 pub struct Event {
     /// Number of the operation, in the order of submission.

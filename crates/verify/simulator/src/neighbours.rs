@@ -48,7 +48,7 @@ impl Wake for Kick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// Its own device has nothing to do, and nothing kicks it.
+    /// The operation's own device has nothing to do, and nothing kicks the operation.
     Stuck,
 }
 

@@ -13,7 +13,7 @@
 //! | the file ends where it did: reads end there, appends begin there | no | yes |
 //!
 //! **io_submit of more than two requests** delays direct ones until all have begun, or until it
-//! sleeps. They have no order with later requests of the same call.
+//! sleeps. These direct requests have no order with later requests of the same call.
 //!
 //! **Several threads**: a direct request has no order with any other until its event. A buffered
 //! one takes effect before those whose io_submit begins when its own has returned.

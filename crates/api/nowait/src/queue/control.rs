@@ -155,7 +155,7 @@ impl<T, B> Queue<T, B> {
 
     /// Returns a descriptor for epoll(7) and similar calls, readable when requests have ended since
     /// the last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll
-    /// the descriptor. It may be readable although nothing has ended.
+    /// the descriptor. The descriptor may be readable although nothing has ended.
     ///
     /// From the first call on, the engine's threads reap requests instead of the waiting thread,
     /// which costs a thread switch for each request that is not over at once; requests in flight

@@ -176,7 +176,7 @@ impl Kaio {
     }
 
     /// Takes the bios that the calling thread has queued, and those for which the kernel had no
-    /// room. It leaves the bios of other threads: such a thread would find nothing to submit,
+    /// room. The call leaves the bios of other threads: such a thread would find nothing to submit,
     /// return, and close a file before the kernel has a reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
@@ -515,7 +515,7 @@ impl Kaio {
         }
     }
 
-    /// Ends the sleep of the reaper. It is no error if the sleep has ended by itself.
+    /// Ends the sleep of the reaper. A sleep that has ended by itself is no error.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();

@@ -40,8 +40,8 @@ pub enum Deliver {
     Call(Receiver),
 }
 
-/// The function by which a worker runs a bio. It returns the bytes transferred, or an error. It may
-/// block.
+/// The function by which a worker runs a bio. It returns the bytes transferred, or an error. The
+/// function may block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
 /// The configuration of a pool of workers.
@@ -53,8 +53,8 @@ pub struct ThreadsConfig {
     /// The function that runs first on the first worker, to give all workers a private descriptor
     /// table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
-    /// The function that runs first on each thread of the pool, the watcher of polls included. It
-    /// lets the pool's maker recognize its own threads.
+    /// The function that runs first on each thread of the pool, the watcher of polls included. The
+    /// pool's maker recognizes its own threads by this function.
     pub each: fn(),
     /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
     /// device.

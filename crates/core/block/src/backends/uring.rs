@@ -246,7 +246,8 @@ impl Uring {
                 }
                 // Fewer than requested: the kernel stops after a malformed entry.
                 Ok(_) | Err(Errno::INTR) => {}
-                // EAGAIN, EBUSY, ENOMEM. The thread that sleeps in `reap` must handle them.
+                // EAGAIN, EBUSY, ENOMEM. The thread that sleeps in `reap` must submit the entries
+                // later.
                 Err(_) => {
                     self.starved.store(true, Relaxed);
                     if self.alarm.gate.nudge() {
@@ -521,8 +522,8 @@ impl Drop for Alarm {
 }
 
 impl Alarm {
-    /// Returns the eventfd's number in the calling thread's table. It has one: `Uring::new` has
-    /// checked one table, and its maker the other.
+    /// Returns the eventfd's number in the calling thread's table. Each table has a number:
+    /// `Uring::new` has checked one table, and its maker the other.
     fn number(&self) -> Option<i32> {
         self.counter.as_ref().and_then(|counter| counter.number().ok())
     }

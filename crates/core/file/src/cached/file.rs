@@ -40,7 +40,7 @@ pub struct UserFile {
     /// The descriptor that reads of the file, and stat, use.
     pub(super) opened: Arc<BothTables>,
     pub(super) dirty_files: Arc<DirtyFiles>,
-    /// It is among them; changed under their lock.
+    /// The file is in `dirty_files`; changed under the lock of that list.
     pub(super) is_kept: AtomicBool,
     /// Writes past the cache find it by that.
     pub(super) _mark: Mark,

@@ -118,8 +118,8 @@ impl KernelWrites {
         (0..UNKNOWN).all(|index| self.none_unknown(index)) && self.none(key)
     }
 
-    /// Waits, by `sleep`, until no write to the inode is in flight. It is marked, so that no other
-    /// begins: `sleep` returns when `waker` is woken, or earlier.
+    /// Waits, by `sleep`, until no write to the inode is in flight. The inode is marked, so that no
+    /// other write begins: `sleep` returns when `waker` is woken, or earlier.
     pub(crate) fn wait_for_none(&self, key: InodeKey, waker: &Waker, sleep: impl Fn()) {
         let wait = |is_over: &dyn Fn() -> bool| self.opens.wait(waker, is_over, &sleep);
         (0..UNKNOWN).for_each(|index| wait(&|| self.none_unknown(index)));

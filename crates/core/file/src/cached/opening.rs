@@ -1,8 +1,8 @@
 //! Opens that are not over: each by one thread, for which others that open the file wait.
 //!
 //! The lock of the user files is given up meanwhile, because submitters take it: they would wait
-//! for an open(2) that they have nothing to do with. They go past a file that is not open yet; a
-//! write that does leaves word of it, and the open waits for its end.
+//! for an open(2) that they have nothing to do with. Submitters go past a file that is not open
+//! yet; a write that does so leaves a note, and the open waits for its end.
 
 use super::{CachedFiles, Entry, UserFile};
 use crate::order::InodeKey;

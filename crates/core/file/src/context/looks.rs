@@ -268,8 +268,8 @@ impl Context {
 
 /// The notifiers of a context, one for each caller that sleeps with a mask at the same time.
 ///
-/// They are used again, and belong to the context: a thread that signals one has a reference that
-/// may outlast the caller's, and must not be the last. A thread of the engine would close the
+/// The context owns the notifiers and uses them again: a thread that signals one has a reference
+/// that may outlast the caller's, and must not be the last. A thread of the engine would close the
 /// number that the notifier has in the application's table in its own.
 #[derive(Default)]
 pub(crate) struct Notifiers(Mutex<Vec<Place>>);
@@ -297,7 +297,7 @@ impl Notifiers {
         Ok(notifier)
     }
 
-    /// Gives a notifier back. It may still be signalled once for the caller that had it.
+    /// Gives a notifier back. The notifier may still be signalled once for the caller that had it.
     pub(crate) fn give_back(&self, notifier: &Arc<Notifier>) {
         let mut places = self.0.lock();
         if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.notifier, notifier))

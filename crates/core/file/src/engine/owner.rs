@@ -1,7 +1,7 @@
 //! An engine without threads: its owner makes the turns of the loops that threads would run.
 //!
-//! Its descriptor table is the application's. The thread that makes a turn counts as one of the
-//! engine's meanwhile, and as one of the application's in all other calls.
+//! The owner's descriptor table is the application's. The thread that makes a turn counts as one of
+//! the engine's meanwhile, and as one of the application's in all other calls.
 
 use super::{Engine, cleaner, section::Section};
 use crate::{

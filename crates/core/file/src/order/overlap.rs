@@ -95,8 +95,9 @@ struct Inode {
     lengthening: BTreeMap<u64, Place>,
     /// The lowest end of the file that any of them found.
     lowest_end: u64,
-    /// The last change of the whole inode. It waits for all that came before, so a request that
-    /// waits for it need not: ten thousand appends wait for one another, not each for all.
+    /// The last change of the whole inode. This change waits for all requests before it, so a
+    /// request that waits for the change need not: ten thousand appends wait for one another, not
+    /// each for all.
     whole: u64,
     /// The file is being opened in the page cache.
     opening: Option<Opening>,
@@ -312,7 +313,8 @@ impl Orders {
     /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
     /// returns the lane that runs the inode's exclusive writes one after another.
     ///
-    /// It looks at those only that lie where it goes, and of an append at all since the last one.
+    /// The request checks only the requests that lie where it goes; an append checks all since the
+    /// previous append.
     pub fn enter(
         &self,
         key: InodeKey,

@@ -26,7 +26,7 @@ impl KernelBody {
     /// Takes the request's turn if it has one, or defers it.
     pub(super) fn run_by_caller(&mut self, turn: Option<Turn>, it: &mut Iteration<'_, '_>) -> Step {
         match turn {
-            // It has waited for others meanwhile, and no caller came for those.
+            // The request waited for others meanwhile, and the context has no callers any more.
             None if !it.target.context.has_callers() => self.leave_caller(it),
             None => {
                 it.plug.defer(it.wait.request());
@@ -117,7 +117,8 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
                 }
             }
             Err(Errno::INTR) => {}
-            // It was open for reading: closed, and perhaps opened again by now.
+            // The descriptor was open for reading: it was closed, and perhaps opened again,
+            // meanwhile.
             Err(Errno::BADF) => return Moved::NotHere,
             Err(Errno::AGAIN | Errno::OPNOTSUPP) if !blocks => return Moved::Part(Back::Missed),
             Err(errno) => return Moved::All(it.end(Err(errno))),

@@ -18,8 +18,8 @@ use std::{
     sync::Arc,
 };
 
-/// The TLS settings for a server. They are read for each connection, because certificates are
-/// renewed.
+/// The TLS settings for a server. The files of the settings are read for each connection, because
+/// certificates are renewed.
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,

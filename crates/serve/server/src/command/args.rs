@@ -185,7 +185,7 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "FOLDER",
           value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
-    /// Size of that file; 64M to 1T. It grows as needed.
+    /// Size of that file; 64M to 1T. The file grows as needed.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_dir_size,
           default_value = "10G",
           requires = "cache_dir")]

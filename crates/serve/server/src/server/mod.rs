@@ -156,7 +156,7 @@ impl View {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Images being served. It must be stopped, or its threads continue.
+/// Images being served. The server must be stopped, or its threads continue.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,

@@ -20,7 +20,7 @@ const CLIENTS_MAX: usize = 64;
 /// The pause after accept(2) has failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A thread that answers status requests. It ends with the process.
+/// A thread that answers status requests. The thread ends with the process.
 #[derive(Debug)]
 pub struct Endpoint;
 

@@ -7,7 +7,7 @@
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
 //! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
-//! writes. It takes chunks only while the pool has room, and the descriptions of a request's
+//! writes. The queue takes chunks only while the pool has room, and the descriptions of a request's
 //! segments and ranges count in the pool, too. A ring with invalid indices is broken: the device
 //! does not read it until the session starts it again.
 

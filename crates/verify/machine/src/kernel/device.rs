@@ -155,9 +155,9 @@ impl World {
         }
     }
 
-    /// Draws if the device has no room for all of a read that must not wait. It never refuses a
-    /// read of one page late: it has room, or refuses it within the call. The same applies to
-    /// writes, which file systems accept only if their blocks are contiguous.
+    /// Draws if the device has no room for all of a read that must not wait. The device never
+    /// refuses a read of one page late: it has room, or refuses the read within the call. The same
+    /// applies to writes, which file systems accept only if their blocks are contiguous.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)

@@ -105,8 +105,8 @@ impl Accepted {
         *durable = version.max(*durable);
     }
 
-    /// Records that a sync is about to be submitted. It covers the writes that have ended, or with
-    /// `in_order` the accepted ones.
+    /// Records that a sync is about to be submitted. The sync covers the writes that have ended, or
+    /// with `in_order` the accepted ones.
     pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
         let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
         let state = self.lock();

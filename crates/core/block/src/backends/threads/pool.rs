@@ -54,7 +54,7 @@ struct State {
     /// The idle workers, last in first out, because the last one's caches are warm. The lowest one
     /// sleeps without a time limit.
     idle: Vec<Arc<IdleSlot>>,
-    /// A worker was woken and has not arrived. It will run everything that is ready.
+    /// A worker was woken and has not arrived. The worker will run everything that is ready.
     called: bool,
     workers: usize,
     starting: usize,

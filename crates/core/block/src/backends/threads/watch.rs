@@ -1,8 +1,8 @@
 //! Polls: one thread watches all of them.
 //!
 //! A descriptor is in the thread's epoll set while polls wait for it, for all their events at once.
-//! It leaves the set before its file is released: the set would keep the file under a number that
-//! means another file.
+//! The descriptor leaves the set before its file is released: the set would keep the file under a
+//! number that means another file.
 
 use crate::{
     Completion,
@@ -173,8 +173,8 @@ impl Watches {
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // The watch has a reference to the file, which must be the last one when the poll ends. It
-        // may end as soon as it waits.
+        // The watch has a reference to the file, which must be the last one when the poll ends. The
+        // poll may end as soon as it waits.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,

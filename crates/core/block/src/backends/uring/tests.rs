@@ -88,8 +88,8 @@ fn to_collect_starts_nothing() {
     assert_eq!(uring.pending(), 0);
 }
 
-/// The first enter of such a wait submits the alarm, too. It returns the same at the end of its
-/// slice as after a signal.
+/// The first enter of such a wait submits the alarm, too. The enter returns the same at the end of
+/// its slice as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
     // A blocked signal interrupts nothing.

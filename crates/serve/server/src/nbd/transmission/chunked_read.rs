@@ -10,7 +10,7 @@ use nowait::Errno;
 use nowait_device::{Medium, PIECE_BYTES, RequestEnd, Tag};
 
 /// A read without memory for all of its data: it reads one chunk after the other, each when the
-/// previous one was sent. Its client has no other request in flight.
+/// previous one was sent. The client has no other request in flight.
 #[derive(Debug)]
 pub(super) struct ChunkedRead {
     slot: u32,
