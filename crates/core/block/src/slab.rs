@@ -41,6 +41,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes in what `make` returns for its key; `None` when the table is full.
+    #[inline]
     pub fn insert_with(&mut self, make: impl FnOnce(u64) -> T) -> Option<u64> {
         if self.free.is_empty() {
             if self.slots.len() == self.depth {
@@ -73,6 +74,17 @@ impl<T> Slab<T> {
         slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
         self.free.push(key as u32);
         Some(value)
+    }
+
+    /// Drops the value in its place; does nothing when it is gone already.
+    #[inline]
+    pub fn discard(&mut self, key: u64) {
+        let Some(slot) = self.slots.get_mut(key as u32 as usize) else { return };
+        if u64::from(slot.generation) == key >> 32 && slot.value.is_some() {
+            slot.value = None;
+            slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+            self.free.push(key as u32);
+        }
     }
 
     /// Returns a value by its key.

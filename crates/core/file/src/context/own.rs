@@ -27,18 +27,22 @@ impl OwnQueue {
         &self,
         engine: &Engine,
         command: &Command,
-        request: DirectRequest,
-        give: Give,
+        (give, counter): (Give, Option<i32>),
+        make: impl FnOnce() -> DirectRequest,
     ) -> Option<Refused> {
         let own = self.queue.as_ref()?;
         // Remembered flags may be old; the kernel knows those of now.
         let is_hinted = command.is_hinted();
         let rw_flags = if is_hinted { command.rw_flags } else { engine.known.rw_flags(command) };
-        self.direct.start((command, rw_flags), request, |bio| match give {
-            Give::Queue => own.queue(bio).map(|()| Refused::default()),
-            Give::Now => own.submit_now(bio, false),
-            Give::Waiting => own.submit_now(bio, true),
-        })
+        let how = (command, rw_flags);
+        match give {
+            Give::Queue => {
+                self.direct.start(how, counter, make, |bio| own.queue(bio))?;
+                Some(Refused::default())
+            }
+            Give::Now => self.direct.start(how, counter, make, |bio| own.submit_now(bio, false)),
+            Give::Waiting => self.direct.start(how, counter, make, |bio| own.submit_now(bio, true)),
+        }
     }
 
     /// Returns what the queue can take.

@@ -81,11 +81,11 @@ impl DirectRequests {
     pub(crate) fn start<T>(
         &self,
         (command, rw_flags): (&Command, u32),
-        request: DirectRequest,
+        counter: Option<i32>,
+        make: impl FnOnce() -> DirectRequest,
         give: impl FnOnce(Bio) -> Result<T, Bio>,
     ) -> Option<T> {
-        let counter = request.counter;
-        let key = self.insert(request)?;
+        let key = self.insert(make)?;
         // Another thread may end the request as soon as its bio is given.
         let mut bio = command.bio(command.fd, token::of_direct(key));
         (bio.rw_flags, bio.counter) = (rw_flags, counter);
@@ -96,26 +96,30 @@ impl DirectRequests {
         given
     }
 
-    fn insert(&self, request: DirectRequest) -> Option<u64> {
-        let (kind, is_in_order) = (request.command.kind, request.is_in_order);
+    fn insert(&self, make: impl FnOnce() -> DirectRequest) -> Option<u64> {
         let mut table = self.table.lock();
-        let key = table.insert(request).ok()?;
-        if !is_in_order {
+        // Made in its place: it is large.
+        let key = table.insert_with(|_| make())?;
+        let request = table.get(key)?;
+        if !request.is_in_order {
             self.submitter.store(thread::mark(), Relaxed);
             self.unordered.fetch_add(1, Relaxed);
-            self.all.entered(kind);
+            self.all.entered(request.command.kind);
         }
         Some(key)
     }
 
     /// Takes a request out of the table.
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
-        let request = table.remove(key)?;
+        self.leaves(table.get(key)?);
+        table.remove(key)
+    }
+
+    fn leaves(&self, request: &DirectRequest) {
         if !request.is_in_order {
             self.unordered.fetch_sub(1, Relaxed);
             self.all.left(request.command.kind);
         }
-        Some(request)
     }
 
     /// Gives places in the order to the requests that `later` must not overtake, and that the
@@ -185,16 +189,19 @@ impl DirectRequests {
         let mut bytes_over = 0;
         completions.retain(|completion| {
             let Owner::Direct(key) = Owner::of(completion.token) else { return true };
-            let Some(request) = self.remove(&mut table, key) else { return false };
+            let Some(request) = table.get_mut(key) else { return false };
             let Some(res) = request.end_of(completion.result) else {
-                unfinished.push((request, completion.result));
+                let request = self.remove(&mut table, key);
+                unfinished.extend(request.map(|request| (request, completion.result)));
                 return false;
             };
             stats.serve(request.command.work(), Server::Kernel, 1);
             events.push(IoEvent { data: request.data, obj: request.obj, res, res2: 0 });
             bytes_over += request.command.len;
             request.write.into_iter().for_each(|places| writes.leave(places));
-            tickets.extend(request.ticket);
+            tickets.extend(request.ticket.take());
+            self.leaves(request);
+            table.discard(key);
             false
         });
         bytes_over

@@ -377,7 +377,8 @@ mod tests {
         };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
-        let given = context.own.direct.start((&command, 0), request, |bio| queue.queue(bio));
+        let own = &context.own.direct;
+        let given = own.start((&command, 0), counter, || request, |bio| queue.queue(bio));
         assert!(given.is_some());
         end(&context, queue);
         let result = result_of(&context);

@@ -192,18 +192,19 @@ impl<'a> Submission<'a> {
         give: Give,
     ) -> Option<Refused> {
         let context = self.context;
-        let request = DirectRequest {
+        let (counter, is_in_order) = (self.kernel_counter, context.own.keeps_order(command));
+        let make = || DirectRequest {
             command: command.clone(),
             data: target.data,
             obj: target.obj,
             file,
             cancelled: false,
-            counter: self.kernel_counter,
+            counter,
             write: places,
-            is_in_order: context.own.keeps_order(command),
+            is_in_order,
             ticket: None,
         };
-        let refused = context.own.give(context.engine(), command, request, give)?;
+        let refused = context.own.give(context.engine(), command, (give, counter), make)?;
         context.io().stats().add(|c| &c.iterations, 1);
         self.batch.own_used = true;
         if give == Give::Queue {
