@@ -186,13 +186,32 @@ impl Job {
     /// Runs the task and reports its result: `EIO` if the thread panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
+        let nowait = self.image.file().nowait();
         let done = || self.run(limit, &mut ended.extents);
-        let done = self.image.file().nowait().caught("in a blocking task", done);
+        let done = nowait.caught("in a blocking task", done);
         ended.result = done.unwrap_or(Err(Errno::IO));
+        let flush = (ended.result.is_ok() && self.is_durable()).then(|| self.image.flushes.begin());
+        if flush.is_some() {
+            let done = nowait.caught("in a blocking task", || self.image.file().sync_data());
+            ended.result = done.unwrap_or(Err(Errno::IO));
+        }
         if let BlockingTask::WriteParts { chunk, .. } = self.task {
             ended.chunk = Some(chunk);
         }
-        self.mailbox.put(ended);
+        let ended = match flush {
+            Some(flush) => flush.end(ended, &self.mailbox),
+            None => Some(ended),
+        };
+        ended.into_iter().for_each(|ended| self.mailbox.put(ended));
+    }
+
+    fn is_durable(&self) -> bool {
+        match self.task {
+            BlockingTask::Discard { durable, .. }
+            | BlockingTask::Zero { durable, .. }
+            | BlockingTask::WriteParts { durable, .. } => durable,
+            BlockingTask::Extents { .. } | BlockingTask::Prefetch { .. } => false,
+        }
     }
 
     fn run(&self, limit: &Limit<'_>, found: &mut Vec<Extent>) -> Done {
@@ -200,19 +219,17 @@ impl Job {
         tests::inject(self.tag);
         let image = &*self.image;
         match &self.task {
-            BlockingTask::Discard { range, durable } => discard(image, range, *durable, limit),
-            BlockingTask::Zero { range, allocated, fast, durable } => {
-                zero(image, range, *allocated, *fast, limit)?;
-                settle(image, *durable)
+            BlockingTask::Discard { range, .. } => discard(image, range, limit),
+            BlockingTask::Zero { range, allocated, fast, .. } => {
+                zero(image, range, *allocated, *fast, limit)
             }
             BlockingTask::Extents { range, max } => {
                 *found = extents(image, range.clone(), *max, limit)?;
                 Ok(())
             }
             BlockingTask::Prefetch { range } => prefetch(image, range.clone(), limit).map(drop),
-            BlockingTask::WriteParts { chunk, offset, durable } => {
-                write_parts(image, chunk.data(), *offset)?;
-                settle(image, *durable)
+            BlockingTask::WriteParts { chunk, offset, .. } => {
+                write_parts(image, chunk.data(), *offset)
             }
         }
     }
@@ -224,10 +241,6 @@ impl Job {
         }
         self.mailbox.put(ended);
     }
-}
-
-fn settle(image: &Image, durable: bool) -> Done {
-    if durable { image.file().sync_data() } else { Ok(()) }
 }
 
 /// Bytes between two checks of the limit: in the worst case the device writes them all.
@@ -244,7 +257,7 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Punches holes into the whole blocks of the range. A source that cannot do that is no failure.
-fn discard(image: &Image, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
+fn discard(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
         match image.file().discard(step) {
@@ -252,7 +265,7 @@ fn discard(image: &Image, range: &Range<u64>, durable: bool, limit: &Limit<'_>) 
             outcome => outcome?,
         }
     }
-    settle(image, durable)
+    Ok(())
 }
 
 fn zero(image: &Image, range: &Range<u64>, allocated: bool, fast: bool, limit: &Limit<'_>) -> Done {

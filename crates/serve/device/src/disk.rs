@@ -2,7 +2,7 @@
 
 use crate::{
     AnySource, BlockingTask, BlockingTasks, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool,
-    RequestEnd, Source, Tag, burst::Burst, source::Transfers, stripes::Shared,
+    RequestEnd, Source, Tag, burst::Burst, flushes::Flush, source::Transfers, stripes::Shared,
 };
 use core::ops::Range;
 use nowait::{
@@ -37,6 +37,7 @@ struct QueueTag {
     needed: usize,
     /// The stripes of a write, shared until it ends.
     _blocks: Option<Shared>,
+    flush: Option<Flush>,
 }
 
 #[derive(Debug)]
@@ -54,7 +55,7 @@ enum What {
     Read(Chunk, u64),
     Write(Chunk, u64, bool),
     Lent(Loan, u64),
-    Flush,
+    Flush(Flush),
 }
 
 impl What {
@@ -62,7 +63,7 @@ impl What {
         match self {
             What::Read(chunk, _) | What::Write(chunk, ..) => chunk.len(),
             What::Lent(loan, _) => loan.segments.iter().map(LentMemory::len).sum(),
-            What::Flush => 0,
+            What::Flush(_) => 0,
         }
     }
 }
@@ -255,9 +256,9 @@ impl Disk {
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
-            What::Read(..) | What::Flush => false,
+            What::Read(..) | What::Flush(_) => false,
         };
-        let asked = QueueTag { tag, writes, needed, _blocks: blocks };
+        let mut asked = QueueTag { tag, writes, needed, _blocks: blocks, flush: None };
         let queue = &mut self.queue;
         let file = &file;
         let taken = match what {
@@ -278,7 +279,10 @@ impl Disk {
                     (_, false) => queue.read_vectored(file, segments, at, asked),
                 }
             }
-            What::Flush => queue.sync_data(file, asked),
+            What::Flush(flush) => {
+                asked.flush = Some(flush);
+                queue.sync_data(file, asked)
+            }
         };
         if let Err(Refused { error, buffers, .. }) = taken {
             let result = Err(error.errno());
@@ -372,7 +376,10 @@ impl Medium for Disk {
 
     fn flush(&mut self, image: &Arc<Image>, tag: Tag) {
         match image.file().transfers() {
-            Transfers::Queue(file) => self.add(file, (What::Flush, 0), tag, None),
+            Transfers::Queue(file) => {
+                let what = What::Flush(image.flushes.begin());
+                self.add(file, (what, 0), tag, None);
+            }
             Transfers::Messages(other) => other.flush(tag, &self.mailbox),
         }
     }
@@ -387,16 +394,25 @@ impl Medium for Disk {
     }
 
     fn pop(&mut self) -> Option<RequestEnd> {
-        if let Some(ended) = self.ended.pop_front() {
-            return Some(ended);
+        loop {
+            if let Some(ended) = self.ended.pop_front() {
+                return Some(ended);
+            }
+            let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
+            let QueueTag { tag, writes, needed, flush, .. } = asked;
+            let result = match result {
+                Ok(bytes) => settle(&mut buffers, bytes, needed, writes),
+                Err(error) => Err(error.errno()),
+            };
+            let chunk = buffers.one().and_then(Memory::into_chunk);
+            let ended = RequestEnd { tag, result, chunk, extents: Vec::new() };
+            let Some(flush) = flush else { return Some(ended) };
+            let ended = flush.end(ended, &self.mailbox);
+            // Those that waited for it may be of this thread.
+            self.mailbox.empty(&mut self.ended);
+            if ended.is_some() {
+                return ended;
+            }
         }
-        let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
-        let QueueTag { tag, writes, needed, .. } = asked;
-        let result = match result {
-            Ok(bytes) => settle(&mut buffers, bytes, needed, writes),
-            Err(error) => Err(error.errno()),
-        };
-        let chunk = buffers.one().and_then(Memory::into_chunk);
-        Some(RequestEnd { tag, result, chunk, extents: Vec::new() })
     }
 }

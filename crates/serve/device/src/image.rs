@@ -3,6 +3,7 @@
 use crate::{
     AnySource, Backing, Source, Stats,
     claim::{self, Claim},
+    flushes::Flushes,
     remote::{Cache as ServerCache, Patience, Remote},
     stripes::Stripes,
 };
@@ -84,6 +85,7 @@ pub struct Image<F = AnySource> {
     number: usize,
     /// Locks for writes of parts of blocks, so that no write loses the rest of a block.
     pub(crate) stripes: Arc<Stripes>,
+    pub(crate) flushes: Arc<Flushes>,
 }
 
 const PREFERRED_BYTES: u32 = 4096;
@@ -104,6 +106,7 @@ impl<F> Image<F> {
             length: None,
             number: 0,
             stripes: Stripes::new(),
+            flushes: Arc::default(),
         }
     }
 

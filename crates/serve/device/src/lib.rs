@@ -13,7 +13,7 @@
 //! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`blocking_tasks`]: requests that only a blocking call can carry out, in `turns`; `stripes`:
-//!   their order with writes of whole blocks
+//!   their order with writes of whole blocks; `flushes`: flushes that overlap in time
 //! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
 //!   an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
@@ -25,7 +25,8 @@
 //! for any number of images, and several threads may serve one image.
 //!
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
-//! durable; a write with `durable` is durable when it ends.
+//! durable; a write with `durable` is durable when it ends. If a flush fails, all flushes that
+//! overlap with it fail.
 
 pub mod backing;
 pub mod blocking_tasks;
@@ -34,6 +35,7 @@ mod burst;
 mod claim;
 pub mod disk;
 mod error;
+mod flushes;
 pub mod image;
 pub mod lent;
 mod mailbox;
