@@ -49,6 +49,28 @@ impl Summary {
         })
     }
 
+    fn counter(&self, wanted: &str) -> u64 {
+        self.counters.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
+    }
+
+    /// Says in one line what nowait did for the requests of the context.
+    fn told(&self) -> String {
+        let (requests, inside) = (self.counter("requests"), self.counter("completed_inline"));
+        if requests == 0 {
+            return "no request came: the program uses another interface, such as io_uring"
+                .to_owned();
+        }
+        let us = |wanted: &str| {
+            let found = self.submit_ns.iter().find(|(name, _)| *name == wanted);
+            found.map_or(0.0, |(_, value)| value / 1000.0)
+        };
+        let (mean, p999) = (us("mean"), us("p999"));
+        format!(
+            "{requests} requests, {inside} completed inside submit; a submit took {mean:.1} µs in \
+             the mean, 99.9 % took less than {p999:.0} µs"
+        )
+    }
+
     fn to_json(&self) -> Value {
         let mut object = Map::new();
         let mut punts = Map::new();
@@ -158,7 +180,11 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     }
     for (index, context) in contexts.iter().enumerate() {
         let (face, slots) = (context.face, context.slots);
-        let _ = writeln!(text, "nowait: context {index} ({face}), {slots} slots");
+        let _ =
+            writeln!(text, "nowait: context {index} ({face}), {slots} slots: {}", context.told());
+        if context.counter("requests") == 0 {
+            continue;
+        }
         for (name, value) in context.counters.iter().filter(|(_, value)| *value != 0) {
             let _ = writeln!(text, "nowait:   {:<20} {value:>12}", name.replace('_', " "));
         }
@@ -176,4 +202,26 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_told_in_one_sentence() {
+        let context = |requests| Summary {
+            face: "libaio",
+            slots: 126,
+            counters: vec![("requests", requests), ("completed_inline", 3)],
+            served: Vec::new(),
+            submit_ns: vec![("count", 9.0), ("mean", 29_400.0), ("p999", 684_500.0)],
+        };
+        assert!(context(0).told().starts_with("no request came"));
+        assert_eq!(
+            context(14_244).told(),
+            "14244 requests, 3 completed inside submit; a submit took 29.4 µs in the mean, 99.9 % \
+             took less than 684 µs"
+        );
+    }
 }

@@ -147,7 +147,8 @@ pub(crate) struct DoctorArgs {
     /// A file or directory whose file system to try; an executable is also inspected.
     #[arg(default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
-    /// Tell whether nowait can help this program (a path, or a name found by PATH).
+    /// Tell whether nowait can help this program: a path, a name found by PATH, or the number of
+    /// a process.
     #[arg(long, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandName)]
     pub(crate) program: Option<PathBuf>,
     /// Print one JSON object.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod engines;
+mod process;
 mod text;
 
 use crate::args::{DoctorArgs, Via};
@@ -10,6 +11,7 @@ use crate::program::{self, Help, Program};
 use nowait_block::probe::{self, Answer, NowaitSupport, Probe, Refusal, Situation};
 use nowait_sys::inspect;
 use nowait_terminal::{Failure, Result, print, print_json};
+use process::Process;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -119,6 +121,8 @@ struct ProgramReport {
     helps: Help,
     reason: String,
     links_liburing: bool,
+    /// The process, if `--program` gave its number.
+    process: Option<Process>,
 }
 
 const NOTES: &[&str] = &["programs that issue the system calls themselves, inline (some language \
@@ -130,6 +134,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
         _ if args.json => print_json(&report)?,
+        None if args.program.is_some() => return Err(Failure::new(report.problems.join("; "))),
         Some(program) => print(answer::render(&report, program).as_bytes())?,
         None => print(text::render(&report).as_bytes())?,
     };
@@ -146,10 +151,10 @@ impl Report {
             .ok()
             .map(|support| PathReport::new(&args.path, support));
         let program = look_at_program(args)
-            .map_err(|problem| problems.push(problem))
+            .map_err(|problem| problems.insert(0, problem))
             .ok()
             .flatten()
-            .map(|program| ProgramReport::new(&program));
+            .map(|(program, process)| ProgramReport::new(&program, process));
         let libraries: Vec<_> = [Via::Preload, Via::Libaio].map(Library::check).into();
         problems.extend(libraries.iter().filter_map(|library| library.error.clone()));
         if let Err(refusal) = &probes[2].usable {
@@ -173,13 +178,22 @@ impl Report {
 }
 
 /// Inspects the program that was named, or else PATH itself if it is executable.
-fn look_at_program(args: &DoctorArgs) -> std::result::Result<Option<Program>, String> {
-    match &args.program {
-        None => Ok(program::is_executable(&args.path).then(|| program::look_at(&args.path))),
-        Some(name) => match program::find(name.as_os_str()) {
-            Some(path) if path.is_file() => Ok(Some(program::look_at(&path))),
-            _ => Err(format!("{}: no such program", name.display())),
-        },
+fn look_at_program(
+    args: &DoctorArgs,
+) -> std::result::Result<Option<(Program, Option<Process>)>, String> {
+    let Some(name) = &args.program else {
+        let path = &args.path;
+        return Ok(program::is_executable(path).then(|| (program::look_at(path), None)));
+    };
+    if let Some(path) = program::find(name.as_os_str()).filter(|path| path.is_file()) {
+        return Ok(Some((program::look_at(&path), None)));
+    }
+    match Process::look(Path::new("/proc"), name.as_os_str()) {
+        Some((process, path)) => {
+            let seen = program::look_at(&process.executable(Path::new("/proc")));
+            Ok(Some((Program { path, ..seen }, Some(process))))
+        }
+        None => Err(format!("{}: no such program or process", name.display())),
     }
 }
 
@@ -304,7 +318,7 @@ impl Library {
 }
 
 impl ProgramReport {
-    fn new(program: &Program) -> ProgramReport {
+    fn new(program: &Program, process: Option<Process>) -> ProgramReport {
         let (helps, reason) = program.verdict();
         ProgramReport {
             path: program.path.display().to_string(),
@@ -312,6 +326,7 @@ impl ProgramReport {
             helps,
             reason,
             links_liburing: program.links_liburing(),
+            process,
         }
     }
 }

@@ -129,7 +129,9 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
 
 /// Inspects a program as this process would execute it.
 pub(crate) fn look_at(path: &Path) -> Program {
-    Setting::here().look_at(path)
+    // A setting knows no current directory.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Setting::here().look_at(&path)
 }
 
 /// Returns `true` if `path` is an executable file.
@@ -228,6 +230,12 @@ mod tests {
         assert_eq!(program.warning(), None);
         program.secure = Some("set-user-id");
         assert!(program.warning().unwrap().contains("set-user-id"));
+    }
+
+    #[test]
+    fn a_program_is_found_from_the_current_directory() {
+        let program = look_at(Path::new("./src/../Cargo.toml"));
+        assert!(program.image.is_ok(), "{program:?}");
     }
 
     #[test]

@@ -121,6 +121,12 @@ fn programs_are_judged_by_what_they_link() {
     assert!(code == 0 && out.lines().count() <= 5 && out.contains("nowait may help"), "{out}");
     let (code, report) = doctor(&["--program", "no-such-program-at-all"], &[], 0);
     assert_eq!((code, &report["program"]), (1, &Value::Null));
+    let (code, out, err) = outcome(&mut nowait(&["doctor", "--program", "/no/such"]));
+    assert!(code == 1 && out.is_empty() && err.lines().count() == 1, "{err}");
+    assert!(err.contains("/no/such: no such program or process"), "{err}");
+    let own = std::process::id().to_string();
+    let (_, report) = doctor(&["--program", &own], &[], 0);
+    assert_eq!(report["program"]["process"]["has_nowait"], false, "{report:#}");
 }
 
 #[test]

@@ -12,6 +12,8 @@ struct Machine<'a> {
     uring_refused: Option<&'a str>,
     /// The first problem that keeps nowait from working at all.
     problem: Option<&'a str>,
+    /// The reason why writes to PATH wait.
+    writes: Option<&'a str>,
 }
 
 /// Returns the lines for the program of a report; ends with a newline.
@@ -22,6 +24,7 @@ pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
         backend: report.auto.backend,
         uring_refused: uring.map(|RefusalReport { reason, .. }| reason.as_str()),
         problem: report.problems.first().map(String::as_str),
+        writes: report.path.as_ref().and_then(|path| path.advice),
     };
     answer(program, &machine).join("\n") + "\n"
 }
@@ -35,22 +38,41 @@ fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
         Help::Perhaps => "nowait may help",
         Help::No => "nowait cannot help",
     };
-    let mut lines = vec![format!("{}{run_by}: {verdict}: {}", program.path, program.reason)];
+    let process = program.process.map_or(String::new(), |it| format!("process {}, ", it.pid));
+    let first = format!("{process}{}{run_by}: {verdict}: {}", program.path, program.reason);
+    let mut lines = vec![first];
     if program.helps != Help::No {
         lines.push(match program.helps {
+            _ if is_served(program) => {
+                "running:  nowait is loaded (figures: nowait top, if it was \
+                                        started with --stats)"
+                    .to_owned()
+            }
             Help::Yes => format!("run it:   nowait run -- {} …", program.path),
             _ => format!("find out: nowait run --report -- {} …", program.path),
         });
-        lines.push(match machine.uring_refused {
-            Some(reason) => format!("backend:  {} (no io_uring: {reason})", machine.backend),
-            None => format!("backend:  {}", machine.backend),
-        });
+        lines.push(backend(program, machine));
     }
     if program.links_liburing {
         lines.push(own_uring(machine.uring_refused));
     }
-    lines.extend(machine.problem.map(|problem| format!("problem:  {problem}")));
+    let problem = machine.problem.map(|problem| format!("problem:  {problem}"));
+    lines.extend(problem.or_else(|| machine.writes.map(|why| format!("on disk:  {why}"))));
     lines
+}
+
+fn is_served(program: &ProgramReport) -> bool {
+    program.process.is_some_and(|it| it.has_nowait == Some(true))
+}
+
+fn backend(program: &ProgramReport, machine: &Machine<'_>) -> String {
+    match (program.process, machine.uring_refused) {
+        (Some(process), _) if process.has_filter => "backend:  unknown: the process has a seccomp \
+                                                     filter; run nowait doctor where it runs"
+            .to_owned(),
+        (_, Some(reason)) => format!("backend:  {} (no io_uring: {reason})", machine.backend),
+        (_, None) => format!("backend:  {}", machine.backend),
+    }
 }
 
 /// Says what happens to requests that a program makes by liburing.
@@ -70,6 +92,7 @@ fn own_uring(refused: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::process::Process;
 
     fn program(helps: Help, links_liburing: bool) -> ProgramReport {
         ProgramReport {
@@ -78,13 +101,32 @@ mod tests {
             helps,
             reason: "why".to_owned(),
             links_liburing,
+            process: None,
         }
+    }
+
+    #[test]
+    fn a_process_is_told_if_nowait_is_loaded_and_not_promised_a_backend_behind_a_filter() {
+        let process = |has_nowait, has_filter| ProgramReport {
+            process: Some(Process { pid: 47, has_nowait: Some(has_nowait), has_filter }),
+            ..program(Help::Yes, false)
+        };
+        let machine =
+            Machine { backend: "uring", writes: Some("timestamps"), ..Machine::default() };
+        let lines = answer(&process(true, false), &machine);
+        assert!(lines[0].starts_with("process 47, /bin/x: nowait helps"), "{lines:#?}");
+        assert!(lines[1].contains("nowait is loaded") && lines[2].ends_with("uring"), "{lines:#?}");
+        assert!(lines[3].ends_with("timestamps") && lines.len() == 4, "{lines:#?}");
+        let lines = answer(&process(false, true), &machine);
+        assert!(lines[1].contains("nowait run -- /bin/x"), "{lines:#?}");
+        assert!(lines[2].contains("unknown"), "{lines:#?}");
     }
 
     #[test]
     fn an_answer_has_five_lines_at_most_and_names_what_decides() {
         let works = Machine { backend: "uring", ..Machine::default() };
-        let refused = Machine { backend: "kaio", uring_refused: Some("EPERM"), problem: None };
+        let refused =
+            Machine { backend: "kaio", uring_refused: Some("EPERM"), ..Machine::default() };
         let broken = Machine { problem: Some("no library"), ..refused };
         let table: [(Help, bool, Machine<'_>, &[&str]); 6] = [
             (Help::Yes, false, works, &["nowait helps: why", "nowait run -- /bin/x", "uring"]),

@@ -66,7 +66,8 @@ fn host(report: &Report) -> Table {
     let aio = format!("{} of {}", or_unknown(host.aio_nr), or_unknown(host.aio_max_nr));
     let mut table = table();
     table.set_header(["limit", "value"]);
-    table.add_row(["kernel", host.kernel.as_str()]);
+    // `Linux version RELEASE (BUILDER) …`; the JSON has all of it.
+    table.add_row(["kernel", host.kernel.split(' ').nth(2).unwrap_or(&host.kernel)]);
     table.add_row(["seccomp", host.seccomp]);
     table.add_row(["kernel.io_uring_disabled", &sysctl]);
     table.add_row(["fs.aio-nr of fs.aio-max-nr", &aio]);

@@ -62,8 +62,8 @@ pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     unsafe { command.pre_exec(move || install(&program)) };
 }
 
-/// Loads the number of the call and compares it with each of `calls`. It ignores the architecture:
-/// these tests make no foreign calls.
+/// Loads the number of the call and compares it with each of `calls`. The filter ignores the
+/// architecture: these tests make no foreign calls.
 fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];

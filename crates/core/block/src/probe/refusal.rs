@@ -35,6 +35,8 @@ pub enum Cause {
     Confined,
     /// `kernel.io_uring_disabled` has this value.
     Sysctl(u8),
+    /// A filter of io_uring requests (Linux 7.0) ends requests of a ring that the kernel has made.
+    RequestFilter,
     /// Neither filter nor sysctl: a security module (SELinux, AppArmor) or the host.
     Policy,
     /// RLIMIT_MEMLOCK, in bytes, leaves no room for the ring.
@@ -169,6 +171,7 @@ impl Refusal {
             Cause::Seccomp => "seccomp",
             Cause::Confined => "confined",
             Cause::Sysctl(_) => "sysctl",
+            Cause::RequestFilter => "request-filter",
             Cause::Policy => "policy",
             Cause::Memlock(_) => "memlock",
             Cause::AioSlots { .. } => "aio-max-nr",
@@ -201,6 +204,11 @@ impl Refusal {
                 CAP_SYS_ADMIN, or set kernel.io_uring_disabled=0"
                 .to_owned(),
             Cause::Sysctl(_) => "sysctl kernel.io_uring_disabled=0 (on the host)".to_owned(),
+            Cause::RequestFilter => {
+                "allow reads, writes, syncs and polls in the io_uring filter of the container or \
+                 service"
+                    .to_owned()
+            }
             Cause::Policy => {
                 "ask the host's administrator: a security module or the virtual machine forbids it"
                     .to_owned()
@@ -248,6 +256,10 @@ fn forbidden(call: &str, errno: Errno, seen: &Situation) -> Cause {
             _ => {}
         }
     }
+    // The end of a request, not of the call: io_uring_enter(2) itself was allowed.
+    if call == "io_uring_enter" && errno == Errno::ACCES && seen.enter == Some(Errno::BADF) {
+        return Cause::RequestFilter;
+    }
     if seen.filtered() { Cause::Seccomp } else { Cause::Policy }
 }
 
@@ -272,6 +284,7 @@ impl fmt::Display for Refusal {
             Cause::Seccomp => f.write_str("a seccomp filter refuses it"),
             Cause::Confined => f.write_str("not tried: the program's own filter may end it for it"),
             Cause::Sysctl(value) => write!(f, "sysctl kernel.io_uring_disabled={value}"),
+            Cause::RequestFilter => f.write_str("a filter of io_uring requests refuses it"),
             Cause::Policy => f.write_str("forbidden, and not by seccomp or sysctl"),
             Cause::Memlock(limit) => write!(f, "RLIMIT_MEMLOCK is {} KiB", limit >> 10),
             Cause::AioSlots { used, max } => write!(f, "fs.aio-max-nr is used up ({used}/{max})"),
@@ -313,6 +326,14 @@ mod tests {
         assert_eq!(cause("io_uring_setup", Errno::PERM, &both), Cause::Sysctl(2));
         let filter = Situation { enter: Some(Errno::PERM), ..both };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &filter), Cause::Seccomp);
+    }
+
+    #[test]
+    fn a_filter_of_requests_is_told_from_one_of_calls() {
+        let seen = Situation { seccomp: Some(2), ..kernel_with_uring() };
+        assert_eq!(cause("io_uring_enter", Errno::ACCES, &seen), Cause::RequestFilter);
+        let calls = Situation { enter: Some(Errno::ACCES), ..seen };
+        assert_eq!(cause("io_uring_enter", Errno::ACCES, &calls), Cause::Seccomp);
     }
 
     #[test]

@@ -31,9 +31,9 @@ pub enum Event {
     Committed,
     /// A bio came to its end.
     Completed(Completion),
-    /// An early end was asked for.
+    /// The cancellation of the bio with this token was requested.
     Cancelled(u64),
-    /// The reaper was called back.
+    /// The thread that reaps was woken.
     Woken,
 }
 
