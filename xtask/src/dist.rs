@@ -18,6 +18,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
@@ -107,12 +108,24 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Builds in release mode what `make demo` needs: the two libraries, the tool and the benchmarks.
+/// Builds what `make demo` needs: the two libraries as they are shipped, and the tool and the
+/// benchmarks in target/demo. Optimizing the libraries occupies one processor, so the programs are
+/// compiled meanwhile.
 pub(crate) fn run_for_demo() -> Result<()> {
-    println!("dist: building nowait, nowait-bench");
-    build_programs(&process::shell()?, OWN, &PROGRAMS[..DEMO_PROGRAMS])?;
-    println!("dist: building libaio.so.1, libnowait_preload.so");
-    link_libraries(OWN)
+    println!("demo: building libaio.so.1, libnowait_preload.so, nowait and nowait-bench");
+    thread::scope(|scope| {
+        let programs = scope.spawn(build_demo_programs);
+        link_libraries(OWN)?;
+        programs.join().expect("cargo is run without a panic")
+    })
+}
+
+fn build_demo_programs() -> Result<()> {
+    let sh = process::shell()?;
+    let packages = PROGRAMS[..DEMO_PROGRAMS].iter().flat_map(|(package, _)| ["-p", package]);
+    let build = OWN.cargo(&sh, &["build", "--profile", "demo"])?.args(packages);
+    // Two builds would draw their progress over each other.
+    process::run(build.env("CARGO_TERM_PROGRESS_WHEN", "never"))
 }
 
 /// Makes the two libraries that programs of others are run with.

@@ -42,7 +42,7 @@ impl Used {
         })
     }
 
-    /// Returns what was used since `before`, or without that.
+    /// Returns this usage less `before`.
     #[must_use]
     pub fn less(self, before: Self) -> Self {
         let (cpu_us, switches) = (self.cpu_us - before.cpu_us, self.switches - before.switches);

@@ -29,15 +29,15 @@ pub(crate) const DEVICE: &str = "vm";
 #[derive(Debug, Clone, Args)]
 pub struct Programs {
     /// The program with SlateDB and a plain client
-    #[arg(long, value_name = "FILE", default_value = peer::PROGRAM)]
+    #[arg(long, hide_short_help = true, value_name = "FILE", default_value = peer::PROGRAM)]
     pub peers: PathBuf,
 
     /// The plugin of s3backer 2 in nbdkit: its name, or its file
-    #[arg(long, value_name = "PLUGIN", default_value = "s3backer")]
+    #[arg(long, hide_short_help = true, value_name = "PLUGIN", default_value = "s3backer")]
     pub s3backer_plugin: PathBuf,
 
     /// The program of ZeroFS
-    #[arg(long, value_name = "FILE", default_value = "zerofs")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", default_value = "zerofs")]
     pub zerofs: PathBuf,
 }
 
