@@ -109,7 +109,7 @@ impl Mapping {
         }
     }
 
-    /// Returns the cache whose memory it uses.
+    /// Returns the cache whose memory the mapping uses.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }

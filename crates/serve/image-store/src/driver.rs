@@ -189,7 +189,10 @@ impl Driver {
             self.publish();
             self.tell_ends();
             if self.is_late() {
-                let why = self.client.last_error().unwrap_or_else(|| "no time".to_owned());
+                let why = self
+                    .client
+                    .last_error()
+                    .unwrap_or_else(|| "the store gave no answer".to_owned());
                 return self
                     .shared
                     .end(Some(format!("the image could not be opened in time: {why}")));

@@ -159,7 +159,7 @@ async fn edited(client: &Client, limit: Duration, edit: Edit) -> Result<Head, St
                 return Err(format!("the store refuses: {why}"));
             }
         } else if Instant::now() >= end {
-            let why = client.last_error().unwrap_or_else(|| "no time".to_owned());
+            let why = client.last_error().unwrap_or_else(|| "the store gave no answer".to_owned());
             return Err(format!("the result is unknown after {limit:?}: {why}"));
         }
     }

@@ -240,7 +240,7 @@ mod tests {
     struct InFlight {
         image: usize,
         command: Command,
-        /// The bytes that it writes, or has read.
+        /// The bytes that the command writes, or has read.
         bytes: Vec<u8>,
         fails: bool,
         visit: Option<Visit>,

@@ -21,9 +21,9 @@ struct Lane {
     bytes: VecDeque<u8>,
     /// Most bytes in the lane.
     capacity: usize,
-    /// Its writer has closed or shut down.
+    /// The socket's writer has closed or shut down.
     ended: bool,
-    /// Its reader has closed or shut down.
+    /// The socket's reader has closed or shut down.
     deaf: bool,
     /// Its writer has closed its end without reading all bytes sent to it.
     reset: bool,
