@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "nowait-image-store",
         "nowait-server",
     ],
-    &["nowait-faces", "nowait-programs", "nowait-serve", "nowait-machine"],
+    &["nowait-faces", "nowait-peers", "nowait-programs", "nowait-serve", "nowait-machine"],
     &["nowait-bench"],
 ];
 
@@ -49,6 +49,7 @@ const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 const SYSTEM_USERS: &[&str] = &[
     "nowait-sys",
     "nowait-harness",
+    "nowait-peers",
     "nowait-programs",
     "nowait-bench",
     "nowait-bench-futures",

@@ -8,16 +8,9 @@ use crate::fio::{
 };
 use crate::paper::{PaperArgs, run_paper};
 use crate::python::{PythonArgs, run_python};
-use crate::vector::{VectorArgs, run_vector};
-use crate::workload::{
-    AioStressArgs, CachedArgs, CleanerArgs, GrowthArgs, LimitsArgs, PrefetchArgs, RandrwArgs,
-    RawioArgs, run_aio_stress, run_cached, run_cleaner, run_growth, run_limits, run_prefetch,
-    run_randrw, run_rawio,
-};
+use crate::workload::{self, WorkloadArgs, run_workload};
 use nowait_harness::compare::{CompareArgs, run_compare};
-use nowait_programs::fairness::{FairnessArgs, run_fairness};
 use nowait_programs::futures::{FuturesArgs, run_futures};
-use nowait_programs::mixed::{MixedArgs, run_mixed};
 use nowait_programs::programs::{ProgramsArgs, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
 use nowait_programs::serve::{ServeBenchArgs, run_serve};
@@ -33,15 +26,13 @@ pub enum Bench {
     /// Measure every kind of work of an unmodified libaio program with and without nowait.
     Parity(ParityArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
-    Cached(CachedArgs),
+    #[command(after_help = workload::examples::CACHED)]
+    Cached(WorkloadArgs),
     /// Measure one request of many segments against many requests, on a direct file.
-    Vector(VectorArgs),
-    /// Measure what single requests wait for beside a context with thousands.
-    Fairness(FairnessArgs),
+    #[command(after_help = workload::examples::VECTOR)]
+    Vector(WorkloadArgs),
     /// Measure reads as futures of Rust, nowait's against those of other crates.
     Futures(FuturesArgs),
-    /// Serve sockets, a file and a timer from one context, against epoll with threads.
-    Mixed(MixedArgs),
     /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
     #[command(visible_alias = "loop")]
     Serve(ServeBenchArgs),
@@ -52,23 +43,36 @@ pub enum Bench {
     /// Measure the Python package against other ways to read files in an event loop.
     Python(PythonArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
-    AioStress(AioStressArgs),
+    #[command(after_help = workload::examples::AIO_STRESS)]
+    AioStress(WorkloadArgs),
     /// Measure asynchronous requests against synchronous threads, as rawiobench does.
-    Rawio(RawioArgs),
+    #[command(after_help = workload::examples::RAWIO)]
+    Rawio(WorkloadArgs),
     /// Measure the time inside submit of random reads and writes, by mode of submit.
-    Randrw(RandrwArgs),
+    #[command(after_help = workload::examples::RANDRW)]
+    Randrw(WorkloadArgs),
     /// Measure page cleaners of a database, one with asynchronous I/O against many without.
-    Cleaner(CleanerArgs),
+    #[command(after_help = workload::examples::CLEANER)]
+    Cleaner(WorkloadArgs),
     /// Measure prefetchers of a database, one with asynchronous I/O against many without.
-    Prefetch(PrefetchArgs),
+    #[command(after_help = workload::examples::PREFETCH)]
+    Prefetch(WorkloadArgs),
     /// Measure what this machine does at best, beside what the kernel and nowait make of it.
-    Limits(LimitsArgs),
+    #[command(after_help = workload::examples::LIMITS)]
+    Limits(WorkloadArgs),
     /// Measure what becomes of a request as requests, files, contexts and threads grow in number.
-    Growth(GrowthArgs),
+    #[command(after_help = workload::examples::GROWTH)]
+    Growth(WorkloadArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(PaperArgs),
     /// Compare two saved measurements, figure by figure.
     Compare(CompareArgs),
+    /// Carry out one run: a measurement calls itself with this.
+    #[command(hide = true)]
+    Job {
+        /// The work, as JSON
+        job: String,
+    },
     /// Show in under 90 seconds what nowait does to an unmodified program.
     Demo(DemoArgs),
 }
@@ -84,24 +88,23 @@ impl Bench {
             Self::Submit(args) => run_submit(args, "submit").map(drop),
             Self::Posix(args) => run_submit(args, "posix").map(drop),
             Self::Parity(args) => run_parity(args).map(drop),
-            Self::Cached(args) => run_cached(args).map(drop),
-            Self::Vector(args) => run_vector(args).map(drop),
-            Self::Fairness(args) => run_fairness(args).map(drop),
+            Self::Cached(args) => run_workload(&workload::CACHED, args).map(drop),
+            Self::Vector(args) => run_workload(&workload::VECTOR, args).map(drop),
             Self::Futures(args) => run_futures(args).map(drop),
-            Self::Mixed(args) => run_mixed(args).map(drop),
             Self::Serve(args) => run_serve(args).map(drop),
             Self::Remote(args) => run_remote(args).map(drop),
             Self::Programs(args) => run_programs(args).map(drop),
             Self::Python(args) => run_python(args),
-            Self::AioStress(args) => run_aio_stress(args).map(drop),
-            Self::Rawio(args) => run_rawio(args).map(drop),
-            Self::Randrw(args) => run_randrw(args).map(drop),
-            Self::Cleaner(args) => run_cleaner(args).map(drop),
-            Self::Prefetch(args) => run_prefetch(args).map(drop),
-            Self::Limits(args) => run_limits(args).map(drop),
-            Self::Growth(args) => run_growth(args).map(drop),
+            Self::AioStress(args) => run_workload(&workload::AIO_STRESS, args).map(drop),
+            Self::Rawio(args) => run_workload(&workload::RAWIO, args).map(drop),
+            Self::Randrw(args) => run_workload(&workload::RANDRW, args).map(drop),
+            Self::Cleaner(args) => run_workload(&workload::CLEANER, args).map(drop),
+            Self::Prefetch(args) => run_workload(&workload::PREFETCH, args).map(drop),
+            Self::Limits(args) => run_workload(&workload::LIMITS, args).map(drop),
+            Self::Growth(args) => run_workload(&workload::GROWTH, args).map(drop),
             Self::Paper(args) => run_paper(args).map(drop),
             Self::Compare(args) => run_compare(args),
+            Self::Job { job } => nowait_peers::run(job),
             Self::Demo(args) => run_demo(args).map(drop),
         }
     }

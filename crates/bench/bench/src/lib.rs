@@ -4,12 +4,11 @@
 //! ```text
 //!  the suites, each a table of cases and a way to make one run:
 //!    fio        an unmodified fio: submit, posix, parity, demo
-//!    workload   every engine, one process a run   peers
-//!    vector     an engine in this process
+//!    workload   every engine, one process a run   nowait-peers
 //!    python     the benchmark of the Python package, run as it is
 //!    paper      the sources' experiments, simulated; on a device: workload
 //!
-//!  nowait-programs   remote, programs, futures, fairness, mixed
+//!  nowait-programs   remote, programs, futures
 //!  nowait-harness    cases, the runner, verdicts, reports; two saved measurements compared
 //! ```
 //!
@@ -21,9 +20,7 @@
 mod command;
 mod fio;
 mod paper;
-mod peers;
 mod python;
-mod vector;
 mod workload;
 
 pub use command::Bench;
@@ -31,6 +28,6 @@ pub use nowait_harness::error::{BenchError, Result};
 #[cfg(test)]
 use nowait_harness::testing;
 use nowait_harness::{
-    args, cache, case, error, host, interrupt, launch, layout, measurement, memory, metric,
-    offsets, pattern, progress, report, rig, runner, runs, seccomp, stats, table, units, usage,
+    args, cache, case, error, host, interrupt, launch, layout, measurement, metric, pattern,
+    progress, report, runner, runs, seccomp, table, units,
 };

@@ -41,8 +41,6 @@ Examples:
   nowait bench posix --quick             POSIX AIO against the C library's
   nowait bench cached --quick            our own page cache, every case
   nowait bench vector                    one request of many segments against many
-  nowait bench fairness                  single requests beside thousands
-  nowait bench mixed                     sockets, a file and a timer on one thread
   nowait bench serve --quick             servers of images, every case
   nowait bench programs --quick          real programs as installed, with and without
   nowait bench aio-stress --quick        every engine on an uncached file

@@ -119,13 +119,6 @@ fn what_was_measured_of_the_cache_is_reported() {
 }
 
 #[test]
-fn what_runs_in_the_process_ends_in_order_too() {
-    for workload in ["vector", "mixed", "fairness"] {
-        interrupted(workload, DIR, &LONG, 0);
-    }
-}
-
-#[test]
 fn a_simulation_ends_after_the_table_it_is_at() {
     let report = interrupted("paper", None, &["--quick"], 0).expect("needs nothing");
     // All tables have 180 rows; the signal came before the last of them began.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::pattern;
-use crate::stats::SplitMix;
+use crate::random::SplitMix;
 use crate::units;
 
 /// Written at once.

@@ -6,8 +6,7 @@
 //!               └► measurement ─► table, report (JSON, HTML)       runs, stats, verdict
 //!
 //!  a run      launch, server, fio, seccomp     processes, and what they used
-//!             rig                              an engine in this process
-//!             layout, pattern, offsets         test files, and places in them
+//!             layout, pattern, order           test files, and places in them
 //!             cache, busy                      the machine before and beside a run
 //!  compare    two saved measurements
 //! ```
@@ -33,11 +32,11 @@ pub mod layout;
 pub mod measurement;
 pub mod memory;
 pub mod metric;
-pub mod offsets;
+pub mod order;
 pub mod pattern;
 pub mod progress;
+pub mod random;
 pub mod report;
-pub mod rig;
 pub mod runner;
 pub mod runs;
 pub mod seccomp;

@@ -4,6 +4,8 @@
 //! median, and a ratio is the median of the ratios *within* the rounds: runs of one round lie
 //! close together in time and share most of the disturbance.
 
+use crate::random::SplitMix;
+
 /// Resamples drawn for an interval.
 const RESAMPLES: usize = 4000;
 
@@ -130,26 +132,6 @@ fn interval(resampled: &mut [f64]) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = RESAMPLES / 40; // 2.5 % on either side
     (resampled[tail], resampled[RESAMPLES - 1 - tail])
-}
-
-/// The splitmix64 generator: tiny, and good enough to draw indices and to fill files.
-pub struct SplitMix(pub u64);
-
-impl SplitMix {
-    /// Returns the next 64 bits.
-    #[allow(clippy::should_implement_trait, reason = "there is always a next one")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Returns an index below `bound`, which must not be zero.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::io;
 
 use crate::error::{Context, Result};
-use crate::metric::{Metric, Sample};
 
 /// Processor time and context switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -18,11 +17,6 @@ impl Used {
     /// Returns what all threads have used, those that have ended included.
     pub fn now() -> Result<Self> {
         usage(libc::RUSAGE_SELF).map(|used| Self::of(&used))
-    }
-
-    /// Returns what the calling thread has used.
-    pub fn of_thread() -> Result<Self> {
-        usage(libc::RUSAGE_THREAD).map(|used| Self::of(&used))
     }
 
     /// Reads what the kernel tells.
@@ -47,14 +41,6 @@ impl Used {
     pub fn less(self, before: Self) -> Self {
         let (cpu_us, switches) = (self.cpu_us - before.cpu_us, self.switches - before.switches);
         Self { cpu_us, switches }
-    }
-
-    /// Returns the figures of so many requests that have used it.
-    pub fn for_each_of(self, requests: f64) -> Sample {
-        Sample::from([
-            (Metric::CpuUsPerIo, self.cpu_us / requests),
-            (Metric::ContextSwitchesPerIo, self.switches / requests),
-        ])
     }
 }
 

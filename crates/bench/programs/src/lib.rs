@@ -6,8 +6,6 @@
 //!  serve      servers of images, asked by fio
 //!  remote     images on an object store, behind a network of a chosen delay
 //!  futures    reads as futures of Rust, in the program of the folder futures/
-//!  mixed      sockets, a file and a timer, served by one thread
-//!  fairness   single requests beside a context with thousands
 //! ```
 //!
 //! The folder stores/ has a program that puts the blocks of `remote` by other crates.
@@ -15,9 +13,7 @@
 #![allow(missing_docs, reason = "what is public is the command line, which clap describes")]
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
-pub mod fairness;
 pub mod futures;
-pub mod mixed;
 pub mod programs;
 pub mod remote;
 pub mod serve;

@@ -1,37 +1,64 @@
-//! The options that all workloads have.
+//! The options that all workloads have, and what makes one.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::job::Recipe;
+use super::recipe::Recipe;
 use super::suite::{self, Plan};
 use crate::args::{Defaults, FOLDER, MeasureArgs};
 use crate::cache;
 use crate::case::Case;
 use crate::error::Result;
 use crate::layout::SMALLER;
-use crate::measurement::Measurement;
-use crate::peers::registry::{self, EngineDef};
+use crate::measurement::{Measurement, Pairs};
 
 /// Runs take 2 s on 1G; with --quick 200 ms on 256M.
-const DEFAULTS: Defaults = Defaults {
+pub(crate) const DEFAULTS: Defaults = Defaults {
     rounds: 5,
     runtime_ms: [2000, 200],
     size_bytes: [1 << 30, 256 << 20],
     least_bytes: 4 << 20,
 };
 
+/// A workload: its table of cases, and how it is measured.
+pub(crate) struct SuiteDef {
+    /// The name on the command line and in the JSON.
+    pub(crate) name: &'static str,
+    pub(crate) defaults: Defaults,
+    /// Makes the cases.
+    pub(crate) cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
+    /// `--engine` takes any engine; else it leaves some of the subjects that the cases have.
+    pub(crate) takes_engines: bool,
+    /// Writes go to another file than reads, and the cases are measured one after another: the
+    /// cache of one serves all of its runs.
+    pub(crate) apart: bool,
+    pub(crate) pairs: Pairs,
+    /// A note for readers of the report.
+    pub(crate) note: Option<fn() -> String>,
+}
+
+impl SuiteDef {
+    /// A workload whose engines can be chosen, on one file.
+    pub(crate) const fn new(
+        name: &'static str,
+        cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
+    ) -> Self {
+        let (defaults, takes_engines, apart) = (DEFAULTS, true, false);
+        Self { name, defaults, cases, takes_engines, apart, pairs: Pairs::WithFirst, note: None }
+    }
+}
+
 /// The cases to measure, and the device.
 #[derive(Debug, Clone, Args)]
-pub struct CommonArgs {
+pub struct WorkloadArgs {
     /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
 
     /// The device: a file or a folder, made if missing and removed again; a block device;
     /// or ram
-    #[arg(long, value_name = "PATH|ram", default_value = FOLDER)]
+    #[arg(long, visible_alias = "dir", value_name = "PATH|ram", default_value = FOLDER)]
     pub device: PathBuf,
 
     /// Write the test data over what a block device holds
@@ -47,42 +74,33 @@ pub struct CommonArgs {
     pub dist: Option<PathBuf>,
 }
 
-impl CommonArgs {
-    /// Returns the engines asked for, or those of `default`.
-    pub(crate) fn engines(&self, default: &[&str]) -> Result<Vec<&'static EngineDef>> {
-        let asked: Vec<&str> = self.measure.engines.iter().map(String::as_str).collect();
-        registry::find_all(if asked.is_empty() { default } else { &asked })
-    }
-
-    /// Returns what to measure, and where.
-    ///
-    /// # Errors
-    /// The size asked for is too small.
-    pub(crate) fn plan(&self, workload: &'static str, or: &Defaults) -> Result<Plan> {
-        Ok(Plan {
-            workload,
-            extent: self.measure.extent(or)?,
-            device: self.device.clone(),
-            smaller: SMALLER,
-            drop_caches: !self.keep_caches && cache::can_drop(),
-            keep: self.measure.keep,
-            overwrite: self.overwrite,
-            dist: self.dist.clone(),
-        })
-    }
-
-    /// Runs a workload: the list of its cases, or the measurement.
-    ///
-    /// # Errors
-    /// The errors of [`MeasureArgs::run`].
-    pub(crate) fn run(
-        &self,
-        workload: &'static str,
-        cases: Vec<Case<Recipe>>,
-    ) -> Result<Option<Measurement>> {
-        let cases = self.measure.select(cases)?;
-        let cases = cases.into_iter().map(Case::with_possible_targets).collect();
-        let plan = self.plan(workload, &DEFAULTS)?;
-        self.measure.run(cases, |cases| suite::measure(&plan, &cases))
-    }
+/// Runs the cases of a workload, prints a table for each and the targets, and writes the reports
+/// asked for.
+///
+/// # Errors
+/// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
+/// asked to stop, or `--check` was given and a target is not met.
+pub(crate) fn run_workload(suite: &SuiteDef, args: &WorkloadArgs) -> Result<Option<Measurement>> {
+    let (cases, measure) = ((suite.cases)(args)?, &args.measure);
+    let cases = match suite.takes_engines {
+        true => measure.select(cases)?,
+        false => measure.select_subjects(cases)?,
+    };
+    let plan = Plan {
+        workload: suite.name,
+        extent: measure.extent(&suite.defaults)?,
+        device: args.device.clone(),
+        smaller: SMALLER,
+        drop_caches: !args.keep_caches && cache::can_drop(),
+        keep: measure.keep,
+        overwrite: args.overwrite,
+        dist: args.dist.clone(),
+        apart: suite.apart,
+    };
+    let cases = cases.into_iter().map(Case::with_possible_targets).collect();
+    measure.run(cases, |cases| {
+        let mut measurement = suite::measure(&plan, cases)?;
+        measurement.notes.extend(suite.note.map(|note| note()));
+        Ok(Measurement { pairs: suite.pairs, ..measurement })
+    })
 }

@@ -7,36 +7,99 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::aligned::AlignedBuffer;
 
-use super::suite::Files;
+use super::parts::PartFiles;
+use super::recipe::Recipe;
+use super::suite::{Files, Plan};
+use crate::case::Case;
 use crate::error::{BenchError, Context, Result};
 use crate::layout::{TestFile, holds_pattern, overwrite};
+use crate::progress::Progress;
 use crate::units;
 
 /// Files in memory lie here.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The test file in a folder.
+/// The test file in a folder; and one that is only read.
 const FILE_NAME: &str = "nowait-bench.pages";
+const PRISTINE_NAME: &str = "nowait-bench.pattern";
 
 /// The files or the device of a measurement.
 #[derive(Debug)]
-pub(crate) struct Device {
+struct Device {
     /// Removed at the end, if that was so.
     _file: Option<TestFile>,
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     /// Lies in memory: caches have nothing to drop.
-    pub(crate) in_memory: bool,
+    in_memory: bool,
+}
+
+/// All that the runs of some cases work on; removed at the end where it was made.
+pub(crate) struct LaidOut {
+    pub(crate) files: Files,
+    _device: Device,
+    _written: Option<TestFile>,
+    _parts: Vec<PartFiles>,
+}
+
+impl LaidOut {
+    /// Lays out what the cases of a plan need.
+    ///
+    /// # Errors
+    /// A file of another is in the way, there is no space, or the user asked to stop.
+    pub(crate) fn prepare(
+        plan: &Plan,
+        cases: &[Case<Recipe>],
+        progress: &Progress,
+    ) -> Result<Self> {
+        let all_bytes = plan.extent.size_bytes;
+        // Either of two files fills our cache for the runs that work on the other.
+        let needed = |write: bool| {
+            let jobs = cases.iter().flat_map(|case| &case.subjects).map(|subject| &subject.job);
+            jobs.map(|job| job.needs(job.work.writes() == write, all_bytes)).max().unwrap_or(0)
+        };
+        let size_bytes = if plan.apart { needed(false) } else { all_bytes };
+        let laid_out = |written| progress.laying_out(written, size_bytes);
+        let Plan { smaller, keep, overwrite, apart: pristine, .. } = *plan;
+        let how = Use { size_bytes, smaller, keep, overwrite, pristine, progress: &laid_out };
+        let device = Device::prepare(&plan.device, how)?;
+        let beside = || {
+            let name = format!("{}.written", device.path.file_name()?.to_string_lossy());
+            let is_file = plan.apart && device.path.is_file();
+            is_file.then(|| TestFile::with_pattern(device.path.with_file_name(name), keep))
+        };
+        let written = beside();
+        if let Some(written) = &written {
+            let bytes = needed(true);
+            written.lay_out(bytes, 0, &|_| true, &|done| progress.laying_out(done, bytes))?;
+        }
+        let counts = cases.iter().filter_map(|case| Some(case.subjects.first()?.job.files));
+        let parts = counts.filter(|files| *files > 1);
+        let parts = parts.map(|n| PartFiles::lay_out(&device.path, n, all_bytes, keep, progress));
+        let files = Files {
+            read: device.path.clone(),
+            write: written.as_ref().map_or(device.path.as_path(), TestFile::path).to_owned(),
+            in_memory: device.in_memory,
+        };
+        Ok(Self {
+            files,
+            _parts: parts.collect::<Result<_>>()?,
+            _device: device,
+            _written: written,
+        })
+    }
 }
 
 /// How `--device` is used.
 #[derive(Clone, Copy)]
-pub(crate) struct Use<'a> {
-    pub(crate) size_bytes: u64,
+struct Use<'a> {
+    size_bytes: u64,
     /// The advice if that is too much.
-    pub(crate) smaller: &'static str,
-    pub(crate) keep: bool,
+    smaller: &'static str,
+    keep: bool,
     /// The content of a block device may be lost.
-    pub(crate) overwrite: bool,
-    pub(crate) progress: &'a dyn Fn(u64),
+    overwrite: bool,
+    /// It will only be read.
+    pristine: bool,
+    progress: &'a dyn Fn(u64),
 }
 
 impl Device {
@@ -44,7 +107,7 @@ impl Device {
     ///
     /// # Errors
     /// It holds something else, is too small, or there is no space.
-    pub(crate) fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
+    fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
         if device == Path::new("ram") {
             let name = format!("nowait-bench.{}", std::process::id());
             return Self::lay_out(Path::new(MEMORY_FOLDER).join(name), false, true, how);
@@ -56,7 +119,7 @@ impl Device {
         }
         match fs::metadata(device) {
             Ok(found) if found.is_dir() => {
-                let path = device.join(FILE_NAME);
+                let path = device.join(if how.pristine { PRISTINE_NAME } else { FILE_NAME });
                 match fs::metadata(&path) {
                     Ok(found) => Self::take(path, found.len(), how),
                     Err(_) => Self::lay_out(path, how.keep, false, how),
@@ -70,12 +133,6 @@ impl Device {
             ))),
             Err(_) => Self::lay_out(device.to_owned(), how.keep, false, how),
         }
-    }
-
-    /// Returns where it is.
-    pub(crate) fn files(&self) -> Files {
-        let (read, write) = (self.path.clone(), self.path.clone());
-        Files { read, write, in_memory: self.in_memory }
     }
 
     /// Uses a file that is there, if it is one of ours.
@@ -132,8 +189,19 @@ impl Device {
     }
 }
 
-/// Returns the smallest block that can be read with `O_DIRECT`; `None`: there is no direct I/O.
-pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
+/// Returns the smallest block that direct I/O takes on a device, which may not be there yet.
+pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
+    let device = if device == Path::new("ram") { Path::new(MEMORY_FOLDER) } else { device };
+    if device.exists() && !device.is_dir() {
+        return direct_block_bytes(device);
+    }
+    let folder = if device.is_dir() { device } else { device.parent()? };
+    let file = tempfile::NamedTempFile::new_in(folder).ok()?;
+    fs::write(file.path(), [0; 8192]).ok()?;
+    direct_block_bytes(file.path())
+}
+
+fn direct_block_bytes(path: &Path) -> Option<usize> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
     let mut buffer = AlignedBuffer::zeroed(4096);
     [512, 1024, 2048, 4096].into_iter().find(|len| file.read_at(&mut buffer[..*len], 0).is_ok())
@@ -145,8 +213,9 @@ mod tests {
     use crate::layout::SMALLER;
 
     fn prepare(path: &Path, size_bytes: u64, keep: bool) -> Result<Device> {
-        let (overwrite, smaller) = (false, SMALLER);
-        Device::prepare(path, Use { size_bytes, smaller, keep, overwrite, progress: &|_| () })
+        let (smaller, overwrite, pristine) = (SMALLER, false, false);
+        let how = Use { size_bytes, smaller, keep, overwrite, pristine, progress: &|_| () };
+        Device::prepare(path, how)
     }
 
     #[test]

@@ -3,20 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::job::Recipe;
-use super::suite::{self, Plan, Suite};
-use super::{aio_stress, cleaner, device, prefetch, randrw, rawio};
+use super::device::LaidOut;
+use super::recipe::{Recipe, engine};
+use super::sources;
+use super::suite::{Plan, Suite};
 use crate::args::Extent;
 use crate::cache;
 use crate::case::{Case, name};
 use crate::error::Result;
 use crate::interrupt;
 use crate::measurement::{CaseResults, Measurement};
-use crate::peers::registry;
 use crate::progress::Progress;
 use crate::report::ReportArgs;
-use crate::runner;
-use crate::vector;
 
 /// The options of the command line.
 #[derive(Debug, Clone)]
@@ -58,13 +56,13 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<Measurement> {
         keep: args.keep,
         overwrite: false,
         dist: None,
+        apart: false,
     };
     args.reports.prepare()?;
     let progress = Progress::new();
-    let device = suite::prepare(&plan, &progress)?;
-    let mut suite = Suite::new(&plan, device.files(), &progress)?;
-    let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
-    let cases = disk_cases(args.quick, block_bytes)?;
+    let cases = disk_cases(args.quick)?;
+    let laid_out = LaidOut::prepare(&plan, &cases, &progress)?;
+    let mut suite = Suite::new(&plan, laid_out.files.clone(), &progress)?;
     let ram = Plan {
         device: PathBuf::from("ram"),
         extent: Extent { size_bytes: size_bytes.min(RAM_BYTES), ..plan.extent },
@@ -73,17 +71,13 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<Measurement> {
         ..plan.clone()
     };
     let has_ram = args.device != ram.device;
-    let ram_case = named("M9", randrw::case(&registry::find_all(randrw::DEFAULT)?, true));
-    let ram_cases = [ram_case.with_possible_targets()];
-    let vectors = vector::cases_of_source("M7");
+    let ram_cases = [named("M9", sources::randrw(&[], true)?)];
     suite.expect(&cases);
-    runner::expect(&progress, &vectors, plan.extent.rounds, |_| runtime.as_secs_f64());
     if has_ram {
         suite.expect(&ram_cases);
     }
     progress.start_runs();
     let mut measured = suite.measure(&cases);
-    measured.extend(vectored(&plan, &vectors, &mut suite, &progress));
     if has_ram && !interrupt::happened() {
         measured.extend(in_memory(&ram, &ram_cases, &mut suite, &progress));
     }
@@ -95,59 +89,26 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<Measurement> {
 }
 
 /// The tables that need the device.
-fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case<Recipe>>> {
-    let mut cases = Vec::new();
-    let mut add = |row: &str, more: Vec<Case<Recipe>>| {
-        cases.extend(more.into_iter().map(|case| named(row, case).with_possible_targets()));
-    };
-    add(
-        "M1",
-        aio_stress::cases(&registry::find_all(aio_stress::DEFAULT)?, aio_stress::Shape::SOURCE),
-    );
-    let nowait = registry::find_all(&["nowait-direct"])?;
-    let blocks: Vec<usize> = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20]
-        .into_iter()
-        .filter(|block| *block >= block_bytes)
-        .collect();
+fn disk_cases(quick: bool) -> Result<Vec<Case<Recipe>>> {
     let (blocks, kinds) = match quick {
-        true => (&blocks[..1], &rawio::KINDS[..2]),
-        false => (&blocks[..], &rawio::KINDS[..]),
+        true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),
+        false => (sources::RAW_PAGES, &sources::RAW_KINDS[..]),
     };
-    add("M8", rawio::cases(&nowait, &rawio::MODES, kinds, blocks)?);
-    add("M9", vec![randrw::case(&registry::find_all(randrw::DEFAULT)?, false)]);
-    let shape = cleaner::Shape::DEFAULT;
-    let cleaners = cleaner::cases(&cleaner::default_engines()?, shape)?;
-    let longer = |mut case: Case<Recipe>| {
-        case.subjects.iter_mut().for_each(|subject| subject.job.longer = CLEANER_LONGER);
-        case
-    };
-    add("M13", cleaners.into_iter().map(longer).collect());
-    add("M13-prefetch", prefetch::cases(&prefetch::default_engines()?, 8, 64)?);
-    Ok(cases)
-}
-
-/// M7: one request of many segments against many requests.
-fn vectored(
-    plan: &Plan,
-    cases: &[Case<vector::Chunks>],
-    suite: &mut Suite<'_>,
-    progress: &Progress,
-) -> Vec<CaseResults> {
-    let file = match vector::open(suite.path()) {
-        Ok(file) => file,
-        // A missing program is no reason to lose all other tables.
-        Err(error) => {
-            suite.leave_out("M7", &error);
-            return Vec::new();
-        }
-    };
-    match vector::measure(&file, cases, &plan.extent, progress) {
-        Ok(measured) => measured,
-        Err(error) => {
-            suite.fail("M7", "vector", &error);
-            Vec::new()
-        }
-    }
+    let mut cleaners = sources::cleaners(&[])?;
+    let subjects = cleaners.iter_mut().flat_map(|case| &mut case.subjects);
+    subjects.for_each(|subject| subject.job.longer = CLEANER_LONGER);
+    let tables = [
+        ("M1", sources::stress_rows(&[])?),
+        ("M8", sources::rawio(&[engine("nowait-direct")?], kinds, blocks)?),
+        ("M9", vec![sources::randrw(&[], false)?]),
+        ("M13", cleaners),
+        ("M13-prefetch", sources::prefetchers(&[])?),
+        ("M7", sources::vectors_of_source()?),
+    ];
+    let cases = tables
+        .into_iter()
+        .flat_map(|(row, cases)| cases.into_iter().map(move |case| named(row, case)));
+    Ok(cases.collect())
 }
 
 /// M9 in memory, on a device of its own.
@@ -157,8 +118,8 @@ fn in_memory(
     suite: &mut Suite<'_>,
     progress: &Progress,
 ) -> Vec<CaseResults> {
-    let measured = suite::prepare(plan, progress).and_then(|device| {
-        let mut memory = Suite::new(plan, device.files(), progress)?;
+    let measured = LaidOut::prepare(plan, cases, progress).and_then(|laid_out| {
+        let mut memory = Suite::new(plan, laid_out.files.clone(), progress)?;
         let measured = memory.measure(cases);
         suite.join(memory);
         Ok(measured)
@@ -171,5 +132,5 @@ fn in_memory(
 
 /// Puts the row of the list of mechanisms before the name.
 fn named(row: &str, case: Case<Recipe>) -> Case<Recipe> {
-    Case { name: name(format!("{row}-{}", case.name)), ..case }
+    Case { name: name(format!("{row}-{}", case.name)), ..case }.with_possible_targets()
 }

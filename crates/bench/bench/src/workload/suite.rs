@@ -1,15 +1,18 @@
 //! Runs every subject of every case, each in a process of its own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use nowait_peers::job::{Backend, Job};
+use nowait_peers::registry::{EngineDef, Library};
+use serde_json::{Value, json};
 
-use super::device::{Device, Use};
-use super::job::{Backend, Job, Recipe, Work};
-use super::run::Program;
-use crate::args::Extent;
+use super::device::LaidOut;
+use super::parts;
+use super::program::Program;
+use super::recipe::Recipe;
+use crate::args::{Extent, found_in_dist};
 use crate::cache;
 use crate::case::{Case, Subject};
 use crate::error::{BenchError, Result};
@@ -39,9 +42,12 @@ pub(crate) struct Plan {
     pub(crate) keep: bool,
     pub(crate) overwrite: bool,
     pub(crate) dist: Option<PathBuf>,
+    /// Writes go to another file than reads; a case ends before the next begins.
+    pub(crate) apart: bool,
 }
 
 /// The test files.
+#[derive(Clone)]
 pub(crate) struct Files {
     /// The file that is read, and the file that is written: two, or one.
     pub(crate) read: PathBuf,
@@ -56,8 +62,8 @@ pub(crate) struct Suite<'a> {
     progress: &'a Progress,
     files: Files,
     program: Program,
-    /// Libraries by engine.
-    libraries: BTreeMap<&'static str, PathBuf>,
+    /// Our `libaio.so.1`, once it was found.
+    ours: Option<PathBuf>,
     /// Engines that do not work here, and why.
     unusable: BTreeMap<(&'static str, Backend), String>,
     /// Runs that failed, by case and subject: they are not repeated.
@@ -71,23 +77,24 @@ pub(crate) struct Suite<'a> {
 /// # Errors
 /// The device cannot be used. When the user asked to stop or a run failed, there is a result of
 /// what has been measured.
-pub(crate) fn measure(plan: &Plan, cases: &[Case<Recipe>]) -> Result<Measurement> {
+pub(crate) fn measure(plan: &Plan, mut cases: Vec<Case<Recipe>>) -> Result<Measurement> {
     let progress = Progress::new();
-    let device = prepare(plan, &progress)?;
-    let mut suite = Suite::new(plan, device.files(), &progress)?;
-    suite.expect(cases);
+    let laid_out = LaidOut::prepare(plan, &cases, &progress)?;
+    let Files { read, write, .. } = &laid_out.files;
+    let mut suite = Suite::new(plan, laid_out.files.clone(), &progress)?;
+    if plan.apart && read == write {
+        let all = cases.len();
+        cases.retain(|case| case.subjects.iter().all(|subject| !subject.job.work.writes()));
+        let (count, path) = (all - cases.len(), read.display());
+        suite.note(format!("{count} cases that write were left out: {path} is no file"));
+    }
+    suite.expect(&cases);
     progress.start_runs();
-    let measured = suite.measure(cases);
+    let measured = match plan.apart {
+        true => cases.chunks(1).flat_map(|case| suite.measure(case)).collect(),
+        false => suite.measure(&cases),
+    };
     Ok(suite.finish(measured))
-}
-
-/// Finds or makes the device of a plan.
-pub(crate) fn prepare(plan: &Plan, progress: &Progress) -> Result<Device> {
-    let size_bytes = plan.extent.size_bytes;
-    let laid_out = |written| progress.laying_out(written, size_bytes);
-    let Plan { smaller, keep, overwrite, .. } = *plan;
-    let how = Use { size_bytes, smaller, keep, overwrite, progress: &laid_out };
-    Device::prepare(&plan.device, how)
 }
 
 impl<'a> Suite<'a> {
@@ -98,8 +105,8 @@ impl<'a> Suite<'a> {
             plan,
             progress,
             files,
-            program: Program::new(plan.workload)?,
-            libraries: BTreeMap::new(),
+            program: Program::new()?,
+            ours: None,
             unusable: BTreeMap::new(),
             failed: BTreeMap::new(),
             // Larger than that of any run before on the same file.
@@ -108,7 +115,7 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Says which runs will come, for the time left.
+    /// Announces the runs that will come, for the time left.
     pub(crate) fn expect(&self, cases: &[Case<Recipe>]) {
         let planned_s = |case: &Case<Recipe>| {
             let recipe = &case.subjects[0].job;
@@ -138,11 +145,24 @@ impl<'a> Suite<'a> {
 
     fn results(&self, case: &Case<Recipe>, runs: crate::runs::Runs) -> CaseResults {
         let recipe = &case.subjects[0].job;
-        let work: BTreeMap<&str, Work> =
-            case.subjects.iter().map(|subject| (subject.name, subject.job.work)).collect();
+        let work: BTreeMap<&str, Value> =
+            case.subjects.iter().map(|subject| (subject.name, subject.job.params())).collect();
         let runtime_s = recipe.runtime(self.plan.extent.runtime).as_secs_f64();
-        let params = json!({ "sync": recipe.sync, "runtime_s": runtime_s, "work": work });
-        CaseResults::new(case, runs, params)
+        let size_bytes = self.plan.extent.size_bytes;
+        let [set_bytes, pool_bytes] = [recipe.set, recipe.pool].map(|it| it.of(size_bytes));
+        let params = json!({
+            "sync": recipe.sync,
+            "runtime_s": runtime_s,
+            "set_bytes": set_bytes,
+            "pool_bytes": pool_bytes,
+            "work": work,
+        });
+        let size = |bytes: u64| units::bytes(bytes as f64);
+        let how = match self.plan.apart {
+            true => format!("On {}, our pool {}.", size(set_bytes), size(pool_bytes)),
+            false => String::new(),
+        };
+        CaseResults { how, ..CaseResults::new(case, runs, params) }
     }
 
     /// Runs a subject, unless its engine does not work here, or it failed before.
@@ -173,12 +193,8 @@ impl<'a> Suite<'a> {
 
     /// Brings the kernel's cache into the state the case starts from, and runs.
     fn run_once(&mut self, subject: &Subject<Recipe>, round: usize) -> Result<Sample> {
-        let Recipe { engine, backend, work, sync, cold, set, pool, .. } = subject.job;
-        if !self.libraries.contains_key(engine.name)
-            && let Some(library) = engine.library(self.plan.dist.as_deref())?
-        {
-            self.libraries.insert(engine.name, library);
-        }
+        let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = subject.job;
+        let library = self.library(engine)?;
         let Files { read, write, in_memory } = &self.files;
         let (path, other) = if work.writes() { (write, read) } else { (read, write) };
         if cold && !in_memory {
@@ -188,11 +204,12 @@ impl<'a> Suite<'a> {
         let size_bytes = self.plan.extent.size_bytes;
         self.program.run(Job {
             engine: engine.name.to_owned(),
-            library: self.libraries.get(engine.name).cloned(),
+            library,
             backend,
             work,
             sync,
-            path: path.clone(),
+            paths: parts::paths(path, files),
+            pristine: self.plan.apart,
             other: (other != path).then(|| other.clone()),
             set_bytes: set.of(size_bytes),
             pool_bytes: pool.of(size_bytes),
@@ -203,11 +220,24 @@ impl<'a> Suite<'a> {
         })
     }
 
+    /// Returns the library that an engine loads: the one of the system, or ours.
+    fn library(&mut self, engine: &EngineDef) -> Result<Option<PathBuf>> {
+        let Some(whose) = engine.library() else { return Ok(None) };
+        if whose == Library::System {
+            return Ok(Some("libaio.so.1".into()));
+        }
+        if self.ours.is_none() {
+            let found = found_in_dist(self.plan.dist.as_deref(), "lib/libaio.so.1");
+            self.ours = Some(found.map_err(|error| BenchError::usage(error.to_string()))?);
+        }
+        Ok(self.ours.clone())
+    }
+
     /// Describes the machine, and puts all together.
     pub(crate) fn finish(mut self, cases: Vec<CaseResults>) -> Measurement {
         let plan = self.plan;
         for ((engine, backend), why) in &self.unusable {
-            self.notes.push(format!("{engine}{} was left out: {why}", backend.words()));
+            self.notes.push(format!("{engine}{} was left out: {why}", with(*backend)));
         }
         if !plan.drop_caches && !self.files.in_memory {
             self.notes.push("only the pages of the test file were dropped before a run".to_owned());
@@ -245,7 +275,7 @@ impl<'a> Suite<'a> {
     }
 
     /// Notes what a reader must know.
-    pub(crate) fn note(&mut self, text: String) {
+    fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
@@ -255,16 +285,14 @@ impl<'a> Suite<'a> {
             self.notes.push(format!("{part} was left out: {why}"));
         }
     }
+}
 
-    /// Notes that another part failed, unless the user has asked to stop.
-    pub(crate) fn fail(&mut self, part: &'static str, subject: &'static str, why: &BenchError) {
-        if !interrupt::happened() {
-            self.failed.insert((part, subject), format!("{part}, {subject}: {why}"));
-        }
-    }
-
-    /// Returns where the test file is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.files.read
+/// Returns what a note says behind the name of an engine.
+fn with(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Auto => "",
+        Backend::Uring => " with io_uring",
+        Backend::Kaio => " without io_uring",
+        Backend::Threads => " with threads alone",
     }
 }

@@ -15,7 +15,7 @@ use super::run::{Run, text};
 use nowait_harness::cache;
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::offsets::{Access, Offsets};
+use nowait_harness::order::Offsets;
 use nowait_harness::server::Server;
 use nowait_harness::stats::percentile;
 
@@ -95,7 +95,7 @@ fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
 /// Asks until the time is over; how long each part took, each answer without a file, in
 /// microseconds, and all of it.
 fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
-    let mut places = Offsets::new(Access::Random, run.size_bytes, PART_BYTES, run.seed);
+    let mut places = Offsets::shuffled(run.size_bytes, PART_BYTES, run.seed);
     let parts: Vec<u64> = (0..places.blocks()).map(|_| places.next()).collect();
     let begun = Instant::now();
     let deadline = begun + run.runtime;

@@ -10,7 +10,7 @@ use nowait_harness::cache;
 use nowait_harness::error::{Context, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};
-use nowait_harness::offsets::{Access, Offsets};
+use nowait_harness::order::Offsets;
 
 /// How long the metadata may take to be made, and to be checked.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -72,7 +72,7 @@ fn describe(file: &mut impl Write, mappings: u64) -> std::io::Result<()> {
          data_block_size=\"128\" nr_data_blocks=\"{mappings}\">\n<device dev_id=\"1\" \
          mapped_blocks=\"{mappings}\" transaction=\"0\" creation_time=\"0\" snap_time=\"0\">"
     )?;
-    let mut places = Offsets::new(Access::Random, mappings, 1, 1);
+    let mut places = Offsets::shuffled(mappings, 1, 1);
     for origin in 0..mappings {
         let data = places.next();
         let blocks = format_args!("origin_block=\"{origin}\" data_block=\"{data}\"");

@@ -1,0 +1,162 @@
+//! `bench growth`: the cost of a request as requests in flight, files, contexts and threads grow in
+//! number. A curve for each of the four, a case for each point of it.
+
+use std::fs;
+
+use nowait_harness::order::Access;
+use nowait_peers::job::{Backend, Looks, Transfer, Visits, Work};
+
+use super::args::{SuiteDef, WorkloadArgs};
+use super::recipe::{Recipe, case, engine};
+use crate::args::Defaults;
+use crate::case::{Case, Subject, Target, name};
+use crate::error::Result;
+use crate::measurement::Pairs;
+use crate::metric::Metric;
+
+pub(crate) const EXAMPLES: &str = "\
+Five runs of 500 ms for each point, on 512M, and as much again for each number of files: five
+minutes. With --quick 100 ms on 64M, and fewer points.
+
+Examples:
+  nowait bench growth --html growth.html       every curve
+  nowait bench growth --case in-flight-100000 --engine nowait-uring,nowait-kaio
+  nowait bench growth --list                   the points, nothing run";
+
+pub(crate) const GROWTH: SuiteDef = SuiteDef {
+    defaults: Defaults {
+        rounds: 5,
+        runtime_ms: [500, 100],
+        size_bytes: [512 << 20, 64 << 20],
+        least_bytes: 16 << 20,
+    },
+    takes_engines: false,
+    pairs: Pairs::With(&[KERNEL]),
+    note: Some(note),
+    ..SuiteDef::new("growth", cases)
+};
+
+/// Requests in flight where these are not what grows: enough for a disk.
+const IN_FLIGHT: usize = 128;
+/// A context of nowait takes 65,536: where more are in flight, they are of several contexts.
+const CONTEXT_MAX: usize = 50_000;
+
+/// Blocks of 4 KiB at random places, past all caches; a program gathers 1024 in one call at most.
+const READ: Transfer = Transfer {
+    access: Access::Uniform,
+    visits: Visits::Own,
+    one_lap: false,
+    depth: IN_FLIGHT,
+    batch: 1024,
+    looks: Looks::Calls,
+    ..Transfer::SINGLE
+};
+
+/// A curve: its name, its points, those of a quick measurement, and what is read at a point, from
+/// how many files.
+type Curve = (&'static str, &'static [usize], &'static [usize], fn(usize) -> (Transfer, usize));
+
+const CURVES: [Curve; 4] = [
+    ("in-flight", &[1, 10, 100, 1_000, 10_000, 100_000], &[1, 100, 10_000], |depth| {
+        (Transfer { depth, contexts: depth.div_ceil(CONTEXT_MAX), ..READ }, 1)
+    }),
+    ("files", &[1, 10, 100, 1_000, 10_000], &[1, 30, 1_000], |files| (READ, files)),
+    ("contexts", &[1, 4, 16, 64], &[1, 8, 64], |contexts| (Transfer { contexts, ..READ }, 1)),
+    ("threads", &[1, 2, 4, 8, 16], &[1, 4, 16], |threads| {
+        (Transfer { threads, depth: IN_FLIGHT / threads, ..READ }, 1)
+    }),
+];
+
+/// The subjects: a name, what it opens, what is underneath, and what it is.
+const SUBJECTS: [(&str, &str, Backend, &str); 4] = [
+    ("nowait-uring", "nowait-direct", Backend::Uring, "nowait's queue on io_uring"),
+    ("nowait-kaio", "nowait-direct", Backend::Kaio, "nowait's queue on the kernel's native AIO"),
+    ("nowait-threads", "nowait-direct", Backend::Threads, "nowait's queue on threads alone"),
+    (KERNEL, "kaio-direct", Backend::Auto, "the kernel's native AIO by its system calls"),
+];
+const KERNEL: &str = "libaio";
+
+const COLUMNS: &[Metric] = &[
+    Metric::Iops,
+    Metric::CpuUsPerIo,
+    Metric::MemoryAddedBytes,
+    Metric::SubmitUsP999,
+    Metric::SubmitUsP9999,
+    Metric::SubmitUsMax,
+    Metric::ContextSwitchesPerIo,
+];
+
+fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
+    let quick = args.measure.quick;
+    let points = CURVES.iter().flat_map(|(curve, full, short, work)| {
+        let points = if quick { short } else { full };
+        points.iter().map(move |at| (*curve, *at, work(*at)))
+    });
+    points.map(|(curve, at, work)| point(curve, at, work, room_of_kernel())).collect()
+}
+
+/// Makes the case of a point; the kernel's native AIO takes part where it has room for so many
+/// requests in flight.
+fn point(
+    curve: &str,
+    at: usize,
+    (read, files): (Transfer, usize),
+    room: usize,
+) -> Result<Case<Recipe>> {
+    let Transfer { contexts, threads, depth, .. } = read;
+    let in_flight = depth * threads;
+    let takes_part = |it: &&(&str, &str, Backend, &str)| it.0 != KERNEL || in_flight <= room;
+    let subject = |&(name, opens, backend, about): &(&'static str, _, _, &'static str)| {
+        let recipe = Recipe::new(engine(opens)?, Work::Transfer(read));
+        let job = Recipe { backend, cold: false, files, ..recipe };
+        Ok(Subject { name, engine: (name, about), job })
+    };
+    let subjects = SUBJECTS.iter().filter(takes_part).map(subject).collect::<Result<_>>()?;
+    let title = format!(
+        "direct reads of 4 KiB, {in_flight} in flight, files: {files}, contexts: {contexts}, \
+         threads: {threads}"
+    );
+    let targets = vec![
+        Target::at_least(Metric::Iops, "nowait-uring", 1.0, KERNEL),
+        Target::at_most(Metric::CpuUsPerIo, "nowait-uring", 1.1, KERNEL),
+    ];
+    let name = name(format!("{curve}-{at}"));
+    Ok(Case { targets, ..case(name, title, COLUMNS, subjects) }.with_possible_targets())
+}
+
+fn note() -> String {
+    let room = room_of_kernel();
+    format!(
+        "the kernel's native AIO has no more than {room} requests in flight (fs.aio-max-nr), so \
+         that libaio has no figures beyond"
+    )
+}
+
+/// Returns how many requests native AIO may still have in flight, in the whole machine.
+fn room_of_kernel() -> usize {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/fs/{name}")).unwrap_or_default();
+        text.trim().parse::<usize>().unwrap_or(0)
+    };
+    read("aio-max-nr").saturating_sub(read("aio-nr"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parse;
+
+    #[test]
+    fn every_point_is_a_case_of_known_engines() {
+        let all = cases(&parse(&[])).expect("known engines");
+        crate::testing::check(&all);
+        assert_eq!(all.len(), 20);
+        let (.., work) = CURVES[0];
+        let names = |at| {
+            let case = point("in-flight", at, work(at), 65_536).expect("known engines");
+            case.subjects.iter().map(|it| it.name).collect::<Vec<_>>()
+        };
+        assert!(names(65_000).contains(&KERNEL) && !names(100_000).contains(&KERNEL));
+        assert!(all.iter().flat_map(|case| &case.subjects).all(|it| it.job.engine.direct));
+    }
+}

@@ -1,0 +1,85 @@
+//! The process of one run: this program, called with a job.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use nowait_peers::job::{Backend, Job, Outcome};
+
+use crate::error::{BenchError, Context, Result};
+use crate::launch;
+use crate::metric::{Metric, Sample};
+use crate::seccomp;
+
+/// Time that a run may take beyond its runtime: starting, filling a cache, and writing back.
+const GRACE: Duration = Duration::from_mins(3);
+/// The exit code of a run whose engine does not work here.
+const UNUSABLE: i32 = 2;
+
+/// This program, as it is called for a run.
+pub(crate) struct Program {
+    path: PathBuf,
+    outcome: tempfile::NamedTempFile,
+}
+
+impl Program {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            path: std::env::current_exe().context(|| "find this program".to_owned())?,
+            outcome: tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?,
+        })
+    }
+
+    /// Carries out a job in a process of its own.
+    ///
+    /// # Errors
+    /// The engine does not work here (wrong usage), or the run failed.
+    pub(crate) fn run(&self, job: Job) -> Result<Sample> {
+        let job = Job { outcome: self.outcome.path().to_owned(), ..job };
+        let text = serde_json::to_string(&job).map_err(|e| BenchError::failed(e.to_string()))?;
+        let mut command = Command::new(&self.path);
+        command.arg("job").arg(text);
+        if job.backend == Backend::Kaio {
+            seccomp::forbid_uring(&mut command);
+        }
+        let finished = launch::run(&mut command, job.runtime() + GRACE)?;
+        if !finished.status.success() {
+            let message = finished.stderr.trim().to_owned();
+            return Err(match finished.status.code() {
+                Some(UNUSABLE) => BenchError::usage(message),
+                _ => BenchError::failed(message),
+            });
+        }
+        let text = fs::read_to_string(self.outcome.path()).context(|| "outcome".to_owned())?;
+        let mut sample = sample(&text)?;
+        let busy = finished.usage.other_us / finished.usage.wall_us;
+        sample.insert(Metric::OtherBusyCores, busy);
+        sample.insert(Metric::PageCacheGrowthBytes, finished.usage.cache_growth_bytes);
+        Ok(sample)
+    }
+}
+
+/// Finds the metrics of the figures that a run has written.
+fn sample(text: &str) -> Result<Sample> {
+    let outcome: Outcome =
+        serde_json::from_str(text).map_err(|e| BenchError::failed(format!("outcome: {e}")))?;
+    let metric = |(name, figure): (String, f64)| {
+        let unknown = || BenchError::failed(format!("outcome: there is no metric '{name}'"));
+        Metric::named(&name).map(|metric| (metric, figure)).ok_or_else(unknown)
+    };
+    outcome.into_iter().map(metric).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_without_a_metric_is_told() {
+        let found = sample(r#"{"iops": 2.0, "cpu_us_per_io": 1.5}"#).expect("known");
+        assert_eq!((found[&Metric::Iops], found[&Metric::CpuUsPerIo]), (2.0, 1.5));
+        let error = sample(r#"{"iopses": 2.0}"#).expect_err("unknown");
+        assert!(error.to_string().contains("'iopses'"), "{error}");
+    }
+}

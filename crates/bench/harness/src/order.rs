@@ -1,0 +1,143 @@
+//! The order in which blocks are visited.
+
+use serde::{Deserialize, Serialize};
+
+use crate::random;
+
+/// The order of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Every block once a lap, in an order without pattern.
+    Random,
+    /// Any block, whether it was visited before or not.
+    Uniform,
+    /// So many adjoining blocks at any place.
+    Runs(u64),
+    /// Every block in ascending order.
+    Sequential,
+}
+
+/// The blocks of the beginning of a file, or of one after another.
+#[derive(Debug, Clone)]
+pub struct Order {
+    access: Access,
+    block_bytes: u64,
+    blocks: u64,
+    /// Bits of an index, for the permutation.
+    bits: u32,
+    seed: u64,
+}
+
+impl Order {
+    /// Visits the whole blocks of the first `set_bytes`; at least one.
+    pub fn new(access: Access, set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
+        let blocks = (set_bytes / block_bytes).max(1);
+        let bits = blocks.next_power_of_two().trailing_zeros().max(1);
+        Self { access, block_bytes, blocks, bits, seed }
+    }
+
+    /// Returns how many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Returns the offset in bytes of visit `index`.
+    #[inline]
+    pub fn at(&self, index: u64) -> u64 {
+        let block = match self.access {
+            Access::Sequential => index % self.blocks,
+            Access::Random => self.shuffled(index % self.blocks),
+            Access::Uniform => random::at(self.seed, index) % self.blocks,
+            Access::Runs(len) => {
+                let runs = (self.blocks / len).max(1);
+                random::at(self.seed, index / len) % runs * len + index % len
+            }
+        };
+        block * self.block_bytes
+    }
+
+    /// Follows the cycle of a permutation of more numbers until it comes to one of the blocks.
+    fn shuffled(&self, index: u64) -> u64 {
+        let mut block = self.permute(index);
+        while block >= self.blocks {
+            block = self.permute(block);
+        }
+        block
+    }
+
+    /// A bijection on `bits` bits: each step can be undone.
+    fn permute(&self, index: u64) -> u64 {
+        let mask = (1 << self.bits) - 1;
+        let half = self.bits.div_ceil(2);
+        let mut x = index ^ (self.seed & mask);
+        for factor in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
+            x = x.wrapping_mul(factor) & mask;
+            x ^= x >> half;
+        }
+        x
+    }
+}
+
+/// Every block of a file once in a random order, then all of them again, without end.
+pub struct Offsets {
+    order: Order,
+    next: u64,
+}
+
+impl Offsets {
+    /// Visits the whole blocks of the first `set_bytes` of a file; at least one.
+    pub fn shuffled(set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
+        Self { order: Order::new(Access::Random, set_bytes, block_bytes, seed), next: 0 }
+    }
+
+    /// Returns how many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        self.order.blocks()
+    }
+
+    /// Returns the next offset in bytes.
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.order.at(self.next - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_visited_once_a_lap() {
+        for access in [Access::Random, Access::Sequential] {
+            for (blocks, seed) in [(1, 1), (2, 5), (1000, 7), (4096, 3)] {
+                let order = Order::new(access, blocks * 512 + 100, 512, seed);
+                for lap in 0..2 {
+                    let visits = lap * blocks..(lap + 1) * blocks;
+                    let mut seen: Vec<u64> = visits.map(|index| order.at(index) / 512).collect();
+                    seen.sort_unstable();
+                    assert!(seen.iter().copied().eq(0..blocks), "{blocks} blocks, {access:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_offsets_do_not_ascend() {
+        let mut offsets = Offsets::shuffled(1 << 20, 4096, 1);
+        let order: Vec<u64> = (0..256).map(|_| offsets.next()).collect();
+        let ascents = order.windows(2).filter(|pair| pair[1] == pair[0] + 4096).count();
+        assert!(ascents < 16, "{ascents}");
+    }
+
+    #[test]
+    fn the_blocks_of_a_run_adjoin_and_lie_in_the_set() {
+        let order = Order::new(Access::Runs(8), 100 * 512, 512, 3);
+        for run in 0..50 {
+            let first = order.at(run * 8);
+            assert!(first.is_multiple_of(8 * 512) && first < 96 * 512);
+            assert!((0..8).all(|block| order.at(run * 8 + block) == first + block * 512));
+        }
+    }
+}

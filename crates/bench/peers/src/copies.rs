@@ -1,0 +1,119 @@
+//! Copies from memory: a mapping of the file, and the ceiling.
+
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
+
+use crate::slots::Slots;
+use crate::{Buffers, Engine, Peer, Place, Request};
+use nowait_harness::error::{Context, Result, failed};
+
+/// Memory that holds the bytes of the set.
+pub(crate) struct Memory {
+    source: Arc<Source>,
+}
+
+/// The place of the bytes.
+enum Source {
+    Huge(HugeMemory),
+    Mapped(Mapping),
+}
+
+/// A shared mapping of the beginning of a file.
+struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: no thread writes to the mapping while a run only reads.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The memory with a buffer.
+pub(crate) struct MemoryPeer {
+    source: Arc<Source>,
+    slots: Slots,
+    wanted: Vec<Request>,
+}
+
+impl Memory {
+    /// Maps the set; all of it is read then if `populate` is set, else page by page, when touched.
+    pub(crate) fn map(place: &Place, populate: bool) -> Result<Self> {
+        let file = place.open_first()?;
+        let len = place.set_bytes as usize;
+        let populate = if populate { libc::MAP_POPULATE } else { 0 };
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED | populate);
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { libc::mmap(null, len, protection, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context(|| "mmap".to_owned());
+        }
+        let mapping = Mapping { base: base.cast(), len };
+        Ok(Self { source: Arc::new(Source::Mapped(mapping)) })
+    }
+
+    /// Copies the set into huge pages.
+    pub(crate) fn copy(place: &Place) -> Result<Self> {
+        let len = place.set_bytes as usize;
+        let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
+        let memory = memory.map_err(failed("mmap"))?;
+        // SAFETY: the mapping is that long, zeroed, and no other thread has it yet.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), len) };
+        place.open_first()?.read_exact(bytes).context(|| "read the file".to_owned())?;
+        Ok(Self { source: Arc::new(Source::Huge(memory)) })
+    }
+}
+
+impl Source {
+    fn base(&self) -> *const u8 {
+        match self {
+            Self::Huge(memory) => memory.base(),
+            Self::Mapped(mapping) => mapping.base,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this very length, and not used after this.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+impl Engine for Memory {
+    type Peer = MemoryPeer;
+
+    fn peer(&self, buffers: Buffers) -> Result<MemoryPeer> {
+        let wanted = Vec::with_capacity(buffers.depth());
+        Ok(MemoryPeer { source: self.source.clone(), slots: Slots::new(buffers), wanted })
+    }
+}
+
+impl Peer for MemoryPeer {
+    const ASYNCHRONOUS: bool = false;
+
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        self.wanted.extend_from_slice(requests);
+        Ok(())
+    }
+
+    fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        let base = self.source.base();
+        for request in self.wanted.drain(..) {
+            let Some(slot) = self.slots.take(request) else { break };
+            let memory = self.slots.memory(slot);
+            // SAFETY: offsets are whole blocks within the set, which the memory holds; the buffer
+            // is another allocation of one block.
+            unsafe {
+                let from = base.add(request.offset as usize);
+                from.copy_to_nonoverlapping(memory.base, memory.len);
+            }
+            self.slots.give_back(slot, each);
+        }
+        Ok(())
+    }
+}

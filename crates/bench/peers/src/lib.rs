@@ -1,0 +1,183 @@
+//! One job on one engine, through the interface of that engine: the peers that the benchmark
+//! compares.
+//!
+//! ```text
+//!  job ──► run           reads a job, carries it out, writes its figures
+//!           ├─ transfer  blocks are read and written; one loop for all
+//!           ├─ database  page cleaners        ─┐
+//!           ├─ scan      prefetchers          ─┴─ desk: threads that carry out I/O for others
+//!           └─ act       work without an engine: a system call, a wake-up
+//!
+//!  registry  the engines by name
+//!    native  our page cache, the kernel's, or none: a queue of the native API
+//!    guard   our page cache without a copy: pages are lent
+//!    psync   pread, pwrite, preadv2            ring    io_uring
+//!    aio     the kernel's native AIO by its system calls, or a libaio.so.1
+//!    posix   the C library's POSIX AIO         pool    threads that read and write for the caller
+//!    copies  a mapping of the file; memory that holds a copy of it
+//!    null    nothing: the cost of the harness
+//!
+//!  places, buffers, warm    offsets, memory, and caches before the clock starts
+//! ```
+//!
+//! The crate knows no suite: `nowait-bench` makes the jobs and judges the figures.
+
+mod act;
+mod aio;
+mod buffers;
+mod copies;
+mod database;
+mod desk;
+mod guard;
+pub mod job;
+mod native;
+mod null;
+mod places;
+mod pool;
+mod posix;
+mod psync;
+pub mod registry;
+mod ring;
+mod run;
+mod scan;
+mod slots;
+mod transfer;
+mod warm;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nowait::{BackendChoice, SubmitMode};
+
+pub use run::run;
+
+use buffers::Buffers;
+use nowait_harness::error::{BenchError, Context, Result};
+
+/// The files of a peer, and how it opens them.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// One file, or several.
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) write: bool,
+    /// `O_DIRECT`, where the peer has a choice.
+    pub(crate) direct: bool,
+    /// `O_DSYNC`.
+    pub(crate) sync: bool,
+    /// Bytes of the file that are read or written.
+    pub(crate) set_bytes: u64,
+    /// Size of our page cache.
+    pub(crate) pool_bytes: u64,
+    /// The backend of our engine.
+    pub(crate) backend: BackendChoice,
+    /// The submit mode of our engine.
+    pub(crate) submit: SubmitMode,
+}
+
+/// One read or write of a whole buffer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Request {
+    pub(crate) offset: u64,
+    /// The generation that a write stamps into its buffer; reads have 0.
+    pub(crate) generation: u32,
+    /// A number of the caller: the time when it began, or its purpose.
+    pub(crate) tag: u64,
+    /// Which file, where there are several.
+    pub(crate) file: u32,
+}
+
+/// The setup of a process, shared by its threads.
+pub(crate) trait Engine: Sync {
+    type Peer: Peer;
+
+    /// Makes what one thread works with: for a request in flight in each of the buffers.
+    fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
+
+    /// Returns `true` if the pages lie in a cache of this process, which is filled through it.
+    fn has_own_cache(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` if bytes are really moved, and can be checked.
+    fn moves_data(&self) -> bool {
+        true
+    }
+
+    /// Fills such a cache with the first `bytes` of another file, in blocks and in no order, for as
+    /// long as the engine lives.
+    fn fill(&self, _other: &Path, _bytes: u64, _block_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The connection of one thread to the engine.
+pub(crate) trait Peer {
+    /// Submit itself only starts requests, so that its time says something.
+    const ASYNCHRONOUS: bool = true;
+
+    /// Starts requests, at most as many as fit beside those in flight.
+    fn submit(&mut self, requests: &[Request]) -> Result<()>;
+
+    /// Waits until `min` requests are over; hands over the bytes of each one that is, one segment
+    /// after another.
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()>;
+
+    /// Makes durable what was written, if anything can be.
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Files that are open, shared by the peers of an engine.
+pub(crate) type Files = Arc<[File]>;
+
+/// An engine that is open files, and what makes a peer for them.
+pub(crate) struct OnFiles<F> {
+    files: Files,
+    make: F,
+}
+
+impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> OnFiles<F> {
+    /// Opens the files.
+    pub(crate) fn open(place: &Place, make: F) -> Result<Self> {
+        let files: Result<Vec<File>> = place.paths.iter().map(|path| open(place, path)).collect();
+        Ok(Self { files: files?.into(), make })
+    }
+}
+
+impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> Engine for OnFiles<F> {
+    type Peer = P;
+
+    fn peer(&self, buffers: Buffers) -> Result<P> {
+        (self.make)(self.files.clone(), buffers)
+    }
+}
+
+impl Place {
+    /// Opens the only file of a run.
+    pub(crate) fn open_first(&self) -> Result<File> {
+        open(self, &self.paths[0])
+    }
+}
+
+fn sync(files: &Files) -> Result<()> {
+    files.iter().try_for_each(|file| file.sync_all().context(|| "fsync".to_owned()))
+}
+
+fn open(place: &Place, path: &Path) -> Result<File> {
+    let direct = if place.direct { libc::O_DIRECT } else { 0 };
+    let sync = if place.sync { libc::O_DSYNC } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(place.write).custom_flags(direct | sync);
+    let opened = options.open(path);
+    if let Err(error) = &opened
+        && direct != 0
+        && error.raw_os_error() == Some(libc::EINVAL)
+    {
+        let path = path.display();
+        return Err(BenchError::usage(format!("{path} cannot be opened with O_DIRECT")));
+    }
+    opened.context(|| format!("open {}", path.display()))
+}

@@ -1,0 +1,203 @@
+//! The native API, through our page cache, the kernel's, or none.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use nowait::{Advice, AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
+
+use crate::buffers::{Buffer, Buffers};
+use crate::{Engine, Peer, Place, Request};
+use nowait_harness::error::{BenchError, Result};
+use nowait_harness::order::{Access, Order};
+use nowait_harness::pattern;
+
+/// Reads in flight that fill the pool.
+const FILL_DEPTH: usize = 32;
+
+/// An engine of ours and the file.
+pub(crate) struct Native {
+    nowait: Nowait,
+    files: Vec<File>,
+    cache: CacheMode,
+    /// The file whose pages fill the pool: without it the pool would be empty again.
+    other: OnceLock<File>,
+}
+
+/// A queue with its spare buffers, each in segments.
+pub(crate) struct NativePeer {
+    queue: Queue<Request, Buffer>,
+    files: Vec<File>,
+    block_bytes: usize,
+    spare: Vec<nowait::Buffers<Buffer>>,
+}
+
+impl Native {
+    pub(crate) fn open(place: &Place, cache: CacheMode) -> Result<Self> {
+        let builder = Nowait::builder().backend(place.backend).submit(place.submit);
+        let builder = builder.cache_bytes(place.pool_bytes);
+        let nowait = builder.build().map_err(explain)?;
+        let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
+        let options = options.cache(cache);
+        let files = place.paths.iter().map(|path| options.open(&nowait, path).map_err(explain));
+        Ok(Self { files: files.collect::<Result<_>>()?, nowait, cache, other: OnceLock::new() })
+    }
+}
+
+impl Native {
+    pub(crate) fn file(&self) -> &File {
+        &self.files[0]
+    }
+}
+
+impl Engine for Native {
+    type Peer = NativePeer;
+
+    fn peer(&self, buffers: Buffers) -> Result<NativePeer> {
+        let queue = self.nowait.queue(buffers.depth()).map_err(explain)?;
+        let Buffers { block_bytes, segments, list } = buffers;
+        let spare = list.into_iter().map(|buffer| match segments {
+            1 => nowait::Buffers::One(buffer),
+            _ => nowait::Buffers::Many(buffer.split(block_bytes)),
+        });
+        let (files, spare) = (self.files.clone(), spare.collect());
+        Ok(NativePeer { queue, files, block_bytes, spare })
+    }
+
+    fn has_own_cache(&self) -> bool {
+        self.cache == CacheMode::User
+    }
+
+    fn fill(&self, other: &Path, bytes: u64, block_bytes: usize) -> Result<()> {
+        let file = File::open(&self.nowait, other).map_err(explain)?;
+        file.advise(0..bytes, Advice::Random).map_err(explain)?;
+        let file = self.other.get_or_init(|| file);
+        let mut queue: Queue<(), AlignedBuffer> = self.nowait.queue(FILL_DEPTH).map_err(explain)?;
+        let buffers = (0..FILL_DEPTH).map(|_| AlignedBuffer::zeroed(block_bytes));
+        let mut spare: Vec<_> = buffers.collect();
+        let order = Order::new(Access::Random, bytes, block_bytes as u64, 1);
+        let mut left = order.blocks();
+        while left > 0 || spare.len() < FILL_DEPTH {
+            while left > 0
+                && let Some(buffer) = spare.pop()
+            {
+                left -= 1;
+                let read = queue.read(file, buffer, order.at(left), ());
+                read.map_err(|refused| explain(refused.into()))?;
+            }
+            queue.submit();
+            queue.wait(1, None).map_err(explain)?;
+            while let Some(done) = queue.pop() {
+                done.result.map_err(explain)?;
+                spare.extend(done.buffers.one());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NativePeer {
+    /// Prepares a request; returns `false` if all buffers are in use.
+    fn prepare(&mut self, request: &Request) -> Result<bool> {
+        let (offset, file) = (request.offset, &self.files[request.file as usize]);
+        let write = request.generation > 0;
+        let (stamp, len) = (request.generation, self.block_bytes as u64);
+        let queue = &mut self.queue;
+        let taken = match self.spare.pop() {
+            None | Some(nowait::Buffers::None) => return Ok(false),
+            Some(nowait::Buffers::One(mut buffer)) if write => {
+                pattern::stamp(offset, &mut buffer, stamp);
+                queue.write(file, buffer, offset, *request)
+            }
+            Some(nowait::Buffers::One(buffer)) => queue.read(file, buffer, offset, *request),
+            Some(nowait::Buffers::Many(mut list)) if write => {
+                let segments = list.iter_mut().zip(0u64..);
+                segments.for_each(|(part, i)| pattern::stamp(offset + i * len, part, stamp));
+                queue.write_vectored(file, list, offset, *request)
+            }
+            Some(nowait::Buffers::Many(list)) => queue.read_vectored(file, list, offset, *request),
+        };
+        taken.map_err(|refused| explain(refused.into())).map(|_| true)
+    }
+}
+
+impl Peer for NativePeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        for request in requests {
+            if !self.prepare(request)? {
+                break;
+            }
+        }
+        self.queue.submit();
+        Ok(())
+    }
+
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        let mut wrong = None;
+        let (spare, block_bytes) = (&mut self.spare, self.block_bytes as u64);
+        let reaped = self.queue.reap(min, None, |completion| {
+            let segments = match &completion.buffers {
+                nowait::Buffers::None => &[],
+                nowait::Buffers::One(buffer) => std::slice::from_ref(buffer),
+                nowait::Buffers::Many(list) => list.as_slice(),
+            };
+            let wanted: usize = segments.iter().map(|segment| segment.len()).sum();
+            match completion.result {
+                Ok(bytes) if bytes == wanted => {
+                    for (segment, index) in segments.iter().zip(0u64..) {
+                        let offset = completion.tag.offset + index * block_bytes;
+                        each(Request { offset, ..completion.tag }, segment);
+                    }
+                }
+                Ok(bytes) => wrong = Some(format!("{bytes} of {wanted} bytes were moved")),
+                Err(error) => wrong = Some(error.to_string()),
+            }
+            spare.push(completion.buffers);
+        });
+        reaped.map_err(explain)?;
+        wrong.map_or(Ok(()), |message| Err(BenchError::failed(message)))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.files.iter().try_for_each(|file| file.sync_all().map_err(explain))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn explain(error: nowait::Error) -> BenchError {
+    BenchError::failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait::{BackendChoice, SubmitMode};
+
+    #[test]
+    fn the_pool_stays_full_of_the_other_file() {
+        const POOL: u64 = 8 << 20;
+        const BLOCK: usize = 64 << 10;
+        let sparse = || {
+            let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+            file.as_file().set_len(POOL).unwrap();
+            file
+        };
+        let [file, other] = [sparse(), sparse()];
+        let place = Place {
+            paths: vec![file.path().to_owned()],
+            write: false,
+            direct: false,
+            sync: false,
+            set_bytes: POOL,
+            pool_bytes: POOL,
+            backend: BackendChoice::Auto,
+            submit: SubmitMode::Auto,
+        };
+        let native = Native::open(&place, CacheMode::User).unwrap();
+        native.fill(other.path(), POOL, BLOCK).unwrap();
+        let filler = native.other.get().expect("kept open");
+        let is_cached = |offset: &u64| filler.lend(*offset, BLOCK).unwrap().is_some();
+        let blocks = (0..POOL).step_by(BLOCK).filter(is_cached).count() as u64;
+        // Some frames are kept free.
+        assert!(blocks * BLOCK as u64 >= POOL / 4 * 3, "{blocks} blocks are cached");
+    }
+}

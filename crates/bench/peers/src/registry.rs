@@ -1,0 +1,222 @@
+//! The one registry of peers: engines by name, and how each is opened.
+
+use std::path::Path;
+
+use nowait::{CacheMode, SubmitMode};
+use nowait_sys::uring::Issuer;
+
+use crate::aio::{AioPeer, Calls};
+use crate::copies::Memory;
+use crate::guard::Guard;
+use crate::native::Native;
+use crate::null::Null;
+use crate::pool::PoolPeer;
+use crate::posix::PosixPeer;
+use crate::psync::psync;
+use crate::ring::{Style, UringPeer};
+use crate::{Engine, OnFiles, Place};
+use nowait_harness::error::{BenchError, Result};
+
+/// Whose `libaio.so.1` it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// The one that the dynamic linker finds.
+    System,
+    /// Ours, in its place.
+    Nowait,
+}
+
+/// Which peer it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Native(CacheMode, SubmitMode),
+    /// The native API, without a copy.
+    Guard,
+    /// A `libaio.so.1`.
+    Library(Library),
+    /// The system calls of the kernel's native AIO.
+    Kaio,
+    Uring(Style),
+    Posix,
+    Pool,
+    /// `true` if it asks not to wait first; how far ahead the kernel is asked to read.
+    Psync(bool, u64),
+    /// `true` if all of it is read when it is mapped.
+    Mmap(bool),
+    Memcpy,
+    Null,
+}
+
+/// An engine that can be named on the command line.
+#[derive(Debug, PartialEq)]
+pub struct EngineDef {
+    /// The name there.
+    pub name: &'static str,
+    /// A description of a few words.
+    pub about: &'static str,
+    kind: Kind,
+    /// Opens the file with `O_DIRECT`.
+    pub direct: bool,
+}
+
+const fn def(name: &'static str, kind: Kind, direct: bool, about: &'static str) -> EngineDef {
+    EngineDef { name, about, kind, direct }
+}
+
+const fn host(submit: SubmitMode) -> Kind {
+    Kind::Native(CacheMode::Host, submit)
+}
+
+const SYSTEM: Kind = Kind::Library(Library::System);
+const DROP_IN: Kind = Kind::Library(Library::Nowait);
+const URING: Kind = Kind::Uring(Style::eager(false));
+const URING_WAIT: Kind = Kind::Uring(Style::lazy(Issuer::Any));
+const PSYNC: Kind = Kind::Psync(false, 0);
+/// The longest window of our readahead.
+const AHEAD_BYTES: u64 = 2 << 20;
+const AUTO: SubmitMode = SubmitMode::Auto;
+
+/// Every engine.
+pub const ENGINES: [EngineDef; 30] = [
+    def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
+    def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
+    def("nowait-offload", host(SubmitMode::Offload), false, "the same, nothing done in submit"),
+    def("nowait-direct", Kind::Native(CacheMode::Direct, AUTO), true, "nowait, O_DIRECT"),
+    def("libaio-nowait", DROP_IN, false, "a program of libaio, nowait's libaio.so.1 in its place"),
+    def("libaio-nowait-direct", DROP_IN, true, "the same, O_DIRECT"),
+    def("libaio", SYSTEM, false, "the system's libaio"),
+    def("libaio-direct", SYSTEM, true, "the system's libaio, O_DIRECT"),
+    def("io_uring", URING, false, "io_uring, one system call a submit"),
+    def("io_uring-direct", URING, true, "the same, O_DIRECT"),
+    def(
+        "io_uring-registered",
+        Kind::Uring(Style::eager(true)),
+        true,
+        "the same, O_DIRECT, file and buffers registered, not interrupted by what ends",
+    ),
+    def("posixaio", Kind::Posix, false, "POSIX AIO of the C library"),
+    def("posixaio-direct", Kind::Posix, true, "the same, O_DIRECT"),
+    def("threads", Kind::Pool, false, "a pool of up to 32 threads, pread and pwrite"),
+    def("threads-direct", Kind::Pool, true, "the same, O_DIRECT"),
+    def("psync", PSYNC, false, "pread and pwrite"),
+    def("psync-direct", PSYNC, true, "the same, O_DIRECT"),
+    def("mmap", Kind::Mmap(false), false, "memcpy from a mapping; reads only"),
+    def("nowait-guard", Kind::Guard, false, "nowait-user, but pages are lent; reads only"),
+    def("kaio", Kind::Kaio, false, "the kernel's native AIO by its system calls"),
+    def("kaio-direct", Kind::Kaio, true, "the same, O_DIRECT"),
+    def("io_uring-wait", URING_WAIT, false, "io_uring, one system call submits and waits"),
+    def("io_uring-wait-direct", URING_WAIT, true, "the same, O_DIRECT"),
+    def(
+        "io_uring-defer",
+        Kind::Uring(Style::lazy(Issuer::Single)),
+        false,
+        "the same with DEFER_TASKRUN and SINGLE_ISSUER",
+    ),
+    def(
+        "io_uring-defer-direct",
+        Kind::Uring(Style::lazy(Issuer::Single)),
+        true,
+        "the same, O_DIRECT",
+    ),
+    def("psync-ahead", Kind::Psync(false, AHEAD_BYTES), false, "pread, told of 2 MiB ahead"),
+    def("preadv2-nowait", Kind::Psync(true, 0), false, "preadv2 with RWF_NOWAIT first"),
+    def("mmap-populated", Kind::Mmap(true), false, "memcpy from a populated mapping; reads only"),
+    def("memcpy", Kind::Memcpy, false, "copies from private huge pages: the ceiling; reads only"),
+    def("null", Kind::Null, false, "nothing is done: the harness itself"),
+];
+
+/// The work on an opened engine.
+pub(crate) trait Task {
+    type Output;
+
+    fn run<E: Engine>(self, engine: &E) -> Result<Self::Output>;
+}
+
+/// Finds an engine by its name.
+pub fn find(name: &str) -> Option<&'static EngineDef> {
+    ENGINES.iter().find(|engine| engine.name == name)
+}
+
+impl EngineDef {
+    /// Returns `true` if requests of a thread are carried out one by one, whatever its depth.
+    pub fn is_synchronous(&self) -> bool {
+        matches!(self.kind, Kind::Psync(..) | Kind::Mmap(_) | Kind::Memcpy)
+    }
+
+    /// Returns `true` if the engine can write.
+    pub fn writes(&self) -> bool {
+        !matches!(self.kind, Kind::Mmap(_) | Kind::Memcpy | Kind::Guard)
+    }
+
+    /// Returns `true` if it is nowait, called natively.
+    pub fn is_native(&self) -> bool {
+        matches!(self.kind, Kind::Native(..))
+    }
+
+    /// Returns `true` if the pages lie in a cache of the process that opens it.
+    pub fn has_own_cache(&self) -> bool {
+        matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Guard)
+    }
+
+    /// Returns `true` if one request can have several segments.
+    pub(crate) fn has_vectors(&self) -> bool {
+        matches!(self.kind, Kind::Native(..) | Kind::Uring(_))
+    }
+
+    /// Returns whose `libaio.so.1` it loads.
+    pub fn library(&self) -> Option<Library> {
+        match self.kind {
+            Kind::Library(whose) => Some(whose),
+            _ => None,
+        }
+    }
+
+    /// Opens the engine for `place` and does `task` with it.
+    pub(crate) fn with<T: Task>(
+        &self,
+        place: &Place,
+        library: Option<&Path>,
+        task: T,
+    ) -> Result<T::Output> {
+        if place.write && !self.writes() {
+            return Err(BenchError::usage("this engine only reads"));
+        }
+        let mut place = Place { direct: self.direct, ..place.clone() };
+        match self.kind {
+            Kind::Native(cache, submit) => {
+                place.submit = submit;
+                task.run(&Native::open(&place, cache)?)
+            }
+            Kind::Guard => task.run(&Guard::open(&place)?),
+            Kind::Library(_) => {
+                let library = library.ok_or_else(|| BenchError::usage("no libaio was named"))?;
+                let calls = Calls::load(library)?;
+                task.run(&OnFiles::open(&place, |f, b| AioPeer::new(Some(calls), f, b))?)
+            }
+            Kind::Kaio => task.run(&OnFiles::open(&place, |f, b| AioPeer::new(None, f, b))?),
+            Kind::Uring(style) => {
+                task.run(&OnFiles::open(&place, |f, b| UringPeer::new(style, f, b))?)
+            }
+            Kind::Posix => task.run(&OnFiles::open(&place, |f, b| Ok(PosixPeer::new(f, b)))?),
+            Kind::Pool => task.run(&OnFiles::open(&place, PoolPeer::new)?),
+            Kind::Psync(nowait, ahead) => task.run(&OnFiles::open(&place, psync(nowait, ahead))?),
+            Kind::Mmap(populate) => task.run(&Memory::map(&place, populate)?),
+            Kind::Memcpy => task.run(&Memory::copy(&place)?),
+            Kind::Null => task.run(&Null),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_found() {
+        for engine in &ENGINES {
+            let same = ENGINES.iter().filter(|other| other.name == engine.name).count();
+            assert_eq!((find(engine.name).map(|found| found.name), same), (Some(engine.name), 1));
+        }
+        assert!(find("tape").is_none());
+    }
+}
