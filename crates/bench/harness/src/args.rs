@@ -6,11 +6,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cache;
-use crate::case::{self, Case};
+use crate::case::Case;
 use crate::error::{BenchError, Result};
-use crate::interrupt;
-use crate::measurement::Measurement;
-use crate::report::{ReportArgs, distinct, print};
+use crate::report::{ReportArgs, distinct};
 use crate::units::{self, parse_duration, parse_size};
 
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
@@ -163,32 +161,6 @@ impl MeasureArgs {
             case.subjects.retain(|subject| asked(subject.name));
         }
         self.select(cases)
-    }
-
-    /// Lists the cases, or measures them and reports what came out; `None` of a list.
-    ///
-    /// # Errors
-    /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
-    /// asked to stop, or `--check` was given and a target is not met.
-    pub fn run<J>(
-        &self,
-        cases: Vec<Case<J>>,
-        measure: impl FnOnce(Vec<Case<J>>) -> Result<Measurement>,
-    ) -> Result<Option<Measurement>> {
-        if self.list {
-            print(&case::list(&cases))?;
-            return Ok(None);
-        }
-        self.reports.prepare()?;
-        interrupt::install();
-        let measurement = measure(cases)?;
-        measurement.tell(&self.reports)?;
-        let (met, all) = measurement.met();
-        if self.check && met < all {
-            let message = format!("{met} of {all} targets are met beyond the noise");
-            return Err(BenchError::failed(message));
-        }
-        Ok(Some(measurement))
     }
 }
 

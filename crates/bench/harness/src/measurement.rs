@@ -192,20 +192,11 @@ impl Measurement {
         })
     }
 
-    /// Prints the figures, and writes the reports asked for.
+    /// Writes the reports asked for.
     ///
     /// # Errors
     /// A report cannot be written; the user asked to stop, or runs failed: all else is reported
     /// then.
-    pub fn tell(&self, reports: &ReportArgs) -> Result<()> {
-        reports.say(&self.text());
-        self.write(reports)
-    }
-
-    /// Writes the reports asked for.
-    ///
-    /// # Errors
-    /// The errors of [`Measurement::tell`].
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

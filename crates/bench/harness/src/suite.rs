@@ -35,8 +35,10 @@ const PUBLISHED_S: f64 = 5.0;
 pub trait Suite {
     type Job: Clone;
 
-    /// Measures a case to its end before the next one begins: its files are its own.
-    const CASE_BY_CASE: bool = false;
+    /// Returns `true` to measure a case to its end before the next one begins, on files of its own.
+    fn is_case_by_case(&self) -> bool {
+        false
+    }
 
     /// Prepares what all runs share, and leaves the cases and subjects that can run here.
     ///
@@ -240,6 +242,9 @@ impl Session {
         let mut measurement =
             Measurement::new(workload, Host::describe(&folder, &fio), common, results);
         measurement.params.extend(params.as_object().cloned().unwrap_or_default());
+        if interrupt::happened() {
+            self.notes.push("interrupted: the last round is not whole".to_owned());
+        }
         let unusable = self.unusable.iter();
         self.notes.extend(unusable.map(|(name, why)| format!("{name} was left out: {why}")));
         let failed = self.failed.iter();
@@ -266,7 +271,7 @@ pub fn measure<S: Suite>(
     runner::expect(&session.progress, &cases, extent.rounds, planned_s);
     session.progress.start_runs();
     let mut results = Vec::new();
-    let groups = if S::CASE_BY_CASE { 1 } else { cases.len().max(1) };
+    let groups = if suite.is_case_by_case() { 1 } else { cases.len().max(1) };
     for group in cases.chunks(groups) {
         if interrupt::happened() {
             break;

@@ -77,7 +77,7 @@ const AHEAD_BYTES: u64 = 2 << 20;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
 /// Every engine.
-pub const ENGINES: [EngineDef; 30] = [
+pub const ENGINES: &[EngineDef] = &[
     def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
     def("nowait-offload", host(SubmitMode::Offload), false, "the same, nothing done in submit"),
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_found() {
-        for engine in &ENGINES {
+        for engine in ENGINES {
             let same = ENGINES.iter().filter(|other| other.name == engine.name).count();
             assert_eq!((find(engine.name).map(|found| found.name), same), (Some(engine.name), 1));
         }

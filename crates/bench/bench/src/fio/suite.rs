@@ -373,7 +373,10 @@ fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
 
 impl Suite for FioSuite {
     type Job = FioJob;
-    const CASE_BY_CASE: bool = true;
+
+    fn is_case_by_case(&self) -> bool {
+        true
+    }
 
     fn prepare(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         self.probe(cases, session)?;

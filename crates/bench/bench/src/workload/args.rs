@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::recipe::Recipe;
-use super::suite::{self, Plan};
+use super::suite::{Plan, Workload};
 use crate::args::{Defaults, FOLDER, MeasureArgs};
 use crate::cache;
 use crate::case::Case;
@@ -88,7 +88,6 @@ pub(crate) fn run_workload(suite: &SuiteDef, args: &WorkloadArgs) -> Result<Opti
     };
     let plan = Plan {
         workload: suite.name,
-        extent: measure.extent(&suite.defaults)?,
         device: args.device.clone(),
         smaller: SMALLER,
         drop_caches: !args.keep_caches && cache::can_drop(),
@@ -96,11 +95,9 @@ pub(crate) fn run_workload(suite: &SuiteDef, args: &WorkloadArgs) -> Result<Opti
         overwrite: args.overwrite,
         dist: args.dist.clone(),
         apart: suite.apart,
+        pairs: suite.pairs,
+        note: suite.note,
     };
     let cases = cases.into_iter().map(Case::with_possible_targets).collect();
-    measure.run(cases, |cases| {
-        let mut measurement = suite::measure(&plan, cases)?;
-        measurement.notes.extend(suite.note.map(|note| note()));
-        Ok(Measurement { pairs: suite.pairs, ..measurement })
-    })
+    measure.measure(&suite.defaults, cases, |_, _| Workload::new(plan))
 }

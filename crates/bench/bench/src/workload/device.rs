@@ -1,5 +1,6 @@
 //! `--device`: a file, a folder, a block device or memory, laid out so that reads can be checked.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -9,13 +10,14 @@ use nowait_sys::aligned::AlignedBuffer;
 
 use super::parts::PartFiles;
 use super::recipe::Recipe;
-use super::suite::{Files, Plan};
-use crate::case::Case;
+use super::suite::Plan;
 use crate::error::{BenchError, Context, Result};
 use crate::layout::{TestFile, holds_pattern, overwrite};
 use crate::progress::Progress;
 use crate::units;
 
+/// The name of memory as a device.
+pub(crate) const MEMORY: &str = "ram";
 /// Files in memory lie here.
 const MEMORY_FOLDER: &str = "/dev/shm";
 /// The test file in a folder; and one that is only read.
@@ -32,29 +34,34 @@ struct Device {
     in_memory: bool,
 }
 
-/// All that the runs of some cases work on; removed at the end where it was made.
+/// The files that the runs of some cases work on; removed at the end where they were made.
 pub(crate) struct LaidOut {
-    pub(crate) files: Files,
+    /// The file that is read, and the file that is written: two, or one.
+    pub(crate) read: PathBuf,
+    pub(crate) write: PathBuf,
+    /// They lie in memory: caches have nothing to drop.
+    pub(crate) in_memory: bool,
+    pub(crate) size_bytes: u64,
     _device: Device,
     _written: Option<TestFile>,
     _parts: Vec<PartFiles>,
 }
 
 impl LaidOut {
-    /// Lays out what the cases of a plan need.
+    /// Lays out the files of some jobs, of which the largest set has `all_bytes`.
     ///
     /// # Errors
     /// A file of another is in the way, there is no space, or the user asked to stop.
     pub(crate) fn prepare(
         plan: &Plan,
-        cases: &[Case<Recipe>],
+        all_bytes: u64,
+        jobs: &[Recipe],
         progress: &Progress,
     ) -> Result<Self> {
-        let all_bytes = plan.extent.size_bytes;
         // Either of two files fills our cache for the runs that work on the other.
         let needed = |write: bool| {
-            let jobs = cases.iter().flat_map(|case| &case.subjects).map(|subject| &subject.job);
-            jobs.map(|job| job.needs(job.work.writes() == write, all_bytes)).max().unwrap_or(0)
+            let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
+            needs.max().unwrap_or(0)
         };
         let size_bytes = if plan.apart { needed(false) } else { all_bytes };
         let laid_out = |written| progress.laying_out(written, size_bytes);
@@ -71,16 +78,14 @@ impl LaidOut {
             let bytes = needed(true);
             written.lay_out(bytes, 0, &|_| true, &|done| progress.laying_out(done, bytes))?;
         }
-        let counts = cases.iter().filter_map(|case| Some(case.subjects.first()?.job.files));
-        let parts = counts.filter(|files| *files > 1);
+        let counts: BTreeSet<usize> = jobs.iter().map(|job| job.files).collect();
+        let parts = counts.into_iter().filter(|files| *files > 1);
         let parts = parts.map(|n| PartFiles::lay_out(&device.path, n, all_bytes, keep, progress));
-        let files = Files {
+        Ok(Self {
             read: device.path.clone(),
             write: written.as_ref().map_or(device.path.as_path(), TestFile::path).to_owned(),
             in_memory: device.in_memory,
-        };
-        Ok(Self {
-            files,
+            size_bytes: all_bytes,
             _parts: parts.collect::<Result<_>>()?,
             _device: device,
             _written: written,
@@ -108,7 +113,7 @@ impl Device {
     /// # Errors
     /// It holds something else, is too small, or there is no space.
     fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
-        if device == Path::new("ram") {
+        if device == Path::new(MEMORY) {
             let name = format!("nowait-bench.{}", std::process::id());
             return Self::lay_out(Path::new(MEMORY_FOLDER).join(name), false, true, how);
         }
@@ -191,7 +196,7 @@ impl Device {
 
 /// Returns the smallest block that direct I/O takes on a device, which may not be there yet.
 pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
-    let device = if device == Path::new("ram") { Path::new(MEMORY_FOLDER) } else { device };
+    let device = if device == Path::new(MEMORY) { Path::new(MEMORY_FOLDER) } else { device };
     if device.exists() && !device.is_dir() {
         return direct_block_bytes(device);
     }
@@ -248,7 +253,7 @@ mod tests {
         assert!(path.exists());
         drop(device);
         assert!(!path.exists());
-        let device = prepare(Path::new("ram"), 1 << 20, false).expect("made");
+        let device = prepare(Path::new(MEMORY), 1 << 20, false).expect("made");
         assert!(device.in_memory && device.path.starts_with(MEMORY_FOLDER));
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Recipe {
     pub(crate) work: Work,
     /// `O_DSYNC`.
     pub(crate) sync: bool,
+    /// Its files lie in memory, whatever the device is.
+    pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,
     /// A run takes so many times the runtime of the measurement.
@@ -50,7 +52,8 @@ impl Recipe {
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, longer, files) = (Backend::Auto, false, true, 1, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
-        Self { engine, backend, work, sync, cold, longer, set, pool, files }
+        let in_memory = false;
+        Self { engine, backend, work, sync, in_memory, cold, longer, set, pool, files }
     }
 
     /// Returns the longest time of a run.
@@ -102,7 +105,7 @@ pub(crate) fn case(
 
 /// Finds an engine by its name.
 pub(crate) fn engine(name: &str) -> Result<&'static EngineDef> {
-    let known = || ENGINES.each_ref().map(|engine| engine.name);
+    let known = || ENGINES.iter().map(|engine| engine.name).collect::<Vec<_>>();
     registry::find(name).ok_or_else(|| unknown("engine", name, &known()))
 }
 

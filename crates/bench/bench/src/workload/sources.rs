@@ -1,12 +1,14 @@
 //! The experiments of the sources, by the rows of the list of mechanisms: M1 aio-stress, M7 vector,
 //! M8 rawiobench, M9 randrw, M13 page cleaners and prefetchers.
 
+use std::path::Path;
+
 use nowait_harness::order::Access;
 use nowait_peers::job::{Backend, Cleaner, Fsync, Looks, Prefetch, Transfer, Visits, Work};
 use nowait_peers::registry::EngineDef;
 
 use super::args::{SuiteDef, WorkloadArgs};
-use super::device::smallest_direct_block;
+use super::device::{MEMORY, smallest_direct_block};
 use super::recipe::{Recipe, case, engine, engines};
 use crate::args::Defaults;
 use crate::case::{Case, Subject, Target, name};
@@ -20,7 +22,7 @@ pub(crate) const RAWIO: SuiteDef = SuiteDef::new("rawio", |args| {
     rawio(&engines(&args.measure.engines, RAW)?, &RAW_KINDS, &blocks)
 });
 pub(crate) const RANDRW: SuiteDef = SuiteDef::new("randrw", |args| {
-    Ok(vec![randrw(&args.measure.engines, args.device.as_os_str() == "ram")?])
+    Ok(vec![randrw(&args.measure.engines, args.device == Path::new(MEMORY))?])
 });
 pub(crate) const CLEANER: SuiteDef = SuiteDef::new("cleaner", cleaner);
 pub(crate) const PREFETCH: SuiteDef = SuiteDef::new("prefetch", prefetch);

@@ -250,7 +250,10 @@ impl ProgramsSuite {
 
 impl Suite for ProgramsSuite {
     type Job = Job;
-    const CASE_BY_CASE: bool = true;
+
+    fn is_case_by_case(&self) -> bool {
+        true
+    }
 
     fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
         match Timer::build(&self.tools.folder) {

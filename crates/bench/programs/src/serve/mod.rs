@@ -154,7 +154,10 @@ struct ServeSuite {
 
 impl Suite for ServeSuite {
     type Job = ServeJob;
-    const CASE_BY_CASE: bool = true;
+
+    fn is_case_by_case(&self) -> bool {
+        true
+    }
 
     fn prepare(&mut self, cases: &mut Vec<Case<ServeJob>>, session: &mut Session) -> Result<()> {
         session.leave_possible(cases, |_, subject| lacks(&subject.job.engine.server));
