@@ -3,6 +3,8 @@
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 #![expect(missing_docs, reason = "the protocol defines the names")]
 
+use nowait::Errno;
+
 /// The number that a server sends first.
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
 /// The number before each option.
@@ -115,5 +117,56 @@ pub const ZERO: u32 = 1 << 1;
 /// The status of an extent that takes no space and reads as zeroes.
 pub const HOLE_AND_ZERO: u32 = 1 | ZERO;
 
+/// The error numbers of replies. The protocol has no others.
+const ERRORS: [(u32, Errno); 8] = [
+    (1, Errno::PERM),
+    (OTHER_ERROR, Errno::IO),
+    (12, Errno::NOMEM),
+    (22, Errno::INVAL),
+    (28, Errno::NOSPC),
+    (75, Errno::OVERFLOW),
+    (95, Errno::OPNOTSUPP),
+    (108, Errno::SHUTDOWN),
+];
+/// The number for an errno that the protocol lacks.
+const OTHER_ERROR: u32 = 5;
+
+/// Returns the number that a server sends for an errno.
+pub fn error_number(errno: Errno) -> u32 {
+    let nearest = match errno {
+        Errno::ACCES | Errno::ROFS => Errno::PERM,
+        Errno::DQUOT | Errno::FBIG => Errno::NOSPC,
+        other => other,
+    };
+    let found = ERRORS.iter().find(|(_, errno)| *errno == nearest);
+    found.map_or(OTHER_ERROR, |(number, _)| *number)
+}
+
+/// Returns the errno that a client gets for a number.
+pub fn errno(number: u32) -> Errno {
+    let found = ERRORS.iter().find(|(known, _)| *known == number);
+    found.map_or(Errno::IO, |(_, errno)| *errno)
+}
+
 /// The most bytes of data in one request or reply that clients may use without negotiation.
 pub const PAYLOAD_MAX: u32 = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_the_nearest_errno_that_the_protocol_has() {
+        for (sent, got) in [
+            (Errno::NOSPC, Errno::NOSPC),
+            (Errno::DQUOT, Errno::NOSPC),
+            (Errno::ROFS, Errno::PERM),
+            (Errno::SHUTDOWN, Errno::SHUTDOWN),
+            (Errno::TIMEDOUT, Errno::IO),
+        ] {
+            assert_eq!(errno(error_number(sent)), got, "{sent}");
+        }
+        assert!(ERRORS.iter().all(|(number, known)| error_number(*known) == *number));
+        assert_eq!(errno(99), Errno::IO);
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, "Transmission phase".
 
-use crate::nbd::{REQUEST, SIMPLE_REPLY, STRUCTURED_REPLY, ZERO, chunk, command};
+use crate::nbd::{REQUEST, SIMPLE_REPLY, STRUCTURED_REPLY, ZERO, chunk, command, errno};
 use core::ops::Range;
 use nowait::Errno;
 use std::io::{self, Read};
@@ -192,18 +192,4 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
 /// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server's reply is not NBD")
-}
-
-/// Returns the errno that a protocol error number stands for.
-fn errno(number: u32) -> Errno {
-    match number {
-        1 => Errno::PERM,
-        12 => Errno::NOMEM,
-        22 => Errno::INVAL,
-        28 => Errno::NOSPC,
-        75 => Errno::OVERFLOW,
-        95 => Errno::OPNOTSUPP,
-        108 => Errno::SHUTDOWN,
-        _ => Errno::IO,
-    }
 }

@@ -2,8 +2,6 @@
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 
-use nowait::Errno;
-
 pub(crate) use nowait_device::nbd::*;
 
 /// The server's number for the metadata context [`ALLOCATION`].
@@ -82,20 +80,6 @@ impl Header {
             offset: reader.u64()?,
             len: if extended { reader.u64()? } else { u64::from(reader.u32()?) },
         })
-    }
-}
-
-/// Returns the protocol's number for an errno.
-pub(crate) fn error_number(errno: Errno) -> u32 {
-    match errno {
-        Errno::PERM | Errno::ACCES | Errno::ROFS => 1,
-        Errno::NOMEM => 12,
-        Errno::INVAL => 22,
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => 28,
-        Errno::OVERFLOW => 75,
-        Errno::OPNOTSUPP => 95,
-        Errno::SHUTDOWN => 108,
-        _ => 5,
     }
 }
 
