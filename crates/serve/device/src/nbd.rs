@@ -118,7 +118,7 @@ pub const ZERO: u32 = 1 << 1;
 pub const HOLE_AND_ZERO: u32 = 1 | ZERO;
 
 /// The error numbers of replies. The protocol has no others.
-const ERRORS: [(u32, Errno); 8] = [
+const ERRORS: &[(u32, Errno)] = &[
     (1, Errno::PERM),
     (OTHER_ERROR, Errno::IO),
     (12, Errno::NOMEM),
