@@ -362,6 +362,10 @@ const ROWS: [Row; 13] = [
     },
 ];
 
+/// The cases that differ in the block size only, and the words for all of them.
+const OF_SIZES: ([&str; 3], &str) =
+    (["a-512", "a-4k", "a-64k"], "random reads of a large set, all cached, in batches of 32");
+
 /// Makes the cases.
 fn cases(_: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     ROWS.iter().map(of_row).collect()
@@ -380,7 +384,8 @@ fn of_row(row: &Row) -> Result<Case<Recipe>> {
         };
         let recipe = Recipe::new(engine(way.engine)?, Work::Transfer(own));
         let backend = if way.kaio { Backend::Kaio } else { Backend::Uring };
-        let job = Recipe { backend, sync, cold, set, pool, ..recipe };
+        let family = OF_SIZES.0.contains(&row.name).then_some(OF_SIZES.1);
+        let job = Recipe { backend, sync, family, cold, set, pool, ..recipe };
         Ok(Subject { name: way.name, engine: (way.name, way.about), job })
     };
     let subjects = row.ways.iter().map(subject).collect::<Result<_>>()?;

@@ -20,6 +20,8 @@ pub(crate) struct Recipe {
     pub(crate) work: Work,
     /// `O_DSYNC`.
     pub(crate) sync: bool,
+    /// The words for cases that differ in the block size only: a curve of the page.
+    pub(crate) family: Option<&'static str>,
     /// Its files lie in memory, whatever the device is.
     pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
@@ -52,8 +54,8 @@ impl Recipe {
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, longer, files) = (Backend::Auto, false, true, 1, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
-        let in_memory = false;
-        Self { engine, backend, work, sync, in_memory, cold, longer, set, pool, files }
+        let (family, in_memory) = (None, false);
+        Self { engine, backend, work, sync, family, in_memory, cold, longer, set, pool, files }
     }
 
     /// Returns the longest time of a run.

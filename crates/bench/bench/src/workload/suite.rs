@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nowait_harness::suite::{Description, Run, Session, Suite};
-use nowait_peers::job::Job;
+use nowait_peers::job::{Job, Work};
 use nowait_peers::registry::{EngineDef, Library};
 use serde_json::{Value, json};
 
@@ -186,13 +186,21 @@ impl Suite for Workload {
             case.subjects.iter().map(|subject| (subject.name, subject.job.params())).collect();
         let size_bytes = session.extent.size_bytes;
         let [set_bytes, pool_bytes] = [recipe.set, recipe.pool].map(|it| it.of(size_bytes));
-        let params = json!({
+        let mut params = json!({
             "sync": recipe.sync,
             "runtime_s": recipe.runtime(session.extent.runtime).as_secs_f64(),
             "set_bytes": set_bytes,
             "pool_bytes": pool_bytes,
             "work": work,
         });
+        if let Work::Transfer(transfer) = recipe.work {
+            params["write"] = (transfer.write_percent > 0).into();
+            params["depth"] = transfer.depth.into();
+            params["block_bytes"] = transfer.block_bytes.into();
+        }
+        if let Some(family) = recipe.family {
+            params["family"] = family.into();
+        }
         let size = |bytes: u64| units::bytes(bytes as f64);
         let how = match self.plan.apart {
             true => format!("On {}, our pool {}.", size(set_bytes), size(pool_bytes)),
