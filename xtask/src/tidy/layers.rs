@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["nowait-sim", "nowait-cache"],
     &["nowait-file", "nowait-paper", "nowait-image-format"],
     &["nowait-engine"],
-    &["nowait", "nowait-process", "nowait-simulator", "nowait-objects"],
+    &["nowait", "nowait-blocks", "nowait-process", "nowait-simulator", "nowait-objects"],
     &[
         "nowait-libaio",
         "nowait-posix",
@@ -34,6 +34,8 @@ const LAYERS: &[&[&str]] = &[
 const SAME_LAYER: &[(&str, &str)] = &[
     // The engine parks threads and reads the clock.
     ("nowait-retry", "nowait-sys"),
+    // Blocks are files of the Rust API.
+    ("nowait-blocks", "nowait"),
     // An image on a store is a source of a device.
     ("nowait-image-store", "nowait-device"),
     // The frontends of an image, which choose its source by its name.

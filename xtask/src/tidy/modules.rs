@@ -80,7 +80,7 @@ const HOUSES: &[House] = &[
             &["reaper"],
             &["process"],
             &["small", "submit"],
-            &["file", "whole"],
+            &["blocks", "file", "whole"],
         ],
         circle: None,
     },

@@ -147,7 +147,7 @@ pub(crate) fn number(py: Python<'_>, value: usize) -> Py<PyAny> {
 }
 
 /// Returns address and length of a view without gaps.
-fn whole(view: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
+pub(crate) fn whole(view: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
     if !view.is_c_contiguous() {
         return Err(PyBufferError::new_err("the buffer is not contiguous"));
     }

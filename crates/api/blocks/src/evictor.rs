@@ -1,0 +1,212 @@
+//! The thread that keeps the folder within its bytes: it notes last uses and evicts blocks.
+
+use crate::{
+    names::file_of,
+    sweep::Found,
+    usage::{Reserved, SweepLock, Usage},
+};
+use nowait_sys::mutex::{Condvar, Mutex};
+use std::{
+    fs::{File, FileTimes},
+    io, mem,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+/// Uses within this time of the noted last use are not noted.
+const USE_NOTED_AFTER: Duration = Duration::from_mins(1);
+/// Time between attempts to sweep while another process does. Its lock wakes nobody.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// Uses that wait to be noted; more are dropped, because they are hints.
+const USES_MAX: usize = 1 << 16;
+
+/// The state that the thread shares with those that store and load.
+#[derive(Debug)]
+pub(crate) struct Evictor {
+    root: PathBuf,
+    /// The folder of the files of blocks.
+    folder: PathBuf,
+    block_bytes: u64,
+    /// `None`: the folder may have any size.
+    usage: Option<Usage>,
+    /// Evicted blocks are kept for [`Evictor::take_evicted`].
+    tells_evictions: bool,
+    book: Mutex<Book>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    used: Vec<Vec<u8>>,
+    evicted: Vec<PathBuf>,
+    is_sweep_wanted: bool,
+    /// Sweeps that have ended.
+    sweeps: u64,
+    is_closing: bool,
+}
+
+impl Evictor {
+    pub(crate) fn new(
+        (root, folder): (PathBuf, PathBuf),
+        block_bytes: usize,
+        usage: Option<Usage>,
+        tells_evictions: bool,
+    ) -> Evictor {
+        let book = Book { is_sweep_wanted: true, ..Book::default() };
+        Evictor {
+            root,
+            folder,
+            block_bytes: block_bytes as u64,
+            usage,
+            tells_evictions,
+            book: Mutex::new(book),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Notes that blocks were used.
+    pub(crate) fn note(&self, keys: impl Iterator<Item = Vec<u8>>) {
+        if self.usage.is_none() {
+            return;
+        }
+        let mut book = self.book.lock();
+        let room = USES_MAX - book.used.len();
+        book.used.extend(keys.take(room));
+        self.changed.notify_all();
+    }
+
+    /// Reserves the bytes of a block, and waits for evictions if there is no room.
+    pub(crate) fn reserve(&self) -> io::Result<()> {
+        let Some(usage) = &self.usage else { return Ok(()) };
+        let mut waited = false;
+        loop {
+            match usage.reserve(self.block_bytes)? {
+                Reserved::Yes => return Ok(()),
+                Reserved::NearlyFull => {
+                    self.book.lock().is_sweep_wanted = true;
+                    self.changed.notify_all();
+                    return Ok(());
+                }
+                Reserved::Full if waited => return Err(io::ErrorKind::QuotaExceeded.into()),
+                Reserved::Full => waited = true,
+            }
+            self.wait_for_sweep();
+        }
+    }
+
+    /// Waits until a sweep that begins now has ended, or the evictor closes.
+    fn wait_for_sweep(&self) {
+        let mut book = self.book.lock();
+        // A sweep may be running, which has passed files already: wait for the one after it.
+        let after = book.sweeps + if book.is_sweep_wanted { 1 } else { 2 };
+        while book.sweeps < after && !book.is_closing {
+            book.is_sweep_wanted = true;
+            self.changed.notify_all();
+            self.changed.wait(&mut book);
+        }
+    }
+
+    /// Gives back the bytes of a block that was not stored.
+    pub(crate) fn give_back(&self) {
+        if let Some(usage) = &self.usage {
+            // If it fails, the count is too high until the next sweep.
+            let _ = usage.give_back(self.block_bytes);
+        }
+    }
+
+    /// Returns the evicted blocks since the last call, if the evictor was asked to tell them.
+    pub(crate) fn take_evicted(&self) -> Vec<PathBuf> {
+        mem::take(&mut self.book.lock().evicted)
+    }
+
+    /// Ends the thread; a sweep ends early.
+    pub(crate) fn close(&self) {
+        self.book.lock().is_closing = true;
+        self.changed.notify_all();
+    }
+
+    /// The thread.
+    pub(crate) fn run(&self) {
+        let mut is_first = true;
+        while let Some((sweeps, used)) = self.next() {
+            used.iter().for_each(|key| self.note_use(key));
+            if !sweeps {
+                continue;
+            }
+            let removed = self.sweep(is_first).unwrap_or_default();
+            is_first = false;
+            let mut book = self.book.lock();
+            book.sweeps += 1;
+            if self.tells_evictions {
+                book.evicted.extend(removed);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for work. `None`: the thread ends.
+    fn next(&self) -> Option<(bool, Vec<Vec<u8>>)> {
+        let mut book = self.book.lock();
+        loop {
+            if book.is_closing {
+                return None;
+            }
+            let sweeps = mem::take(&mut book.is_sweep_wanted);
+            if sweeps || !book.used.is_empty() {
+                return Some((sweeps, mem::take(&mut book.used)));
+            }
+            self.changed.wait(&mut book);
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.book.lock().is_closing
+    }
+
+    /// Measures the folder and removes blocks until it is at its low mark.
+    fn sweep(&self, is_first: bool) -> io::Result<Vec<PathBuf>> {
+        let Some(usage) = &self.usage else {
+            Found::read(&self.root, || self.goes_on()).shrink(u64::MAX);
+            return Ok(Vec::new());
+        };
+        let Some(_lock) = self.lock_sweep(usage)? else { return Ok(Vec::new()) };
+        let before = usage.used()?;
+        if before <= usage.low_mark() && !is_first {
+            return Ok(Vec::new()); // another process has swept meanwhile
+        }
+        let mut found = Found::read(&self.root, || self.goes_on());
+        if !self.goes_on() {
+            return Ok(Vec::new());
+        }
+        let removed = found.shrink(usage.low_mark());
+        usage.measured(before, found.bytes)?;
+        Ok(removed)
+    }
+
+    /// Waits until no other process sweeps. `None`: the evictor closes.
+    fn lock_sweep<'a>(&self, usage: &'a Usage) -> io::Result<Option<SweepLock<'a>>> {
+        loop {
+            if let Some(lock) = usage.try_lock_sweep()? {
+                return Ok(Some(lock));
+            }
+            let mut book = self.book.lock();
+            if book.is_closing {
+                return Ok(None);
+            }
+            self.changed.wait_for(&mut book, TRY_AGAIN_AFTER);
+        }
+    }
+
+    /// Sets the access time of a block to now. Mounts differ in when they do so themselves.
+    fn note_use(&self, key: &[u8]) {
+        let noted = || -> Option<()> {
+            let file = File::open(file_of(&self.folder, key)?).ok()?;
+            let accessed = file.metadata().ok()?.accessed().ok()?;
+            let now = SystemTime::now();
+            let is_old = now.duration_since(accessed).is_ok_and(|age| age > USE_NOTED_AFTER);
+            is_old.then(|| file.set_times(FileTimes::new().set_accessed(now)).ok())?
+        };
+        // A block that is gone has no last use.
+        let _ = noted();
+    }
+}

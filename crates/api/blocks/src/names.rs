@@ -1,0 +1,122 @@
+//! Keys of blocks as names of files: those of vLLM's own file system tier.
+//!
+//! ```text
+//!  key    <hash> <4 bytes, big endian: number of the group of layers>
+//!  file   <folder>/<hhh>/<hh>_g<group>/<hash in hex>.bin
+//!  while it is written   <hash in hex>.bin_<number>.tmp
+//! ```
+
+use std::{
+    collections::hash_map::RandomState,
+    ffi::OsStr,
+    fmt::Write,
+    hash::{BuildHasher, Hasher},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Bytes of the number of the group, at the end of a key.
+const GROUP_BYTES: usize = 4;
+
+/// Returns the file of a key, below `folder`. `None`: the key has no hash of 3 bytes.
+pub(crate) fn file_of(folder: &Path, key: &[u8]) -> Option<PathBuf> {
+    let (hash, group) = key.split_at_checked(key.len().checked_sub(GROUP_BYTES)?)?;
+    let mut hex = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        let _ = write!(hex, "{byte:02x}"); // never fails on a String
+    }
+    let group = u32::from_be_bytes(group.try_into().ok()?);
+    let (first, second) = (hex.get(..3)?, hex.get(3..5)?);
+    Some(folder.join(format!("{first}/{second}_g{group}/{hex}.bin")))
+}
+
+/// Returns the key of a file below `folder`. `None`: it is not the file of a block.
+pub(crate) fn key_of(folder: &Path, file: &Path) -> Option<Vec<u8>> {
+    let inside = file.strip_prefix(folder).ok()?.to_str()?;
+    let [_, middle, name] = inside.split('/').collect::<Vec<_>>()[..] else { return None };
+    let group: u32 = middle.split_once("_g")?.1.parse().ok()?;
+    let hex = name.strip_suffix(".bin")?;
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let hash: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
+    Some([&hash?[..], &group.to_be_bytes()].concat())
+}
+
+/// Returns a name for the content of `file` until it is whole.
+pub(crate) fn temporary(file: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Processes of two containers may have the same number: the first one is random.
+    if NEXT.load(Relaxed) == 0 {
+        let random = RandomState::new().build_hasher().finish() >> 1 | 1;
+        let _ = NEXT.compare_exchange(0, random, Relaxed, Relaxed);
+    }
+    let number = NEXT.fetch_add(1, Relaxed);
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!("_{number}.tmp"));
+    name.into()
+}
+
+/// The kinds of files in the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// A block.
+    Block,
+    /// A block that a process writes, or has left when it was killed.
+    Temporary,
+    /// A file that is not the tier's.
+    Other,
+}
+
+/// Returns the kind of a file by its name.
+pub(crate) fn kind_of(name: &OsStr) -> FileKind {
+    let Some((hex, ending)) = name.to_str().and_then(|name| name.split_once(".bin")) else {
+        return FileKind::Other;
+    };
+    let is_hash = hex.len() >= 6 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = ending.strip_prefix('_').and_then(|ending| ending.strip_suffix(".tmp"));
+    match ending {
+        _ if !is_hash => FileKind::Other,
+        "" => FileKind::Block,
+        _ if number.is_some() => FileKind::Temporary,
+        _ => FileKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_and_its_file_name_each_other() {
+        let folder = Path::new("/kv/model_123_r0");
+        let key = [0xab, 0xcd, 0xef, 0x01, 0, 0, 1, 2];
+        let file = file_of(folder, &key).unwrap();
+        assert_eq!(file, Path::new("/kv/model_123_r0/abc/de_g258/abcdef01.bin"));
+        assert_eq!(key_of(folder, &file), Some(key.to_vec()));
+        for other in ["/kv/model_123_r0/config.json", "/kv/abc/de_g0/abcdef01.bin"] {
+            assert_eq!(key_of(folder, Path::new(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_a_hash_has_no_file() {
+        for key in [&b""[..], b"abc", b"ab\0\0\0\0"] {
+            assert_eq!(file_of(Path::new("/kv"), key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn only_blocks_and_what_is_left_of_them_are_known_by_name() {
+        for (name, kind) in [
+            ("abcdef01.bin", FileKind::Block),
+            ("abcdef01.bin_17.tmp", FileKind::Temporary),
+            ("config.json", FileKind::Other),
+            ("model.bin", FileKind::Other),
+            ("abcdef01.bin.bak", FileKind::Other),
+            (".bin", FileKind::Other),
+        ] {
+            assert_eq!(kind_of(OsStr::new(name)), kind, "{name}");
+        }
+        let (one, other) = (temporary(Path::new("ab")), temporary(Path::new("ab")));
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,156 @@
+//! What a folder holds, and what leaves it: blocks that were not used for the longest time, and
+//! temporary files of processes that have ended.
+
+use crate::{
+    names::{FileKind, kind_of},
+    usage::OWN_FOLDER,
+};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use walkdir::WalkDir;
+
+/// Age of a temporary file that no process writes any more. If one does, only its store fails.
+const ABANDONED_AFTER: Duration = Duration::from_mins(10);
+
+/// A block in its file.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Seconds of the last use.
+    used_at: i64,
+    bytes: u64,
+    path: PathBuf,
+}
+
+/// The files of a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Bytes of blocks and temporary files.
+    pub(crate) bytes: u64,
+    blocks: Vec<Block>,
+    abandoned: Vec<(u64, PathBuf)>,
+}
+
+impl Found {
+    /// Reads the folder. Files that vanish meanwhile, and those that cannot be read, are left out.
+    ///
+    /// `goes_on` returns `false` to end early.
+    pub(crate) fn read(root: &Path, goes_on: impl Fn() -> bool) -> Found {
+        let mut found = Found::default();
+        let inside = |entry: &walkdir::DirEntry| entry.file_name() != OsStr::new(OWN_FOLDER);
+        for entry in WalkDir::new(root).into_iter().filter_entry(inside).flatten() {
+            if !goes_on() {
+                break;
+            }
+            let kind = kind_of(entry.file_name());
+            if kind == FileKind::Other || !entry.file_type().is_file() {
+                continue;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            let bytes = metadata.len();
+            found.bytes += bytes;
+            let path = entry.into_path();
+            match kind {
+                FileKind::Block => {
+                    let used_at = metadata.atime().max(metadata.mtime());
+                    found.blocks.push(Block { used_at, bytes, path });
+                }
+                _ if is_abandoned(&metadata) => found.abandoned.push((bytes, path)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Removes abandoned files, and blocks until at most `bytes_max` are left. Returns the removed
+    /// blocks.
+    pub(crate) fn shrink(&mut self, bytes_max: u64) -> Vec<PathBuf> {
+        for (bytes, path) in self.abandoned.drain(..) {
+            if fs::remove_file(path).is_ok() {
+                self.bytes = self.bytes.saturating_sub(bytes);
+            }
+        }
+        let mut removed = Vec::new();
+        let excess = self.bytes.saturating_sub(bytes_max);
+        for block in oldest(&mut self.blocks, excess) {
+            if fs::remove_file(&block.path).is_ok() {
+                self.bytes = self.bytes.saturating_sub(block.bytes);
+                removed.push(block.path);
+            }
+        }
+        removed
+    }
+}
+
+fn is_abandoned(metadata: &fs::Metadata) -> bool {
+    let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+    age.is_some_and(|age| age > ABANDONED_AFTER)
+}
+
+/// Takes out the blocks to remove: those with the oldest last use, `excess` bytes or more.
+fn oldest(blocks: &mut Vec<Block>, excess: u64) -> Vec<Block> {
+    blocks.sort_unstable_by_key(|block| block.used_at);
+    let mut bytes = 0;
+    let is_needed = |block: &&Block| {
+        let is_needed = bytes < excess;
+        bytes += block.bytes;
+        is_needed
+    };
+    let count = blocks.iter().take_while(is_needed).count();
+    blocks.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{File, FileTimes};
+
+    fn aged(path: &Path, bytes: usize, seconds: u64) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![0; bytes]).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(seconds);
+        let times = FileTimes::new().set_accessed(then).set_modified(then);
+        File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_blocks_go_until_enough_bytes_are_free() {
+        let block = |used_at| Block { used_at, bytes: 10, path: PathBuf::new() };
+        for (excess, expected) in
+            [(0, vec![]), (1, vec![1]), (10, vec![1]), (11, vec![1, 2]), (99, vec![1, 2, 3])]
+        {
+            let mut blocks = vec![block(3), block(1), block(2)];
+            let gone: Vec<i64> = oldest(&mut blocks, excess).iter().map(|it| it.used_at).collect();
+            assert_eq!(gone, expected, "{excess}");
+            assert_eq!(blocks.len(), 3 - gone.len());
+        }
+    }
+
+    #[test]
+    fn only_blocks_and_abandoned_files_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join("model_r0/abc/de_g0").join(name);
+        aged(&at("abcdef01.bin"), 100, 50);
+        aged(&at("abcdef02.bin"), 100, 90);
+        aged(&at("abcdef03.bin_5.tmp"), 100, 700);
+        aged(&at("abcdef04.bin_5.tmp"), 100, 5);
+        aged(&at("config.json"), 100, 9000);
+        aged(&folder.path().join(OWN_FOLDER).join("usage"), 8, 9000);
+        let mut found = Found::read(folder.path(), || true);
+        assert_eq!(found.bytes, 400);
+        assert_eq!(found.shrink(200), [at("abcdef02.bin")]);
+        assert_eq!(found.bytes, 200);
+        for (name, is_there) in [
+            ("abcdef01.bin", true),
+            ("abcdef03.bin_5.tmp", false),
+            ("abcdef04.bin_5.tmp", true),
+            ("config.json", true),
+        ] {
+            assert_eq!(at(name).exists(), is_there, "{name}");
+        }
+    }
+}

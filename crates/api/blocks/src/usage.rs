@@ -1,0 +1,168 @@
+//! The bytes of a folder, counted by all processes that share it.
+//!
+//! A process adds the bytes of a block before it makes the file. The count may so be too high,
+//! after a crash for example; the next sweep measures the folder and corrects it.
+
+use nowait_sys::mutex::Mutex;
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+/// The folder of the files that processes share, inside the root.
+pub(crate) const OWN_FOLDER: &str = ".nowait";
+
+/// The count, in a file of 8 bytes.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// flock(2) excludes other processes, the mutex other threads.
+    count: Mutex<File>,
+    /// Locked by the process that sweeps.
+    sweep: File,
+    limit: u64,
+}
+
+/// The answer to a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    /// The bytes are reserved.
+    Yes,
+    /// The bytes are reserved, and the folder is nearly full: time for a sweep.
+    NearlyFull,
+    /// The bytes are not reserved.
+    Full,
+}
+
+impl Usage {
+    /// Opens the count of `root`, which may have `limit` bytes. A new count says that the folder is
+    /// full, until a sweep has measured it.
+    pub(crate) fn open(root: &Path, limit: u64) -> io::Result<Usage> {
+        let own = root.join(OWN_FOLDER);
+        make_private(&own)?;
+        let open = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            options.open(own.join(name))
+        };
+        let usage = Usage { count: Mutex::new(open("usage")?), sweep: open("sweep")?, limit };
+        usage.change(|known| (known.unwrap_or(limit), ()))?;
+        Ok(usage)
+    }
+
+    /// Reserves bytes for a new file.
+    pub(crate) fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
+        let (limit, nearly) = (self.limit, self.limit - self.limit / 16);
+        self.change(|used| {
+            let used = used.unwrap_or(limit);
+            match used.saturating_add(bytes) {
+                more if more > limit => (used, Reserved::Full),
+                more if more > nearly => (more, Reserved::NearlyFull),
+                more => (more, Reserved::Yes),
+            }
+        })
+    }
+
+    /// Gives back what was reserved for a file that does not exist.
+    pub(crate) fn give_back(&self, bytes: u64) -> io::Result<()> {
+        self.change(|used| (used.unwrap_or(self.limit).saturating_sub(bytes), ()))
+    }
+
+    /// Returns the count.
+    pub(crate) fn used(&self) -> io::Result<u64> {
+        self.change(|used| (used.unwrap_or(self.limit), used.unwrap_or(self.limit)))
+    }
+
+    /// Corrects the count: the folder has `bytes`, and the count was `before` when the measurement
+    /// began. Reservations made since then stay.
+    pub(crate) fn measured(&self, before: u64, bytes: u64) -> io::Result<()> {
+        self.change(|used| {
+            let since = used.unwrap_or(before).saturating_sub(before);
+            (bytes.saturating_add(since), ())
+        })
+    }
+
+    /// Returns the bytes that a sweep leaves.
+    pub(crate) fn low_mark(&self) -> u64 {
+        self.limit - self.limit / 8
+    }
+
+    /// Keeps other processes from sweeping until the result is dropped. `None`: one sweeps.
+    pub(crate) fn try_lock_sweep(&self) -> io::Result<Option<SweepLock<'_>>> {
+        match self.sweep.try_lock() {
+            Ok(()) => Ok(Some(SweepLock(&self.sweep))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Replaces the count. It is unknown in a new file.
+    fn change<T>(&self, change: impl FnOnce(Option<u64>) -> (u64, T)) -> io::Result<T> {
+        let file = self.count.lock();
+        file.lock()?;
+        let mut bytes = [0; 8];
+        let known = match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => Some(u64::from_le_bytes(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => {
+                file.unlock()?;
+                return Err(error);
+            }
+        };
+        let (next, result) = change(known);
+        let written = match known {
+            Some(same) if same == next => Ok(()),
+            _ => file.write_all_at(&next.to_le_bytes(), 0),
+        };
+        file.unlock()?;
+        written.map(|()| result)
+    }
+}
+
+/// Keeps other processes from sweeping.
+#[derive(Debug)]
+pub(crate) struct SweepLock<'a>(&'a File);
+
+impl Drop for SweepLock<'_> {
+    fn drop(&mut self) {
+        // It fails only if the lock is gone already.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Makes a folder, and those above it, for the user alone. Existing ones stay as they are.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_count_is_full_until_the_folder_was_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let usage = Usage::open(folder.path(), 1600).unwrap();
+        assert_eq!(usage.reserve(1).unwrap(), Reserved::Full);
+        usage.measured(usage.used().unwrap(), 0).unwrap();
+        assert_eq!(usage.reserve(1500).unwrap(), Reserved::Yes);
+        assert_eq!(usage.reserve(100).unwrap(), Reserved::NearlyFull);
+        assert_eq!(usage.reserve(1).unwrap(), Reserved::Full);
+        usage.give_back(1).unwrap();
+        assert_eq!(usage.used().unwrap(), 1599);
+    }
+
+    #[test]
+    fn processes_share_the_count_and_a_measurement_keeps_later_reservations() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = Usage::open(folder.path(), 1000).unwrap();
+        let before = one.used().unwrap();
+        one.measured(before, 100).unwrap();
+        let other = Usage::open(folder.path(), 1000).unwrap();
+        let before = other.used().unwrap();
+        assert_eq!(one.reserve(50).unwrap(), Reserved::Yes);
+        other.measured(before, 20).unwrap();
+        assert_eq!(one.used().unwrap(), 70);
+    }
+}

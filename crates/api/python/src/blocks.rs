@@ -1,0 +1,154 @@
+//! A folder of blocks in the memory of a Python object: the engine of `nowait.vllm`.
+//!
+//! Calls that take jobs in and hand results out keep the interpreter's lock: they take less time
+//! than getting it back. Those that wait for the disk give it up.
+
+use crate::{memory::whole, process::PythonProcess};
+use core::time::Duration;
+use nowait_blocks::{BlockFolder as Folder, Config, Direction, Region};
+use nowait_sys::mutex::Mutex;
+use pyo3::{
+    buffer::PyUntypedBuffer,
+    exceptions::{PyBufferError, PyRuntimeError, PyValueError},
+    prelude::*,
+    types::PyBytes,
+};
+use std::path::PathBuf;
+
+/// Time that a wait lasts before it checks for signals.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Blocks in files, stored from and loaded into slots of a buffer.
+#[pyclass(frozen, module = "nowait._nowait")]
+pub(crate) struct BlockFolder {
+    folder: Folder,
+    /// Keeps the memory in place until the folder is closed.
+    memory: Mutex<Option<PyUntypedBuffer>>,
+}
+
+/// A finished job: its number, `True` for a load, bytes, seconds of the transfer and before it, and
+/// the failed blocks with their reasons.
+type FinishedJob = (i64, bool, u64, f64, f64, Vec<(usize, String)>);
+
+#[pymethods]
+impl BlockFolder {
+    #[new]
+    #[pyo3(signature = (buffer, root, folder, block_bytes, capacity_bytes, in_flight_bytes,
+        tells_evictions))]
+    #[expect(clippy::too_many_arguments, reason = "one call, which names them")]
+    fn new(
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        root: PathBuf,
+        folder: PathBuf,
+        block_bytes: usize,
+        capacity_bytes: Option<u64>,
+        in_flight_bytes: u64,
+        tells_evictions: bool,
+    ) -> PyResult<BlockFolder> {
+        let view = PyUntypedBuffer::get(buffer)?;
+        if view.readonly() {
+            return Err(PyBufferError::new_err("the buffer to read into is read-only"));
+        }
+        let (at, len) = whole(&view)?;
+        if block_bytes == 0 {
+            return Err(PyValueError::new_err("the size of blocks must be more than 0 bytes"));
+        }
+        // SAFETY: the view keeps the writable memory in place; `close` drops it after the folder
+        // has given the memory up. The caller leaves the slots of its jobs alone.
+        let region = unsafe { Region::new(at, len) };
+        let config =
+            Config { root, folder, block_bytes, capacity_bytes, in_flight_bytes, tells_evictions };
+        let nowait = &PythonProcess::get()?.engine.nowait;
+        let folder = py.detach(|| Folder::open(nowait, region, config))?;
+        Ok(BlockFolder { folder, memory: Mutex::new(Some(view)) })
+    }
+
+    /// Submits a job: the block of each key, from or into its slot.
+    fn submit(
+        &self,
+        job: i64,
+        loads: bool,
+        keys: &Bound<'_, PyAny>,
+        slots: Vec<i64>,
+    ) -> PyResult<()> {
+        if self.folder.is_the_parents() {
+            let text = "the folder of blocks belongs to the process that has opened it";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        let keys = bytes_of(keys)?;
+        if keys.len() != slots.len() {
+            return Err(PyValueError::new_err("a job needs one slot for each key"));
+        }
+        let direction = if loads { Direction::Load } else { Direction::Store };
+        self.folder.submit(job, direction, keys.into_iter().zip(slots).collect());
+        Ok(())
+    }
+
+    /// Returns the jobs that have finished since the last call.
+    fn finished(&self) -> Vec<FinishedJob> {
+        let all = self.folder.take_finished().into_iter();
+        all.map(|job| {
+            let failures = job.failures.into_iter().map(|it| (it.index, it.reason)).collect();
+            let (transfer, queued) = (job.transfer.as_secs_f64(), job.queued.as_secs_f64());
+            let loads = job.direction == Direction::Load;
+            (job.job, loads, job.bytes, transfer, queued, failures)
+        })
+        .collect()
+    }
+
+    /// Returns `True` for each key whose block is stored. Blocks, without the interpreter's lock.
+    fn contains(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+        let keys = bytes_of(keys)?;
+        Ok(py.detach(|| self.folder.contains(&keys)))
+    }
+
+    /// Returns the path of the file of a key, or `None` if the key is too short.
+    fn path(&self, key: &[u8]) -> Option<String> {
+        Some(self.folder.file_of(key)?.to_string_lossy().into_owned())
+    }
+
+    /// Notes that blocks were used, for the order of evictions.
+    fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.folder.touch(bytes_of(keys)?.into_iter());
+        Ok(())
+    }
+
+    /// Returns the keys of the blocks that this process has evicted since the last call.
+    fn evicted<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.folder.take_evicted().iter().map(|key| PyBytes::new(py, key)).collect()
+    }
+
+    /// Waits until all jobs have finished.
+    fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
+        while !py.detach(|| self.folder.wait_idle(LOOK)) {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    /// Fails the jobs that wait, waits for the blocks in flight, and gives the buffer back.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.folder.close());
+        let memory = self.memory.lock().take();
+        drop(memory); // runs the code of the buffer's owner
+    }
+
+    /// Whether blocks bypass the page cache.
+    #[getter]
+    fn is_direct(&self) -> bool {
+        self.folder.is_direct()
+    }
+}
+
+impl Drop for BlockFolder {
+    fn drop(&mut self) {
+        // Before the buffer: the folder's threads use its memory.
+        self.folder.close();
+    }
+}
+
+/// Copies the keys of an iterable.
+fn bytes_of(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
+    keys.try_iter()?.map(|key| Ok(key?.cast::<PyBytes>()?.as_bytes().to_vec())).collect()
+}
