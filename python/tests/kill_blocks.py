@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 
 from nowait._nowait import BlockFolder
 
@@ -72,8 +73,9 @@ def start(root: pathlib.Path, seed: int, ready: int, wrong: int) -> int:
         return child
     try:
         work(root, seed, ready, wrong)
-    finally:
-        os._exit(3)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(3)
 
 
 def check(root: pathlib.Path) -> tuple[int, int, int]:
@@ -103,11 +105,11 @@ def main(rounds: int, seed: int) -> int:
         os.close(ready)
         if count % 10:  # else also while they start
             assert os.read(started, 1) == b"r"
-        os.close(started)
         time.sleep(chance.uniform(0, 0.03))
         for child in children:
             os.kill(child, signal.SIGKILL)
         statuses = [os.waitpid(child, 0)[1] for child in children]
+        os.close(started)
         ended += sum(not os.WIFSIGNALED(status) for status in statuses)
         found = check(root)
         largest = max(largest, (found[0] + found[2]) * BLOCK)

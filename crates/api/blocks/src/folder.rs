@@ -6,7 +6,7 @@ use crate::{
     carrier::{BlockQueue, Carrier, is_whole},
     evictor::Evictor,
     names,
-    usage::{Usage, make_private},
+    usage::{self, Usage, make_private},
 };
 use nowait::{AlignedBuffer, CacheMode, Nowait, OpenOptions};
 use nowait_sys::{fork::ForkMark, mutex::Mutex};
@@ -81,7 +81,9 @@ impl BlockFolder {
     /// The folder cannot be made or written; no descriptors or threads left.
     pub fn open(nowait: &Nowait, memory: Region, config: Config) -> io::Result<BlockFolder> {
         make_private(&config.folder)?;
-        let usage = config.capacity_bytes.map(|limit| Usage::open(&config.root, limit));
+        let usage = config.capacity_bytes.map(|capacity| {
+            Usage::open(&config.root, usage::reservable(capacity, config.in_flight_bytes))
+        });
         let paths = (config.root.clone(), config.folder.clone());
         let evictor =
             Evictor::new(paths, config.block_bytes, usage.transpose()?, config.tells_evictions);
@@ -225,7 +227,8 @@ impl Drop for BlockFolder {
 /// Returns the cache mode for the folder's files: direct if the file system can, and if memory and
 /// size of blocks are aligned as it needs them.
 fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Result<CacheMode> {
-    let path = names::temporary(&config.folder.join("probe"));
+    // Named like a block, so that a sweep removes it after a crash.
+    let path = names::temporary(&config.folder.join("000000.bin"));
     let probe = |cache| {
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).cache(cache);
         options.open(nowait, &path)

@@ -10,9 +10,11 @@ use std::{
     collections::hash_map::RandomState,
     ffi::OsStr,
     fmt::Write,
-    hash::{BuildHasher, Hasher},
+    hash::{BuildHasher, Hash, Hasher},
     path::{Path, PathBuf},
+    process,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::SystemTime,
 };
 
 /// Bytes of the number of the group, at the end of a key.
@@ -41,17 +43,16 @@ pub(crate) fn key_of(folder: &Path, file: &Path) -> Option<Vec<u8>> {
     Some([&hash?[..], &group.to_be_bytes()].concat())
 }
 
-/// Returns a name for the content of `file` until it is whole.
+/// Returns a name for the content of `file` until it is whole. No other process gets the same one:
+/// neither in another container, where its number may be the same, nor a forked child.
 pub(crate) fn temporary(file: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Processes of two containers may have the same number: the first one is random.
-    if NEXT.load(Relaxed) == 0 {
-        let random = RandomState::new().build_hasher().finish() >> 1 | 1;
-        let _ = NEXT.compare_exchange(0, random, Relaxed, Relaxed);
-    }
-    let number = NEXT.fetch_add(1, Relaxed);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut random = RandomState::new().build_hasher();
+    random.write_u32(process::id());
+    random.write_u64(COUNT.fetch_add(1, Relaxed));
+    SystemTime::now().hash(&mut random);
     let mut name = file.as_os_str().to_owned();
-    name.push(format!("_{number}.tmp"));
+    name.push(format!("_{}.tmp", random.finish()));
     name.into()
 }
 

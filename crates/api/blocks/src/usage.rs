@@ -120,6 +120,12 @@ impl Usage {
     }
 }
 
+/// Returns the bytes that may be reserved of a capacity. A measurement may miss blocks that are in
+/// flight when it begins: the rest is for those.
+pub(crate) fn reservable(capacity_bytes: u64, in_flight_bytes: u64) -> u64 {
+    capacity_bytes - in_flight_bytes.min(capacity_bytes / 4)
+}
+
 /// Keeps other processes from sweeping.
 #[derive(Debug)]
 pub(crate) struct SweepLock<'a>(&'a File);
@@ -151,6 +157,13 @@ mod tests {
         assert_eq!(usage.reserve(1).unwrap(), Reserved::Full);
         usage.give_back(1).unwrap();
         assert_eq!(usage.used().unwrap(), 1599);
+    }
+
+    #[test]
+    fn a_part_of_the_capacity_is_for_blocks_in_flight() {
+        assert_eq!(reservable(1000, 64), 936);
+        assert_eq!(reservable(1000, 1 << 20), 750);
+        assert_eq!(reservable(3, 64), 3);
     }
 
     #[test]
