@@ -30,7 +30,7 @@ pub struct Finished {
 pub struct BlockFailure {
     /// The position of the block in its job.
     pub index: usize,
-    /// What failed, on what, and why.
+    /// The failed action, its file, and the reason.
     pub reason: String,
 }
 

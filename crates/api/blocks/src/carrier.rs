@@ -20,7 +20,7 @@ use std::{
 /// The queue of a thread.
 pub(crate) type BlockQueue = Queue<Started, Slot>;
 
-/// What a thread needs to carry blocks.
+/// The state of one of the threads.
 pub(crate) struct Carrier {
     pub(crate) direction: Direction,
     pub(crate) nowait: Nowait,

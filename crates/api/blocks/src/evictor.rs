@@ -15,7 +15,7 @@ use std::{
 
 /// Uses within this time of the noted last use are not noted.
 const USE_NOTED_AFTER: Duration = Duration::from_mins(1);
-/// Time between attempts to sweep while another process does. Its lock wakes nobody.
+/// Time between attempts to sweep while another process does. Its lock wakes no thread.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Uses that wait to be noted; more are dropped, because they are hints.
 const USES_MAX: usize = 1 << 16;

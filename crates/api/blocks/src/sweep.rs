@@ -1,4 +1,4 @@
-//! What a folder holds, and what leaves it: blocks that were not used for the longest time, and
+//! The files of a folder, and their removal: blocks that were not used for the longest time, and
 //! temporary files of processes that have ended.
 
 use crate::{

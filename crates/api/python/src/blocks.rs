@@ -134,7 +134,7 @@ impl BlockFolder {
         drop(memory); // runs the code of the buffer's owner
     }
 
-    /// Whether blocks bypass the page cache.
+    /// Is `True` if blocks bypass the page cache.
     #[getter]
     fn is_direct(&self) -> bool {
         self.folder.is_direct()
