@@ -93,11 +93,10 @@ docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
 
 # Only what it runs is built: neither the servers nor the C API.
 demo: ## Show an unmodified fio with and without nowait (a minute after the build)
-	@echo "demo: builds the two libraries, nowait and nowait-bench; then fio runs with each libaio"
+	@echo "demo: builds the two libraries and nowait-bench; then fio runs with each libaio"
 	@bash xtask/setup.sh demo
 	@$(X) dist demo
-	@NOWAIT_LIBDIR=$(CURDIR)/dist/lib target/demo/nowait bench demo --budget 50s --size 2G \
-		--html target/demo/report.html $(DEMO_ARGS)
+	@target/demo/nowait-bench demo --budget 50s --size 2G --html target/demo/report.html $(DEMO_ARGS)
 
 test: setup ## Run every test in its quick form, and the checks
 	@$(X) ci

@@ -66,9 +66,6 @@ const LIBRARIES: &[Library] = &[
 const PROGRAMS: &[(&str, &str)] =
     &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench"), ("nowait-serve", "nowait-serve")];
 
-/// The first so many are those that `make demo` runs.
-const DEMO_PROGRAMS: usize = 2;
-
 /// The completions: shell, file under dist/share.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "bash-completion/completions/nowait"),
@@ -108,22 +105,21 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Builds what `make demo` needs: the two libraries as they are shipped, and the tool and the
-/// benchmarks in target/demo. Optimizing the libraries occupies one processor, so the programs are
-/// compiled meanwhile.
+/// Builds what `make demo` needs: the two libraries as they are shipped, and the benchmarks in
+/// target/demo. Optimizing the libraries occupies one processor, so the benchmarks are compiled
+/// meanwhile.
 pub(crate) fn run_for_demo() -> Result<()> {
-    println!("demo: building libaio.so.1, libnowait_preload.so, nowait and nowait-bench");
+    println!("demo: building libaio.so.1, libnowait_preload.so and nowait-bench");
     thread::scope(|scope| {
-        let programs = scope.spawn(build_demo_programs);
+        let bench = scope.spawn(build_demo);
         link_libraries(OWN)?;
-        programs.join().expect("cargo is run without a panic")
+        bench.join().expect("cargo is run without a panic")
     })
 }
 
-fn build_demo_programs() -> Result<()> {
+fn build_demo() -> Result<()> {
     let sh = process::shell()?;
-    let packages = PROGRAMS[..DEMO_PROGRAMS].iter().flat_map(|(package, _)| ["-p", package]);
-    let build = OWN.cargo(&sh, &["build", "--profile", "demo"])?.args(packages);
+    let build = OWN.cargo(&sh, &["build", "--profile", "demo", "-p", "nowait-bench"])?;
     // Two builds would draw their progress over each other.
     process::run(build.env("CARGO_TERM_PROGRESS_WHEN", "never"))
 }

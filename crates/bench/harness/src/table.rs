@@ -14,6 +14,9 @@ use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
 /// The narrowest table, in columns of the terminal.
 const WIDTH_MIN: u16 = 80;
 
+/// The widest table where the output is no terminal.
+const WIDTH_WITHOUT_TERMINAL: u16 = 100;
+
 /// Prints a figure in the unit of its metric.
 pub fn figure(metric: Metric, value: f64) -> String {
     units::with_unit(metric.unit(), value)
@@ -33,9 +36,11 @@ pub fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
-    // Some terminals say they are 0 columns wide; one letter a line helps no reader.
-    if table.width().is_some_and(|width| width < WIDTH_MIN) {
-        table.set_width(WIDTH_MIN);
+    match table.width() {
+        None => _ = table.set_width(WIDTH_WITHOUT_TERMINAL),
+        // Some terminals say they are 0 columns wide; one letter a line helps no reader.
+        Some(width) if width < WIDTH_MIN => _ = table.set_width(WIDTH_MIN),
+        Some(_) => {}
     }
     table
 }

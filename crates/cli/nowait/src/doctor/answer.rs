@@ -54,7 +54,8 @@ fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
         lines.push(backend(program, machine));
     }
     if program.links_liburing {
-        lines.push(own_uring(machine.uring_refused));
+        let has_said_why = program.helps != Help::No;
+        lines.push(own_uring(machine.uring_refused, has_said_why));
     }
     let problem = machine.problem.map(|problem| format!("problem:  {problem}"));
     lines.extend(problem.or_else(|| machine.writes.map(|why| format!("on disk:  {why}"))));
@@ -76,16 +77,16 @@ fn backend(program: &ProgramReport, machine: &Machine<'_>) -> String {
 }
 
 /// Says what happens to requests that a program makes by liburing.
-fn own_uring(refused: Option<&str>) -> String {
+fn own_uring(refused: Option<&str>, has_said_why: bool) -> String {
     match refused {
         None => {
             "io_uring: the kernel serves the program's own rings here; nowait leaves them alone"
                 .to_owned()
         }
-        Some(reason) => format!(
-            "io_uring: the program's own rings are refused ({reason}); choose its AIO (fio \
-             --ioengine=libaio, QEMU aio=native), which nowait serves"
-        ),
+        Some(_) if has_said_why => "io_uring: refused to the program, too; choose native AIO (fio \
+                                    --ioengine=libaio, QEMU aio=native)"
+            .to_owned(),
+        Some(reason) => format!("io_uring: refused to the program, too ({reason})"),
     }
 }
 
@@ -133,7 +134,7 @@ mod tests {
             (Help::Yes, false, refused, &["helps", "run --", "kaio (no io_uring: EPERM)"]),
             (Help::Perhaps, false, works, &["may help: why", "nowait run --report", "uring"]),
             (Help::Perhaps, true, works, &["may", "run", "uring", "the kernel serves"]),
-            (Help::No, true, refused, &["cannot help: why", "refused (EPERM)"]),
+            (Help::No, true, refused, &["cannot help: why", "too (EPERM)"]),
             (Help::Yes, true, broken, &["helps", "run", "kaio", "aio=native", "no library"]),
         ];
         for (help, links_liburing, machine, expected) in table {
