@@ -149,8 +149,8 @@ fn request(command: u8, cookie: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// They disconnect after half a header, half the data of a write, with replies that they do not
-/// receive, and during a long write of zeroes.
+/// The clients disconnect after half a header, half the data of a write, with replies that they do
+/// not receive, and during a long write of zeroes.
 #[test]
 fn clients_that_go_in_the_middle_leave_nothing_behind() {
     const READ: u8 = 0;

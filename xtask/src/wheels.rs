@@ -56,7 +56,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         if target.is_musl() {
             target.name_musl(&sh, &tools, wheel)?;
         }
-        // Its lines are broken anywhere.
+        // The lines of the output are broken anywhere.
         let said = process::output(cmd!(sh, "{tools} -m auditwheel show {wheel}"))?;
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let right = format!("platform tag: \"{}\"", target.platform);

@@ -43,7 +43,7 @@ impl TreeLock {
     }
 }
 
-/// A tree from page index to folio number. Its nodes are in the `nodes` given to each call,
+/// A tree from page index to folio number. The tree's nodes are in the `nodes` given to each call,
 /// always the same.
 #[derive(Debug)]
 pub(crate) struct Tree {

@@ -86,7 +86,7 @@ pub struct Command {
     pub kind: Kind,
     /// The application's descriptor.
     pub fd: i32,
-    /// Its status flags, read when the command was made or remembered.
+    /// The descriptor's status flags, read when the command was made or remembered.
     pub(crate) flags: Flags,
     /// Bytes transferred so far: the part that takes the command on goes on behind them.
     pub(crate) done: u64,

@@ -81,7 +81,7 @@ pub(crate) enum Body {
 enum OrderPlace {
     None,
     Overlap(Ticket),
-    /// It was in the kernel's hands when it took its place: it waits for none.
+    /// The request was in the kernel's hands when it took its place: it waits for none.
     Begun(Ticket),
     Stream(StreamTicket),
 }

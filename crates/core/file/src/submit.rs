@@ -42,9 +42,9 @@ pub use crate::request::event::EventTarget;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// It was over at once: it has no event yet, and the slot is still the caller's.
+    /// The request was over at once: it has no event yet, and the slot is still the caller's.
     Completed(Result<u32, Errno>),
-    /// It is in flight, and its event will come.
+    /// The request is in flight, and its event will come.
     Queued,
 }
 
@@ -62,7 +62,7 @@ impl Started {
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
     context: &'a Arc<Context>,
-    /// It has one request only.
+    /// The submission has one request only.
     is_lone: bool,
     /// The eventfd that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,

@@ -15,9 +15,9 @@ const FAILED_PAUSE: Duration = Duration::from_millis(1);
 pub enum Next {
     /// The next turn: there was something to do.
     Turn,
-    /// It sleeps until there is news, or until then.
+    /// The loop sleeps until there is news, or until then.
     Sleep(Deadline),
-    /// It failed, and may fail again: it rests first.
+    /// The turn failed, and may fail again: the loop rests first.
     Rest,
     /// No more turns.
     End,

@@ -133,7 +133,8 @@ fn after_cancelled_polls_and_reads_of_streams() {
     });
 }
 
-/// They end on the thread that submits them, and no thread of the engine has anything to do.
+/// The requests end on the thread that submits them, and no thread of the engine has anything to
+/// do.
 #[test]
 fn after_requests_that_must_not_begin_any_more() {
     unmounts_after("links", |context, point| {

@@ -39,8 +39,8 @@ pub struct Sink {
     pub face: &'static str,
     /// The most requests outstanding.
     pub limit: usize,
-    /// The function called once for each request, on the thread that ended it. It must not wait and
-    /// must not submit.
+    /// The function called once for each request, on the thread that ended it. The function must
+    /// not wait and must not submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
@@ -90,8 +90,8 @@ pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
     waiters: Waiters,
-    /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. They
-    /// share one word, so that no thread sees one without the others.
+    /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. The
+    /// three share one word, so that no thread sees one without the others.
     outstanding: AtomicUsize,
     /// Requests in flight that callers may already regard as completed.
     synchronous: AtomicUsize,

@@ -1,6 +1,6 @@
 //! Locks of code that no model runs. Code that models run uses [`crate::primitives`].
 //!
-//! They are std's locks without poison. A waiting thread sleeps on the lock's own word (futex(2)).
+//! The locks are std's without poison. A waiting thread sleeps on the lock's own word (futex(2)).
 //! The locks share no other state, which a forked child might find half-changed by another thread
 //! of its parent (docs/decisions/0035-locks-of-std.md). In a simulation another thread may go on
 //! wherever one takes a lock.

@@ -219,7 +219,7 @@ mod tests {
         const XFS: u32 = 0x5846_5342;
         const BTRFS: u32 = 0x9123_683e;
         const TMPFS: u32 = 0x0102_1994;
-        // Their locks are valid in the whole cluster.
+        // The locks of these file systems are valid in the whole cluster.
         const GFS2: u32 = 0x0116_1970;
         const OCFS2: u32 = 0x7461_636f;
         for shown in [EXT4, XFS, BTRFS, TMPFS, GFS2, OCFS2] {

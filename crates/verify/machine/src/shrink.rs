@@ -14,9 +14,9 @@ const RUNS_MAX: usize = 2_000;
 /// A failing run with the fewest steps found.
 #[derive(Debug)]
 pub struct Smallest {
-    /// Its failure.
+    /// The failure of the run.
     pub failure: Failure,
-    /// Its steps.
+    /// The steps of the run.
     pub steps: Vec<Step>,
     /// Number of steps of the first run until it failed.
     pub steps_before: usize,

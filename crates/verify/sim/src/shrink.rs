@@ -8,11 +8,11 @@ const ORDERS: u64 = 6;
 /// The shortest list found.
 #[derive(Clone, Debug)]
 pub struct Shrunk<T> {
-    /// Its items.
+    /// The items of the shrunk run.
     pub items: Vec<T>,
     /// The order in which it fails; 0: the order of the whole list's failure.
     pub order: u64,
-    /// Its failure.
+    /// The failure of the shrunk run.
     pub failure: Failure,
 }
 

@@ -16,13 +16,13 @@ pub enum Event {
     Queued {
         /// The operation.
         op: BioOp,
-        /// Its descriptor.
+        /// The bio's descriptor.
         fd: i32,
-        /// Its first byte.
+        /// The bio's first byte.
         offset: i64,
-        /// Its length in bytes.
+        /// The bio's length in bytes.
         len: usize,
-        /// Its token.
+        /// The bio's token.
         token: u64,
         /// False: it was given back.
         accepted: bool,

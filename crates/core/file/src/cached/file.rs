@@ -30,7 +30,7 @@ pub struct UserFile {
     /// Handles that count themselves; not by references, which requests and the driver have too.
     pub(super) handles: Arc<OpenCount>,
     pub(super) writers: Writers,
-    /// Its blocks go past the kernel's cache.
+    /// The file's blocks go past the kernel's cache.
     pub(super) direct: bool,
     /// The file as it was before any of its pages was read. Never as it was after a write of ours:
     /// that of another process may have come before.

@@ -1,10 +1,10 @@
 //! Sections: the threads that run kicked requests.
 //!
 //! A kick puts a request on the engine's list, and may come from anywhere: from the end of another
-//! request, or from the drop of a loan, under locks of others. It must not run requests itself, and
-//! no kick may be forgotten. So there are two kinds of threads. One in a *section* runs the list
-//! when the section ends; kicks that it makes meanwhile cost nothing more. A kick on any other
-//! thread wakes one of the engine's, which runs the list. No thread sleeps in a section.
+//! request, or from the drop of a loan, under locks of others. The kick must not run requests
+//! itself, and no kick may be forgotten. So there are two kinds of threads. One in a *section* runs
+//! the list when the section ends; kicks that it makes meanwhile cost nothing more. A kick on any
+//! other thread wakes one of the engine's, which runs the list. No thread sleeps in a section.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};

@@ -63,9 +63,10 @@ impl Link {
 /// The links of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
-    /// It begins when this has succeeded, and is cancelled if it fails.
+    /// The end of an earlier request: this request begins when that one has succeeded, and is
+    /// cancelled if that one fails.
     pub after: Option<Arc<Link>>,
-    /// Its own end.
+    /// The end of this request, if another one waits for it.
     pub end: Option<Arc<Link>>,
 }
 

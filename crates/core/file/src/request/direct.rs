@@ -46,7 +46,7 @@ pub(crate) struct DirectRequest {
     pub(crate) write: Option<Places>,
     /// The kernel carries it out before what is committed later.
     pub(crate) is_in_order: bool,
-    /// Its place in the order, taken when a request came that has to wait for it.
+    /// The request's place in the order, taken when a request came that has to wait for it.
     pub(crate) ticket: Option<Ticket>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct KernelBody {
     pub(crate) wants_lane: bool,
     /// Is there from its place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
-    /// Its first bio goes to the driver's queue from submit, on the application's number.
+    /// The request's first bio goes to the driver's queue from submit, on the application's number.
     pub(crate) enters: bool,
     /// The thread that waits for it carries it out. How often its number had been closed when it
     /// was deferred.

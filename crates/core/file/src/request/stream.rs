@@ -150,7 +150,7 @@ const POLLOUT: u16 = 4;
 pub(crate) enum Attempt {
     /// The request is over.
     Over(Result<u32, Errno>),
-    /// It must be waited for; `done` tells what was written so far.
+    /// The stream must become ready first; `done` is the number of bytes written so far.
     Waits,
     /// Such an attempt is not possible on this file.
     Impossible,

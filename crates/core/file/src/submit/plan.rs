@@ -11,14 +11,14 @@ use nowait_sys::Errno;
 /// The next step of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// It finds this out, and plans again.
+    /// The submission finds this fact, and plans again.
     Look(Fact),
-    /// It refuses the command, as io_submit(2) does.
+    /// The submission refuses the command, as io_submit(2) does.
     Refuse(Errno),
-    /// It starts a transfer of a stream.
+    /// The submission starts a transfer of a stream.
     Stream,
-    /// It moves the bytes that can be moved without blocking. `plain`: the file is in memory,
-    /// and no call on it blocks.
+    /// The submission moves the bytes that can be moved without blocking. `plain`: the file is in
+    /// memory, and no call on it blocks.
     Attempt { plain: bool },
     /// The submission writes by one call, which may block.
     Write,
@@ -28,7 +28,7 @@ pub(crate) enum Plan {
     Bio { may_block: bool },
     /// The same; the kernel finds out by it whether the descriptor is what it was.
     BioUnseen { may_block: bool },
-    /// It makes a request.
+    /// The submission makes a request.
     Request(Carry),
 }
 
@@ -95,7 +95,7 @@ pub(crate) enum File {
 pub(crate) struct Ask {
     pub(crate) is_write: bool,
     pub(crate) is_direct: bool,
-    /// Its flags are only remembered.
+    /// The descriptor's flags are only remembered.
     pub(crate) is_hinted: bool,
     /// RWF_NOWAIT.
     pub(crate) wants_nowait: bool,
@@ -112,7 +112,7 @@ pub(crate) struct Ask {
     pub(crate) finds_blocks: bool,
     /// Others wait for it, or it for others.
     pub(crate) is_linked: bool,
-    /// It begins after another request: nothing is tried now.
+    /// The command begins after another request: nothing is tried now.
     pub(crate) begins_later: bool,
 }
 

@@ -7,17 +7,17 @@ use nowait_retry::stats::{Counter, Counters};
 pub(crate) enum Reason {
     /// The data is not in the page cache.
     Miss,
-    /// It is more than a submit may copy itself.
+    /// The request is larger than a submit may copy itself.
     Large,
     /// The file system cannot try this without waiting.
     Unsupported,
-    /// It is a buffered write.
+    /// The request is a buffered write.
     Write,
-    /// It is a write that must be durable when it ends.
+    /// The request is a write that must be durable when it ends.
     Sync,
-    /// It is a direct write that extends the file, fills a hole, or was refused.
+    /// The request is a direct write that extends the file, fills a hole, or was refused.
     Extend,
-    /// It is an fsync or fdatasync.
+    /// The request is an fsync or fdatasync.
     Fsync,
     /// An earlier request on the same bytes is not over.
     Order,

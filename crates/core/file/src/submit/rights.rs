@@ -1,10 +1,10 @@
 //! Whose rights a request acts with: as in the kernel, those of the thread that submitted it, as
 //! they were then.
 //!
-//! They go with requests that may use up blocks or change the mode bits ([`rights_matter`]). The
-//! engine does not remember the rights of its own threads: the process may change them at any
-//! time. A worker compares when it makes its call, and takes on what differs; the driver
-//! compares when it hands over to its queue, and leaves to a worker what differs.
+//! The rights go with requests that may use up blocks or change the mode bits ([`rights_matter`]).
+//! The engine does not remember the rights of its own threads: the process may change them at any
+//! time. A worker compares when it makes its call, and takes on what differs; the driver compares
+//! when it hands over to its queue, and leaves to a worker what differs.
 //!
 //! A direct write on the own queue is asked for by the submitter itself. If that refuses it, or
 //! ends it short, it goes on with the rights of the thread that learns of it: the submitter, or

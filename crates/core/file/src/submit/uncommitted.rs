@@ -1,8 +1,8 @@
 //! Direct requests that a submission has queued, and that the kernel has not been told of yet.
 //!
-//! They have no place in the order of their inode: once committed they are in the kernel's hands.
-//! So a command that must take effect after one of them has them committed first; what the kernel
-//! refuses then takes its place, and the command finds it there.
+//! Such requests have no place in the order of their inode: once committed they are in the kernel's
+//! hands. So a command that must take effect after one of them has them committed first; what the
+//! kernel refuses then takes its place, and the command finds it there.
 
 use crate::{
     Command, Kind,

@@ -108,8 +108,8 @@ pub(crate) enum ImageCommand {
     },
     /// Read all of an image and its snapshots, and report damage.
     ///
-    /// Its server continues. An encrypted image can be checked without its key, but then only its
-    /// checksums are verified.
+    /// The image's server continues. An encrypted image can be checked without its key, but then
+    /// only its checksums are verified.
     Check {
         #[command(flatten)]
         image: ImageArgs,
@@ -141,7 +141,7 @@ pub(crate) enum ImageCommand {
     },
     /// Copy an image or a snapshot to a file, a device or an NBD export.
     ///
-    /// Its server may continue, but must not write to the image meanwhile; a snapshot does not
+    /// The image's server may continue, but must not write to it meanwhile; a snapshot does not
     /// change.
     Export(TransferArgs),
     /// Show what an image has lost of its log, and repair it.

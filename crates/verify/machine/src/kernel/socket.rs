@@ -25,7 +25,7 @@ struct Lane {
     ended: bool,
     /// The socket's reader has closed or shut down.
     deaf: bool,
-    /// Its writer has closed its end without reading all bytes sent to it.
+    /// The socket's writer has closed its end without reading all bytes sent to it.
     reset: bool,
 }
 

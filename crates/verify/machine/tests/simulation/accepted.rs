@@ -11,13 +11,13 @@ use std::{
 /// The knowledge about a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Its request is being submitted, or was refused.
+    /// The write's request is being submitted, or was refused.
     Begun,
-    /// Its request was accepted, and nothing can prevent it.
+    /// The write's request was accepted, and nothing can prevent it.
     Accepted,
-    /// Its request may be or was cancelled.
+    /// The write's request may be or was cancelled.
     Doubtful,
-    /// Its request has succeeded.
+    /// The write's request has succeeded.
     Ended,
 }
 
