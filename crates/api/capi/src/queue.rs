@@ -217,11 +217,11 @@ fn used(
         Ok(mut queue) => call(&mut queue),
         Err(TryLockError::WouldBlock) => {
             let because = "another thread uses the queue: make one queue for each thread";
-            Err(Failure::new(Errno::BUSY, "call on a queue", because))
+            Err(Failure::new(Errno::BUSY, "use of a queue", because))
         }
         Err(TryLockError::Poisoned(_)) => {
             let because = "an earlier internal failure left the queue unusable: destroy it";
-            Err(Failure::new(Errno::IO, "call on a queue", because))
+            Err(Failure::new(Errno::IO, "use of a queue", because))
         }
     })
 }
