@@ -38,6 +38,8 @@ each_kind! {
     direct_writes_share_what_is_named: "direct-write",
     buffered_writes_share_what_is_named: "buffered-write",
     polls_share_what_is_named: "poll",
+    reads_of_an_eventfd_share_nothing: "counter-read",
+    reads_of_an_eventfd_of_requests_share_nothing: "named-counter-read",
 }
 
 /// Number of traces. A request that meets a busy device, or a page that the kernel has dropped,

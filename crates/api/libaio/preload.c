@@ -29,6 +29,7 @@
 extern void nowait_watches(void) HIDDEN;
 /* Negative: the descriptor is the library's, and the result is the errno to return. */
 extern int nowait_closing(int fd) HIDDEN;
+extern bool nowait_names_counter(int fd) HIDDEN;
 extern void nowait_counter_read(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern unsigned nowait_confines(const void *filter) HIDDEN;
@@ -85,7 +86,8 @@ ssize_t read(int fd, void *data, size_t size)
 {
 	ssize_t count = __read(fd, data, size);
 
-	if (count == (ssize_t)sizeof(uint64_t) && is_watched() && !nowait_is_interrupted()) {
+	if (count == (ssize_t)sizeof(uint64_t) && nowait_names_counter(fd) && is_watched() &&
+	    !nowait_is_interrupted()) {
 		cancel_off();
 		nowait_counter_read(fd);
 		cancel_back();

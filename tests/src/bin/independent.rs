@@ -91,6 +91,7 @@ struct User {
     context: Context,
     file: File,
     pipe: (PipeReader, PipeWriter),
+    counter: File,
     buffer: *mut u8,
 }
 
@@ -111,15 +112,36 @@ impl User {
         // SAFETY: the layout has a size.
         let buffer = unsafe { alloc_zeroed(layout) };
         let pipe = std::io::pipe().expect("a pipe");
-        if matches!(kind, "cached-read" | "counted-read" | "buffered-write") {
+        // SAFETY: plain numbers; the new descriptor is the file's.
+        let counter = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+        if !kind.starts_with("direct") && kind != "uncached-read" {
             keep_cached(&file);
         }
         let context = Context::new(64).expect("io_setup");
-        Self { kind: kind.to_owned(), context, file, pipe, buffer }
+        Self { kind: kind.to_owned(), context, file, pipe, counter, buffer }
+    }
+
+    /// Makes a request, and takes its event; between marks if it is traced. Of kinds that read an
+    /// eventfd, only the read is traced.
+    fn request(&mut self, round: u64, traced: bool) {
+        match self.kind.as_str() {
+            "counter-read" => {
+                if round == 0 {
+                    self.request_alone(round, false);
+                }
+                self.counter.write_all(&1u64.to_ne_bytes()).expect("a counter with room");
+                self.read_counter(traced);
+            }
+            "named-counter-read" => {
+                self.request_alone(round, false);
+                self.read_counter(traced);
+            }
+            _ => self.request_alone(round, traced),
+        }
     }
 
     /// Makes a request, and takes its event; between marks if it is traced.
-    fn request(&mut self, round: u64, traced: bool) {
+    fn request_alone(&mut self, round: u64, traced: bool) {
         let mut iocb = Box::new(self.iocb(round));
         let mut event = Event::default();
         let pointer = &raw mut *iocb;
@@ -143,6 +165,21 @@ impl User {
         assert_eq!((taken, event.res), (1, result), "{} of round {round}", self.kind);
     }
 
+    /// Reads the eventfd; between marks if it is traced.
+    fn read_counter(&self, traced: bool) {
+        let mut count = 0u64;
+        let (fd, room) = (self.counter.as_raw_fd(), (&raw mut count).cast());
+        if traced {
+            Mark::Begin.stop();
+        }
+        // SAFETY: room for the eight bytes.
+        let read = unsafe { libc::read(fd, room, size_of::<u64>()) };
+        if traced {
+            Mark::End.stop();
+        }
+        assert!(read == 8 && count > 0, "a read of the eventfd: {read}, {count}");
+    }
+
     /// Prepares the request of a round, and the page cache or pipe for it.
     fn iocb(&mut self, round: u64) -> Iocb {
         let offset = (round * 7 % BLOCKS * BLOCK as u64) as i64;
@@ -162,7 +199,11 @@ impl User {
                 drop_cached(&self.file);
                 plain
             }
-            "cached-read" | "counted-read" | "direct-read" => plain,
+            "named-counter-read" => {
+                let eventfd = self.counter.as_raw_fd() as u32;
+                Iocb { flags: aio::FLAG_RESFD, eventfd, ..plain }
+            }
+            "cached-read" | "counted-read" | "counter-read" | "direct-read" => plain,
             other => panic!("unknown kind {other}"),
         }
     }

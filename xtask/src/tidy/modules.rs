@@ -63,10 +63,11 @@ const HOUSES: &[House] = &[
     House {
         folder: "crates/api/process/src/",
         floors: &[
-            &["environment", "guard", "looks", "memory"],
+            &["environment", "guard", "memory", "named_counters"],
+            &["looks"],
             &["last_thread", "leaving", "process", "stats"],
         ],
-        circle: Some(1),
+        circle: Some(2),
     },
     House {
         folder: "crates/api/python/src/",

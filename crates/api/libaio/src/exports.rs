@@ -157,11 +157,19 @@ pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     value as i32
 }
 
-/// Called when the thread has read eight bytes from `fd`: perhaps the count of an eventfd.
+/// Returns `true` if requests may name `fd` as their eventfd. Takes no lock and makes no system
+/// call.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_names_counter(fd: i32) -> bool {
+    process::names_counter(fd)
+}
+
+/// Called when the thread has read eight bytes from `fd`, if requests name that as their eventfd.
+/// The calling process owns its memory.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
     guarded(|| {
-        Process::of_caller().into_iter().for_each(|process| process.counter_was_read(fd));
+        Process::existing().into_iter().for_each(|process| process.counter_was_read(fd));
         Ok(0)
     });
 }

@@ -5,6 +5,7 @@
 //! * [`leaving`]: exit, `_exit` and exec: first all accepted requests complete
 //! * [`looks`]: state of the descriptors during one submission
 //! * [`memory`]: pointers of the application, which may have any value
+//! * `named_counters`: which context has requests that name an eventfd
 //! * `environment`: the library's own variables
 //! * [`guard`]: stops panics and preserves `errno`
 //!
@@ -17,6 +18,7 @@ pub mod last_thread;
 pub mod leaving;
 pub mod looks;
 pub mod memory;
+mod named_counters;
 pub mod process;
 mod stats;
 

@@ -4,6 +4,7 @@
 //! (through stdio, or by the system call itself), and a request must never reach another file.
 //! Status flags of transfers may be remembered longer (`Context::status_flags`).
 
+use crate::named_counters::NAMED;
 use nowait_engine::{
     Context, Kind,
     command::{Flags, open_for},
@@ -38,7 +39,7 @@ impl<'a> Looks<'a> {
 
     /// Returns `true` if the kernel may signal the eventfd `number` of a request.
     pub fn may_count(&self, number: i32) -> bool {
-        self.context.note_counter(number)
+        self.note_counter(number)
     }
 
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
@@ -61,6 +62,11 @@ impl<'a> Looks<'a> {
         Ok(flags)
     }
 
+    fn note_counter(&self, number: i32) -> bool {
+        NAMED.note(number, self.context);
+        self.context.note_counter(number)
+    }
+
     /// References the eventfd that `number` names now, as the kernel does, even if the number is
     /// closed later. Returns a number that is valid as long as this value lives. Looks once in each
     /// io_submit.
@@ -78,7 +84,7 @@ impl<'a> Looks<'a> {
             Ok(held) => held,
         };
         self.context.check_event_counter(number, held.raw())?;
-        self.context.note_counter(number);
+        self.note_counter(number);
         let raw = held.raw();
         self.counters.push((number, held));
         Ok(raw)

@@ -3,7 +3,9 @@
 use crate::{
     environment, last_thread,
     leaving::{self, ProcessEnd},
-    memory, stats,
+    memory,
+    named_counters::{NAMED, Namer},
+    stats,
 };
 use core::{
     cell::RefCell,
@@ -275,6 +277,7 @@ impl Process {
         let mut contexts = self.contexts.write();
         let context = contexts.remove(&address);
         self.going.write().extend(context.clone());
+        context.iter().for_each(|context| NAMED.forget(Arc::as_ptr(context)));
         drop(contexts);
         GENERATION.fetch_add(1, AcqRel);
         context
@@ -313,9 +316,18 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`.
+    /// Called when the calling thread has read a count from `fd`. Takes no lock if only the context
+    /// that the thread used last names the eventfd.
     pub fn counter_was_read(&self, fd: i32) {
-        self.contexts.read().values().for_each(|context| context.counter_was_read(fd));
+        let only = match NAMED.namer(fd) {
+            Namer::Nobody => return,
+            Namer::One(it) => remembered_context(|_, context| it == context.as_ptr()),
+            Namer::Several => None,
+        };
+        match only {
+            Some(context) => context.counter_was_read(fd),
+            None => self.contexts.read().values().for_each(|it| it.counter_was_read(fd)),
+        }
     }
 
     /// Called when the application closes many descriptors.
@@ -420,15 +432,10 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 /// count.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
-    let generation = GENERATION.load(Acquire);
-    let remembered = LAST.with(|last| {
-        // Fails in a signal handler that has interrupted a change of it.
-        let last = last.try_borrow().ok()?;
-        if last.0 == address && last.1 == generation { last.2.upgrade() } else { None }
-    });
-    let context = if let Some(context) = remembered {
+    let context = if let Some(context) = remembered_context(|known, _| known == address) {
         context
     } else {
+        let generation = GENERATION.load(Acquire);
         let context = process.context(address)?;
         if END.of_this_thread().is_ok() {
             remember((address, generation, Arc::downgrade(&context)));
@@ -440,6 +447,22 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
         process.say(LogLevel::Warn, &line);
     }
     Some(result)
+}
+
+/// Returns the context that this thread used last if `is_it` says that it is the right one, by its
+/// address or itself.
+fn remembered_context(is_it: impl FnOnce(usize, &Weak<Context>) -> bool) -> Option<Arc<Context>> {
+    let generation = GENERATION.load(Acquire);
+    LAST.with(|last| {
+        // Fails in a signal handler that has interrupted a change of it.
+        let last = last.try_borrow().ok()?;
+        if last.1 == generation && is_it(last.0, &last.2) { last.2.upgrade() } else { None }
+    })
+}
+
+/// Returns `true` if requests may name the eventfd `fd`. Takes no lock, also in a signal handler.
+pub fn names_counter(fd: i32) -> bool {
+    NAMED.namer(fd) != Namer::Nobody
 }
 
 /// The options from the environment when the library was loaded: a program may clear its own
