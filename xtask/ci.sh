@@ -48,13 +48,16 @@ of_commit() {
     if commit=$(git rev-parse HEAD 2>/dev/null); then export SIM_COMMIT=$commit; fi
 }
 
-# Builds for the simulated machine, as its profile says. Clippy is the compiler: to lint apart,
+# Builds for the simulated machine, as its profile says, with atomic operations that it observes
+# (crates/verify/machine/src/cores.rs). Clippy is the compiler: to lint apart,
 # cargo would check all crates once more, which takes as long as to build them. It compiles the
 # crates of the workspace only; the others are those of all tests. It gets ARGUMENTS of
 # `cargo clippy -- ...` as CLIPPY_ARGS.
 on_the_machine() {
+    local args=(-Dwarnings --cfg simulated --cfg observed -Cpasses=tsan
+        -Cllvm-args=-tsan-instrument-func-entry-exit=0)
     RUSTC_WORKSPACE_WRAPPER=clippy-driver \
-        CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__--cfg__CLIPPY_HACKERY__simulated \
+        CLIPPY_ARGS=$(printf '%s__CLIPPY_HACKERY__' "${args[@]}") \
         tests cargo test --config crates/verify/machine/profile.toml "$@"
 }
 

@@ -1,10 +1,11 @@
-//! Builds the C parts of the frontends for simulations.
+//! Builds the C parts of the frontends for simulations, and what observes atomic operations.
 
 use std::{env, path::PathBuf, process::Command};
 
+/// Files that are compiled.
+const COMPILED: [&str; 2] = ["c/faces.c", "c/atomics.c"];
 /// Files whose changes cause a new build.
-const SOURCES: [&str; 5] = [
-    "c/faces.c",
+const SOURCES: [&str; 4] = [
     "../../api/posix/posix.c",
     "../../api/libaio/cancel.h",
     "../../api/libaio/settle.h",
@@ -13,17 +14,20 @@ const SOURCES: [&str; 5] = [
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
+    COMPILED.iter().chain(&SOURCES).for_each(|source| println!("cargo::rerun-if-changed={source}"));
     // Also in builds without a simulation: cargo does not say which build this is, and nothing
     // refers to the objects there.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let object = folder.join("faces.o");
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    run(Command::new(compiler)
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-        .args(["-c", SOURCES[0], "-o"])
-        .arg(&object));
-    run(Command::new("ar").arg("crs").arg(folder.join("libsimulated_faces.a")).arg(&object));
+    let archive = folder.join("libsimulated_faces.a");
+    for source in COMPILED {
+        let object = folder.join(source.replace('/', "_")).with_extension("o");
+        run(Command::new(&compiler)
+            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .args(["-c", source, "-o"])
+            .arg(&object));
+        run(Command::new("ar").arg("rcs").arg(&archive).arg(&object));
+    }
     println!("cargo::rustc-link-search=native={}", folder.display());
     println!("cargo::rustc-link-lib=static=simulated_faces");
 }

@@ -10,8 +10,9 @@ use nowait_sys::{
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
-/// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages.
-const SLOTS: usize = 512;
+/// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages, of
+/// many threads. Two that share a slot cost a system call each time.
+const SLOTS: usize = 8192;
 
 /// Checked pages, by a hash of their number: buffers lie at powers of two.
 static GOOD: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];

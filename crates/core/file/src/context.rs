@@ -32,6 +32,8 @@ use std::sync::Arc;
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
+    /// Counts the contexts: those next to each other count in different lines.
+    pub(crate) number: usize,
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,
     pub(crate) mode: SubmitMode,

@@ -27,11 +27,17 @@ use crate::{
     route::own_queue,
 };
 use batch::Batch;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use descriptor::KnownFile;
 use event_counter::EventCounter;
 use nowait_block::Refused;
 use nowait_retry::stats::{Server, Work};
-use nowait_sys::{Errno, cred::Credentials, file::Stat};
+use nowait_sys::{
+    Errno,
+    cred::Credentials,
+    file::Stat,
+    mistake::{self, Mistake},
+};
 use reason::Reason;
 use std::sync::Arc;
 use uncommitted::Uncommitted;
@@ -120,6 +126,10 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files or requests are in flight, to be
     /// asked for again; the first bytes of a write that is no append may be in the file by then.
     pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
+        if mistake::makes(Mistake::CountTogether) {
+            static STARTED: AtomicU64 = AtomicU64::new(0);
+            STARTED.fetch_add(1, Relaxed);
+        }
         self.commit_before(&command, u64::MAX);
         let is_poll = matches!(command.kind, Kind::Poll(_));
         if let Some(file) = self.context.engine().cached(command.fd).filter(|_| !is_poll) {

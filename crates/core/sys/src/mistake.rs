@@ -98,11 +98,13 @@ pub enum Mistake {
     CloseBeside,
     /// A thread that drops its file on its way to the engine drops the file of another thread.
     DiscardOthers,
+    /// The requests of all contexts are counted in one word.
+    CountTogether,
 }
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 44] = [
+    pub const ALL: [Mistake; 45] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -147,6 +149,7 @@ impl Mistake {
         Mistake::UseClosed,
         Mistake::CloseBeside,
         Mistake::DiscardOthers,
+        Mistake::CountTogether,
     ];
 }
 

@@ -6,6 +6,7 @@
 
 mod sockets;
 
+use crate::cores;
 use crate::schedule::{Baton, Cpu, Key, Machine, Slept, World};
 use core::{
     cell::Cell,
@@ -116,6 +117,14 @@ pub(crate) fn with_machine<T>(work: impl FnOnce(&mut World) -> T) -> T {
 pub(crate) fn pause() {
     if let Some((machine, id)) = here() {
         machine.pause(id);
+    }
+}
+
+/// Accesses memory atomically, from `code`. The program's code is built to call this first.
+#[unsafe(no_mangle)]
+extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
+    if let Some((machine, id)) = here() {
+        machine.at(id, |cpu| cpu.touch(cores::line(address), writes, code as u64));
     }
 }
 

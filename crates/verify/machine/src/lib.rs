@@ -10,6 +10,8 @@
 //!   shrink     a run of few steps, in place of one that has failed
 //!   signals    which thread gets a signal, and where
 //!   schedule   which thread runs, and how far the time is
+//!   cores      a processor for each thread, and what it costs to share memory
+//!     lines       which processors have a line
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
 //!     file        files, their inode locks, what is cached of them
@@ -30,6 +32,7 @@
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]
 
+pub mod cores;
 mod faults;
 mod interpose;
 mod kernel;

@@ -1,20 +1,21 @@
 //! Decides which thread runs, and keeps the time.
 
+mod baton;
+mod clocks;
+
 use crate::{
+    cores::{self, Cores},
     interpose,
     kernel::Kernel,
     signals::{self, SigInfo},
     steps::Steps,
 };
+pub(crate) use baton::Baton;
 use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::SeqCst},
-        mpsc,
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
 };
 
@@ -111,30 +112,8 @@ struct Thread {
     sleeps: i64,
     /// Number of its sleeps for a transfer.
     transfers: u64,
-}
-
-/// The word on which a thread waits for its turn.
-#[derive(Default)]
-pub(crate) struct Baton(AtomicU32);
-
-impl Baton {
-    fn give(&self) {
-        self.0.store(1, SeqCst);
-        futex(&self.0, libc::FUTEX_WAKE, 1);
-    }
-
-    pub(crate) fn take(&self) {
-        while self.0.swap(0, SeqCst) == 0 {
-            futex(&self.0, libc::FUTEX_WAIT, 0);
-        }
-    }
-}
-
-/// Calls the real kernel's futex.
-fn futex(word: &AtomicU32, op: i32, value: usize) {
-    let op = (op | libc::FUTEX_PRIVATE_FLAG) as usize;
-    // SAFETY: the word outlives the call, and there is no timeout.
-    unsafe { raw::kernel6(libc::SYS_futex, [word.as_ptr() as usize, op, value, 0, 0, 0]) };
+    /// The time on its processor, while it does not run.
+    clock: u64,
 }
 
 type Event = Box<dyn FnOnce(&mut World) + Send>;
@@ -167,6 +146,8 @@ pub(crate) struct World {
     /// Number of request tags in /sys; `None`: /sys does not show it.
     pub(crate) tags: Option<u32>,
     pub(crate) steps: Steps,
+    /// The processors, if each thread has one.
+    pub(crate) cores: Option<Cores>,
     threads: Vec<Thread>,
     running: usize,
     /// Events by time; equal times in the order of addition.
@@ -178,6 +159,8 @@ pub(crate) struct World {
 }
 
 const TRACE_MAX: usize = 400;
+/// A thread that sleeps longer waits for an event that never happens.
+const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 
 impl World {
     /// Schedules an event in `ns` nanoseconds.
@@ -200,6 +183,10 @@ impl World {
             }
             let drawn = all[self.prng.index(all.len())];
             self.threads[drawn].state = State::Ready;
+            if self.cores.is_some() {
+                let clock = self.now + cores::wake_ns(key);
+                self.threads[drawn].clock = clock.max(self.threads[drawn].clock);
+            }
             woken += 1;
         }
         woken
@@ -294,7 +281,9 @@ impl World {
     /// Chooses the thread that runs next, and advances the time if all sleep. `None`: all have
     /// ended, or the program hangs: no event will wake those that sleep.
     fn choose(&mut self) -> Option<usize> {
-        const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
+        if self.cores.is_some() {
+            return self.choose_earliest();
+        }
         loop {
             self.catch_up();
             let ready = |id: &usize| self.threads[*id].state == State::Ready;
@@ -413,6 +402,8 @@ impl Cpu<'_> {
 
     /// Passes control to the chosen thread, and waits for this thread's next turn.
     fn hand_over(&mut self) {
+        let (me, now) = (self.me, self.now);
+        self.threads[me].clock = now;
         let Some(next) = self.choose() else {
             self.hang();
             return self.stop();
@@ -466,10 +457,16 @@ impl Cpu<'_> {
             self.stop();
         }
         self.report.calls += 1;
-        let cost = self.prng.range(50..=1_000);
+        let cost = match self.cores {
+            Some(_) => cores::call_ns(name),
+            None => self.prng.range(50..=1_000),
+        };
         self.now += cost;
         // Events that are due happen before this call.
-        self.catch_up();
+        match self.cores {
+            Some(_) => self.keep_order(),
+            None => self.catch_up(),
+        }
         (self.threads[id].call, self.threads[id].locks) = (name, 0);
         if self.report.calls > CALLS_MAX {
             let sleepers = self.sleepers();
@@ -556,6 +553,7 @@ impl Machine {
             zeroing_ns: 0,
             tags: None,
             steps,
+            cores: None,
             threads: Vec::new(),
             running: 0,
             events: Vec::new(),
@@ -591,7 +589,7 @@ impl Machine {
         let mut world = self.lock();
         let baton = Arc::<Baton>::default();
         let table = world.threads.get(world.running).map_or(0, |running| running.table);
-        let state = State::Ready;
+        let (state, now) = (State::Ready, world.now);
         let (call, baton_of) = ("user code", baton.clone());
         world.threads.push(Thread {
             name,
@@ -606,6 +604,7 @@ impl Machine {
             is_interrupted: false,
             sleeps: 0,
             transfers: 0,
+            clock: now,
         });
         (world.threads.len() - 1, baton)
     }
@@ -638,7 +637,7 @@ impl Machine {
     }
 
     /// Runs `work` for the running thread, in the kernel.
-    fn at<T>(&self, id: usize, work: impl FnOnce(&mut Cpu<'_>) -> T) -> T {
+    pub(crate) fn at<T>(&self, id: usize, work: impl FnOnce(&mut Cpu<'_>) -> T) -> T {
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
         let value = work(&mut cpu);

@@ -18,7 +18,7 @@ use std::{sync::Arc, task::Waker};
 /// Counters of one kind. 16 KiB.
 const PLACES: usize = 4096;
 /// Counters of writes to files whose inode was not looked up.
-const UNKNOWN: usize = 16;
+const UNKNOWN: usize = 64;
 
 /// The counters of an engine.
 #[derive(Debug)]
@@ -75,9 +75,7 @@ impl KernelWrites {
     /// Counts a write by `context` to a file whose inode is not known; the caller looks for
     /// marks of any inode after that.
     pub(crate) fn enter_unknown(&self, context: &Context) -> UnknownWrite<'_> {
-        let address = core::ptr::from_ref(context) as usize;
-        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(address);
-        let index = (hash >> (u64::BITS - UNKNOWN.ilog2())) as u16;
+        let index = (context.number % UNKNOWN) as u16;
         self.unknown[usize::from(index)].0.enter();
         UnknownWrite { writes: self, index }
     }

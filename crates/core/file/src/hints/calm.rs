@@ -8,10 +8,12 @@
 //! next ones *suspect*: the writer counts how often it sleeps. Writers of one file wait for each
 //! other: where several write at once, only what takes much longer has blocked.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Devices that are told apart by a hash of their number.
 const SLOTS: usize = 64;
+/// Contexts that are told apart by their numbers.
+const WRITERS: usize = 64;
 /// A write that takes longer has blocked, besides what its bytes take.
 const LONG_NS: u64 = 1_000_000;
 /// A long write while others write to the device: they may have lost their processors meanwhile.
@@ -30,8 +32,19 @@ const SUSPECTS: u64 = 63;
 #[derive(Debug)]
 pub(crate) struct Calm {
     pauses: [AtomicU64; SLOTS],
+    writers: [Writer; WRITERS],
+}
+
+/// The writes of a context, on a cache line of its own: another context looks at it after a write
+/// that took long only.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Writer {
     /// Writes in submit now.
-    writes: [AtomicU32; SLOTS],
+    writes: AtomicU32,
+    /// The device of the last write, and the end of the last one that has ended.
+    device: AtomicU8,
+    ended_ns: AtomicU64,
 }
 
 /// A device, not told from all others.
@@ -63,8 +76,6 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
     /// How long it took.
     pub(crate) took_ns: u64,
-    /// Others went to the device when it began.
-    pub(crate) others: bool,
 }
 
 /// When writes may enter submit again, how often that time has doubled, and how many writes are
@@ -89,14 +100,22 @@ impl Pause {
         self.until_ns >> Pause::BITS << Pause::BITS | self.doublings << 6 | self.suspects
     }
 
-    /// Returns what follows from a write that has ended at `now_ns`; `blocked`: whether the thread
-    /// slept in it, if that is known.
-    fn after(self, write: Write, blocked: impl FnOnce() -> Option<bool>, now_ns: u64) -> Pause {
+    /// Returns what follows from a write that has ended at `now_ns`; `others`: whether other
+    /// writes went to the device meanwhile; `blocked`: whether the thread slept in it, if that is
+    /// known.
+    fn after(
+        self,
+        write: Write,
+        others: impl FnOnce() -> bool,
+        blocked: impl FnOnce() -> Option<bool>,
+        now_ns: u64,
+    ) -> Pause {
         let copy_ns = write.bytes as u64 / 1024 * COPY_NS_PER_KIB;
         let length_ns = PAUSE_NS << self.doublings;
         let suspects = self.suspects.saturating_sub(1);
-        let long_ns = if write.others { LONG_BESIDE_OTHERS_NS } else { LONG_NS };
-        if write.took_ns <= long_ns + copy_ns {
+        let exceeds = |long_ns| write.took_ns > long_ns + copy_ns;
+        let is_long = exceeds(LONG_BESIDE_OTHERS_NS) || exceeds(LONG_NS) && !others();
+        if !is_long {
             // Calm for as long as it was not.
             let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
             return match recovers {
@@ -118,7 +137,7 @@ impl Default for Calm {
     fn default() -> Calm {
         Calm {
             pauses: [const { AtomicU64::new(0) }; SLOTS],
-            writes: [const { AtomicU32::new(0) }; SLOTS],
+            writers: core::array::from_fn(|_| Writer::default()),
         }
     }
 }
@@ -135,27 +154,45 @@ impl Calm {
         Pause::of(self.slot(device).load(Relaxed)).suspects > 0
     }
 
-    /// Says that a write to the device begins. Returns `true` if others go on.
-    pub(crate) fn begins(&self, device: Device) -> bool {
-        self.writes[usize::from(device.0)].fetch_add(1, Relaxed) > 0
+    /// Notes that a write of context `number` to the device begins.
+    pub(crate) fn begins(&self, number: usize, device: Device) {
+        let writer = self.writer(number);
+        writer.writes.fetch_add(1, Relaxed);
+        writer.device.store(device.0, Relaxed);
     }
 
-    /// Notes a write to the device that has ended at `now_ns`; `blocked`: whether the thread
-    /// slept in it, if it has counted.
+    /// Notes a write of context `number` to the device that has ended at `now_ns`; `blocked`:
+    /// whether the thread slept in it, if it has counted.
     pub(crate) fn took(
         &self,
-        device: Device,
+        (number, device): (usize, Device),
         write: Write,
         blocked: impl FnOnce() -> Option<bool>,
         now_ns: u64,
     ) {
-        self.writes[usize::from(device.0)].fetch_sub(1, Relaxed);
+        let writer = self.writer(number);
+        writer.writes.fetch_sub(1, Relaxed);
         let slot = self.slot(device);
         let before = Pause::of(slot.load(Relaxed));
-        let after = before.after(write, blocked, now_ns);
+        let others = || self.writes_since(device, now_ns.saturating_sub(write.took_ns));
+        let after = before.after(write, others, blocked, now_ns);
         if after != before {
             slot.store(after.word(), Relaxed);
         }
+        writer.ended_ns.store(now_ns, Relaxed);
+    }
+
+    /// Returns `true` if a write to the device has not ended, or has ended since then.
+    fn writes_since(&self, device: Device, then_ns: u64) -> bool {
+        let writes = |it: &Writer| {
+            it.device.load(Relaxed) == device.0
+                && (it.writes.load(Relaxed) > 0 || it.ended_ns.load(Relaxed) > then_ns)
+        };
+        self.writers.iter().any(writes)
+    }
+
+    fn writer(&self, number: usize) -> &Writer {
+        &self.writers[number % WRITERS]
     }
 
     fn slot(&self, device: Device) -> &AtomicU64 {
@@ -167,8 +204,8 @@ impl Calm {
 mod tests {
     use super::*;
 
-    const SHORT: Write = Write { bytes: 4096, took_ns: 3_000, others: false };
-    const LONG: Write = Write { bytes: 4096, took_ns: 20_000_000, others: false };
+    const SHORT: Write = Write { bytes: 4096, took_ns: 3_000 };
+    const LONG: Write = Write { bytes: 4096, took_ns: 20_000_000 };
 
     #[test]
     fn the_pause_doubles_with_each_write_that_blocks_and_shrinks_while_it_is_calm() {
@@ -184,18 +221,18 @@ mod tests {
         ];
         let (mut pause, mut now) = (Pause::default(), 1 << 30);
         for (step, (write, blocked, length)) in table.into_iter().enumerate() {
-            pause = pause.after(write, || blocked, now);
+            pause = pause.after(write, || false, || blocked, now);
             assert_eq!(pause.until_ns.saturating_sub(now), length, "step {step}: {pause:?}");
             assert_eq!(pause.suspects == SUSPECTS, write.took_ns == LONG.took_ns, "step {step}");
             now = now.max(pause.until_ns);
         }
         for _ in 0..64 {
             now += PAUSE_NS << DOUBLINGS_MAX;
-            pause = pause.after(SHORT, || None, now);
+            pause = pause.after(SHORT, || false, || None, now);
         }
         assert_eq!((pause.doublings, pause.suspects), (0, 0));
         for _ in 0..64 {
-            pause = pause.after(LONG, || Some(true), now);
+            pause = pause.after(LONG, || false, || Some(true), now);
         }
         assert_eq!(pause.until_ns - now, PAUSE_NS << DOUBLINGS_MAX, "it has a bound");
         assert_eq!(Pause::of(pause.word()).doublings, DOUBLINGS_MAX);
@@ -203,32 +240,41 @@ mod tests {
 
     #[test]
     fn a_long_copy_is_not_a_write_that_blocked() {
-        let (pause, copy) =
-            (Pause::default(), Write { bytes: 4 << 20, took_ns: 4_000_000, others: false });
-        assert_eq!(pause.after(copy, || Some(true), 1 << 30), pause);
+        let (pause, copy) = (Pause::default(), Write { bytes: 4 << 20, took_ns: 4_000_000 });
+        assert_eq!(pause.after(copy, || false, || Some(true), 1 << 30), pause);
     }
 
     #[test]
     fn a_writer_that_waits_for_others_is_not_taken_for_one_that_blocks() {
         let pause = Pause::default();
-        let beside = |took_ns| Write { took_ns, others: true, ..LONG };
-        assert_eq!(pause.after(beside(19_000_000), || Some(true), 1 << 40), pause);
-        assert_ne!(pause.after(beside(21_000_000), || Some(true), 1 << 40), pause);
+        let beside =
+            |took_ns| pause.after(Write { took_ns, ..LONG }, || true, || Some(true), 1 << 40);
+        assert_eq!(beside(19_000_000), pause);
+        assert_ne!(beside(21_000_000), pause);
+    }
+
+    #[test]
+    fn a_write_of_another_context_is_seen_if_it_goes_on_or_has_ended_since() {
         let calm = Calm::default();
         let (one, other) = (Device::of(1), Device::of(2));
-        assert_eq!([one, one, other].map(|it| calm.begins(it)), [false, true, false]);
-        (0..2).for_each(|_| calm.took(one, SHORT, || None, 1));
-        assert!(!calm.begins(one));
+        let seen = |device| [100, 200].map(|then| calm.writes_since(device, then));
+        assert_eq!(seen(one), [false; 2]);
+        calm.begins(7, one);
+        assert_eq!((seen(one), seen(other)), ([true; 2], [false; 2]));
+        calm.took((7, one), SHORT, || None, 150);
+        assert_eq!((seen(one), seen(other)), ([true, false], [false; 2]));
     }
 
     #[test]
     fn a_device_that_blocks_is_not_calm_and_others_are() {
         let calm = Calm::default();
         let (one, other, now) = (Device::of(1), Device::of(2), 1 << 40);
-        let _ = (calm.begins(one), calm.begins(one));
-        calm.took(one, LONG, || None, now);
+        calm.begins(1, one);
+        calm.took((1, one), LONG, || None, now);
+        calm.begins(1, one);
         assert!(calm.is_calm(one, || now) && calm.is_suspect(one) && !calm.is_suspect(other));
-        calm.took(one, LONG, || Some(true), now);
+        let now = now + LONG.took_ns;
+        calm.took((1, one), LONG, || Some(true), now);
         assert!(!calm.is_calm(one, || now + PAUSE_NS - 2048) && calm.is_calm(other, || now));
         assert!(calm.is_calm(one, || now + PAUSE_NS));
     }

@@ -51,7 +51,8 @@ impl Submission<'_> {
         let engine = self.context.engine();
         let (calm, clock) = (&engine.known.calm, &engine.parts.clock);
         let slept = calm.is_suspect(device).then(thread::times_slept);
-        let others = calm.begins(device);
+        let number = self.context.number;
+        calm.begins(number, device);
         let began = clock.now_ns();
         let result = loop {
             match command.transfer(command.fd, usize::MAX, 0) {
@@ -62,8 +63,8 @@ impl Submission<'_> {
         let now = clock.now_ns();
         let blocked = || slept.map(|before| thread::times_slept() != before);
         let bytes = result.unwrap_or(0);
-        let write = Write { bytes, took_ns: now.saturating_sub(began), others };
-        calm.took(device, write, blocked, now);
+        let write = Write { bytes, took_ns: now.saturating_sub(began) };
+        calm.took((number, device), write, blocked, now);
         match result {
             Ok(bytes) => {
                 command.done += bytes as u64;

@@ -141,6 +141,7 @@ impl World {
                 true => inode.exclusive = true,
                 false => inode.sharing += 1,
             }
+            self.touch_inode(ino);
         }
         is_free
     }
@@ -172,10 +173,17 @@ impl World {
 }
 
 impl Cpu<'_> {
+    /// Sleeps until a holder of the inode's lock releases it.
+    fn wait_for_inode(&mut self, ino: u64) {
+        let began = self.now;
+        self.sleep(Key::Inode(ino), None);
+        self.waited_for_inode(ino, began);
+    }
+
     /// Waits until it holds the inode's lock exclusively.
     fn lock_inode(&mut self, ino: u64) {
         while !self.try_lock_inode(ino, true) {
-            self.sleep(Key::Inode(ino), None);
+            self.wait_for_inode(ino);
         }
     }
 
@@ -184,8 +192,8 @@ impl Cpu<'_> {
         loop {
             match prepare(self, ino, wanted)? {
                 Some(job) => return Ok(job),
-                None => self.sleep(Key::Inode(ino), None),
-            };
+                None => self.wait_for_inode(ino),
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod accepted;
 mod beside;
 mod callers;
 mod contexts;
+mod cores;
 mod faces;
 mod files;
 mod growth;

@@ -1,7 +1,7 @@
 //! The page cache: cached pages, pages being read, and the waits of transfers.
 
 use super::{Inode, PAGE_BYTES};
-use crate::{kernel::device::Pace, schedule::World};
+use crate::{cores, kernel::device::Pace, schedule::World};
 use core::ops::Range;
 
 /// Share of the cached pages at which a read with RWF_NOWAIT stops, if pages are marked.
@@ -127,6 +127,9 @@ impl World {
         }
         if at > now {
             return Pace::At(at);
+        }
+        if self.cores.is_some() {
+            return Pace::HeldUp(cores::TRANSFER_NS);
         }
         let (rate, longest) = self.throttled;
         match rate > 0 && self.prng.chance(rate) {
