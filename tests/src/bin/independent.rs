@@ -121,8 +121,8 @@ impl User {
         Self { kind: kind.to_owned(), context, file, pipe, counter, buffer }
     }
 
-    /// Makes a request, and takes its event; between marks if it is traced. Of kinds that read an
-    /// eventfd, only the read is traced.
+    /// Makes a request, and takes its event; between marks if it is traced. If the kind reads an
+    /// eventfd, the marks enclose only that read.
     fn request(&mut self, round: u64, traced: bool) {
         match self.kind.as_str() {
             "counter-read" => {
