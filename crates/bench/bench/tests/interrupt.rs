@@ -119,6 +119,26 @@ fn what_was_measured_of_the_cache_is_reported() {
 }
 
 #[test]
+fn a_measurement_ends_with_its_budget() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let json = folder.path().join("r.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
+    let case = ["--case=threads-1", "--engine=libaio", "--budget=2s", "--device"];
+    command.arg("growth").args(LONG).args(case).arg(folder.path()).arg("--json").arg(&json);
+    let output = command.output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("O_DIRECT") {
+        return note_skip_here(stderr.trim());
+    }
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("--budget is over"), "{stderr}");
+    let text = fs::read_to_string(&json).expect("the report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!(report["partial"], true, "{text}");
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1, "the report alone");
+}
+
+#[test]
 fn a_simulation_ends_after_the_table_it_is_at() {
     let report = interrupted("paper", None, &["--quick"], 0).expect("needs nothing");
     // All tables have 180 rows; the signal came before the last of them began.

@@ -41,6 +41,10 @@ pub struct MeasureArgs {
     #[arg(long)]
     pub quick: bool,
 
+    /// Stop after this time, and report what was measured until then
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub budget: Option<Duration>,
+
     /// Keep what was laid out for the next measurement
     #[arg(long)]
     pub keep: bool,

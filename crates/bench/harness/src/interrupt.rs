@@ -1,12 +1,17 @@
-//! Ctrl-C ends the measurement in order: the run is given up, test files are removed, and what was
-//! measured before is reported.
+//! Ctrl-C, or the end of `--budget`, ends the measurement in order: the run is given up, test files
+//! are removed, and what was measured before is reported.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result};
 
 /// Set by the handler, and only ever read otherwise. Signals belong to the process, not to a value.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// The end of the time that the user gave. A process makes one measurement.
+static DEADLINE: OnceLock<Instant> = OnceLock::new();
 
 extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
@@ -21,16 +26,29 @@ pub fn install() {
     }
 }
 
-/// Returns `true` if the user has asked to stop.
-pub fn happened() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+/// Asks to stop when so much time has passed, if there is a limit.
+pub fn stop_after(budget: Option<Duration>) {
+    if let Some(deadline) = budget.and_then(|budget| Instant::now().checked_add(budget)) {
+        DEADLINE.get_or_init(|| deadline);
+    }
 }
 
-/// Fails once the user has asked to stop.
+/// Returns `true` if the user has asked to stop, or the time is over.
+pub fn happened() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed) || is_late()
+}
+
+fn is_late() -> bool {
+    DEADLINE.get().is_some_and(|deadline| Instant::now() >= *deadline)
+}
+
+/// Fails once the user has asked to stop, or the time is over.
 pub fn check() -> Result<()> {
     if happened() {
-        let what = "interrupted; the test files have been removed, and reports are partial";
-        return Err(BenchError::failed(what));
+        let why = if is_late() { "--budget is over" } else { "interrupted" };
+        return Err(BenchError::failed(format!(
+            "{why}; the test files have been removed, and reports are partial"
+        )));
     }
     Ok(())
 }

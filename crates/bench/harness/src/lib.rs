@@ -18,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 pub mod args;
+pub mod bottleneck;
 pub mod busy;
 pub mod cache;
 pub mod case;

@@ -302,6 +302,7 @@ impl MeasureArgs {
             return Ok(None);
         }
         self.reports.prepare()?;
+        interrupt::stop_after(self.budget);
         let mut suite = make(&cases, &mut extent)?;
         let measurement = measure(&mut suite, cases, extent)?;
         self.reports.say(&suite.text(&measurement));

@@ -47,6 +47,7 @@ Examples:
   nowait bench parity --case 'write-cached*'   some cells
   nowait bench parity --case sync-4k-d1 --seconds 10 --rounds 9
   nowait bench parity --busy 2                 beside two busy loops
+  nowait bench parity --threads 1,4,16 --case direct-read-4k-d16
   nowait bench parity --verify                 what nowait reads and writes, not how fast
   nowait bench parity --engine system,nowait-threads --case 'read*'
   nowait bench parity --json a.json            for `nowait bench compare a.json b.json`
@@ -139,6 +140,11 @@ pub struct ParityArgs {
     /// Busy loops beside the runs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub busy: usize,
+
+    /// Run each cell with these numbers of threads instead of its own, such as 1,4,16
+    #[arg(long, value_name = "N,…", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Vec<u32>,
 
     /// Verify the data of each cell under nowait (crc32c) instead of measuring it
     #[arg(long)]

@@ -1,10 +1,10 @@
 //! The cells: every kind of work that a libaio program may do, as fio jobs.
 
-use nowait_harness::case::{Case, Target};
+use nowait_harness::case::{Case, Target, name};
 use nowait_harness::metric::Metric::{CpuUsPerIo, Iops};
 use nowait_harness::units;
 
-use super::job::{BUFFERED, FioCase, Rw, Start, Work, cases, ways};
+use super::job::{BUFFERED, FioCase, Rw, Start, Work, cases, ways, work};
 use super::verdict::Limits;
 
 /// Random reads of 4 KiB, one in flight, buffered and uncached.
@@ -141,6 +141,23 @@ pub(crate) fn cells() -> Vec<FioCase> {
     CELLS.iter().map(cell).collect()
 }
 
+/// Returns each cell once for each number of threads, instead of its own number.
+pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> {
+    if counts.is_empty() {
+        return cells;
+    }
+    let with = |cell: &FioCase, jobs: u32| {
+        let work = Work { jobs, family: Some(cell.name), ..*work(cell) };
+        let word = CELLS.iter().find(|(name, ..)| *name == cell.name).map_or("", |it| it.1);
+        let mut case = cell.clone();
+        (case.name, case.title) =
+            (name(format!("{}-threads-{jobs}", cell.name)), title(word, &work));
+        case.subjects.iter_mut().for_each(|subject| subject.job.work = work);
+        case
+    };
+    cells.iter().flat_map(|cell| counts.iter().map(move |jobs| with(cell, *jobs))).collect()
+}
+
 /// Returns what must come out of a case within the limits.
 pub(crate) fn targets(case: &FioCase, limits: Limits) -> Vec<Target> {
     let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
@@ -205,6 +222,19 @@ mod tests {
         titles.sort_unstable();
         titles.dedup();
         assert_eq!(titles.len(), CELLS.len(), "titles are distinct");
+    }
+
+    #[test]
+    fn a_cell_with_numbers_of_threads_is_a_case_for_each() {
+        let mut cells = cells();
+        cells.retain(|cell| cell.name == "direct-read-batch-d32");
+        let many = with_threads(cells.clone(), &[1, 16]);
+        let names: Vec<&str> = many.iter().map(|case| case.name).collect();
+        assert_eq!(names, ["direct-read-batch-d32-threads-1", "direct-read-batch-d32-threads-16"]);
+        let title = "4 KiB random reads, O_DIRECT, 32 in flight, 16 threads, in batches of 8";
+        assert_eq!(many[1].title, title);
+        assert!(many[1].subjects.iter().all(|subject| subject.job.work.jobs == 16));
+        assert_eq!(with_threads(cells, &[]).len(), 1, "its own number");
     }
 
     #[test]

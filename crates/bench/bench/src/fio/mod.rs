@@ -56,7 +56,7 @@ pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Op
             cached_bytes: extent.size_bytes.min(256 << 20),
             fresh_bytes: (extent.size_bytes / 2).min(4 << 30),
             keep: args.measure.keep,
-            budget: None,
+            budget: args.measure.budget,
             parity: None,
         };
         FioSuite::new(plan, cases, &args.disk, &args.places, extent)
@@ -66,7 +66,8 @@ pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Op
 /// Measures the cells of parity, or verifies their data.
 pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     let (limits, verify) = (Limits::beside(args.busy), args.verify);
-    let mut cases = select(&args.measure, cells::cells())?;
+    let cases = select(&args.measure, cells::cells())?;
+    let mut cases = cells::with_threads(cases, &args.threads);
     for case in &mut cases {
         case.subjects.retain(|subject| !verify || subject.job.engine.preloads());
         case.targets = if verify { Vec::new() } else { cells::targets(case, limits) };
@@ -81,7 +82,7 @@ pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
             cached_bytes: (extent.size_bytes / 4).clamp(CELL_BYTES_MIN, 256 << 20),
             fresh_bytes: (extent.size_bytes / 2).clamp(CELL_BYTES_MIN, 1 << 30),
             keep: args.measure.keep,
-            budget: None,
+            budget: args.measure.budget,
             parity: Some(Parity { busy: args.busy, verify, limits }),
         };
         FioSuite::new(plan, cases, &args.disk, &args.places, extent)

@@ -12,7 +12,7 @@ use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::runs::Runs;
 use nowait_harness::suite::{self, Description, Session, Suite};
-use nowait_harness::{cache, interrupt, units};
+use nowait_harness::{bottleneck, cache, interrupt, units};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -73,6 +73,8 @@ pub(crate) struct FioSuite {
     startups: BTreeMap<&'static str, Startup>,
     busy: Option<Busy>,
     case: Current,
+    /// Cases whose requests reach a disk, and their threads.
+    on_disk: BTreeMap<&'static str, usize>,
     /// Cases whose runs ended early.
     short: Vec<&'static str>,
     /// Cases with other work beside them, and the processors it took at most.
@@ -152,6 +154,7 @@ impl FioSuite {
             startups: BTreeMap::new(),
             busy: None,
             case: Current::default(),
+            on_disk: BTreeMap::new(),
             short: Vec::new(),
             noisy: Vec::new(),
             other_cores_max: 0.0,
@@ -186,13 +189,16 @@ impl FioSuite {
     /// Leaves the cases that can run in these folders.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
-        let needs_direct = |case: &&FioCase| work(case).place == Place::Disk && work(case).direct;
-        let direct = layout::has_direct(self.folders.disk.path());
-        if let Some(case) = cases.iter().find(needs_direct).filter(|_| !direct) {
-            return Err(BenchError::failed(format!(
-                "case {} needs O_DIRECT, which {folder} refuses; pass another --dir or --case",
-                case.name
-            )));
+        let needs_direct = |case: &FioCase| work(case).place == Place::Disk && work(case).direct;
+        if !layout::has_direct(self.folders.disk.path()) {
+            let why = format!("O_DIRECT, which {folder} refuses; pass another --dir");
+            if cases.iter().all(needs_direct) {
+                return Err(BenchError::failed(format!("these cases need {why}, or other cases")));
+            }
+            let left_out = cases.iter().filter(|case| needs_direct(case));
+            let note = |case: &FioCase| format!("case {} was left out: it needs {why}", case.name);
+            session.notes.extend(left_out.map(note));
+            cases.retain(|case| !needs_direct(case));
         }
         if let Err(why) = self.folders.memory_is_usable(self.plan.cached_bytes) {
             let in_memory = cases.iter().filter(|case| work(case).place == Place::Tmpfs);
@@ -446,6 +452,13 @@ impl Suite for FioSuite {
         });
         let how = format!("{} rounds of {seconds} s on {size}.", session.extent.rounds);
         let mut results = CaseResults { how, ..CaseResults::new(case, runs, params) };
+        if work.reaches_disk() && !layout::is_tmpfs(&self.folders.asked) {
+            self.on_disk.insert(case.name, work.jobs as usize);
+        }
+        if let Some(family) = work.family {
+            results.params.insert("family".to_owned(), family.into());
+            results.params.insert("threads".to_owned(), work.jobs.into());
+        }
         self.note_runs(work, &results);
         note_cache(work, &results, &mut session.notes);
         if let Some(Parity { limits, .. }) = self.plan.parity {
@@ -454,8 +467,10 @@ impl Suite for FioSuite {
         results
     }
 
-    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
+    fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description {
         self.note_machine(&mut session.notes);
+        let limited = bottleneck::limited_by_disk(results, &self.on_disk);
+        session.notes.extend(bottleneck::note(&limited));
         let startups = || self.startups.iter();
         let cpu_us: BTreeMap<&str, f64> =
             startups().map(|(name, startup)| (*name, startup.cpu_us)).collect();
@@ -470,6 +485,7 @@ impl Suite for FioSuite {
             // Already subtracted from `cpu_us_per_io`: from each its own, or that of `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
+            "limited_by_disk": limited,
         });
         Description {
             fio: self.fio.version.clone(),

@@ -12,7 +12,7 @@ use super::parts::PartFiles;
 use super::recipe::Recipe;
 use super::suite::Plan;
 use crate::error::{BenchError, Context, Result};
-use crate::layout::{TestFile, holds_pattern, overwrite};
+use crate::layout::{TestFile, holds_pattern, is_tmpfs, overwrite};
 use crate::progress::Progress;
 use crate::units;
 
@@ -48,6 +48,11 @@ pub(crate) struct LaidOut {
 }
 
 impl LaidOut {
+    /// Returns `true` if no disk lies below the files.
+    pub(crate) fn lies_in_memory(&self) -> bool {
+        self.in_memory || self.read.parent().is_some_and(is_tmpfs)
+    }
+
     /// Lays out the files of some jobs, of which the largest set has `all_bytes`.
     ///
     /// # Errors
@@ -206,7 +211,8 @@ pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     direct_block_bytes(file.path())
 }
 
-fn direct_block_bytes(path: &Path) -> Option<usize> {
+/// Returns the smallest block that a file can be read in with `O_DIRECT`; `None`: in none.
+pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
     let mut buffer = AlignedBuffer::zeroed(4096);
     [512, 1024, 2048, 4096].into_iter().find(|len| file.read_at(&mut buffer[..*len], 0).is_ok())

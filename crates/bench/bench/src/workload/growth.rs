@@ -38,6 +38,8 @@ pub(crate) const GROWTH: SuiteDef = SuiteDef {
 
 /// Requests in flight where these are not what grows: enough for a disk.
 const IN_FLIGHT: usize = 128;
+/// Where threads grow, each has so many at least.
+const IN_FLIGHT_OF_THREAD: usize = 8;
 /// A context of nowait takes 65,536: where more are in flight, they are of several contexts.
 const CONTEXT_MAX: usize = 50_000;
 
@@ -56,14 +58,17 @@ const READ: Transfer = Transfer {
 /// how many files.
 type Curve = (&'static str, &'static [usize], &'static [usize], fn(usize) -> (Transfer, usize));
 
+const THREADS: &str = "threads";
+
 const CURVES: [Curve; 4] = [
     ("in-flight", &[1, 10, 100, 1_000, 10_000, 100_000], &[1, 100, 10_000], |depth| {
         (Transfer { depth, contexts: depth.div_ceil(CONTEXT_MAX), ..READ }, 1)
     }),
     ("files", &[1, 10, 100, 1_000, 10_000], &[1, 30, 1_000], |files| (READ, files)),
     ("contexts", &[1, 4, 16, 64], &[1, 8, 64], |contexts| (Transfer { contexts, ..READ }, 1)),
-    ("threads", &[1, 2, 4, 8, 16], &[1, 4, 16], |threads| {
-        (Transfer { threads, depth: IN_FLIGHT / threads, ..READ }, 1)
+    (THREADS, &[1, 2, 4, 8, 16], &[1, 4, 16], |threads| {
+        let depth = (IN_FLIGHT / threads).max(IN_FLIGHT_OF_THREAD);
+        (Transfer { threads, depth, ..READ }, 1)
     }),
 ];
 
@@ -88,11 +93,25 @@ const COLUMNS: &[Metric] = &[
 
 fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     let quick = args.measure.quick;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let points = CURVES.iter().flat_map(|(curve, full, short, work)| {
         let points = if quick { short } else { full };
-        points.iter().map(move |at| (*curve, *at, work(*at)))
+        let points = if *curve == THREADS { up_to(cores, points) } else { points.to_vec() };
+        points.into_iter().map(move |at| (*curve, at, work(at)))
     });
     points.map(|(curve, at, work)| point(curve, at, work, room_of_kernel())).collect()
+}
+
+/// Returns the numbers of threads: those of `counts`, and on to the number of processors in steps
+/// of the same factor.
+fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
+    let mut all = counts.to_vec();
+    let [first, second, .., last] = counts[..] else { return all };
+    let factor = second / first;
+    let more = std::iter::successors(Some(last * factor), |count| Some(count * factor));
+    all.extend(more.take_while(|count| *count < cores));
+    all.extend((cores > last).then_some(cores));
+    all
 }
 
 /// Makes the case of a point; the kernel's native AIO takes part where it has room for so many
@@ -147,10 +166,24 @@ mod tests {
     use crate::testing::parse;
 
     #[test]
+    fn threads_grow_up_to_the_number_of_processors() {
+        let (full, quick) = (CURVES[3].1, CURVES[3].2);
+        for (counts, cores, more) in [
+            (full, 2, &[][..]),
+            (full, 16, &[]),
+            (full, 24, &[24]),
+            (full, 128, &[32, 64, 128]),
+            (quick, 128, &[64, 128]),
+        ] {
+            assert_eq!(up_to(cores, counts), [counts, more].concat(), "{cores} processors");
+        }
+    }
+
+    #[test]
     fn every_point_is_a_case_of_known_engines() {
         let all = cases(&parse(&[])).expect("known engines");
         crate::testing::check(&all);
-        assert_eq!(all.len(), 20);
+        assert!(all.len() >= 20);
         let (.., work) = CURVES[0];
         let names = |at| {
             let case = point("in-flight", at, work(at), 65_536).expect("known engines");

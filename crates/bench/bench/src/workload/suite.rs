@@ -9,11 +9,12 @@ use nowait_peers::job::{Job, Work};
 use nowait_peers::registry::{EngineDef, Library};
 use serde_json::{Value, json};
 
-use super::device::{LaidOut, MEMORY};
+use super::device::{LaidOut, MEMORY, direct_block_bytes};
 use super::parts;
 use super::program::Program;
 use super::recipe::Recipe;
 use crate::args::found_in_dist;
+use crate::bottleneck;
 use crate::cache;
 use crate::case::Case;
 use crate::error::{BenchError, Result};
@@ -58,6 +59,8 @@ pub(crate) struct Workload {
     /// Our `libaio.so.1`, once it was found.
     ours: Option<PathBuf>,
     generation: u32,
+    /// Cases whose requests reach a disk, and their threads.
+    on_disk: BTreeMap<&'static str, usize>,
 }
 
 impl Workload {
@@ -71,6 +74,7 @@ impl Workload {
             ours: None,
             // Larger than that of any run before on the same file.
             generation: since.as_secs() as u32,
+            on_disk: BTreeMap::new(),
         })
     }
 
@@ -136,6 +140,7 @@ impl Suite for Workload {
             let note = format!("{count} cases that write were left out: {path} is no file");
             session.notes.push(note);
         }
+        require_direct(cases, &laid_out.read)?;
         self.device = Some(laid_out);
         self.prepare_memory(cases, session);
         Ok(())
@@ -182,6 +187,10 @@ impl Suite for Workload {
 
     fn results(&mut self, case: &Case<Recipe>, runs: Runs, session: &mut Session) -> CaseResults {
         let recipe = &case.subjects[0].job;
+        if is_direct(case) && self.files(recipe).is_ok_and(|files| !files.lies_in_memory()) {
+            let threads = if let Work::Transfer(it) = recipe.work { it.threads } else { 1 };
+            self.on_disk.insert(case.name, threads);
+        }
         let work: BTreeMap<&str, Value> =
             case.subjects.iter().map(|subject| (subject.name, subject.job.params())).collect();
         let size_bytes = session.extent.size_bytes;
@@ -209,7 +218,9 @@ impl Suite for Workload {
         CaseResults { how, ..CaseResults::new(case, runs, params) }
     }
 
-    fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
+    fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description {
+        let limited = bottleneck::limited_by_disk(results, &self.on_disk);
+        session.notes.extend(bottleneck::note(&limited));
         let plan = &self.plan;
         let device = self.device.as_ref();
         if !plan.drop_caches && device.is_some_and(|files| !files.in_memory) {
@@ -224,6 +235,7 @@ impl Suite for Workload {
             "device": name,
             "caches_dropped": plan.drop_caches,
             "page_cache": cache::state(plan.drop_caches),
+            "limited_by_disk": limited,
         });
         let place = device.map_or(Path::new("."), |files| &files.read);
         Description {
@@ -232,4 +244,19 @@ impl Suite for Workload {
             ..Description::new(plan.workload, place, params)
         }
     }
+}
+
+/// Returns `true` if all requests of a case go past the kernel's page cache.
+fn is_direct(case: &Case<Recipe>) -> bool {
+    case.subjects.iter().all(|subject| subject.job.engine.direct && !subject.job.in_memory)
+}
+
+/// Fails if no case can run without `O_DIRECT`, and the file system refuses that.
+fn require_direct(cases: &[Case<Recipe>], path: &Path) -> Result<()> {
+    if !cases.iter().all(is_direct) || direct_block_bytes(path).is_some() {
+        return Ok(());
+    }
+    let path = path.display();
+    let message = format!("{path}: the file system refuses O_DIRECT; name another --device");
+    Err(BenchError::failed(message))
 }

@@ -49,9 +49,9 @@ const OF_NUMBERS: [Quantity; 4] = [
 
 /// Draws each family of cases.
 ///
-/// A case names its family in the parameters: `{"case": …, "family": …, "block_bytes": …}`; or its
-/// name ends in the size, as in `random-read-64k`, and its work says the same, or in the number of
-/// what grows, as in `in-flight-1000`.
+/// A case names its family in the parameters: `{"case": …, "family": …, "block_bytes": …}`, or its
+/// `threads` instead; or its name ends in the size, as in `random-read-64k`, and its work says the
+/// same, or in the number of what grows, as in `in-flight-1000`.
 pub(super) fn families(saved: &Document) -> Result<Vec<Family>> {
     let placed: Vec<_> =
         saved.cases().into_iter().filter_map(|case| Some((case, place(saved, case)?))).collect();
@@ -90,6 +90,9 @@ pub(super) fn of_points<'a>(saved: &'a Document, case: &str) -> Result<Vec<Curve
 /// Returns the heading of the family of a case, what grows in it, and its place there.
 fn place(saved: &Document, case: &str) -> Option<(String, &'static str, f64)> {
     if let Some(family) = saved.case_param(case, "family").and_then(Value::as_str) {
+        if let Some(threads) = saved.case_param(case, "threads").and_then(Value::as_f64) {
+            return Some((format!("the number of threads: {family}"), "threads", threads));
+        }
         let bytes = saved.case_param(case, "block_bytes")?.as_f64()?;
         return Some((format!("the block size: {family}"), BLOCK_SIZE, bytes));
     }
