@@ -50,6 +50,12 @@ $(PACKAGES): dist ## Pack what dist/ holds into dist/packages
 	@bash xtask/setup.sh packages
 	@bash packaging/pack.sh $@
 
+.PHONY: bare
+bare: ## Pack one command that measures any x86-64 machine, with all that it needs (27 MB)
+	@bash xtask/setup.sh bare
+	@$(X) dist demo
+	@bash packaging/pack.sh bare
+
 .PHONY: crates
 crates: setup ## Pack the crates that are published, each built from its package
 	@bash packaging/crates.sh

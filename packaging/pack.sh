@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packs what dist/ holds, by the tools of the distributions, into dist/packages/.
-# Usage: pack.sh deb|rpm|tarball|oci|sbom
+# Usage: pack.sh deb|rpm|tarball|oci|sbom|bare
 #
 #   python/nowait, its module -+
 #   dist/ - install.sh -----+--+ packaging/debian ---- dpkg-buildpackage -> *.deb
 #                           +--- packaging/nowait.spec - rpmbuild --------> *.rpm
 #                           +--------------------------  tar -------------> *.tar.xz
+#   dist/, fio, glibc - bare/stage.sh - tar -------------------> *-bare.tar.xz
 #   *.deb and what they depend on - mmdebstrap, umoci --------------------> *.oci.tar
 #
 # The same dist/ gives the same bytes: all times in a package are those of SOURCE_DATE_EPOCH, or of
@@ -85,6 +86,14 @@ make_tarball() {
     archive "$name-debug.tar.xz" "$staged" --xz --mode=u=rwX,go=rX "$name/lib/debug"
 }
 
+# What measures a machine that has no package manager and no network: packaging/bare/README.
+make_bare() {
+    local name=nowait-$version-$machine-bare
+    bash packaging/bare/stage.sh "$staged/$name"
+    export XZ_OPT="--threads=1 -9"
+    archive "$name.tar.xz" "$staged" --xz --mode=u=rwX,go=rX "$name"
+}
+
 # An image with the tool, the servers and the libraries, for `COPY --from` and for an init
 # container.
 make_oci() {
@@ -133,12 +142,14 @@ make_sbom() {
     done
 }
 
-for program in nowait nowait-serve nowait-bench; do
+programs=(nowait nowait-bench nowait-serve)
+[ "$kind" != bare ] || programs=("${programs[@]:0:2}")
+for program in "${programs[@]}"; do
     [ -e "dist/bin/$program" ] || give_up "dist/bin/$program is missing; run \`make dist\` first"
 done
 case $kind in
-    deb | rpm | tarball | oci | sbom) ;;
-    *) give_up "no such kind of package: deb, rpm, tarball, oci, sbom" ;;
+    deb | rpm | tarball | oci | sbom | bare) ;;
+    *) give_up "no such kind of package: deb, rpm, tarball, oci, sbom, bare" ;;
 esac
 rm -rf "$staged"
 mkdir -p "$staged" dist/packages

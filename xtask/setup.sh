@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `build`, `demo`, `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel
+# With `build`, `demo`, `bare`, `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel
 # TARGET...`: what that needs alone. Does nothing when all is there.
 # Exit 2: something is missing and cannot be installed from here; `demo` only says so.
 set -euo pipefail
@@ -15,6 +15,10 @@ demo_packages=(
     "fio: the program that the demo measures"
     "libaio1|libaio1t64: the system's libaio, which fio uses by itself"
 )
+bare_packages=(
+    "${demo_packages[@]}"
+    "patchelf dpkg xz-utils: programs with a C library of their own, in an archive"
+)
 test_packages=(
     "gcc g++ libc6-dev make pkg-config: compile and link"
     "libaio1|libaio1t64 libaio-dev: the system's libaio, beside which ours is tested"
@@ -27,6 +31,7 @@ test_packages=(
     "strace gdb jq libcap2-bin: look at programs and reports, drop rights"
     "python3 python3-venv: the Python package, an object store"
     "qemu-system-x86 busybox-static: guests with other kernels"
+    "patchelf: programs with a C library of their own"
     "llvm: llvm-symbolizer, since thread.suppressions goes by functions' names"
 )
 # Only for `make deb rpm tarball oci` and `make test-packages`.
@@ -305,6 +310,7 @@ packages=("${test_packages[@]}")
 case ${1:-} in
     build) packages=("${build_packages[@]}") && need_cargo ;;
     demo) packages=("${demo_packages[@]}") && need_cargo && setup_demo && exit ;;
+    bare) packages=("${bare_packages[@]}") && need_cargo ;;
     packages) packages=("${packaging_packages[@]}") ;;
     arm64) packages=("${arm64_packages[@]}") && setup_target aarch64-unknown-linux-gnu ;;
     musl) packages=("${musl_packages[@]}") && setup_target x86_64-unknown-linux-musl ;;
