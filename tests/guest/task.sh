@@ -118,7 +118,17 @@ endure() {
     done
 }
 
+# Prints on which NUMA nodes an engine's memory lies.
+show_nodes() {
+    mkfs.ext4 -q /dev/vda
+    mount /dev/vda /mnt
+    numa /mnt >/tmp/nodes
+    umount /mnt
+    sed 's/^/guest: /' /tmp/nodes
+}
+
 case $1 in
+    numa) show_nodes ;;
     write) write_all ;;
     check) check_all "" ;;
     boot) if [ -e /sums ]; then check_all "$2"; else boot_from "$2"; fi ;;

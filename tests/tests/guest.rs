@@ -5,13 +5,14 @@
 mod machine;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use machine::{Disk, Guest, Parts};
+use nowait_tests::program::Program;
 use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};
-use nowait_tests::{skip, stored};
+use nowait_tests::{skip, stored, subject};
 
 /// The smallest size of an XFS.
 const SIZE: u64 = 320 << 20;
@@ -164,6 +165,43 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     assert!(told.contains(&format!("{DISK} is clean")), "{told:?}");
     compare(&told, &[DISK], Some(DISK));
     server.stop();
+}
+
+/// The share of the pages of a thread that must lie on its node: a huge page may have two users.
+const OWN_SHARE: f64 = 0.75;
+
+#[test]
+fn cached_pages_lie_on_the_node_of_the_thread_that_wrote_them() {
+    let scratch = Scratch::new("guest");
+    let program = compiled(&scratch, "numa");
+    let Some(parts) = skip::unless(Parts::with(&scratch, &program)) else { return };
+    let disk = Disk::File(scratch.image("disk", 64 << 20));
+    let told = Guest::with_two_nodes(&parts, &scratch, "task=numa", &[disk]).finish("numa");
+    for node in ["node 0: ", "node 1: "] {
+        // Like `written 1024, read 1024 of 1024`.
+        let line = told.iter().find_map(|line| line.strip_prefix(node)).expect("a line");
+        let numbers: Vec<f64> = line
+            .split(|it: char| !it.is_ascii_digit())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        // The driver fills the frames of some reads.
+        let [written, _read, all] = numbers[..] else { panic!("{line}") };
+        assert!(written >= OWN_SHARE * all, "{told:?}");
+    }
+}
+
+/// Compiles a program with the C API.
+fn compiled(scratch: &Scratch, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c_api/{name}.c"));
+    let (program, library) = (scratch.file(name), subject::built("lib/libnowait.so.0"));
+    let (include, folder) = (subject::built("include"), library.with_file_name(""));
+    Program::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
+        .args([&program, &source, &library])
+        .arg(format!("-I{}", include.display()))
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .succeed();
+    program
 }
 
 #[test]

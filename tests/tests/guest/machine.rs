@@ -24,6 +24,27 @@ const DEADLINE: Duration = Duration::from_mins(10);
 const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
+/// Memory that a vhost-user server may map, too.
+const ONE_NODE: [&str; 4] = [
+    "-machine",
+    "pc,accel=tcg,memory-backend=memory",
+    "-object",
+    "memory-backend-memfd,id=memory,size=384M,share=on",
+];
+/// Two NUMA nodes, each with the processor of its number.
+const TWO_NODES: [&str; 10] = [
+    "-machine",
+    "pc,accel=tcg",
+    "-object",
+    "memory-backend-ram,id=first,size=192M",
+    "-object",
+    "memory-backend-ram,id=second,size=192M",
+    "-numa",
+    "node,nodeid=0,cpus=0,memdev=first",
+    "-numa",
+    "node,nodeid=1,cpus=1,memdev=second",
+];
+
 /// In the order of loading, if they are not built into the kernel.
 const MODULES: [&str; 9] = [
     "virtio_ring",
@@ -52,6 +73,12 @@ impl Parts {
     pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
+    }
+
+    /// Collects the parts with a program.
+    pub(crate) fn with(scratch: &Scratch, program: &Path) -> Result<Parts, Skip> {
+        let kernel = kernels().into_iter().find(|folder| folder.exists());
+        Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[program])
     }
 
     /// Collects the parts with a kernel that has ublk, and with nowait itself.
@@ -184,12 +211,26 @@ pub(crate) struct Guest {
 impl Guest {
     /// Starts a guest that runs `task`, see `tests/guest/task.sh`.
     pub(crate) fn start(parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
+        Guest::on(&ONE_NODE, parts, scratch, task, disks)
+    }
+
+    /// Starts a guest with two NUMA nodes.
+    pub(crate) fn with_two_nodes(
+        parts: &Parts,
+        scratch: &Scratch,
+        task: &str,
+        disks: &[Disk],
+    ) -> Guest {
+        Guest::on(&TWO_NODES, parts, scratch, task, disks)
+    }
+
+    fn on(memory: &[&str], parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
         let socket = scratch.file("console");
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("a socket for the console");
         let mut qemu = Program::new("qemu-system-x86_64")
-            .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "384", "-smp", "2"])
-            .args(["-object", "memory-backend-memfd,id=memory,size=384M,share=on"])
+            .args(memory)
+            .args(["-m", "384", "-smp", "2"])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             // QEMU 7.2 emulates cmpxchg16b wrongly, and Linux 6.12 uses it to allocate memory.
             .args(["-cpu", "qemu64,-cx16"])

@@ -139,7 +139,7 @@ typedef struct nowait_options {
 	/** NOWAIT_COUNT, NOWAIT_ENVIRONMENT. */
 	uint32_t flags;
 	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. The size is
-	 * rounded up to 2 MiB. The engine allocates the memory as it uses it, or a little ahead. */
+	 * rounded up to 2 MiB. The engine allocates the memory as it uses it. */
 	uint64_t cache_bytes;
 	/** Most requests in flight at a time in all queues; 524,288 by default. Requests that end in
 	 * nowait_submit() do not count. Further requests do not start and end with -EAGAIN. */

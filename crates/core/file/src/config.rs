@@ -39,8 +39,7 @@ pub struct Config {
     pub submit: SubmitMode,
     /// Most worker threads.
     pub workers_max: usize,
-    /// Size of the page cache for user files, in bytes; taken from the system as it is used,
-    /// or a little ahead of that.
+    /// Size of the page cache for user files, in bytes; taken from the system as it is used.
     pub cache_bytes: u64,
     /// Limits on requests in flight in the whole engine; a request above them fails with EAGAIN.
     pub limits: Limits,
