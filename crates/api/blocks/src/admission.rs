@@ -64,6 +64,24 @@ mod tests {
     }
 
     #[test]
+    fn the_first_block_of_a_direction_always_starts() {
+        for limit in 2..20 {
+            // The fullest that the other direction makes it, by the rules themselves.
+            let fill = |direction, mut now: Traffic, count: fn(&mut Traffic) -> &mut usize| {
+                while may_start(direction, now, limit) {
+                    *count(&mut now) += 1;
+                }
+                now
+            };
+            let waiting = Traffic { loads_waiting: 1, ..Traffic::default() };
+            let loads = fill(Load, waiting, |now| &mut now.loads);
+            assert!(may_start(Store, loads, limit), "{limit}: {loads:?}");
+            let stores = fill(Store, Traffic::default(), |now| &mut now.stores);
+            assert!(may_start(Load, stores, limit), "{limit}: {stores:?}");
+        }
+    }
+
+    #[test]
     fn the_limit_has_room_for_one_block_each_way() {
         assert_eq!(limit(0, 4 << 20), 2);
         assert_eq!(limit(64 << 20, 2 << 20), 32);

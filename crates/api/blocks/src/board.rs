@@ -70,14 +70,32 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Board {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Wakes the thread of the loads.
+    loads: Condvar,
+    /// Wakes the thread of the stores.
+    stores: Condvar,
+    /// Wakes those that wait until no job is left.
+    idle: Condvar,
     /// Most blocks in flight.
     limit: usize,
 }
 
 impl Board {
     pub(crate) fn new(limit: usize) -> Board {
-        Board { state: Mutex::default(), changed: Condvar::new(), limit }
+        Board {
+            state: Mutex::default(),
+            loads: Condvar::new(),
+            stores: Condvar::new(),
+            idle: Condvar::new(),
+            limit,
+        }
+    }
+
+    fn thread_of(&self, direction: Direction) -> &Condvar {
+        match direction {
+            Direction::Load => &self.loads,
+            Direction::Store => &self.stores,
+        }
     }
 
     /// Takes a job in. Its tasks get their number from it.
@@ -95,8 +113,8 @@ impl Board {
             state.finish_if_over(key);
         } else {
             state.waiting(direction).extend(tasks);
+            self.thread_of(direction).notify_one();
         }
-        self.changed.notify_all();
     }
 
     /// Takes in a job that fails at once, because of one of its blocks.
@@ -124,7 +142,7 @@ impl Board {
             if state.is_closing {
                 return None;
             }
-            self.changed.wait(&mut state);
+            self.thread_of(direction).wait(&mut state);
         }
     }
 
@@ -136,8 +154,11 @@ impl Board {
             Direction::Store => state.traffic.stores -= 1,
         }
         state.end(task, result);
-        // The other thread may wait for room; the program may wait for the job.
-        self.changed.notify_all();
+        // The other thread needs no wake-up: it sleeps only if nothing waits for it, because its
+        // first block always has room.
+        if state.jobs.is_empty() {
+            self.idle.notify_all();
+        }
     }
 
     /// Returns the jobs that have ended since the last call.
@@ -154,7 +175,7 @@ impl Board {
             if left.is_zero() {
                 return false;
             }
-            self.changed.wait_for(&mut state, left);
+            self.idle.wait_for(&mut state, left);
         }
         true
     }
@@ -166,7 +187,9 @@ impl Board {
         let waiting = mem::take(&mut state.loads).into_iter().chain(mem::take(&mut state.stores));
         let waiting: Vec<Task> = waiting.collect();
         state.fail_all(waiting);
-        self.changed.notify_all();
+        for changed in [&self.loads, &self.stores, &self.idle] {
+            changed.notify_all();
+        }
     }
 }
 

@@ -20,8 +20,8 @@ const ABANDONED_AFTER: Duration = Duration::from_mins(10);
 /// A block in its file.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Seconds of the last use.
-    used_at: i64,
+    /// Time of the last use, in nanoseconds.
+    used_at: i128,
     bytes: u64,
     path: PathBuf,
 }
@@ -56,7 +56,7 @@ impl Found {
             let path = entry.into_path();
             match kind {
                 FileKind::Block => {
-                    let used_at = metadata.atime().max(metadata.mtime());
+                    let used_at = last_use(&metadata);
                     found.blocks.push(Block { used_at, bytes, path });
                 }
                 _ if is_abandoned(&metadata) => found.abandoned.push((bytes, path)),
@@ -84,6 +84,13 @@ impl Found {
         }
         removed
     }
+}
+
+fn last_use(metadata: &fs::Metadata) -> i128 {
+    let nanoseconds =
+        |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    let accessed = nanoseconds(metadata.atime(), metadata.atime_nsec());
+    accessed.max(nanoseconds(metadata.mtime(), metadata.mtime_nsec()))
 }
 
 fn is_abandoned(metadata: &fs::Metadata) -> bool {
@@ -124,7 +131,7 @@ mod tests {
             [(0, vec![]), (1, vec![1]), (10, vec![1]), (11, vec![1, 2]), (99, vec![1, 2, 3])]
         {
             let mut blocks = vec![block(3), block(1), block(2)];
-            let gone: Vec<i64> = oldest(&mut blocks, excess).iter().map(|it| it.used_at).collect();
+            let gone: Vec<i128> = oldest(&mut blocks, excess).iter().map(|it| it.used_at).collect();
             assert_eq!(gone, expected, "{excess}");
             assert_eq!(blocks.len(), 3 - gone.len());
         }
