@@ -10,9 +10,11 @@ use crate::{
     usage::make_private,
 };
 use nowait::{CacheMode, Completion, File, IoBuffer, IoBufferMut, Nowait, OpenOptions, Queue};
+use nowait_sys::{Errno, sparse};
 use std::{
     fs,
     io::{self, ErrorKind},
+    os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -153,9 +155,24 @@ impl Carrier {
                 _ => Err(error),
             }
         });
-        match made {
-            Ok(file) => Ok((file, temporary)),
-            Err(error) => Err(format!("cannot store a block: {error}")),
+        let file = made.map_err(|error| format!("cannot store a block: {error}"))?;
+        if let Err(errno) = self.allocate(&file) {
+            let _ = fs::remove_file(&temporary);
+            let path = path.display();
+            return Err(format!("cannot store a block: no space for {path}: {errno}"));
+        }
+        Ok((file, temporary))
+    }
+
+    /// Allocates a new file for direct I/O: a direct write that extends its file would occupy a
+    /// worker. In the page cache, a power cut could then leave a file of zeroes.
+    fn allocate(&self, file: &File) -> Result<(), Errno> {
+        if self.cache != CacheMode::Direct {
+            return Ok(());
+        }
+        match sparse::allocate(file.as_fd().as_raw_fd(), self.block_bytes as u64) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            result => result,
         }
     }
 

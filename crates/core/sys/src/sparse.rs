@@ -32,6 +32,21 @@ pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errn
     }
 }
 
+/// Allocates the first `len` bytes of a file, which then has this size at least. May block.
+///
+/// # Errors
+/// `EOPNOTSUPP`: not on this file system. `ENOSPC`, `EFBIG`, `EIO`. `EBADF`: not open for writing.
+/// Source: fallocate(2), mode 0.
+pub fn allocate(fd: i32, len: u64) -> Result<(), Errno> {
+    loop {
+        // SAFETY: no memory is involved.
+        match unsafe { sys!(libc::SYS_fallocate, fd, 0, 0, len) } {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
 /// Returns the offset of the first data at or after `offset`; `None`: there are none up to the end.
 /// Moves the file's position. Source: lseek(2), SEEK_DATA.
 ///
@@ -82,5 +97,12 @@ mod tests {
         assert_eq!((next_data(fd, 5000), next_hole(fd, 12288)), (Ok(Some(12288)), Ok(Some(16384))));
         assert_eq!((next_data(fd, 16384), next_hole(fd, 16384)), (Ok(None), Ok(None)));
         assert_eq!(size(fd), Ok(16384));
+    }
+
+    #[test]
+    fn an_allocated_file_has_its_size() {
+        let file = memory_file(b"").unwrap();
+        allocate(file.raw(), 8192).unwrap();
+        assert_eq!(size(file.raw()), Ok(8192));
     }
 }
