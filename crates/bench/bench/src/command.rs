@@ -11,6 +11,7 @@ use crate::python::{PythonArgs, run_python};
 use crate::workload::{self, WorkloadArgs, run_workload};
 use nowait_harness::compare::{CompareArgs, run_compare};
 use nowait_programs::futures::{FuturesArgs, run_futures};
+use nowait_programs::kv::{KvArgs, run_kv};
 use nowait_programs::programs::{ProgramsArgs, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
 use nowait_programs::serve::{ServeBenchArgs, run_serve};
@@ -40,6 +41,8 @@ pub enum Bench {
     Remote(RemoteArgs),
     /// Measure real programs, unmodified, with and without nowait: QEMU and others as installed.
     Programs(ProgramsArgs),
+    /// Measure tiers of KV caches of language models, and NIXL, with and without nowait.
+    Kv(KvArgs),
     /// Measure the Python package against other ways to read files in an event loop.
     Python(PythonArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
@@ -94,6 +97,7 @@ impl Bench {
             Self::Serve(args) => run_serve(args).map(drop),
             Self::Remote(args) => run_remote(args).map(drop),
             Self::Programs(args) => run_programs(args).map(drop),
+            Self::Kv(args) => run_kv(args).map(drop),
             Self::Python(args) => run_python(args),
             Self::AioStress(args) => run_workload(&workload::AIO_STRESS, args).map(drop),
             Self::Rawio(args) => run_workload(&workload::RAWIO, args).map(drop),

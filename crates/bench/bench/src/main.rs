@@ -43,6 +43,7 @@ Examples:
   nowait bench vector                    one request of many segments against many
   nowait bench serve --quick             servers of images, every case
   nowait bench programs --quick          real programs as installed, with and without
+  nowait bench kv --quick                KV caches of language models, vLLM's and NIXL's
   nowait bench aio-stress --quick        every engine on an uncached file
   nowait bench rawio --quick             asynchronous requests against 160 threads
   nowait bench paper                     the sources' tables, simulated

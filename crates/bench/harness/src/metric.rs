@@ -35,6 +35,10 @@ metrics! {
     BytesPerS = "bytes_per_s", "B/s", "throughput", More;
     /// The same, the time of a final fsync included.
     BytesPerSSynced = "bytes_per_s_synced", "B/s", "synced", More;
+    /// Bytes moved per second that were loaded from a store.
+    LoadedBytesPerS = "loaded_bytes_per_s", "B/s", "loads", More;
+    /// Bytes moved per second that were stored.
+    StoredBytesPerS = "stored_bytes_per_s", "B/s", "stores", More;
     /// Transactions of a database per second.
     TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
     /// The share of the written pages that cleaners wrote, in percent.
@@ -69,8 +73,10 @@ metrics! {
     LatencyUsP9999 = "latency_us_p9999", "us", "latency p99.99", Less;
     /// The slowest completion.
     LatencyUsMax = "latency_us_max", "us", "latency max", Less;
-    /// 99 % of the hold-ups were shorter: times in which a program can do nothing else, inside a
-    /// call that should return at once, or between two turns of its event loop.
+    /// The median of the hold-ups: times in which a program can do nothing else, inside a call that
+    /// should return at once, or between two turns of its event loop.
+    HeldUpUsP50 = "held_up_us_p50", "us", "held up p50", Less;
+    /// 99 % of the hold-ups were shorter.
     HeldUpUsP99 = "held_up_us_p99", "us", "held up p99", Less;
     /// 99.9 % of the hold-ups were shorter.
     HeldUpUsP999 = "held_up_us_p999", "us", "held up p99.9", Less;
@@ -78,6 +84,11 @@ metrics! {
     HeldUpUsP9999 = "held_up_us_p9999", "us", "held up p99.99", Less;
     /// The longest hold-up.
     HeldUpUsMax = "held_up_us_max", "us", "longest hold-up", Less;
+    /// 99 % of the times were shorter by which a thread of an interpreter, which wakes each
+    /// millisecond, runs later than asked.
+    LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
+    /// The longest of these times.
+    LateUsMax = "late_us_max", "us", "thread late max", Less;
     /// User and system time of the whole process, library and kernel workers included.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// The same for each of what a program is asked for, such as a transaction.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait
+//!  kv         tiers of KV caches of language models, and NIXL
 //!  serve      servers of images, asked by fio
 //!  remote     images on an object store, behind a network of a chosen delay
 //!  futures    reads as futures of Rust, in the program of the folder futures/
@@ -14,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 pub mod futures;
+pub mod kv;
 pub mod programs;
 pub mod remote;
 pub mod serve;

@@ -15,12 +15,12 @@
 mod gap;
 mod http;
 mod mariadb;
-mod need;
+pub(crate) mod need;
 mod nginx;
 mod overview;
-mod python;
+pub(crate) mod python;
 mod qemu;
-mod run;
+pub(crate) mod run;
 mod sysbench;
 mod thin;
 mod timer;
@@ -71,7 +71,7 @@ const DEFAULTS: Defaults = Defaults {
 const OVERHEAD_S: f64 = 2.0;
 
 /// The folder of Python's packages in that of the test files.
-const PYTHON: &str = "nowait-bench-python";
+pub(crate) const PYTHON: &str = "nowait-bench-python";
 
 /// Measures real programs, unmodified, with and without nowait, and checks them against targets.
 #[derive(Debug, Clone, Args)]
@@ -101,7 +101,7 @@ pub struct ProgramsArgs {
 /// By which interface a program does its I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Mode {
+pub(crate) enum Mode {
     /// `io_submit`.
     Aio,
     /// `aio_read` and its like.
@@ -115,13 +115,13 @@ enum Mode {
 /// How a program is run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Way {
-    mode: Mode,
+pub(crate) struct Way {
+    pub(crate) mode: Mode,
     #[serde(default)]
-    preloads: bool,
+    pub(crate) preloads: bool,
     /// A filter refuses `io_uring` with EPERM.
     #[serde(default)]
-    forbids_uring: bool,
+    pub(crate) forbids_uring: bool,
 }
 
 /// The work of a program; `true` if it runs in a container, where a filter refuses
@@ -324,7 +324,7 @@ fn gap_note(period: Duration) -> String {
 }
 
 /// Returns a path that another working folder does not change.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context(|| path.display().to_string())
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Lack {
 
 /// Says what a case lacks here, if it lacks anything; `python` is the folder of Python's packages,
 /// and `install` tells whether they may be installed into it.
-pub(crate) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
+pub(super) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
     let (programs, package): (&[(&str, &str)], _) = match load {
         Load::Qemu { .. } => {
             (&[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")], None)

@@ -19,8 +19,8 @@ use nowait_harness::metric::{Metric, Sample};
 const GRACE: Duration = Duration::from_mins(2);
 /// How long a package may take to be found.
 const LOOK: Duration = Duration::from_mins(1);
-/// How long packages may take to be installed.
-const INSTALL: Duration = Duration::from_mins(10);
+/// How long packages may take to be installed: PyTorch has some GB.
+const INSTALL: Duration = Duration::from_hours(1);
 
 /// Reads in flight of an asyncio program.
 const DEPTH: u32 = 64;
@@ -28,30 +28,42 @@ const DEPTH: u32 = 64;
 const CAIO: &str = include_str!("drivers/caio_reads.py");
 const NIXL: &str = include_str!("drivers/nixl_transfers.py");
 
-/// A package of Python's registry, with what else it needs.
+/// A package of Python's, with what else it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Package {
-    name: &'static str,
-    version: &'static str,
-    /// NIXL names PyTorch as well, which its plugin for files does not use.
-    with: &'static [&'static str],
+pub(crate) struct Package<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    /// Packages that are installed before it, with those that they need.
+    pub(crate) first: &'a [&'a str],
+    /// Packages that are installed beside it, without.
+    pub(crate) with: &'a [&'a str],
+    /// The folder of its wheels, if it is not in the registry.
+    pub(crate) wheels: Option<&'a Path>,
 }
 
-pub(crate) const CAIO_PACKAGE: Package = Package { name: "caio", version: "0.12.10", with: &[] };
-pub(crate) const NIXL_PACKAGE: Package =
-    Package { name: "nixl-cu12", version: "1.5.1", with: &["numpy==2.4.6"] };
+pub(crate) const CAIO_PACKAGE: Package<'_> =
+    Package { name: "caio", version: "0.12.10", first: &[], with: &[], wheels: None };
+/// NIXL names PyTorch as well, which its plugin for files does not use.
+pub(crate) const NIXL_PACKAGE: Package<'_> = Package {
+    name: "nixl-cu12",
+    version: "1.5.1",
+    first: &[],
+    with: &["numpy==2.4.6"],
+    wheels: None,
+};
 
 /// A script that has been written out, and the Python that has its package.
 #[derive(Debug)]
-struct Script {
+pub(crate) struct Script {
     python: PathBuf,
     path: PathBuf,
 }
 
-impl Package {
-    /// Says what is missing in the folder of packages; with `install` it is installed first.
+impl Package<'_> {
+    /// Says what is missing in the folder of packages; with `install` it is installed first. A
+    /// wheel of a folder is installed anew, since builds of one version differ.
     pub(crate) fn lack(self, folder: &Path, install: bool) -> Option<Lack> {
-        if self.is_in(folder) {
+        if self.is_in(folder) && !(install && self.wheels.is_some()) {
             return None;
         }
         let failed = install.then(|| self.install(folder)).and_then(Result::err);
@@ -62,7 +74,7 @@ impl Package {
             Some(error) => error.to_string(),
             None => format!("{} {} is not in {}", self.name, self.version, folder.display()),
         };
-        let steps = self.steps(folder).map(|step| step.join(" "));
+        let steps: Vec<String> = self.steps(folder).iter().map(|step| step.join(" ")).collect();
         Some(Lack { why, install: format!("--install, or {}", steps.join(" && ")) })
     }
 
@@ -73,13 +85,19 @@ impl Package {
     }
 
     /// Returns the commands that install it.
-    fn steps(self, folder: &Path) -> [Vec<String>; 2] {
+    fn steps(self, folder: &Path) -> Vec<Vec<String>> {
         let environment = ["python3", "-m", "venv", &text(folder)].map(str::to_owned).to_vec();
-        let mut packages = vec![text(&folder.join("bin/pip"))];
-        packages.extend(["install", "--no-deps"].map(str::to_owned));
-        packages.push(format!("{}=={}", self.name, self.version));
-        packages.extend(self.with.iter().map(|&with| with.to_owned()));
-        [environment, packages]
+        let pip = [text(&folder.join("bin/pip")), "install".to_owned()];
+        let mut own = [&pip[..], &["--no-deps".to_owned()]].concat();
+        if let Some(wheels) = self.wheels {
+            own.extend(["--force-reinstall", "--no-index", "--find-links"].map(str::to_owned));
+            own.push(text(wheels));
+        }
+        own.push(format!("{}=={}", self.name, self.version));
+        own.extend(self.with.iter().map(|&with| with.to_owned()));
+        let first = self.first.iter().map(|&first| first.to_owned());
+        let first = (!self.first.is_empty()).then(|| pip.iter().cloned().chain(first).collect());
+        [environment].into_iter().chain(first).chain([own]).collect()
     }
 
     fn install(self, folder: &Path) -> Result<()> {
@@ -101,7 +119,7 @@ pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     let numbers = [block_bytes, run.size_bytes, u64::from(DEPTH)].map(|it| it.to_string());
     let mut arguments = vec![mode.to_owned(), text(run.data.path())];
     arguments.extend(numbers);
-    Script::new(run, "caio_reads.py", CAIO)?.run(run, &arguments)
+    Script::new(run, "caio_reads.py", CAIO)?.run(run, run.data.path(), &arguments)
 }
 
 /// Has NIXL move blocks between memory and the file.
@@ -114,25 +132,25 @@ pub(crate) fn nixl(run: &Run<'_>, direction: &str, block_bytes: u64, count: u64)
     let numbers = [block_bytes, count, run.size_bytes].map(|it| it.to_string());
     let mut arguments = vec![mode.to_owned(), direction.to_owned(), text(run.data.path())];
     arguments.extend(numbers);
-    Script::new(run, "nixl_transfers.py", NIXL)?.run(run, &arguments)
+    Script::new(run, "nixl_transfers.py", NIXL)?.run(run, run.data.path(), &arguments)
 }
 
 impl Script {
-    fn new(run: &Run<'_>, name: &str, source: &str) -> Result<Self> {
+    pub(crate) fn new(run: &Run<'_>, name: &str, source: &str) -> Result<Self> {
         let path = run.tools.folder.join(name);
         fs::write(&path, source).context(|| format!("write {}", path.display()))?;
         Ok(Self { python: python_in(&run.tools.python), path })
     }
 
     /// Runs it with what every script is told behind its own arguments, on an uncached file.
-    fn run(&self, run: &Run<'_>, arguments: &[String]) -> Result<Sample> {
-        cache::make_cold(run.data.path(), run.tools.drop_caches)?;
+    pub(crate) fn run(&self, run: &Run<'_>, file: &Path, arguments: &[String]) -> Result<Sample> {
+        cache::make_cold(file, run.tools.drop_caches)?;
         let output = run.tools.folder.join("figures.json");
         let mut command = run.command(&self.python);
         command.arg(&self.path).args(arguments);
         command.arg(run.runtime.as_secs_f64().to_string()).arg(run.seed.to_string()).arg(&output);
-        // Its log would stand where an error is looked for.
-        command.env("NIXL_LOG_LEVEL", "ERROR");
+        // Their logs would stand where an error is looked for.
+        command.env("NIXL_LOG_LEVEL", "ERROR").env("VLLM_LOGGING_LEVEL", "ERROR");
         let finished = launch::run(&mut command, LOOK + run.runtime + GRACE)?;
         if !finished.status.success() {
             // The last line of a traceback says what has happened.

@@ -55,7 +55,7 @@ pub(crate) struct Run<'a> {
 
 impl Run<'_> {
     /// Makes the run.
-    pub(crate) fn make(&self, load: &Load) -> Result<Sample> {
+    pub(super) fn make(&self, load: &Load) -> Result<Sample> {
         match load {
             Load::Qemu { rw, block_bytes } => qemu::run(self, rw, *block_bytes),
             Load::Caio { block_bytes } => python::caio(self, *block_bytes),
@@ -100,7 +100,7 @@ impl Run<'_> {
 }
 
 /// Lays out what a case works on, if that is not there.
-pub(crate) fn prepare(
+pub(super) fn prepare(
     load: &Load,
     tools: &Tools,
     data: &TestFile,
