@@ -81,7 +81,7 @@ pub struct KvArgs {
     pub install: bool,
 }
 
-/// What moves the blocks.
+/// The mover of the blocks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Mover {

@@ -34,7 +34,7 @@ pub(super) fn begin(folder: &Path) -> Result<()> {
 
 impl Tier<'_> {
     /// Makes a run. Loads find the blocks of the first run that needed some: the tiers measured
-    /// have the same files. What a run stores is removed, so that no run finds it.
+    /// have the same files. A run removes the blocks that it stores, so that no run finds them.
     pub(super) fn run(&self, run: &Run<'_>, direction: Direction) -> Result<Sample> {
         let blocks = blocks_in(&run.tools.folder);
         let script = Script::new(run, "kv_tier.py", DRIVER)?;

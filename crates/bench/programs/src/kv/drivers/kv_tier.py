@@ -33,7 +33,7 @@ WAKE_S = 0.001  # a thread that measures how late it runs sleeps so long
 
 
 class Spec(OffloadingSpec):
-    """What a tier is told of the engine; its other parts are not played."""
+    """The facts that a tier is told of the engine; its other parts are not played."""
 
     def get_manager(self):
         raise NotImplementedError
