@@ -243,6 +243,8 @@ INTERRUPTED = """
 import asyncio, os, signal, sys, threading, time, nowait
 fifo = sys.argv[1] + ".fifo"
 os.mkfifo(fifo)
+# A shell has commands in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupt():
     time.sleep(0.3)

@@ -35,7 +35,8 @@ impl Native {
     pub(crate) fn open(place: &Place, cache: CacheMode) -> Result<Self> {
         let builder = Nowait::builder().backend(place.backend).submit(place.submit);
         let builder = builder.cache_bytes(place.pool_bytes);
-        let nowait = builder.build().map_err(explain)?;
+        // It works in no case then, and is left out.
+        let nowait = builder.build().map_err(|error| BenchError::usage(error.to_string()))?;
         let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
         let options = options.cache(cache);
         let files = place.paths.iter().map(|path| options.open(&nowait, path).map_err(explain));
