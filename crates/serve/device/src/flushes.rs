@@ -66,15 +66,15 @@ impl Flush {
     pub(crate) fn end(self, mut ended: RequestEnd, mailbox: &Arc<Mailbox>) -> Option<RequestEnd> {
         let mut state = self.flushes.0.lock();
         match ended.result {
-            Err(errno) => state.fail(errno),
+            Err(errno) => state.fail(self.number, errno),
             Ok(()) => ended.result = state.failed(self.number).map_or(Ok(()), Err),
         }
         let waits = state.in_flight.len() > 1 && ended.result.is_ok();
-        let (until, mailbox) = (state.begun, mailbox.clone());
         if !waits {
             return Some(ended);
         }
-        state.held.push(Held { until, ended, mailbox });
+        let until = state.begun;
+        state.held.push(Held { until, ended, mailbox: mailbox.clone() });
         None
     }
 }
@@ -90,10 +90,12 @@ impl State {
         self.in_flight.iter().find(|it| it.number == number)?.failed
     }
 
-    /// Fails all flushes that overlap with one that failed.
-    fn fail(&mut self, errno: Errno) {
+    /// Fails all flushes that overlap with flush `number`, which has failed: those in flight, and
+    /// those that have ended since it began.
+    fn fail(&mut self, number: u64, errno: Errno) {
         self.in_flight.iter_mut().for_each(|it| _ = it.failed.get_or_insert(errno));
-        self.held.iter_mut().for_each(|held| held.ended.result = Err(errno));
+        let overlap = self.held.iter_mut().filter(|held| held.until > number);
+        overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
     fn leave(&mut self, number: u64) {
@@ -115,18 +117,17 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes by name, and the results in the order in which they came.
+    /// Flushes by name.
     struct Rig {
         flushes: Arc<Flushes>,
         mailbox: Arc<Mailbox>,
         running: Vec<(u32, Flush)>,
-        came: Vec<(u32, Result<(), Errno>)>,
     }
 
     impl Rig {
         fn new() -> Rig {
             let (flushes, mailbox) = (Arc::default(), Mailbox::new().unwrap());
-            Rig { flushes, mailbox, running: Vec::new(), came: Vec::new() }
+            Rig { flushes, mailbox, running: Vec::new() }
         }
 
         fn begin(&mut self, slot: u32) {
@@ -144,9 +145,7 @@ mod tests {
             let ended = self.take(slot).end(RequestEnd::plain(tag, result), &self.mailbox);
             let mut all: VecDeque<_> = ended.into_iter().collect();
             self.mailbox.empty(&mut all);
-            let came: Vec<_> = all.iter().map(|it| (it.tag.slot, it.result)).collect();
-            self.came.extend(&came);
-            came
+            all.iter().map(|it| (it.tag.slot, it.result)).collect()
         }
     }
 
@@ -188,6 +187,17 @@ mod tests {
         rig.begin(3);
         assert_eq!(rig.end(2, Ok(())), [(1, Ok(()))]);
         assert_eq!(rig.end(3, Ok(())), [(3, Ok(())), (2, Ok(()))]);
+    }
+
+    #[test]
+    fn a_flush_that_begins_later_and_fails_fails_none_that_has_ended_before() {
+        let mut rig = Rig::new();
+        rig.begin(1);
+        rig.begin(2);
+        assert_eq!(rig.end(1, Ok(())), []);
+        rig.begin(3);
+        assert_eq!(rig.end(3, LOST), [(3, LOST)]);
+        assert_eq!(rig.end(2, Ok(())), [(2, LOST), (1, Ok(()))]);
     }
 
     #[test]
