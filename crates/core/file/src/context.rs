@@ -32,7 +32,8 @@ use std::sync::Arc;
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
-    /// Counts the contexts: those next to each other count in different lines.
+    /// The number of the context in its engine. Contexts made one after another count their writes
+    /// in different cache lines.
     pub(crate) number: usize,
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,

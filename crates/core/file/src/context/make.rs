@@ -9,14 +9,10 @@ use crate::{
     request::{direct::DirectRequests, in_flight::InFlight},
     route::own_queue::OwnPump,
 };
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::BlockBackend;
 use nowait_retry::{IoContext, Sink, stats::Stats, watch::Watch};
 use nowait_sys::{Errno, uring::Issuer};
 use std::sync::Arc;
-
-/// Number of contexts that the process has made.
-static MADE: AtomicUsize = AtomicUsize::new(0);
 
 impl Context {
     /// Makes a context for `nr` requests; `id` is shown in the ring's header.
@@ -87,7 +83,7 @@ impl Context {
         Arc::new(Context {
             io,
             engine: engine.clone(),
-            number: MADE.fetch_add(1, Relaxed),
+            number: engine.known.next_context(),
             own: OwnQueue { queue, unrun: Arc::default(), direct },
             hints: Hints::new(engine.closes().clone()),
             mode: engine.config().submit,

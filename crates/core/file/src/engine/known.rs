@@ -4,7 +4,7 @@ use crate::{
     Command, Kind,
     hints::{Calm, Closes, filesystem::FileSystems},
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
     Errno,
     cred::Credentials,
@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(crate) closes: Arc<Closes>,
     pub(crate) calm: Calm,
     pub(super) filesystems: FileSystems,
+    /// The number of contexts that were made.
+    contexts: AtomicUsize,
     /// Threads may ask what rights they have.
     knows_rights: AtomicBool,
     /// The kernel knows flags by which a write appends, or does not (RWF_APPEND, RWF_NOAPPEND).
@@ -25,6 +27,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Returns the number of a new context, from 0 on.
+    pub(crate) fn next_context(&self) -> usize {
+        self.contexts.fetch_add(1, Relaxed)
+    }
+
     /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
     /// submitted: the flags of the open file may have changed when it begins, on a worker or on one
     /// of io_uring. Kernels before 6.9 have no way to say so.

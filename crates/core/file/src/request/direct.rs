@@ -111,11 +111,11 @@ impl DirectRequests {
 
     /// Takes a request out of the table.
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
-        self.leaves(table.get(key)?);
+        self.uncount(table.get(key)?);
         table.remove(key)
     }
 
-    fn leaves(&self, request: &DirectRequest) {
+    fn uncount(&self, request: &DirectRequest) {
         if !request.is_in_order {
             self.unordered.fetch_sub(1, Relaxed);
             self.all.left(request.command.kind);
@@ -200,7 +200,7 @@ impl DirectRequests {
             bytes_over += request.command.len;
             request.write.into_iter().for_each(|places| writes.leave(places));
             tickets.extend(request.ticket.take());
-            self.leaves(request);
+            self.uncount(request);
             table.discard(key);
             false
         });
