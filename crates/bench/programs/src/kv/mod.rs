@@ -28,8 +28,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use self::needs::Needs;
+use crate::programs::python::PythonArgs;
 use crate::programs::run::{self, Tools};
-use crate::programs::{self, PYTHON, absolute};
+use crate::programs::{self, absolute};
 
 const EXAMPLES: &str = "\
 Five rounds of 10 s on 4G, or until all is moved; with --quick 2 s on 512M. Engines are tiers, and
@@ -72,13 +73,9 @@ pub struct KvArgs {
     #[arg(long, value_name = "FOLDER", default_value = "dist/wheels")]
     pub wheels: PathBuf,
 
-    /// Folder of Python's packages, a virtual environment [default: nowait-bench-python in --dir]
-    #[arg(long, value_name = "FOLDER")]
-    pub python: Option<PathBuf>,
-
-    /// Install Python's packages into that folder, if they are not there
-    #[arg(long)]
-    pub install: bool,
+    /// Python's packages
+    #[command(flatten)]
+    pub python: PythonArgs,
 }
 
 /// The mover of the blocks.
@@ -155,10 +152,10 @@ impl KvSuite {
         std::fs::create_dir_all(&asked).context(|| format!("create {}", asked.display()))?;
         let scratch = tempfile::tempdir_in(&asked);
         let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
-        let python = absolute(&args.python.clone().unwrap_or_else(|| asked.join(PYTHON)))?;
+        let python = args.python.folder(&asked)?;
         let kept = if args.measure.keep { &asked } else { scratch.path() };
         Ok(Self {
-            needs: Needs::new(&python, &absolute(&args.wheels)?, args.install),
+            needs: Needs::new(&python, &absolute(&args.wheels)?, args.python.install),
             data: TestFile::new(kept.join("nowait-bench.data"), args.measure.keep),
             tools: Tools {
                 preload,

@@ -45,6 +45,7 @@ use tempfile::TempDir;
 
 use self::need::Lack;
 use self::overview::Skipped;
+use self::python::PythonArgs;
 use self::run::{Run, Tools};
 use self::timer::Timer;
 
@@ -70,9 +71,6 @@ const DEFAULTS: Defaults = Defaults {
 /// A guess of the time of a run beside its runtime, until runs show it: start, end, empty caches.
 const OVERHEAD_S: f64 = 2.0;
 
-/// The folder of Python's packages in that of the test files.
-pub(crate) const PYTHON: &str = "nowait-bench-python";
-
 /// Measures real programs, unmodified, with and without nowait, and checks them against targets.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
@@ -89,13 +87,9 @@ pub struct ProgramsArgs {
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
 
-    /// Folder of Python's packages, a virtual environment [default: nowait-bench-python in --dir]
-    #[arg(long, value_name = "FOLDER")]
-    pub python: Option<PathBuf>,
-
-    /// Install Python's packages into that folder, if they are not there
-    #[arg(long)]
-    pub install: bool,
+    /// Python's packages
+    #[command(flatten)]
+    pub python: PythonArgs,
 }
 
 /// By which interface a program does its I/O.
@@ -193,10 +187,10 @@ impl ProgramsSuite {
         let scratch = tempfile::tempdir_in(&asked);
         let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
         let folder = scratch.path().to_owned();
-        let python = absolute(&args.python.clone().unwrap_or_else(|| asked.join(PYTHON)))?;
+        let python = args.python.folder(&asked)?;
         let kept = if args.measure.keep { asked } else { folder.clone() };
         Ok(Self {
-            install: args.install,
+            install: args.python.install,
             data: TestFile::new(kept.join("nowait-bench.data"), args.measure.keep),
             fresh: TestFile::new(folder.join("nowait-bench.fresh"), false),
             tools: Tools {

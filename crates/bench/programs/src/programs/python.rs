@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Mode;
 use super::need::{Lack, program};
 use super::run::{Run, text};
+use super::{Mode, absolute};
+use clap::Args;
 use nowait_harness::cache;
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch;
@@ -27,6 +28,28 @@ const DEPTH: u32 = 64;
 
 const CAIO: &str = include_str!("drivers/caio_reads.py");
 const NIXL: &str = include_str!("drivers/nixl_transfers.py");
+
+/// The default folder of Python's packages, in the folder of the test files.
+const FOLDER: &str = "nowait-bench-python";
+
+/// The place of Python's packages.
+#[derive(Debug, Clone, Args)]
+pub struct PythonArgs {
+    /// Folder of Python's packages, a virtual environment [default: nowait-bench-python in --dir]
+    #[arg(long, value_name = "FOLDER")]
+    pub python: Option<PathBuf>,
+
+    /// Install Python's packages into that folder, if they are not there
+    #[arg(long)]
+    pub install: bool,
+}
+
+impl PythonArgs {
+    /// Returns the folder of the packages; `files` is that of the test files.
+    pub(crate) fn folder(&self, files: &Path) -> Result<PathBuf> {
+        absolute(&self.python.clone().unwrap_or_else(|| files.join(FOLDER)))
+    }
+}
 
 /// A package of Python's, with what else it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
