@@ -42,7 +42,7 @@ struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
     /// Adjusts the number of threads for which the process does not live on. Called after every
-    /// change: a waiting call keeps the process alive, and so does the thread that will take it.
+    /// change. A call that waits keeps the process alive: a thread that is to take one is not idle.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
         self.idle.resize_with(idle, OwnThread::standing_by);
