@@ -90,7 +90,10 @@ fn the_short_help_of_each_command_fits_a_screen() {
     let commands =
         ["run", "enable", "disable", "status", "doctor", "top", "serve", "image", "bench"];
     let images = ["create", "info", "check", "import", "export", "repair", "rm"];
-    let measurements = ["submit", "posix", "parity", "cached", "serve", "programs", "compare"];
+    let measurements = [
+        "submit", "posix", "parity", "cached", "vector", "serve", "remote", "programs", "kv",
+        "compare", "demo",
+    ];
     let alone = commands.map(|command| vec![command]);
     let images = images.map(|command| vec!["image", command]);
     let measurements = measurements.map(|command| vec!["bench", command]);

@@ -17,7 +17,7 @@ pub const FOLDER: &str = "/var/tmp";
 /// The options of every measurement of cases.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Cases to run, by name; a letter means all that begin with it, `*` any text (default: all)
+    /// Cases by name or first letter, `*` for any text (default: all)
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
     pub cases: Vec<String>,
 
@@ -25,7 +25,7 @@ pub struct MeasureArgs {
     #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
     pub engines: Vec<String>,
 
-    /// Runs of each engine in each case; fewer than 5 give no verdict [default: 5, or as below]
+    /// Runs of each engine in each case; below 5 no verdict [default: 5 or 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: Option<u16>,
 
