@@ -24,6 +24,11 @@ pub const STACK_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct OwnHandle(libc::pthread_t);
 
+// SAFETY: a name of a thread, a pointer in musl, which any thread may join or detach.
+unsafe impl Send for OwnHandle {}
+// SAFETY: as above; a shared reference only compares it.
+unsafe impl Sync for OwnHandle {}
+
 impl OwnHandle {
     /// Waits for the end of the thread.
     pub fn join(self) {
