@@ -40,6 +40,19 @@ impl Found {
     ///
     /// `goes_on` returns `false` to end early.
     pub(crate) fn read(root: &Path, goes_on: impl Fn() -> bool) -> Found {
+        Found::read_kinds(root, goes_on, |kind| kind != FileKind::Other)
+    }
+
+    /// Reads the temporary files of the folder alone, without a system call for each block.
+    pub(crate) fn abandoned(root: &Path, goes_on: impl Fn() -> bool) -> Found {
+        Found::read_kinds(root, goes_on, |kind| kind == FileKind::Temporary)
+    }
+
+    fn read_kinds(
+        root: &Path,
+        goes_on: impl Fn() -> bool,
+        is_wanted: impl Fn(FileKind) -> bool,
+    ) -> Found {
         let mut found = Found::default();
         let inside = |entry: &walkdir::DirEntry| entry.file_name() != OsStr::new(OWN_FOLDER);
         for entry in WalkDir::new(root).into_iter().filter_entry(inside).flatten() {
@@ -47,7 +60,7 @@ impl Found {
                 break;
             }
             let kind = kind_of(entry.file_name());
-            if kind == FileKind::Other || !entry.file_type().is_file() {
+            if !is_wanted(kind) || !entry.file_type().is_file() {
                 continue;
             }
             let Ok(metadata) = entry.metadata() else { continue };
@@ -135,6 +148,18 @@ mod tests {
             assert_eq!(gone, expected, "{excess}");
             assert_eq!(blocks.len(), 3 - gone.len());
         }
+    }
+
+    #[test]
+    fn a_folder_without_a_bound_loses_its_abandoned_files_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join("model_r0/abc/de_g0").join(name);
+        aged(&at("abcdef01.bin"), 100, 5000);
+        aged(&at("abcdef03.bin_5.tmp"), 100, 700);
+        let mut found = Found::abandoned(folder.path(), || true);
+        assert_eq!(found.bytes, 100, "blocks are not read");
+        assert!(found.shrink(u64::MAX).is_empty());
+        assert!(at("abcdef01.bin").exists() && !at("abcdef03.bin_5.tmp").exists());
     }
 
     #[test]
