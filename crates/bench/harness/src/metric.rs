@@ -93,6 +93,8 @@ metrics! {
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// The same for each of what a program is asked for, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
+    /// The same without the threads of the driver that plays the program; its calls count.
+    TierCpuUsPerOperation = "tier_cpu_us_per_operation", "us", "CPU of the tier", Less;
     /// Voluntary and involuntary switches of the whole process.
     ContextSwitchesPerIo = "context_switches_per_io", "1", "switches per I/O", Less;
     /// PUTs to an object store for each request of the client.

@@ -74,6 +74,7 @@ class Request:
 class Times:
     calls: list = field(default_factory=list)  # on the scheduler's thread, in seconds
     submits: list = field(default_factory=list)
+    cpu: float = 0.0  # of the calls, in seconds
     jobs: list = field(default_factory=list)
     loaded: int = 0  # blocks
     stored: int = 0
@@ -95,9 +96,10 @@ class Scheduler:
 
     def call(self, method, *arguments):
         """Calls the tier, and notes the time that the scheduler's thread is held up."""
-        begun = time.perf_counter()
+        used, begun = time.thread_time(), time.perf_counter()
         result = method(*arguments)
         self.times.calls.append(time.perf_counter() - begun)
+        self.times.cpu += time.thread_time() - used
         return result
 
     def is_found(self, request):
@@ -194,12 +196,13 @@ def measured(direction, blocks, seed):
     return loads
 
 
-def watch(late, is_over):
+def watch(late, cpu, is_over):
     """Sleeps, and notes how much later than asked it runs: another thread has the lock."""
     while not is_over.is_set():
         begun = time.perf_counter()
         time.sleep(WAKE_S)
         late.append(time.perf_counter() - begun - WAKE_S)
+    cpu.append(time.thread_time())
 
 
 def percentile(times, part):
@@ -213,17 +216,19 @@ def cpu_us():
 
 
 def measure(scheduler, work, block, seconds):
-    late, is_over = [], threading.Event()
-    thread = threading.Thread(target=watch, args=(late, is_over))
+    late, watching, is_over = [], [], threading.Event()
+    thread = threading.Thread(target=watch, args=(late, watching, is_over))
     thread.start()
-    before, begun = cpu_us(), time.perf_counter()
+    before, playing, begun = cpu_us(), time.thread_time(), time.perf_counter()
     try:
         scheduler.run(work, begun + seconds)
     finally:
         elapsed, used = time.perf_counter() - begun, cpu_us() - before
+        playing = time.thread_time() - playing
         is_over.set()
         thread.join()
     times = scheduler.times
+    drivers = 1e6 * (playing - times.cpu + sum(watching))
     blocks = times.loaded + times.stored
     return {
         "bytes_per_s": blocks * block / elapsed,
@@ -241,6 +246,7 @@ def measure(scheduler, work, block, seconds):
         "late_us_p99": percentile(late, 0.99),
         "late_us_max": percentile(late, 1),
         "cpu_us_per_operation": used / blocks,
+        "tier_cpu_us_per_operation": (used - drivers) / blocks,
     }
 
 
