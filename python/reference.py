@@ -33,7 +33,6 @@ SECTIONS = [
     ("Limits", "_limits.py", ["Limits", "limits", "InFlight", "in_flight"]),
     ("fsspec", "fsspec.py", ["FileSystem"]),
     ("caio", "caio.py", ["install", "AsyncioContext"]),
-    ("vLLM", "vllm.py", ["NowaitTier"]),
 ]
 INSIDE = {"File": ["_stream.py:Stream", "_nowait.pyi:RawFile"]}
 

@@ -170,14 +170,14 @@ $script") || { echo "$page failed" && rm -rf "$folder" && return 1; }
 
 job_python() {
     full NOWAIT_FULL=1
-    build -p nowait-python -p nowait-tests --lib --bin seccomp-run
+    build -p nowait-python -p nowait-vllm -p nowait-tests --lib --bin seccomp-run
     tests "$X" python
 }
 
 # With each interpreter that is here.
 job_pythons() {
     full NOWAIT_FULL=1
-    build -p nowait-python -p nowait-tests --lib --bin seccomp-run
+    build -p nowait-python -p nowait-vllm -p nowait-tests --lib --bin seccomp-run
     tests "$X" python all
 }
 

@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 
-from nowait._nowait import BlockFolder
+from nowait_vllm._blocks import BlockFolder
 
 BLOCK = 64 << 10
 SLOTS = 16

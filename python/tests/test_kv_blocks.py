@@ -1,4 +1,4 @@
-"""The engine of `nowait.vllm`: blocks in files, on full disks and in processes that are killed."""
+"""The engine of `nowait_vllm`: blocks in files, on full disks and in processes that are killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import pytest
 from conftest import FULL, LIMIT, python
 from kill_blocks import key_of
-from nowait._nowait import BlockFolder
+from nowait_vllm._blocks import BlockFolder
 
 BLOCK = 16 << 10
 SLOTS = 16
@@ -65,7 +65,7 @@ def test_arguments_that_do_not_fit_are_refused(disk: pathlib.Path) -> None:
 def test_a_forked_child_is_refused(disk: pathlib.Path) -> None:
     script = """
 import mmap, os, sys
-from nowait._nowait import BlockFolder
+from nowait_vllm._blocks import BlockFolder
 blocks = BlockFolder(mmap.mmap(-1, 4096), sys.argv[1], sys.argv[1] + "/r0", 4096, None, 1, False)
 child = os.fork()
 if child == 0:
@@ -136,7 +136,7 @@ def test_a_kill_at_any_moment_leaves_no_wrong_block() -> None:
 VLLM_WITHOUT_TIERS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import nowait.vllm
+import nowait_vllm
 """
 
 
@@ -144,11 +144,11 @@ def test_another_vllm_is_refused_in_one_line_that_names_both(disk: pathlib.Path)
     if importlib.util.find_spec("vllm"):
         pytest.skip("vLLM is installed")
     ran = python(VLLM_WITHOUT_TIERS, str(disk))
-    assert "nowait.vllm needs vllm 0.33: run pip install" in ran.stderr, ran
+    assert "nowait_vllm needs vllm 0.33: run pip install" in ran.stderr, ran
     (disk / "vllm-0.12.0.dist-info").mkdir()
     (disk / "vllm-0.12.0.dist-info/METADATA").write_text("Name: vllm\nVersion: 0.12.0\n")
     (disk / "vllm").mkdir()
     (disk / "vllm/__init__.py").touch()
     ran = python(VLLM_WITHOUT_TIERS, str(disk))
     last = ran.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: nowait ") and "does not fit vllm 0.12.0: " in last
+    assert last.startswith("ImportError: nowait-vllm ") and "does not fit vllm 0.12.0: " in last

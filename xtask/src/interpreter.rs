@@ -11,8 +11,8 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// The name that CPython gives to a module for all its versions from the one it was built for.
-pub(crate) const ABI3: &str = "_nowait.abi3.so";
+/// The ending that CPython gives to a module for all its versions from the one it was built for.
+pub(crate) const ABI3: &str = ".abi3.so";
 
 /// The versions that tests and wheels are for. A `t` behind the version is the free-threaded one.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
@@ -79,8 +79,8 @@ impl Interpreter {
     }
 
     /// Returns the file name of its extension module.
-    pub(crate) fn module(&self) -> &'static str {
-        if self.has_stable_interface() { ABI3 } else { "_nowait.so" }
+    pub(crate) fn ending(&self) -> &'static str {
+        if self.has_stable_interface() { ABI3 } else { ".so" }
     }
 
     /// Has a build of the extension module make one for it.

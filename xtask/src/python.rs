@@ -44,10 +44,12 @@ pub(crate) fn run(all: bool) -> Result<()> {
 /// Builds the extension module for an interpreter, puts the package together, and tests it.
 fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     let sh = &process::shell()?;
-    let module = cmd!(sh, "cargo build --features {FEATURES} -p nowait-python");
-    process::run(interpreter.fit(module))?;
+    let modules = cmd!(sh, "cargo build --features {FEATURES} -p nowait-python -p nowait-vllm");
+    process::run(interpreter.fit(modules))?;
     let (built, package) = (target().join("debug"), target().join("python/package"));
-    assemble(sh, &built, interpreter.module(), &package)?;
+    for module in [PACKAGE, EXAMPLE] {
+        assemble(sh, module, &built, interpreter.ending(), &package)?;
+    }
     let python = environment(sh, "test", interpreter)?;
     let aiofiles = sources(sh, &python, "aiofiles", "25.1.0")?;
     let aiofile = sources(sh, &python, "aiofile", "3.12.3")?;
@@ -65,9 +67,22 @@ fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     process::stream(test, line)
 }
 
-/// Puts the package together from the module in `built`, for `PYTHONPATH` to name `folder`.
-fn assemble(sh: &Shell, built: &Path, module: &str, folder: &Path) -> Result<()> {
-    let (sources, package) = (root().join("python/nowait"), folder.join("nowait"));
+/// The sources of a package below python/, and the name of its extension module.
+type Module = (&'static str, &'static str);
+
+const PACKAGE: Module = ("nowait", "_nowait");
+const EXAMPLE: Module = ("examples/vllm/nowait_vllm", "_blocks");
+
+/// Puts a package together from the module in `built`, for `PYTHONPATH` to name `folder`.
+fn assemble(
+    sh: &Shell,
+    (sources, module): Module,
+    built: &Path,
+    ending: &str,
+    folder: &Path,
+) -> Result<()> {
+    let sources = root().join("python").join(sources);
+    let package = folder.join(sources.file_name().unwrap_or_default());
     sh.remove_path(&package)?;
     for entry in WalkDir::new(&sources) {
         let entry = entry?;
@@ -78,7 +93,8 @@ fn assemble(sh: &Shell, built: &Path, module: &str, folder: &Path) -> Result<()>
             sh.copy_file(entry.path(), to)?;
         }
     }
-    Ok(sh.copy_file(built.join("lib_nowait.so"), package.join(module))?)
+    let library = built.join(format!("lib{module}.so"));
+    Ok(sh.copy_file(library, package.join(format!("{module}{ending}")))?)
 }
 
 /// Puts the package into `folder` as a distribution installs it: the module is built for release,
@@ -86,7 +102,7 @@ fn assemble(sh: &Shell, built: &Path, module: &str, folder: &Path) -> Result<()>
 pub(crate) fn install(folder: &Path) -> Result<()> {
     let sh = &process::shell()?;
     process::run(OWN.cargo(sh, &["build", "--release", "-p", "nowait-python"])?)?;
-    assemble(sh, &OWN.built(""), ABI3, folder)?;
+    assemble(sh, PACKAGE, &OWN.built(""), ABI3, folder)?;
     let project = sh.read_file("python/pyproject.toml")?;
     let about = folder.join(format!("nowait-{VERSION}.dist-info"));
     sh.write_file(about.join("METADATA"), metadata(&project))?;

@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
         "nowait-posix",
         "nowait-capi",
         "nowait-python",
+        "nowait-vllm",
         "nowait-cli",
         "nowait-harness",
         "nowait-bench-futures",
@@ -62,8 +63,8 @@ const SYSTEM_USERS: &[&str] = &[
 
 /// Checks the dependencies that a manifest names, those for tests and targets too.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
-    let crates = source.path.starts_with("crates/") || source.path.starts_with("tests/");
-    if !crates || !source.path.ends_with("/Cargo.toml") {
+    let is_ours = ["crates/", "python/", "tests/"].iter().any(|it| source.path.starts_with(it));
+    if !is_ours || !source.path.ends_with("/Cargo.toml") {
         return;
     }
     let manifest: Table = source.text.parse().unwrap_or_default();

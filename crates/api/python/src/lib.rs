@@ -8,7 +8,6 @@
 //!                       │
 //!  file.rs            RawFile: positional requests on an open file
 //!  whole.rs           whole files by path, on helper threads
-//!  blocks.rs          blocks of KV caches, for python/nowait/vllm.py
 //!  small.rs           or inside the call, if the file is small and cached
 //!  lines.rs           what a stream has read ahead, line by line; ready.rs: one line, awaited
 //!                       │
@@ -39,7 +38,6 @@
 //! **No Python code runs under a lock**: it could switch to a thread that waits for the lock.
 
 mod batch;
-mod blocks;
 mod engine;
 mod error;
 mod event_loop;
@@ -65,8 +63,6 @@ use pyo3::prelude::*;
 /// The module `nowait._nowait`.
 #[pymodule(gil_used = false)]
 mod _nowait {
-    #[pymodule_export]
-    use super::blocks::BlockFolder;
     #[pymodule_export]
     use super::file::RawFile;
     #[pymodule_export]

@@ -69,7 +69,7 @@ pub struct KvArgs {
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
 
-    /// Folder of the wheels of `make wheel`
+    /// Folder with the wheel of python/examples/vllm
     #[arg(long, value_name = "FOLDER", default_value = "dist/wheels")]
     pub wheels: PathBuf,
 

@@ -67,7 +67,7 @@ impl Needs {
         match mover {
             Mover::Nixl(_) => self.package("nixl"),
             Mover::Tier(config) if is_ours(config) => {
-                self.package("vllm").or_else(|| self.package("nowait"))
+                self.package("vllm").or_else(|| self.package("nowait-vllm"))
             }
             Mover::Tier(_) => self.package("vllm"),
         }
@@ -88,7 +88,7 @@ impl Needs {
             return Some(Lack { why, install: "apt install python3-venv".to_owned() });
         }
         let ours = Package {
-            name: "nowait",
+            name: "nowait-vllm",
             version: env!("CARGO_PKG_VERSION"),
             first: &[],
             with: &[],
@@ -103,9 +103,9 @@ impl Needs {
     }
 }
 
-/// Returns `true` if a tier is part of our package.
+/// Returns `true` if a tier is the example of our package.
 fn is_ours(config: &serde_json::Map<String, serde_json::Value>) -> bool {
-    config.get("module_path").is_some_and(|path| path == "nowait.vllm")
+    config.get("module_path").is_some_and(|path| path == "nowait_vllm")
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         let first = lack(r#"{"type": "fs"}"#);
         assert!(first.contains("/nonexistent/bin/pip install torch==2.14.0 "), "{first}");
         needs.known.insert("vllm", None);
-        let ours = needs.package("nowait").expect("not there");
-        assert!(ours.contains("--no-index --find-links /wheels nowait=="), "{ours}");
+        let ours = needs.package("nowait-vllm").expect("not there");
+        assert!(ours.contains("--no-index --find-links /wheels nowait-vllm=="), "{ours}");
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     usage::{self, Usage, make_private},
 };
 use nowait::{AlignedBuffer, CacheMode, Nowait, OpenOptions};
-use nowait_sys::{fork::ForkMark, mutex::Mutex};
+use nowait_sys::{fork::ForkMark, mutex::Mutex, thread};
 use std::{
     fs, io, mem,
     path::{Path, PathBuf},
@@ -133,6 +133,11 @@ impl BlockFolder {
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let work = || {
+            // The scheduler's thread, which wakes it, goes on.
+            thread::yield_to_wakers();
+            work();
+        };
         self.threads.lock().push(Builder::new().name(name.to_owned()).spawn(work)?);
         Ok(())
     }

@@ -1,12 +1,13 @@
-//! A folder of blocks in the memory of a Python object: the engine of `nowait.vllm`.
+//! The module `nowait_vllm._blocks`: a folder of blocks in the memory of a Python object.
 //!
 //! Calls that take jobs in and hand results out keep the interpreter's lock: they take less time
 //! than getting it back. Those that wait for the disk give it up.
 
-use crate::{memory::whole, process::PythonProcess};
 use core::time::Duration;
+use nowait::{BackendChoice, Builder, Nowait};
 use nowait_blocks::{BlockFolder as Folder, Config, Direction, Region};
-use nowait_sys::mutex::Mutex;
+use nowait_engine::Options;
+use nowait_sys::{mutex::Mutex, stderr};
 use pyo3::{
     buffer::PyUntypedBuffer,
     exceptions::{PyBufferError, PyRuntimeError, PyValueError},
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Blocks in files, stored from and loaded into slots of a buffer.
-#[pyclass(frozen, module = "nowait._nowait")]
-pub(crate) struct BlockFolder {
+#[pyclass(frozen, module = "nowait_vllm._blocks")]
+struct BlockFolder {
     folder: Folder,
     /// Keeps the memory in place until the folder is closed.
     memory: Mutex<Option<PyUntypedBuffer>>,
@@ -50,17 +51,18 @@ impl BlockFolder {
         if view.readonly() {
             return Err(PyBufferError::new_err("the buffer to read into is read-only"));
         }
-        let (at, len) = whole(&view)?;
+        if !view.is_c_contiguous() {
+            return Err(PyBufferError::new_err("the buffer is not contiguous"));
+        }
         if block_bytes == 0 {
             return Err(PyValueError::new_err("the size of blocks must be more than 0 bytes"));
         }
         // SAFETY: the view keeps the writable memory in place; `close` drops it after the folder
         // has given the memory up. The caller leaves the slots of its jobs alone.
-        let region = unsafe { Region::new(at, len) };
+        let region = unsafe { Region::new(view.buf_ptr().cast(), view.len_bytes()) };
         let config =
             Config { root, folder, block_bytes, capacity_bytes, in_flight_bytes, tells_evictions };
-        let nowait = &PythonProcess::get()?.engine.nowait;
-        let folder = py.detach(|| Folder::open(nowait, region, config))?;
+        let folder = py.detach(|| Folder::open(&start()?, region, config))?;
         Ok(BlockFolder { folder, memory: Mutex::new(Some(view)) })
     }
 
@@ -151,4 +153,27 @@ impl Drop for BlockFolder {
 /// Copies the keys of an iterable.
 fn bytes_of(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
     keys.try_iter()?.map(|key| Ok(key?.cast::<PyBytes>()?.as_bytes().to_vec())).collect()
+}
+
+/// Starts an engine with the options from the environment, with another backend if the one asked
+/// for does not work. The threads of a folder end it.
+fn start() -> Result<Nowait, nowait::Error> {
+    let options = Options::from_env();
+    let say = |line: &str| stderr::say(&format!("nowait: {line}\n"));
+    options.complaints.iter().for_each(|line| say(line));
+    let asked = options.config.backend;
+    Builder::from_config(options.config.clone()).build().or_else(|error| {
+        if asked == BackendChoice::Auto {
+            return Err(error);
+        }
+        say(&format!("{error}; another backend is used"));
+        Builder::from_config(options.config).backend(BackendChoice::Auto).build()
+    })
+}
+
+/// The module.
+#[pymodule(gil_used = false)]
+mod _blocks {
+    #[pymodule_export]
+    use super::BlockFolder;
 }

@@ -1,6 +1,6 @@
 """A tier for vLLM's offloading of KV caches: blocks in files, no thread for each transfer. ::
 
-    {"type": "NowaitTier", "module_path": "nowait.vllm", "root_dir": "/var/cache/kv"}
+    {"type": "NowaitTier", "module_path": "nowait_vllm", "root_dir": "/var/cache/kv"}
 
 is its entry in ``secondary_tiers`` of ``kv_connector_extra_config``. The files are those of vLLM's
 own file system tier, so that a deployment can switch back and forth. It needs vLLM.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from importlib import metadata
 from typing import Any, ClassVar, NoReturn
 
-from ._nowait import BlockFolder
+from ._blocks import BlockFolder
 
 FITS = "0.33"
 
@@ -32,14 +32,15 @@ def _version(package: str) -> str | None:
 
 def _refuse(difference: str, cause: Exception | None = None) -> NoReturn:
     """Raise the error about a version of vLLM with another interface."""
-    own, theirs = _version("nowait") or "(from sources)", _version("vllm")
+    own, theirs = _version("nowait-vllm") or "(from sources)", _version("vllm")
     raise ImportError(
-        f"nowait {own} has a tier for vllm {FITS}, which does not fit vllm {theirs}: {difference}"
+        f"nowait-vllm {own} has a tier for vllm {FITS}, which does not fit vllm {theirs}: "
+        f"{difference}"
     ) from cause
 
 
 if _version("vllm") is None:
-    raise ImportError(f"nowait.vllm needs vllm {FITS}: run pip install 'vllm=={FITS}.*'")
+    raise ImportError(f"nowait_vllm needs vllm {FITS}: run pip install 'vllm=={FITS}.*'")
 
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.offloading import (  # type: ignore

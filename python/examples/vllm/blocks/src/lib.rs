@@ -1,5 +1,5 @@
 //! A folder of blocks of one size, one file each: the engine of the tier for KV caches
-//! (`nowait.vllm`).
+//! (`nowait_vllm`).
 //!
 //! ```text
 //!  folder.rs    BlockFolder: takes jobs, hands finished ones out; never waits
