@@ -19,6 +19,9 @@ use std::{
     sync::Arc,
 };
 
+/// Attempts to make the folder of a new file: an eviction may remove the empty folder again.
+const FOLDER_TRIES: usize = 4;
+
 /// The queue of a thread.
 pub(crate) type BlockQueue = Queue<Started, Slot>;
 
@@ -147,14 +150,15 @@ impl Carrier {
         let temporary = temporary(path);
         let mut options = OpenOptions::new().write(true).create_new(true);
         options = options.mode(0o600).cache(self.cache);
-        let made = options.open(&self.nowait, &temporary).or_else(|error| {
-            match (error.kind(), path.parent()) {
-                (ErrorKind::NotFound, Some(folder)) if make_private(folder).is_ok() => {
-                    options.open(&self.nowait, &temporary)
-                }
-                _ => Err(error),
+        let mut made = options.open(&self.nowait, &temporary);
+        for _ in 0..FOLDER_TRIES {
+            if !made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                break;
             }
-        });
+            // If it fails, so does the next open.
+            let _ = path.parent().map(make_private);
+            made = options.open(&self.nowait, &temporary);
+        }
         let file = made.map_err(|error| format!("cannot store a block: {error}"))?;
         if let Err(errno) = self.allocate(&file) {
             let _ = fs::remove_file(&temporary);

@@ -166,7 +166,7 @@ impl Evictor {
     /// Measures the folder and removes blocks until it is at its low mark.
     fn sweep(&self, is_first: bool) -> io::Result<Vec<PathBuf>> {
         let Some(usage) = &self.usage else {
-            Found::abandoned(&self.root, || self.goes_on()).shrink(u64::MAX);
+            Found::abandoned(&self.root, || self.goes_on())?.shrink(u64::MAX);
             return Ok(Vec::new());
         };
         let Some(_lock) = self.lock_sweep(usage)? else { return Ok(Vec::new()) };
@@ -174,7 +174,7 @@ impl Evictor {
         if before <= usage.low_mark() && !is_first {
             return Ok(Vec::new()); // another process has swept meanwhile
         }
-        let mut found = Found::read(&self.root, || self.goes_on());
+        let mut found = Found::read(&self.root, || self.goes_on())?;
         if !self.goes_on() {
             return Ok(Vec::new());
         }

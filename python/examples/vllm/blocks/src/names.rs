@@ -67,15 +67,25 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// Returns the kind of a file by its name.
-pub(crate) fn kind_of(name: &OsStr) -> FileKind {
-    let Some((hex, ending)) = name.to_str().and_then(|name| name.split_once(".bin")) else {
+/// Returns the kind of a file by its name and those of the two folders above it: the files of other
+/// programs, which may have the name of a block, are not removed.
+pub(crate) fn kind_of(file: &Path) -> FileKind {
+    let mut names = file.ancestors().map(|it| it.file_name().and_then(OsStr::to_str));
+    let mut name = || names.next().flatten();
+    let (Some(name), Some(middle), Some(first)) = (name(), name(), name()) else {
         return FileKind::Other;
     };
+    let Some((hex, ending)) = name.split_once(".bin") else { return FileKind::Other };
     let is_hash = hex.len() >= 6 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_in_place = || {
+        let group = middle.strip_prefix(&hex[3..5]).and_then(|it| it.strip_prefix("_g"));
+        first == &hex[..3] && group.is_some_and(|group| group.parse::<u32>().is_ok())
+    };
+    if !is_hash || !is_in_place() {
+        return FileKind::Other;
+    }
     let number = ending.strip_prefix('_').and_then(|ending| ending.strip_suffix(".tmp"));
     match ending {
-        _ if !is_hash => FileKind::Other,
         "" => FileKind::Block,
         _ if number.is_some() => FileKind::Temporary,
         _ => FileKind::Other,
@@ -108,14 +118,19 @@ mod tests {
     #[test]
     fn only_blocks_and_what_is_left_of_them_are_known_by_name() {
         for (name, kind) in [
-            ("abcdef01.bin", FileKind::Block),
-            ("abcdef01.bin_17.tmp", FileKind::Temporary),
-            ("config.json", FileKind::Other),
-            ("model.bin", FileKind::Other),
-            ("abcdef01.bin.bak", FileKind::Other),
-            (".bin", FileKind::Other),
+            ("/kv/r0/abc/de_g0/abcdef01.bin", FileKind::Block),
+            ("abc/de_g17/abcdef01.bin", FileKind::Block),
+            ("abc/de_g0/abcdef01.bin_17.tmp", FileKind::Temporary),
+            ("abc/de_g0/config.json", FileKind::Other),
+            ("abc/de_g0/model.bin", FileKind::Other),
+            ("abc/de_g0/abcdef01.bin.bak", FileKind::Other),
+            ("abc/de_g0/.bin", FileKind::Other),
+            ("abc/de_g/abcdef01.bin", FileKind::Other),
+            ("abc/df_g0/abcdef01.bin", FileKind::Other),
+            ("de_g0/abcdef01.bin", FileKind::Other),
+            ("abcdef01.bin", FileKind::Other),
         ] {
-            assert_eq!(kind_of(OsStr::new(name)), kind, "{name}");
+            assert_eq!(kind_of(Path::new(name)), kind, "{name}");
         }
         let (one, other) = (temporary(Path::new("ab")), temporary(Path::new("ab")));
         assert_ne!(one, other);

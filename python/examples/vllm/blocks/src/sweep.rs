@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{
     ffi::OsStr,
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -36,15 +36,22 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads the folder. Files that vanish meanwhile, and those that cannot be read, are left out.
+    /// Reads the folder. Files that vanish meanwhile, and folders of other users, are left out.
     ///
     /// `goes_on` returns `false` to end early.
-    pub(crate) fn read(root: &Path, goes_on: impl Fn() -> bool) -> Found {
+    ///
+    /// # Errors
+    /// A folder cannot be read, because there is no free descriptor for example: its files would
+    /// be missing in the sum.
+    pub(crate) fn read(root: &Path, goes_on: impl Fn() -> bool) -> io::Result<Found> {
         Found::read_kinds(root, goes_on, |kind| kind != FileKind::Other)
     }
 
     /// Reads the temporary files of the folder alone, without a system call for each block.
-    pub(crate) fn abandoned(root: &Path, goes_on: impl Fn() -> bool) -> Found {
+    ///
+    /// # Errors
+    /// As of [`Found::read`].
+    pub(crate) fn abandoned(root: &Path, goes_on: impl Fn() -> bool) -> io::Result<Found> {
         Found::read_kinds(root, goes_on, |kind| kind == FileKind::Temporary)
     }
 
@@ -52,18 +59,19 @@ impl Found {
         root: &Path,
         goes_on: impl Fn() -> bool,
         is_wanted: impl Fn(FileKind) -> bool,
-    ) -> Found {
+    ) -> io::Result<Found> {
         let mut found = Found::default();
         let inside = |entry: &walkdir::DirEntry| entry.file_name() != OsStr::new(OWN_FOLDER);
-        for entry in WalkDir::new(root).into_iter().filter_entry(inside).flatten() {
+        for entry in WalkDir::new(root).into_iter().filter_entry(inside) {
             if !goes_on() {
                 break;
             }
-            let kind = kind_of(entry.file_name());
+            let Some(entry) = readable(entry)? else { continue };
+            let kind = kind_of(entry.path());
             if !is_wanted(kind) || !entry.file_type().is_file() {
                 continue;
             }
-            let Ok(metadata) = entry.metadata() else { continue };
+            let Some(metadata) = readable(entry.metadata())? else { continue };
             let bytes = metadata.len();
             found.bytes += bytes;
             let path = entry.into_path();
@@ -76,27 +84,48 @@ impl Found {
                 _ => {}
             }
         }
-        found
+        Ok(found)
     }
 
     /// Removes abandoned files, and blocks until at most `bytes_max` are left. Returns the removed
     /// blocks.
     pub(crate) fn shrink(&mut self, bytes_max: u64) -> Vec<PathBuf> {
         for (bytes, path) in self.abandoned.drain(..) {
-            if fs::remove_file(path).is_ok() {
+            if remove(&path) {
                 self.bytes = self.bytes.saturating_sub(bytes);
             }
         }
         let mut removed = Vec::new();
         let excess = self.bytes.saturating_sub(bytes_max);
         for block in oldest(&mut self.blocks, excess) {
-            if fs::remove_file(&block.path).is_ok() {
+            if remove(&block.path) {
                 self.bytes = self.bytes.saturating_sub(block.bytes);
                 removed.push(block.path);
             }
         }
         removed
     }
+}
+
+/// Returns `None` for an entry that has vanished or belongs to another user.
+fn readable<T>(entry: Result<T, walkdir::Error>) -> io::Result<Option<T>> {
+    let is_left_out = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+    };
+    match entry {
+        Err(error) if error.io_error().is_some_and(is_left_out) => Ok(None),
+        entry => Ok(Some(entry?)),
+    }
+}
+
+/// Removes a file of the folder, and the two folders above it if they are empty then: there may be
+/// a million, whose space no capacity bounds.
+fn remove(path: &Path) -> bool {
+    let is_removed = fs::remove_file(path).is_ok();
+    if is_removed {
+        path.ancestors().skip(1).take(2).all(|folder| fs::remove_dir(folder).is_ok());
+    }
+    is_removed
 }
 
 fn last_use(metadata: &fs::Metadata) -> i128 {
@@ -156,7 +185,7 @@ mod tests {
         let at = |name: &str| folder.path().join("model_r0/abc/de_g0").join(name);
         aged(&at("abcdef01.bin"), 100, 5000);
         aged(&at("abcdef03.bin_5.tmp"), 100, 700);
-        let mut found = Found::abandoned(folder.path(), || true);
+        let mut found = Found::abandoned(folder.path(), || true).unwrap();
         assert_eq!(found.bytes, 100, "blocks are not read");
         assert!(found.shrink(u64::MAX).is_empty());
         assert!(at("abcdef01.bin").exists() && !at("abcdef03.bin_5.tmp").exists());
@@ -171,8 +200,12 @@ mod tests {
         aged(&at("abcdef03.bin_5.tmp"), 100, 700);
         aged(&at("abcdef04.bin_5.tmp"), 100, 5);
         aged(&at("config.json"), 100, 9000);
+        // Files of another program.
+        aged(&folder.path().join("abcdef06.bin"), 100, 9000);
+        aged(&folder.path().join("photos/abc/abcdef07.bin"), 100, 9000);
+        aged(&folder.path().join("model_r0/fff/de_g0/abcdef08.bin"), 100, 9000);
         aged(&folder.path().join(OWN_FOLDER).join("usage"), 8, 9000);
-        let mut found = Found::read(folder.path(), || true);
+        let mut found = Found::read(folder.path(), || true).unwrap();
         assert_eq!(found.bytes, 400);
         assert_eq!(found.shrink(200), [at("abcdef02.bin")]);
         assert_eq!(found.bytes, 200);
@@ -184,5 +217,32 @@ mod tests {
         ] {
             assert_eq!(at(name).exists(), is_there, "{name}");
         }
+    }
+
+    #[test]
+    fn folders_go_with_their_last_block() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("model_r0");
+        for (name, seconds) in [
+            ("abc/de_g0/abcdef01.bin", 30),
+            ("abc/df_g0/abcdf001.bin", 20),
+            ("123/45_g0/123456.bin", 9),
+        ] {
+            aged(&folder.join(name), 100, seconds);
+        }
+        Found::read(root.path(), || true).unwrap().shrink(200);
+        assert!(!folder.join("abc/de_g0").exists() && folder.join("abc/df_g0").exists());
+        Found::read(root.path(), || true).unwrap().shrink(0);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_an_error_unless_it_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(Found::read(&root.path().join("gone"), || true).unwrap().bytes, 0);
+        // A link to itself: ELOOP, for root too.
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(Found::read(&link, || true).is_err());
     }
 }
