@@ -98,15 +98,20 @@ impl Board {
         }
     }
 
-    /// Takes a job in. Its tasks get their number from it.
-    pub(crate) fn submit(&self, number: i64, direction: Direction, mut tasks: Vec<Task>) {
+    /// Takes a job in, some of whose blocks have failed already. Its tasks get their number from it.
+    pub(crate) fn submit(
+        &self,
+        number: i64,
+        direction: Direction,
+        mut tasks: Vec<Task>,
+        failures: Vec<BlockFailure>,
+    ) {
         let mut state = self.state.lock();
         let key = state.next;
         state.next += 1;
         let (left, submitted) = (tasks.len(), Instant::now());
         tasks.iter_mut().for_each(|task| task.job = key);
-        let job =
-            Job { number, direction, left, failures: Vec::new(), bytes: 0, submitted, begun: None };
+        let job = Job { number, direction, left, failures, bytes: 0, submitted, begun: None };
         state.jobs.insert(key, job);
         if left == 0 || state.is_closing {
             state.fail_all(tasks);
@@ -115,19 +120,6 @@ impl Board {
             state.waiting(direction).extend(tasks);
             self.thread_of(direction).notify_one();
         }
-    }
-
-    /// Takes in a job that fails at once, because of one of its blocks.
-    pub(crate) fn refuse(&self, number: i64, direction: Direction, failure: BlockFailure) {
-        let mut state = self.state.lock();
-        state.finished.push(Finished {
-            job: number,
-            direction,
-            failures: vec![failure],
-            bytes: 0,
-            transfer: Duration::ZERO,
-            queued: Duration::ZERO,
-        });
     }
 
     /// Returns the tasks that may start, none if `is_busy` and none may; otherwise waits for one.

@@ -9,12 +9,17 @@ use crate::{
     usage::{self, Usage, make_private},
 };
 use nowait::{AlignedBuffer, CacheMode, Nowait, OpenOptions};
-use nowait_sys::{fork::ForkMark, mutex::Mutex, thread};
+use nowait_sys::{
+    Errno,
+    fork::ForkMark,
+    mutex::Mutex,
+    own_thread::{OwnHandle, OwnThread, STACK_BYTES},
+    thread,
+};
 use std::{
     fs, io, mem,
     path::{Path, PathBuf},
     sync::Arc,
-    thread::{Builder, JoinHandle},
     time::Duration,
 };
 
@@ -70,7 +75,8 @@ pub struct BlockFolder {
     is_direct: bool,
     board: Arc<Board>,
     evictor: Arc<Evictor>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Locked while a caller of [`BlockFolder::close`] waits for them, so that all callers wait.
+    threads: Mutex<Vec<OwnHandle>>,
     mark: ForkMark,
 }
 
@@ -138,7 +144,9 @@ impl BlockFolder {
             thread::yield_to_wakers();
             work();
         };
-        self.threads.lock().push(Builder::new().name(name.to_owned()).spawn(work)?);
+        let thread = OwnThread::spawn(name, STACK_BYTES, work)
+            .map_err(|errno| io::Error::from_raw_os_error(errno.raw()))?;
+        self.threads.lock().push(thread);
         Ok(())
     }
 
@@ -147,26 +155,24 @@ impl BlockFolder {
         self.is_direct
     }
 
-    /// Returns `true` in a child that was forked after the folder was opened: it cannot use it.
+    /// Returns `true` in a child that was forked after the folder was opened: it may only drop it,
+    /// because the fork may have copied locks that a thread of the parent held.
     pub fn is_the_parents(&self) -> bool {
         !self.mark.is_here()
     }
 
     /// Submits a job: the block of each key, from or into the memory of its slot. Never waits.
     ///
-    /// A slot outside the memory fails the whole job.
+    /// A block whose slot is outside the memory fails alone.
     pub fn submit(&self, job: i64, direction: Direction, blocks: Vec<(Vec<u8>, i64)>) {
-        let tasks = blocks.into_iter().enumerate().map(|(index, (key, slot))| {
-            let offset = self.offset_of(slot).ok_or_else(|| BlockFailure {
-                index,
-                reason: format!("cannot transfer a block: there is no slot {slot} in the memory"),
-            })?;
-            Ok(Task { job: 0, index, key, offset })
-        });
-        match tasks.collect() {
-            Ok(tasks) => self.board.submit(job, direction, tasks),
-            Err(failure) => self.board.refuse(job, direction, failure),
+        let (mut tasks, mut failures) = (Vec::with_capacity(blocks.len()), Vec::new());
+        for (index, (key, slot)) in blocks.into_iter().enumerate() {
+            match self.offset_of(slot) {
+                Some(offset) => tasks.push(Task { job: 0, index, key, offset }),
+                None => failures.push(BlockFailure { index, reason: no_slot(slot) }),
+            }
         }
+        self.board.submit(job, direction, tasks, failures);
     }
 
     fn offset_of(&self, slot: i64) -> Option<usize> {
@@ -210,30 +216,40 @@ impl BlockFolder {
     }
 
     /// Fails the jobs that wait, and waits for the blocks in flight: nothing uses the memory then.
+    /// Does nothing in a forked child.
     pub fn close(&self) {
-        let threads = mem::take(&mut *self.threads.lock());
         if self.is_the_parents() {
-            return threads.into_iter().for_each(mem::forget); // they run in the parent
+            return;
         }
         self.evictor.close();
         self.board.close();
-        for thread in threads {
-            let _ = thread.join(); // a panic was told already
+        let mut threads = self.threads.lock();
+        while let Some(thread) = threads.pop() {
+            thread.join();
         }
     }
 }
 
 impl Drop for BlockFolder {
     fn drop(&mut self) {
+        if self.is_the_parents() {
+            mem::forget(mem::take(self.threads.get_mut())); // they run in the parent
+        }
         self.close();
     }
+}
+
+fn no_slot(slot: i64) -> String {
+    format!("cannot transfer a block: there is no slot {slot} in the memory")
 }
 
 /// Returns the cache mode for the folder's files: direct if the file system can, and if memory and
 /// size of blocks are aligned as it needs them.
 fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Result<CacheMode> {
     // Named like a block, so that a sweep removes it after a crash.
-    let path = names::temporary(&config.folder.join("000000.bin"));
+    let folder = config.folder.join("000/00_g0");
+    make_private(&folder)?;
+    let path = names::temporary(&folder.join("000000.bin"));
     let probe = |cache| {
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).cache(cache);
         options.open(nowait, &path)
@@ -244,8 +260,9 @@ fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Resul
             memory.at.addr().is_multiple_of(alignment.memory)
                 && config.block_bytes.is_multiple_of(alignment.memory.max(alignment.offset))
         });
-        // Some file systems refuse the transfer instead of the open.
-        fits && file.write_all_at(&AlignedBuffer::zeroed(PROBE_BYTES), 0).is_ok()
+        // Some file systems refuse the transfer instead of the open. A full one can do it later.
+        let written = file.write_all_at(&AlignedBuffer::zeroed(PROBE_BYTES), 0);
+        fits && !written.is_err_and(|error| REFUSALS.contains(&error.errno()))
     });
     remove(&path)?;
     if is_direct {
@@ -256,6 +273,7 @@ fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Resul
     Ok(CacheMode::Host)
 }
 
+const REFUSALS: [Errno; 2] = [Errno::INVAL, Errno::OPNOTSUPP];
 /// A multiple of every device's block.
 const PROBE_BYTES: usize = 4096;
 

@@ -6,6 +6,8 @@ use std::{
     fs::{self, File, FileTimes},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::{Duration, SystemTime},
 };
 use walkdir::WalkDir;
@@ -143,15 +145,20 @@ fn missing_and_short_blocks_fail_alone_and_short_files_go() {
 }
 
 #[test]
-fn a_job_of_nothing_ends_and_one_outside_the_memory_fails() {
+fn a_job_of_nothing_ends_and_a_block_outside_the_memory_fails_alone() {
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
-    let tier = Tier::open(root.path(), None, 0);
+    let mut tier = Tier::open(root.path(), None, 0);
+    tier.fill(0, 7);
     assert_eq!(tier.run(Direction::Load, &[]).failures, []);
     for slot in [-1, SLOTS as i64, i64::MAX] {
         let failed = tier.run(Direction::Store, &[(1, 0), (2, slot)]);
         let [(1, reason)] = reasons(&failed)[..] else { panic!("{failed:?}") };
         assert!(reason.contains(&format!("no slot {slot} in")), "{reason}");
+        assert_eq!(tier.folder.contains(&[key(1), key(2)]), [true, false]);
     }
+    let failed = tier.run(Direction::Load, &[(1, 3), (1, -1), (1, 4)]);
+    assert!(matches!(reasons(&failed)[..], [(1, _)]), "{failed:?}");
+    assert!(tier.has(3, 7) && tier.has(4, 7), "a block that is not named is loaded");
     tier.folder.submit(8, Direction::Load, vec![(vec![1], 0)]);
     assert!(tier.folder.wait_idle(Duration::from_mins(1)));
     assert!(reasons(&tier.folder.take_finished()[0])[0].1.contains("its key is too short"));
@@ -176,6 +183,54 @@ fn a_closed_folder_fails_what_waits_and_uses_no_memory() {
 }
 
 #[test]
+fn every_caller_of_close_waits_for_the_blocks_in_flight() {
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tier = Tier::open(root.path(), Some(1 << 20), 0);
+    // A store waits for another process that holds the count.
+    let count = File::open(root.path().join(".nowait/usage")).unwrap();
+    count.lock().unwrap();
+    tier.folder.submit(1, Direction::Store, vec![(key(1), 0)]);
+    let (closed, ends) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (closed, folder) = (closed.clone(), &tier.folder);
+            scope.spawn(move || {
+                folder.close();
+                closed.send(()).unwrap();
+            });
+        }
+        // The first one to come back would give the memory up.
+        let early = ends.recv_timeout(Duration::from_millis(100));
+        count.unlock().unwrap();
+        assert_eq!(early, Err(RecvTimeoutError::Timeout));
+    });
+}
+
+#[test]
+fn no_signal_handler_of_the_program_runs_on_the_threads_of_a_folder() {
+    const SIGNALS: u64 = 1 << (2 - 1) | 1 << (10 - 1) | 1 << (15 - 1); // INT, USR1, TERM
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let _tier = Tier::open(root.path(), None, 0);
+    for name in ["nowait-loads", "nowait-stores", "nowait-evictor"] {
+        while !statuses(name).any(|status| {
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+            assert_eq!(blocked & SIGNALS, SIGNALS, "{name}");
+            true
+        }) {
+            thread::yield_now(); // it names itself
+        }
+    }
+}
+
+/// Returns the status of each thread with a name (proc_pid_status(5)).
+fn statuses(name: &str) -> impl Iterator<Item = String> {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses = threads.filter_map(|it| fs::read_to_string(it.path().join("status")).ok());
+    statuses.filter(move |status| status.starts_with(&format!("Name:\t{name}\n")))
+}
+
+#[test]
 fn two_folders_share_a_capacity_and_evict_what_was_used_last() {
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let capacity = 16 * BLOCK as u64;
@@ -194,7 +249,7 @@ fn two_folders_share_a_capacity_and_evict_what_was_used_last() {
         used.elapsed().is_ok_and(|age| age < Duration::from_secs(500))
     };
     while !is_noted() {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     // Fewer than the blocks that were not used again.
     for number in 0..3 {
