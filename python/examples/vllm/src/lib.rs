@@ -74,29 +74,25 @@ impl BlockFolder {
         keys: &Bound<'_, PyAny>,
         slots: Vec<i64>,
     ) -> PyResult<()> {
-        if self.folder.is_the_parents() {
-            let text = "the folder of blocks belongs to the process that has opened it";
-            return Err(PyRuntimeError::new_err(text));
-        }
-        let keys = bytes_of(keys)?;
+        let (folder, keys) = (self.here()?, bytes_of(keys)?);
         if keys.len() != slots.len() {
             return Err(PyValueError::new_err("a job needs one slot for each key"));
         }
         let direction = if loads { Direction::Load } else { Direction::Store };
-        self.folder.submit(job, direction, keys.into_iter().zip(slots).collect());
+        folder.submit(job, direction, keys.into_iter().zip(slots).collect());
         Ok(())
     }
 
     /// Returns the jobs that have finished since the last call.
-    fn finished(&self) -> Vec<FinishedJob> {
-        let all = self.folder.take_finished().into_iter();
-        all.map(|job| {
+    fn finished(&self) -> PyResult<Vec<FinishedJob>> {
+        let all = self.here()?.take_finished().into_iter();
+        let all = all.map(|job| {
             let failures = job.failures.into_iter().map(|it| (it.index, it.reason)).collect();
             let (transfer, queued) = (job.transfer.as_secs_f64(), job.queued.as_secs_f64());
             let loads = job.direction == Direction::Load;
             (job.job, loads, job.bytes, transfer, queued, failures)
-        })
-        .collect()
+        });
+        Ok(all.collect())
     }
 
     /// Returns `True` for each key whose block is stored. Blocks, without the interpreter's lock.
@@ -112,18 +108,20 @@ impl BlockFolder {
 
     /// Notes that blocks were used, for the order of evictions.
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.folder.touch(bytes_of(keys)?.into_iter());
+        self.here()?.touch(bytes_of(keys)?.into_iter());
         Ok(())
     }
 
     /// Returns the keys of the blocks that this process has evicted since the last call.
-    fn evicted<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        self.folder.take_evicted().iter().map(|key| PyBytes::new(py, key)).collect()
+    fn evicted<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let evicted = self.here()?.take_evicted();
+        Ok(evicted.iter().map(|key| PyBytes::new(py, key)).collect())
     }
 
     /// Waits until all jobs have finished.
     fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
-        while !py.detach(|| self.folder.wait_idle(LOOK)) {
+        let folder = self.here()?;
+        while !py.detach(|| folder.wait_idle(LOOK)) {
             py.check_signals()?;
         }
         Ok(())
@@ -140,6 +138,20 @@ impl BlockFolder {
     #[getter]
     fn is_direct(&self) -> bool {
         self.folder.is_direct()
+    }
+}
+
+impl BlockFolder {
+    /// Returns the folder for calls that lock something.
+    ///
+    /// # Errors
+    /// This is a forked child: the lock may be one that a thread of the parent held.
+    fn here(&self) -> PyResult<&Folder> {
+        if self.folder.is_the_parents() {
+            let text = "the folder of blocks belongs to the process that has opened it";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        Ok(&self.folder)
     }
 }
 
