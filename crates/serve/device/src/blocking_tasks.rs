@@ -187,10 +187,12 @@ impl Job {
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let nowait = self.image.file().nowait();
+        let flushes = &self.image.flushes;
+        let known = flushes.failures();
         let done = || self.run(limit, &mut ended.extents);
         let done = nowait.caught("in a blocking task", done);
         ended.result = done.unwrap_or(Err(Errno::IO));
-        let flush = (ended.result.is_ok() && self.is_durable()).then(|| self.image.flushes.begin());
+        let flush = (ended.result.is_ok() && self.is_durable()).then(|| flushes.begin_write(known));
         if flush.is_some() {
             let done = nowait.caught("in a blocking task", || self.image.file().sync_data());
             ended.result = done.unwrap_or(Err(Errno::IO));

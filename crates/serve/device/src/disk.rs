@@ -2,7 +2,7 @@
 
 use crate::{
     AnySource, BlockingTask, BlockingTasks, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool,
-    RequestEnd, Source, Tag, burst::Burst, flushes::Flush, source::Transfers, stripes::Shared,
+    RequestEnd, Tag, Told, burst::Burst, flushes::Flush, source::Transfers, stripes::Shared,
 };
 use core::ops::Range;
 use nowait::{
@@ -35,8 +35,15 @@ struct QueueTag {
     writes: bool,
     /// The bytes that the transfer must move; a read into larger blocks has more memory.
     needed: usize,
-    /// The stripes of a write, shared until it ends.
+    keeps: Keeps,
+}
+
+/// What a request keeps until it ends.
+#[derive(Debug, Default)]
+struct Keeps {
+    /// The stripes of a write, shared.
     _blocks: Option<Shared>,
+    /// A flush, or a durable write whose failure may concern others.
     flush: Option<Flush>,
 }
 
@@ -47,7 +54,7 @@ struct QueuedRequest {
     what: What,
     /// See [`QueueTag`].
     needed: usize,
-    blocks: Option<Shared>,
+    keeps: Keeps,
 }
 
 #[derive(Debug)]
@@ -55,7 +62,7 @@ enum What {
     Read(Chunk, u64),
     Write(Chunk, u64, bool),
     Lent(Loan, u64),
-    Flush(Flush),
+    Flush,
 }
 
 impl What {
@@ -63,7 +70,7 @@ impl What {
         match self {
             What::Read(chunk, _) | What::Write(chunk, ..) => chunk.len(),
             What::Lent(loan, _) => loan.segments.iter().map(LentMemory::len).sum(),
-            What::Flush(_) => 0,
+            What::Flush => 0,
         }
     }
 }
@@ -221,29 +228,24 @@ impl Disk {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 
-    fn add(
-        &mut self,
-        file: &File,
-        (what, needed): (What, usize),
-        tag: Tag,
-        blocks: Option<Shared>,
-    ) {
-        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, blocks });
+    fn add(&mut self, file: &File, (what, needed): (What, usize), tag: Tag, keeps: Keeps) {
+        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, keeps });
     }
 
     /// Writes whole blocks.
     fn put(
         &mut self,
-        source: &dyn Source,
+        image: &Image,
         chunk: Chunk,
         (at, durable): (u64, bool),
         tag: Tag,
         blocks: Option<Shared>,
     ) {
-        match source.transfers() {
+        match image.file().transfers() {
             Transfers::Queue(file) => {
                 let needed = chunk.data().len();
-                self.add(file, (What::Write(chunk, at, durable), needed), tag, blocks);
+                let keeps = Keeps { _blocks: blocks, flush: image.begin_write(durable) };
+                self.add(file, (What::Write(chunk, at, durable), needed), tag, keeps);
             }
             Transfers::Messages(other) => {
                 other.write(chunk, (at, durable), blocks, tag, &self.mailbox);
@@ -252,13 +254,13 @@ impl Disk {
     }
 
     fn queue_now(&mut self, request: QueuedRequest) {
-        let QueuedRequest { file, tag, what, needed, blocks } = request;
+        let QueuedRequest { file, tag, what, needed, keeps } = request;
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
-            What::Read(..) | What::Flush(_) => false,
+            What::Read(..) | What::Flush => false,
         };
-        let mut asked = QueueTag { tag, writes, needed, _blocks: blocks, flush: None };
+        let asked = QueueTag { tag, writes, needed, keeps };
         let queue = &mut self.queue;
         let file = &file;
         let taken = match what {
@@ -279,10 +281,7 @@ impl Disk {
                     (_, false) => queue.read_vectored(file, segments, at, asked),
                 }
             }
-            What::Flush(flush) => {
-                asked.flush = Some(flush);
-                queue.sync_data(file, asked)
-            }
+            What::Flush => queue.sync_data(file, asked),
         };
         if let Err(Refused { error, buffers, .. }) = taken {
             let result = Err(error.errno());
@@ -309,7 +308,7 @@ impl Medium for Disk {
         let needed = (at + len - first) as usize;
         match image.file().transfers() {
             Transfers::Queue(file) => {
-                self.add(file, (What::Read(chunk, first), needed), tag, None);
+                self.add(file, (What::Read(chunk, first), needed), tag, Keeps::default());
             }
             Transfers::Messages(other) if other.read_now(&mut chunk, first) => {
                 let (result, chunk) = (Ok(()), Some(chunk));
@@ -333,10 +332,10 @@ impl Medium for Disk {
         };
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
             None if whole && mistake::makes(Mistake::ShareParts) => {
-                self.put(&**image.file(), chunk, (at, durable), tag, None);
+                self.put(image, chunk, (at, durable), tag, None);
             }
             None => self.run(image, BlockingTask::WriteParts { chunk, offset, durable }, tag),
-            blocks => self.put(&**image.file(), chunk, (at, durable), tag, blocks),
+            blocks => self.put(image, chunk, (at, durable), tag, blocks),
         }
     }
 
@@ -370,15 +369,17 @@ impl Medium for Disk {
         if let Some(None) = blocks {
             return Err(loan);
         }
-        self.add(file, (What::Lent(loan, at), len as usize), tag, blocks.flatten());
+        let flush = image.begin_write(loan.durable);
+        let keeps = Keeps { _blocks: blocks.flatten(), flush };
+        self.add(file, (What::Lent(loan, at), len as usize), tag, keeps);
         Ok(())
     }
 
-    fn flush(&mut self, image: &Arc<Image>, tag: Tag) {
+    fn flush(&mut self, image: &Arc<Image>, told: &Told, tag: Tag) {
         match image.file().transfers() {
             Transfers::Queue(file) => {
-                let what = What::Flush(image.flushes.begin());
-                self.add(file, (what, 0), tag, None);
+                let flush = Some(image.flushes.begin(told));
+                self.add(file, (What::Flush, 0), tag, Keeps { _blocks: None, flush });
             }
             Transfers::Messages(other) => other.flush(tag, &self.mailbox),
         }
@@ -399,7 +400,7 @@ impl Medium for Disk {
                 return Some(ended);
             }
             let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
-            let QueueTag { tag, writes, needed, flush, .. } = asked;
+            let QueueTag { tag, writes, needed, keeps: Keeps { flush, .. } } = asked;
             let result = match result {
                 Ok(bytes) => settle(&mut buffers, bytes, needed, writes),
                 Err(error) => Err(error.errno()),

@@ -1,110 +1,156 @@
-//! Flushes of one image that overlap in time.
+//! Flushes and durable writes of one image: all that a failure concerns are told of it.
 //!
-//! The kernel reports data that it could not write to one flush only (errseq, mm/filemap.c). It has
-//! dropped the data by then, as many disks do, and the next flush succeeds.
+//! The kernel reports data that it could not write to one flush or durable write only (errseq,
+//! mm/filemap.c). It has dropped the data by then, as many disks do, and the next flush succeeds.
 //!
 //! ```text
-//!  flush A ├──────────┤ EIO: the data are lost
-//!  flush B    ├────┤ ok ·····▶ held until A has ended, then EIO as well
+//!  client 1    flush A ├──────────┤ EIO: the data are lost
+//!  client 1    flush B    ├────┤ ok ·····▶ held until A has ended, then EIO as well
+//!  client 2    flush C                        ├──┤ ok ▶ EIO: the client had not been told
 //! ```
-//! So a flush that succeeds is held until the flushes that are in flight at its end have ended. All
-//! flushes that overlap with a failed one fail. They hold up each other only: a flush that begins
-//! later delays none.
+//! So a flush or durable write that succeeds is held until those that are in flight at its end have
+//! ended. All that overlap with a failed one fail. They hold up each other only: one that begins
+//! later delays none. And after a failure the next flush of each client fails, unless the failure
+//! was that of a flush of its own.
 
 use crate::{Mailbox, RequestEnd};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use nowait::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The flushes of one image.
+/// The flushes and durable writes of one image.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Mutex<State>);
+
+/// The failures that one client of an image has been told of: all those before the client came, and
+/// those that its flushes have reported.
+#[derive(Clone, Debug)]
+pub struct Told(Arc<AtomicU64>);
 
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
-    in_flight: Vec<InFlight>,
+    /// The numbers of those in flight.
+    in_flight: Vec<u64>,
     held: Vec<Held>,
+    failures: u64,
+    /// The last failure.
+    failure: Option<Errno>,
 }
 
-#[derive(Debug)]
-struct InFlight {
-    number: u64,
-    /// An overlapping flush has failed so.
-    failed: Option<Errno>,
-}
-
-/// The end of a flush that waits for those with lower numbers than `until`.
+/// The end of a flush or write that waits for those with lower numbers than `until`.
 #[derive(Debug)]
 struct Held {
     until: u64,
     ended: RequestEnd,
+    told: Option<Told>,
     mailbox: Arc<Mailbox>,
 }
 
-/// A flush in flight. Dropping it ends it for the others.
+/// A flush or durable write in flight. Dropping it before its end fails those that overlap with it:
+/// nobody knows its result.
 #[derive(Debug)]
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
     number: u64,
+    /// It fails if there are more failures than these at its end.
+    known: u64,
+    /// The client of a flush.
+    told: Option<Told>,
+    has_ended: bool,
 }
 
 impl Flushes {
-    /// Begins a flush.
-    pub(crate) fn begin(self: &Arc<Self>) -> Flush {
+    /// Adds a client.
+    pub(crate) fn join(&self) -> Told {
+        Told(Arc::new(AtomicU64::new(self.failures())))
+    }
+
+    /// Returns the number of failures so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.0.lock().failures
+    }
+
+    /// Begins a flush of a client.
+    pub(crate) fn begin(self: &Arc<Self>, told: &Told) -> Flush {
+        self.start(told.0.load(Relaxed), Some(told.clone()))
+    }
+
+    /// Begins a durable write, or the part of it that makes its data durable. `known` is the number
+    /// of failures when the write began: later ones may have lost its data.
+    pub(crate) fn begin_write(self: &Arc<Self>, known: u64) -> Flush {
+        self.start(known, None)
+    }
+
+    fn start(self: &Arc<Self>, known: u64, told: Option<Told>) -> Flush {
         let mut state = self.0.lock();
         let number = state.begun;
         state.begun += 1;
-        state.in_flight.push(InFlight { number, failed: None });
-        Flush { flushes: self.clone(), number }
+        state.in_flight.push(number);
+        Flush { flushes: self.clone(), number, known, told, has_ended: false }
     }
 }
 
 impl Flush {
-    /// Returns the end of this flush, corrected, or `None`: it waits for other flushes, and then
-    /// comes into `mailbox`.
-    pub(crate) fn end(self, mut ended: RequestEnd, mailbox: &Arc<Mailbox>) -> Option<RequestEnd> {
+    /// Returns the end, corrected, or `None`: it waits for others, and then comes into `mailbox`.
+    pub(crate) fn end(
+        mut self,
+        mut ended: RequestEnd,
+        mailbox: &Arc<Mailbox>,
+    ) -> Option<RequestEnd> {
+        self.has_ended = true;
         let mut state = self.flushes.0.lock();
-        match ended.result {
-            Err(errno) => state.fail(self.number, errno),
-            Ok(()) => ended.result = state.failed(self.number).map_or(Ok(()), Err),
+        match (ended.result, state.failure) {
+            (Err(errno), _) => state.fail(self.number, errno),
+            (Ok(()), Some(errno)) if state.failures > self.known => ended.result = Err(errno),
+            (Ok(()), _) => {}
         }
-        let waits = state.in_flight.len() > 1 && ended.result.is_ok();
-        if !waits {
+        if ended.result.is_err() || state.in_flight.len() == 1 {
+            state.tell(&ended, self.told.as_ref());
             return Some(ended);
         }
-        let until = state.begun;
-        state.held.push(Held { until, ended, mailbox: mailbox.clone() });
+        let (until, told, mailbox) = (state.begun, self.told.clone(), mailbox.clone());
+        state.held.push(Held { until, ended, told, mailbox });
         None
     }
 }
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.flushes.0.lock().leave(self.number);
+        let mut state = self.flushes.0.lock();
+        if !self.has_ended {
+            state.fail(self.number, Errno::IO);
+        }
+        state.leave(self.number);
     }
 }
 
 impl State {
-    fn failed(&self, number: u64) -> Option<Errno> {
-        self.in_flight.iter().find(|it| it.number == number)?.failed
-    }
-
-    /// Fails all flushes that overlap with flush `number`, which has failed: those in flight, and
-    /// those that have ended since it began.
+    /// Fails all that overlap with number `number`, which has failed: those in flight, and those
+    /// that have ended since it began.
     fn fail(&mut self, number: u64, errno: Errno) {
-        self.in_flight.iter_mut().for_each(|it| _ = it.failed.get_or_insert(errno));
+        self.failures += 1;
+        self.failure = Some(errno);
         let overlap = self.held.iter_mut().filter(|held| held.until > number);
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
+    /// Notes that a client gets this end.
+    fn tell(&self, ended: &RequestEnd, told: Option<&Told>) {
+        if let (Err(_), Some(Told(told))) = (ended.result, told) {
+            told.store(self.failures, Relaxed);
+        }
+    }
+
     fn leave(&mut self, number: u64) {
-        self.in_flight.retain(|it| it.number != number);
-        let first = self.in_flight.iter().map(|it| it.number).min().unwrap_or(u64::MAX);
-        for held in
-            self.held.extract_if(.., |held| held.until <= first || held.ended.result.is_err())
-        {
-            held.mailbox.put(held.ended);
+        self.in_flight.retain(|it| *it != number);
+        let first = self.in_flight.iter().copied().min().unwrap_or(u64::MAX);
+        let is_free = |held: &mut Held| held.until <= first || held.ended.result.is_err();
+        let free: Vec<Held> = self.held.extract_if(.., is_free).collect();
+        for Held { ended, told, mailbox, .. } in free {
+            self.tell(&ended, told.as_ref());
+            mailbox.put(ended);
         }
     }
 }
@@ -117,21 +163,35 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes by name.
+    /// Flushes of one client, and durable writes, by name.
     struct Rig {
         flushes: Arc<Flushes>,
+        told: Told,
         mailbox: Arc<Mailbox>,
         running: Vec<(u32, Flush)>,
     }
 
     impl Rig {
         fn new() -> Rig {
-            let (flushes, mailbox) = (Arc::default(), Mailbox::new().unwrap());
-            Rig { flushes, mailbox, running: Vec::new() }
+            let flushes = Arc::<Flushes>::default();
+            let (told, mailbox) = (flushes.join(), Mailbox::new().unwrap());
+            Rig { flushes, told, mailbox, running: Vec::new() }
         }
 
         fn begin(&mut self, slot: u32) {
-            self.running.push((slot, self.flushes.begin()));
+            self.running.push((slot, self.flushes.begin(&self.told)));
+        }
+
+        fn begin_write(&mut self, slot: u32) {
+            let known = self.flushes.failures();
+            self.running.push((slot, self.flushes.begin_write(known)));
+        }
+
+        /// Begins a flush of `told`, and ends it.
+        fn flush_of(&mut self, told: &Told, result: Result<(), Errno>) -> Result<(), Errno> {
+            self.running.push((99, self.flushes.begin(told)));
+            let [(99, result)] = self.end(99, result)[..] else { panic!("held") };
+            result
         }
 
         fn take(&mut self, slot: u32) -> Flush {
@@ -201,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_never_ends_holds_none_up_once_dropped() {
+    fn a_flush_that_never_ends_fails_the_others_once_dropped() {
         let mut rig = Rig::new();
         rig.begin(1);
         rig.begin(2);
@@ -209,6 +269,69 @@ mod tests {
         drop(rig.take(1));
         let mut came = VecDeque::new();
         rig.mailbox.empty(&mut came);
-        assert_eq!(came.len(), 1);
+        assert_eq!(came.iter().map(|it| it.result).collect::<Vec<_>>(), [LOST]);
+    }
+
+    #[test]
+    fn each_client_is_told_of_a_failure_once() {
+        let mut rig = Rig::new();
+        let (one, other) = (rig.flushes.join(), rig.flushes.join());
+        assert_eq!(rig.flush_of(&one, LOST), LOST);
+        assert_eq!(rig.flush_of(&one, Ok(())), Ok(()));
+        let later = rig.flushes.join();
+        assert_eq!(rig.flush_of(&later, Ok(())), Ok(()), "it has written nothing before");
+        assert_eq!(rig.flush_of(&other, Ok(())), LOST, "its data may be lost as well");
+        assert_eq!(rig.flush_of(&other, Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_held_flush_that_fails_tells_its_client() {
+        let mut rig = Rig::new();
+        let other = rig.flushes.join();
+        rig.begin(1);
+        rig.running.push((2, rig.flushes.begin(&other)));
+        assert_eq!(rig.end(2, Ok(())), []);
+        assert_eq!(rig.end(1, LOST), [(1, LOST), (2, LOST)]);
+        assert_eq!(rig.flush_of(&other, Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_failed_durable_write_fails_the_next_flush_of_each_client() {
+        let mut rig = Rig::new();
+        let (one, other) = (rig.flushes.join(), rig.flushes.join());
+        rig.begin_write(1);
+        assert_eq!(rig.end(1, LOST), [(1, LOST)]);
+        rig.begin_write(2);
+        assert_eq!(rig.end(2, Ok(())), [(2, Ok(()))], "its data were written later");
+        for told in [&one, &other] {
+            assert_eq!(rig.flush_of(told, Ok(())), LOST);
+            assert_eq!(rig.flush_of(told, Ok(())), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_durable_write_that_overlaps_with_a_failure_fails() {
+        for writes_first in [true, false] {
+            let mut rig = Rig::new();
+            rig.begin(1);
+            rig.begin_write(2);
+            if writes_first {
+                assert_eq!(rig.end(2, Ok(())), []);
+                assert_eq!(rig.end(1, LOST), [(1, LOST), (2, LOST)]);
+            } else {
+                assert_eq!(rig.end(1, LOST), [(1, LOST)]);
+                assert_eq!(rig.end(2, Ok(())), [(2, LOST)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_made_durable_later_fails_if_a_flush_has_failed_since_it_began() {
+        let mut rig = Rig::new();
+        let known = rig.flushes.failures();
+        rig.begin(1);
+        assert_eq!(rig.end(1, LOST), [(1, LOST)]);
+        rig.running.push((2, rig.flushes.begin_write(known)));
+        assert_eq!(rig.end(2, Ok(())), [(2, LOST)]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     AnySource, Backing, Source, Stats,
     claim::{self, Claim},
-    flushes::Flushes,
+    flushes::{Flush, Flushes, Told},
     remote::{Cache as ServerCache, Patience, Remote},
     stripes::Stripes,
 };
@@ -86,6 +86,9 @@ pub struct Image<F = AnySource> {
     /// Locks for writes of parts of blocks, so that no write loses the rest of a block.
     pub(crate) stripes: Arc<Stripes>,
     pub(crate) flushes: Arc<Flushes>,
+    /// The kernel's page cache lies between the image and the device: a failed durable write may
+    /// concern the data of others.
+    is_cached_by_kernel: bool,
 }
 
 const PREFERRED_BYTES: u32 = 4096;
@@ -107,7 +110,19 @@ impl<F> Image<F> {
             number: 0,
             stripes: Stripes::new(),
             flushes: Arc::default(),
+            is_cached_by_kernel: false,
         }
+    }
+
+    /// Adds a client that flushes.
+    pub fn join(&self) -> Told {
+        self.flushes.join()
+    }
+
+    /// Begins a write that others must hear of if it fails. `None`: it concerns no others.
+    pub(crate) fn begin_write(&self, durable: bool) -> Option<Flush> {
+        let is_heard = durable && self.is_cached_by_kernel;
+        is_heard.then(|| self.flushes.begin_write(self.flushes.failures()))
     }
 
     /// Returns the name by which clients ask for the image.
@@ -207,6 +222,7 @@ impl Image {
         };
         let mut image = Image::new(&options.name, properties, options.offset, 0, file);
         image.length = options.length;
+        image.is_cached_by_kernel = options.cache == Cache::Host;
         let sector = u64::from(sector_bytes);
         let whole = |bytes: u64| bytes.is_multiple_of(sector);
         if options.length == Some(0) {

@@ -13,7 +13,7 @@
 //! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`blocking_tasks`]: requests that only a blocking call can carry out, in `turns`; `stripes`:
-//!   their order with writes of whole blocks; `flushes`: flushes that overlap in time
+//!   their order with writes of whole blocks; `flushes`: tells all clients of a failed flush
 //! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
 //!   an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
@@ -25,8 +25,8 @@
 //! for any number of images, and several threads may serve one image.
 //!
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
-//! durable; a write with `durable` is durable when it ends. If a flush fails, all flushes that
-//! overlap with it fail.
+//! durable; a write with `durable` is durable when it ends. If a flush fails, all flushes and
+//! durable writes that overlap with it fail, and so does the next flush of each other client.
 
 pub mod backing;
 pub mod blocking_tasks;
@@ -53,6 +53,7 @@ pub use backing::Backing;
 pub use blocking_tasks::BlockingTasks;
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
 pub use disk::Disk;
+pub use flushes::Told;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use mailbox::Mailbox;

@@ -171,7 +171,7 @@ fn agree(rig: &mut Rig, model: &mut [u8], op: Op) {
         }
         Op::Read(range) => assert!(rig.read(range.clone()) == model[index(&range)], "{range:?}"),
         Op::Flush => {
-            rig.disk.flush(&rig.image, TAG);
+            rig.disk.flush(&rig.image, &rig.image.join(), TAG);
             assert_eq!(rig.end().result, Ok(()));
         }
     }
@@ -188,7 +188,7 @@ fn an_image_agrees_with_a_model() {
             assert!(rig.read(0..SIZE) == model, "{cache:?}");
             assert_eq!(rig.disk.pool().used_bytes(), 0);
             // The bytes around the window are unchanged.
-            rig.disk.flush(&rig.image, TAG);
+            rig.disk.flush(&rig.image, &rig.image.join(), TAG);
             assert_eq!(rig.end().result, Ok(()));
             let file = std::fs::read(rig.image.file().path()).unwrap();
             assert!(file[..BEFORE as usize].iter().all(|byte| *byte == 0xee));

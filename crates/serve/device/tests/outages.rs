@@ -245,7 +245,7 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
         let range = numbers.range();
         let (place, tag) = (range.start as usize..range.end as usize, Tag { slot, ..TAG });
         if numbers.below(6) == 0 {
-            rig.disk.flush(&rig.image, tag);
+            rig.disk.flush(&rig.image, &rig.image.join(), tag);
             continue;
         }
         let mut chunk = rig.disk.pool().take(place.len());

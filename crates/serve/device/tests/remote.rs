@@ -222,7 +222,7 @@ fn ask_for_much(rig: &mut Rig) -> u32 {
         match slot % 4 {
             _ if slot == COUNT - 1 => {
                 rig.disk.pool().give_back(chunk);
-                rig.disk.flush(&rig.image, tag);
+                rig.disk.flush(&rig.image, &rig.image.join(), tag);
             }
             0 => rig.disk.read(&rig.image, chunk, 0, tag),
             kind => rig.disk.write(&rig.image, chunk, 0, kind == 1, tag),

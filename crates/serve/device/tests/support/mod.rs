@@ -125,7 +125,7 @@ impl Rig {
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), Errno> {
-        self.disk.flush(&self.image, TAG);
+        self.disk.flush(&self.image, &self.image.join(), TAG);
         self.end().result
     }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};
-use nowait_device::Image;
+use nowait_device::{Image, Told};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -23,6 +23,8 @@ pub struct Rights {
 #[derive(Debug)]
 pub struct ImageFile<F> {
     image: Arc<Image<F>>,
+    /// The kernel is one client, however often the file is open.
+    told: Told,
     rights: Rights,
     /// The time of the last change of the contents, in nanoseconds since 1970.
     changed_ns: AtomicU64,
@@ -34,12 +36,16 @@ impl<F> ImageFile<F> {
     /// Shows `image`, whose contents were last changed at `changed`.
     pub fn new(image: Arc<Image<F>>, rights: Rights, changed: SystemTime) -> ImageFile<F> {
         let changed_ns = AtomicU64::new(since_1970_ns(changed));
-        ImageFile { image, rights, changed_ns, opened: AtomicU64::new(0) }
+        ImageFile { told: image.join(), image, rights, changed_ns, opened: AtomicU64::new(0) }
     }
 
     /// Returns the image.
     pub fn image(&self) -> &Arc<Image<F>> {
         &self.image
+    }
+
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Returns `true` if `user` may open the file, and counts the open file.

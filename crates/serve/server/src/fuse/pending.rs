@@ -111,8 +111,9 @@ impl RequestTable {
                 disk.write(&image, chunk, offset, durable, tag);
             }
             FuseRequest::Flush { reply } => {
+                let told = file.told().clone();
                 let tag = self.insert(file, PendingReply::Plain(reply), 0, false, now_ns);
-                disk.flush(&image, tag);
+                disk.flush(&image, &told, tag);
             }
             FuseRequest::Zero { reply, range, allocated } => {
                 let bytes = range.end - range.start;

@@ -24,7 +24,7 @@ use core::ops::Range;
 use nowait::Errno;
 use nowait_device::{
     BlockingTask, Chunk, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, RequestEnd, SMALL_BYTES,
-    Tag,
+    Tag, Told,
 };
 use std::sync::Arc;
 
@@ -86,6 +86,7 @@ enum Receive {
 pub(crate) struct Transmission<F> {
     owner: u64,
     image: Arc<Image<F>>,
+    told: Told,
     agreed: Agreement,
     limits: Limits,
     receive: Receive,
@@ -125,6 +126,7 @@ impl<F> Transmission<F> {
         image.stats().connect();
         Transmission {
             owner,
+            told: image.join(),
             image,
             agreed,
             limits,
@@ -438,7 +440,7 @@ impl<F> Transmission<F> {
                 self.receive = Receive::Data { slot, part: 0, offset, left, chunk: None };
                 return;
             }
-            command::FLUSH => return medium.flush(&self.image, tag),
+            command::FLUSH => return medium.flush(&self.image, &self.told, tag),
             command::TRIM => BlockingTask::Discard { range, durable },
             command::WRITE_ZEROES => BlockingTask::Zero {
                 range,

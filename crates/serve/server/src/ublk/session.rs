@@ -1,7 +1,7 @@
 //! Requests of one queue, and their results. Uses no device: requests come in, results go out.
 
 use nowait::Errno;
-use nowait_device::{BlockingTask, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
+use nowait_device::{BlockingTask, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag, Told};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -33,6 +33,7 @@ struct Active {
 pub struct Session<F> {
     owner: u64,
     image: Arc<Image<F>>,
+    told: Told,
     requests: Vec<Option<Active>>,
     in_flight: usize,
 }
@@ -40,7 +41,8 @@ pub struct Session<F> {
 impl<F> Session<F> {
     /// Makes the session of a queue of `depth` requests. The ends of its requests carry `owner`.
     pub fn new(owner: u64, image: Arc<Image<F>>, depth: u16) -> Session<F> {
-        Session { owner, image, requests: vec![None; usize::from(depth)], in_flight: 0 }
+        let (told, requests) = (image.join(), vec![None; usize::from(depth)]);
+        Session { owner, image, told, requests, in_flight: 0 }
     }
 
     /// Returns how many requests are in flight.
@@ -91,7 +93,7 @@ impl<F> Session<F> {
         }
         if operation == operation::FLUSH {
             let tag = self.insert(tag, Kind::Flush, 0, now_ns);
-            medium.flush(&self.image, tag);
+            medium.flush(&self.image, &self.told, tag);
             return Ok(());
         }
         // The image may have become smaller than the disk.

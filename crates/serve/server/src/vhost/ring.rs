@@ -20,7 +20,7 @@ use super::{
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
 use nowait_device::{
-    BlockingTask, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag,
+    BlockingTask, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag, Told,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -70,6 +70,7 @@ pub struct Setup<F> {
 pub struct Ring<F> {
     pub(super) owner: u64,
     image: Arc<Image<F>>,
+    told: Told,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
     /// Writes are durable when they end, because the driver has no flush.
@@ -163,6 +164,7 @@ impl<F> Ring<F> {
         again.iter_mut().for_each(|again| again.reverse());
         Ok(Ring {
             owner,
+            told: image.join(),
             image,
             memory,
             queue,
@@ -308,7 +310,7 @@ impl<F> Ring<F> {
             VIRTIO_BLK_T_IN | VIRTIO_BLK_T_OUT => self.transfer(head, request, medium, now_ns),
             VIRTIO_BLK_T_FLUSH => {
                 let tag = self.insert(head, &request, Kind::Flush, 0, now_ns);
-                medium.flush(&self.image, tag);
+                medium.flush(&self.image, &self.told, tag);
                 Fate::Begun
             }
             VIRTIO_BLK_T_GET_ID => self.identify(&request),

@@ -4,7 +4,7 @@
 
 use nowait::{Errno, IoBuffer};
 use nowait_device::{
-    BlockingTask, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag,
+    BlockingTask, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag, Told,
 };
 use nowait_server::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
@@ -114,7 +114,7 @@ impl Medium for Memory {
         Ok(())
     }
 
-    fn flush(&mut self, _: &Arc<Image<()>>, tag: Tag) {
+    fn flush(&mut self, _: &Arc<Image<()>>, _: &Told, tag: Tag) {
         self.flushes += 1;
         self.end(tag, None, Vec::new());
     }
