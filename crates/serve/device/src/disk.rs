@@ -1,8 +1,9 @@
 //! Images on files, through a queue of nowait.
 
 use crate::{
-    AnySource, BlockingTask, BlockingTasks, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool,
-    RequestEnd, Tag, Told, burst::Burst, flushes::Flush, source::Transfers, stripes::Shared,
+    AnySource, BlockingTask, BlockingTasks, Chunk, Image, KnownFailures, LentMemory, Loan, Mailbox,
+    Medium, Pool, RequestEnd, Tag, burst::Burst, flushes::Flush, source::Transfers,
+    stripes::Shared,
 };
 use core::ops::Range;
 use nowait::{
@@ -375,7 +376,7 @@ impl Medium for Disk {
         Ok(())
     }
 
-    fn flush(&mut self, image: &Arc<Image>, told: &Told, tag: Tag) {
+    fn flush(&mut self, image: &Arc<Image>, told: &KnownFailures, tag: Tag) {
         match image.file().transfers() {
             Transfers::Queue(file) => {
                 let flush = Some(image.flushes.begin(told));

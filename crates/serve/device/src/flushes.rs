@@ -26,7 +26,7 @@ pub(crate) struct Flushes(Mutex<State>);
 /// The failures that one client of an image has been told of: all those before the client came, and
 /// those that its flushes have reported.
 #[derive(Clone, Debug)]
-pub struct Told(Arc<AtomicU64>);
+pub struct KnownFailures(Arc<AtomicU64>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -44,7 +44,7 @@ struct State {
 struct Held {
     until: u64,
     ended: RequestEnd,
-    told: Option<Told>,
+    told: Option<KnownFailures>,
     mailbox: Arc<Mailbox>,
 }
 
@@ -57,14 +57,14 @@ pub(crate) struct Flush {
     /// It fails if there are more failures than these at its end.
     known: u64,
     /// The client of a flush.
-    told: Option<Told>,
+    told: Option<KnownFailures>,
     has_ended: bool,
 }
 
 impl Flushes {
     /// Adds a client.
-    pub(crate) fn join(&self) -> Told {
-        Told(Arc::new(AtomicU64::new(self.failures())))
+    pub(crate) fn join(&self) -> KnownFailures {
+        KnownFailures(Arc::new(AtomicU64::new(self.failures())))
     }
 
     /// Returns the number of failures so far.
@@ -73,7 +73,7 @@ impl Flushes {
     }
 
     /// Begins a flush of a client.
-    pub(crate) fn begin(self: &Arc<Self>, told: &Told) -> Flush {
+    pub(crate) fn begin(self: &Arc<Self>, told: &KnownFailures) -> Flush {
         self.start(told.0.load(Relaxed), Some(told.clone()))
     }
 
@@ -83,7 +83,7 @@ impl Flushes {
         self.start(known, None)
     }
 
-    fn start(self: &Arc<Self>, known: u64, told: Option<Told>) -> Flush {
+    fn start(self: &Arc<Self>, known: u64, told: Option<KnownFailures>) -> Flush {
         let mut state = self.0.lock();
         let number = state.begun;
         state.begun += 1;
@@ -137,8 +137,8 @@ impl State {
     }
 
     /// Notes that a client gets this end.
-    fn tell(&self, ended: &RequestEnd, told: Option<&Told>) {
-        if let (Err(_), Some(Told(told))) = (ended.result, told) {
+    fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
+        if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);
         }
     }
@@ -166,7 +166,7 @@ mod tests {
     /// Flushes of one client, and durable writes, by name.
     struct Rig {
         flushes: Arc<Flushes>,
-        told: Told,
+        told: KnownFailures,
         mailbox: Arc<Mailbox>,
         running: Vec<(u32, Flush)>,
     }
@@ -188,7 +188,11 @@ mod tests {
         }
 
         /// Begins a flush of `told`, and ends it.
-        fn flush_of(&mut self, told: &Told, result: Result<(), Errno>) -> Result<(), Errno> {
+        fn flush_of(
+            &mut self,
+            told: &KnownFailures,
+            result: Result<(), Errno>,
+        ) -> Result<(), Errno> {
             self.running.push((99, self.flushes.begin(told)));
             let [(99, result)] = self.end(99, result)[..] else { panic!("held") };
             result

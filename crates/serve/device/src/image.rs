@@ -3,7 +3,7 @@
 use crate::{
     AnySource, Backing, Source, Stats,
     claim::{self, Claim},
-    flushes::{Flush, Flushes, Told},
+    flushes::{Flush, Flushes, KnownFailures},
     remote::{Cache as ServerCache, Patience, Remote},
     stripes::Stripes,
 };
@@ -115,7 +115,7 @@ impl<F> Image<F> {
     }
 
     /// Adds a client that flushes.
-    pub fn join(&self) -> Told {
+    pub fn join(&self) -> KnownFailures {
         self.flushes.join()
     }
 

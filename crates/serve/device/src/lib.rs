@@ -53,7 +53,7 @@ pub use backing::Backing;
 pub use blocking_tasks::BlockingTasks;
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
 pub use disk::Disk;
-pub use flushes::Told;
+pub use flushes::KnownFailures;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use mailbox::Mailbox;

@@ -1,6 +1,6 @@
 //! The storage that a protocol asks for reads and writes.
 
-use crate::{BlockingTask, Chunk, Image, LentMemory, Pool, RequestEnd, Tag, Told};
+use crate::{BlockingTask, Chunk, Image, KnownFailures, LentMemory, Pool, RequestEnd, Tag};
 use std::sync::Arc;
 
 /// Memory lent for one request.
@@ -58,7 +58,7 @@ pub trait Medium {
 
     /// Makes all requests durable that ended before this call. Fails if some may have been lost of
     /// which the client has not been told.
-    fn flush(&mut self, image: &Arc<Image<Self::File>>, told: &Told, tag: Tag);
+    fn flush(&mut self, image: &Arc<Image<Self::File>>, told: &KnownFailures, tag: Tag);
 
     /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);

@@ -10,7 +10,8 @@ use nowait_block::{
     backends::threads::{Carry, Threads, ThreadsConfig},
 };
 use nowait_device::{
-    BlockingTasks, Cache, Disk, Image, ImageOptions, Mailbox, Medium, RequestEnd, Tag, Told,
+    BlockingTasks, Cache, Disk, Image, ImageOptions, KnownFailures, Mailbox, Medium, RequestEnd,
+    Tag,
 };
 use nowait_file::parts::{Backends, Counter, Parts, Workers};
 use nowait_sys::{
@@ -117,7 +118,7 @@ impl Rig {
         Rig { disk, epoll, image, kernel, _folder: folder }
     }
 
-    fn begin_flush(&mut self, slot: u32, told: &Told) {
+    fn begin_flush(&mut self, slot: u32, told: &KnownFailures) {
         self.disk.flush(&self.image, told, Tag { owner: 1, slot, part: 0 });
         self.disk.start();
     }
@@ -153,7 +154,7 @@ impl Rig {
         ends
     }
 
-    fn flush(&mut self, told: &Told) -> Result<(), Errno> {
+    fn flush(&mut self, told: &KnownFailures) -> Result<(), Errno> {
         self.begin_flush(0, told);
         self.ends(1)[0].1
     }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};
-use nowait_device::{Image, Told};
+use nowait_device::{Image, KnownFailures};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -24,7 +24,7 @@ pub struct Rights {
 pub struct ImageFile<F> {
     image: Arc<Image<F>>,
     /// The kernel is one client, however often the file is open.
-    told: Told,
+    told: KnownFailures,
     rights: Rights,
     /// The time of the last change of the contents, in nanoseconds since 1970.
     changed_ns: AtomicU64,
@@ -44,7 +44,7 @@ impl<F> ImageFile<F> {
         &self.image
     }
 
-    pub(crate) fn told(&self) -> &Told {
+    pub(crate) fn told(&self) -> &KnownFailures {
         &self.told
     }
 

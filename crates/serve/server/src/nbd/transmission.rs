@@ -23,8 +23,8 @@ use chunked_read::ChunkedRead;
 use core::ops::Range;
 use nowait::Errno;
 use nowait_device::{
-    BlockingTask, Chunk, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, RequestEnd, SMALL_BYTES,
-    Tag, Told,
+    BlockingTask, Chunk, Extent, Image, Kind, KnownFailures, Medium, PIECE_BYTES, Pool, RequestEnd,
+    SMALL_BYTES, Tag,
 };
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ enum Receive {
 pub(crate) struct Transmission<F> {
     owner: u64,
     image: Arc<Image<F>>,
-    told: Told,
+    told: KnownFailures,
     agreed: Agreement,
     limits: Limits,
     receive: Receive,

@@ -1,7 +1,9 @@
 //! Requests of one queue, and their results. Uses no device: requests come in, results go out.
 
 use nowait::Errno;
-use nowait_device::{BlockingTask, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag, Told};
+use nowait_device::{
+    BlockingTask, Image, Kind, KnownFailures, LentMemory, Loan, Medium, RequestEnd, Tag,
+};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -33,7 +35,7 @@ struct Active {
 pub struct Session<F> {
     owner: u64,
     image: Arc<Image<F>>,
-    told: Told,
+    told: KnownFailures,
     requests: Vec<Option<Active>>,
     in_flight: usize,
 }

@@ -20,7 +20,8 @@ use super::{
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
 use nowait_device::{
-    BlockingTask, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag, Told,
+    BlockingTask, Image, Kind, KnownFailures, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd,
+    Tag,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -70,7 +71,7 @@ pub struct Setup<F> {
 pub struct Ring<F> {
     pub(super) owner: u64,
     image: Arc<Image<F>>,
-    told: Told,
+    told: KnownFailures,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
     /// Writes are durable when they end, because the driver has no flush.

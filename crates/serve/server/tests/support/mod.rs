@@ -4,7 +4,8 @@
 
 use nowait::{Errno, IoBuffer};
 use nowait_device::{
-    BlockingTask, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag, Told,
+    BlockingTask, Chunk, Extent, Image, KnownFailures, Loan, Medium, Pool, Properties, RequestEnd,
+    Tag,
 };
 use nowait_server::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
@@ -114,7 +115,7 @@ impl Medium for Memory {
         Ok(())
     }
 
-    fn flush(&mut self, _: &Arc<Image<()>>, _: &Told, tag: Tag) {
+    fn flush(&mut self, _: &Arc<Image<()>>, _: &KnownFailures, tag: Tag) {
         self.flushes += 1;
         self.end(tag, None, Vec::new());
     }

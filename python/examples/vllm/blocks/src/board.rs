@@ -98,7 +98,8 @@ impl Board {
         }
     }
 
-    /// Takes a job in, some of whose blocks have failed already. Its tasks get their number from it.
+    /// Takes a job in; some of its blocks may have failed already. Its tasks get their number from
+    /// it.
     pub(crate) fn submit(
         &self,
         number: i64,
