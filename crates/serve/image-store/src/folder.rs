@@ -37,7 +37,7 @@ impl Folder {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);
         if let Some(name) = magic.and_then(keeps_locks_to_itself) {
-            let why = "other machines may not see its locks: use a folder on a local disk, or an \
+            let why = "other machines may not see locks there: use a folder on a local disk, or an \
                        object store";
             let error = io::Error::other(format!("{path} is on {name}, and {why}"));
             return Err(generic("folder", &error));

@@ -247,12 +247,14 @@ impl View {
                 let base = self.head.bases.of(key).map(|base| format!("{}/", base.path));
                 let base = base.unwrap_or_default();
                 let why = match (&self.url.snapshot, base.is_empty()) {
-                    (None, true) => "the server went on meanwhile, or the image",
-                    (Some(_), true) => "the snapshot was removed meanwhile, or the image",
-                    (_, false) => "it",
+                    (None, true) => "the server moved its data meanwhile, or the image is damaged",
+                    (Some(_), true) => {
+                        "the snapshot was removed meanwhile, or the image is damaged"
+                    }
+                    (_, false) => "the data of the cloned snapshot are lost",
                 };
                 let what = other.what();
-                Ok(Err(format!("{base}{key} is {what}: {why} is lost (nowait image check)")))
+                Ok(Err(format!("{base}{key} is {what}: {why} (see nowait image check)")))
             }
         }
     }

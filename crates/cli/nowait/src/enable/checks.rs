@@ -82,7 +82,7 @@ fn sets_variable(line: &str, variable: &str) -> bool {
     words(line).iter().any(|word| word.split_once('=').is_some_and(|(name, _)| name == variable))
 }
 
-/// Checks what `SystemCallFilter=` does to nowait's calls.
+/// Checks how `SystemCallFilter=` of the unit treats nowait's system calls.
 fn filtered(plan: &Plan, found: &mut Findings) {
     let Some(filter) = Filter::of(&plan.unit) else { return };
     let wanted = plan.options.backend;
@@ -182,8 +182,8 @@ fn confined(plan: &Plan, found: &mut Findings) {
         read("/etc/selinux/config").lines().any(|line| line.trim() == "SELINUX=enforcing");
     let context = plan.unit.value("SELinuxContext").is_some();
     if enforcing || (context && Path::new("/sys/fs/selinux/enforce").exists()) {
-        let advice = "restorecon it; where the domain changes, LD_PRELOAD needs `noatsecure`";
-        found.warn(format!("SELinux is enforcing: {library} must be a library to it: {advice}"));
+        let advice = "run restorecon on it; if the domain changes at the start, allow `noatsecure`";
+        found.warn(format!("SELinux is enforcing: {library} needs the type lib_t: {advice}"));
     }
 }
 

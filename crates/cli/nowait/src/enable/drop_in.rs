@@ -14,7 +14,7 @@ pub(crate) const NAME: &str = "zz-nowait.conf";
 /// The beginning of its text.
 const HEADER: &str = "# Written by `nowait enable`";
 
-/// Returns the path for a unit, as the manager sees it.
+/// Returns the path of a unit's drop-in inside the root.
 pub(crate) fn path(place: &Place, unit: &UnitName) -> PathBuf {
     place.own().join(format!("{unit}.d")).join(NAME)
 }
@@ -134,7 +134,7 @@ pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
     let Some(target) = link_to(place, path) else { return Ok(()) };
     let (folder, target) = (folder_of(path).display(), target.display());
     let advice = "make it a folder of this unit alone, then enable it again";
-    Err(Failure::new(format!("{folder}: a link to {target}; {advice}")))
+    Err(Failure::new(format!("{folder}: a link to {target}, for other units too; {advice}")))
 }
 
 /// Writes the file: systemd finds the old or the new text, even after a crash meanwhile.

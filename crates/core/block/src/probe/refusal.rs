@@ -284,7 +284,9 @@ impl fmt::Display for Refusal {
             Cause::Seccomp => f.write_str("a seccomp filter refuses it"),
             Cause::Confined => f.write_str("not tried: the program's own filter may end it for it"),
             Cause::Sysctl(value) => write!(f, "sysctl kernel.io_uring_disabled={value}"),
-            Cause::RequestFilter => f.write_str("a filter of io_uring requests refuses it"),
+            Cause::RequestFilter => {
+                f.write_str("a filter of io_uring requests (Linux 7.0) refuses it")
+            }
             Cause::Policy => f.write_str("forbidden, and not by seccomp or sysctl"),
             Cause::Memlock(limit) => write!(f, "RLIMIT_MEMLOCK is {} KiB", limit >> 10),
             Cause::AioSlots { used, max } => write!(f, "fs.aio-max-nr is used up ({used}/{max})"),

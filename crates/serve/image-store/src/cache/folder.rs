@@ -221,7 +221,7 @@ fn opened(path: &Path) -> io::Result<File> {
     }
     match is_cache {
         true => Ok(file),
-        false => Err(io::Error::other(format!("{NAME} is not a cache: remove it"))),
+        false => Err(io::Error::other(format!("{NAME} is not a cache of nowait: remove it"))),
     }
 }
 

@@ -224,7 +224,7 @@ fn damaged_rows_are_no_pages_and_strange_files_no_caches() {
     assert!(said().ends_with(": nowait-cache is not a private file of this user: remove it"));
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     fs::write(&path, b"something else").unwrap();
-    assert!(said().ends_with(": nowait-cache is not a cache: remove it"), "{}", said());
+    assert!(said().ends_with(": nowait-cache is not a cache of nowait: remove it"), "{}", said());
     assert_eq!(fs::read(&path).unwrap(), b"something else");
     fs::remove_file(&path).unwrap();
     symlink(place.path().join("victim"), &path).unwrap();

@@ -115,7 +115,7 @@ fn many_readers_see_one_moment_while_the_writer_continues() {
     // Data that the writer deletes is an error, but only for reads that need it.
     change(&url, Key::Segment(1), |_| None);
     let error = readers[0].read_at(BLOCK, BLOCK).unwrap_err().to_string();
-    assert!(error.contains("the server went on"), "{error}");
+    assert!(error.contains("the server moved its data"), "{error}");
     assert_eq!(readers[0].read_at(4 * BLOCK, BLOCK).unwrap()[0], 2);
     let none = StoredImage::open_read_only(&"memory://readers/none".parse().unwrap(), &options);
     assert!(none.unwrap_err().to_string().contains("no such image"));
