@@ -47,7 +47,7 @@ static void many_at_a_time(nowait_engine *engine, nowait_file *file)
 	nowait_queue_create(engine, 64, &queue);
 	for (n = 0; n < 16; n++)
 		nowait_prep_read(&requests[n], file, buffers[n], 4096, offsets[n], n);
-	accepted = nowait_submit(queue, requests, 16);           /* never waits */
+	accepted = nowait_submit(queue, requests, 16);           /* waits for no data */
 	ended = nowait_reap(queue, done, 16, 1, NOWAIT_FOREVER); /* at least one */
 	for (n = 0; n < ended; n++)
 		use(done[n].user_data, done[n].result); /* bytes, or -EIO … */

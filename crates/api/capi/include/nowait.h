@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /**
- * nowait: asynchronous file I/O for Linux whose submit never waits.
+ * nowait: asynchronous file I/O for Linux whose submit does not wait for data.
  *
  *   nowait_engine ──── nowait_file ──── nowait_read, nowait_write, nowait_sync …   these block
  *     backend, threads     │
- *                          └── nowait_queue ─── nowait_submit                      never waits
+ *                          └── nowait_queue ─── nowait_submit                      no wait for data
  *                                               nowait_reap                        waits, if asked
  *
  * RESULTS. A function that can fail returns 0 or a count, and a negative error number if it failed
@@ -500,7 +500,7 @@ int nowait_queue_create(nowait_engine *engine, uint32_t depth, nowait_queue **qu
 void nowait_queue_destroy(nowait_queue *queue);
 
 /**
- * Starts up to `count` requests, in order, and submits them together. Never waits.
+ * Starts up to `count` requests, in order, and submits them together. Waits for no data.
  *
  * Returns the number of accepted requests. Each of them ends in exactly one completion, whatever
  * its result, and its buffer is lent until then. The first request that cannot be accepted ends the

@@ -1,10 +1,10 @@
-//! Asynchronous file I/O for Linux whose submit never waits: the native Rust API.
+//! Asynchronous file I/O for Linux whose submit does not wait for data: the native Rust API.
 //!
 //! ```text
 //!  Nowait ──────── File ──────────── read_at, write_at, sync_all …       blocks
 //!  one engine:       │
 //!  backend, threads  └── Queue ───── read, write, sync, poll             takes a buffer
-//!                          ├──────── submit                              never waits
+//!                          ├──────── submit                              waits for no data
 //!                          ├──────── wait, pop, reap                     gives it back
 //!                          └──────── cancel, timeout, link               never wait
 //!            AsyncFile, Stream ────── read_at, write_at, read, ready …    futures

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  read, write, sync, poll          submit                 wait              pop, reap
-//!        │ takes the buffer           │ never waits          │ waits           ▲ gives it back
+//!        │ takes the buffer           │ waits for no data    │ waits           ▲ gives it back
 //!        ▼                            ▼                      ▼                 │
 //!    prepared ───────────────────▶ in flight ───────────▶ over ────────────────┘
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘

@@ -55,7 +55,7 @@ fn many_requests_are_in_flight_as_the_rust_page_shows() -> Result<(), Error> {
 
     let mut queue: Queue<u64> = nowait.queue(32)?;        // the tag is a u64, buffers are Vec<u8>
     queue.read(&file, vec![0; 4096], offset, offset)?;    // takes the buffer
-    queue.submit();                                       // hands all over; never waits
+    queue.submit();                                       // hands all over; waits for no data
     queue.wait(1, None)?;                                 // until one is over
     while let Some(done) = queue.pop() {                  // gives buffer and tag back
         let bytes = done.result?;

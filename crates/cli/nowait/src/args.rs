@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
 
-/// Asynchronous file I/O whose submit never waits, for unmodified programs.
+/// Asynchronous file I/O whose submit does not wait for data, for unmodified programs.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
