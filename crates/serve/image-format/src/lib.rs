@@ -6,17 +6,17 @@
 //!   log/POSITION …      segments from there on: the changes since, in order
 //! ```
 //!
-//! * [`image`]: the machine. Requests and answers of the store go in, operations for the store and
-//!   completions come out
+//! * [`image`]: the state machine. Requests and answers of the store go in, operations for the
+//!   store and completions come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
 //!     and the deletions that follow them; `collector`: segments that are mostly dead;
 //!     `leftovers`: objects of writers that died; [`needs`]: the segments that snapshots keep
-//! * [`edit`]: another machine, for snapshots and sizes: it edits the head, and the writer
+//! * [`edit`]: another state machine, for snapshots and sizes. It edits the head while the writer
 //!   continues
-//! * `scan`: reads the log ahead; `outbox`: the output of a machine; `errands`: operations in
+//! * `scan`: reads the log ahead; `outbox`: the output of a state machine; `errands`: operations in
 //!   flight, and those to repeat
-//! * [`request`], [`store`]: the two interfaces of the machine
+//! * [`request`], [`store`]: the two interfaces of the state machine
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
 //! * [`base`]: the images that a clone reads

@@ -1,4 +1,5 @@
-//! The machine, one call at a time: its operations of the store, and when requests end.
+//! The state machine, one call at a time: its operations for the store, and the ends of its
+//! requests.
 
 use nowait_image_format::{
     Answer, Geometry, Head, Image, Key, Operation, Origin, Over, PROOF_NS, Request, Settings,

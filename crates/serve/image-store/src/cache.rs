@@ -11,7 +11,7 @@
 //! clones share the segments of their bases. Only after objects were put back to an older state can
 //! two segments have the same key: therefore a writer forgets the pages behind the end of its log,
 //! and segments that it puts replace cached pages. A page with a wrong checksum counts as missing.
-//! If the machine finds data damaged, it reads the data from the store again.
+//! If the state machine finds damaged data, it reads them from the store again.
 
 mod folder;
 mod writer;

@@ -1,4 +1,4 @@
-//! Carries out the machine's operations on a store, and translates the store's answers.
+//! Carries out the state machine's operations on a store, and translates the store's answers.
 
 use crate::cache::{Cache, Segment, origin, pages_of};
 use crate::place::{Place, one_line};
@@ -372,7 +372,7 @@ async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
 }
 
 fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
-    /// Shares the memory with the machine, which may have to put it again.
+    /// Shares the memory with the state machine, which may have to put it again.
     struct Whole(Arc<Vec<u8>>);
     impl AsRef<[u8]> for Whole {
         fn as_ref(&self) -> &[u8] {

@@ -1,4 +1,5 @@
-//! The thread of an image: it owns the machine, and passes the machine's operations to the store.
+//! The thread of an image: it owns the state machine, and passes the machine's operations to the
+//! store.
 //!
 //! ```text
 //!  callers ── Command ──▶ queue ──▶ machine ── Operation ──▶ client, 32 at a time ──▶ store
@@ -86,8 +87,9 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Checks the key against the image, if there is one. The machine does so too, but only after the
-/// probe of the store, which puts objects. If the head cannot be read, the machine decides.
+/// Checks the key against the image, if there is one. The state machine does so too, but only after
+/// the probe of the store, which puts objects. If the head cannot be read, the state machine
+/// reports the reason.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();
@@ -135,7 +137,7 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// The time at which the machine was made, by a clock that includes suspended time.
+    /// The time at which the state machine was made, by a clock that includes suspended time.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,
@@ -247,8 +249,8 @@ impl Driver {
         self.image.submit(self.requests, request, self.now_ns());
     }
 
-    /// Takes the other waiting commands, so that the machine handles them together. Returns `true`
-    /// if one of them is the end.
+    /// Takes the other waiting commands, so that the state machine handles them together. Returns
+    /// `true` if one of them is the end.
     fn submit_more(&mut self, commands: &mut Commands) -> bool {
         for _ in 1..COMMANDS_MAX {
             match commands.try_recv() {
@@ -315,8 +317,8 @@ impl Driver {
             nowait_image_format::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
             nowait_image_format::Status::Over(Over::Closed) => Status::Closed,
         };
-        // The machine does not know which requests the cache has answered, nor that GETs read whole
-        // pages.
+        // The state machine does not know which requests the cache has answered, nor that GETs read
+        // whole pages.
         let (asked, before) = (self.client.asked(), self.asked_before);
         let (gets, bytes_got) = (asked.0 - before.0, asked.1 - before.1);
         let costs = Costs { gets, bytes_got, ..self.image.costs() };

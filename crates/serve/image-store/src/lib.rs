@@ -1,11 +1,11 @@
-//! An image on an object store: runs the machine of `nowait-image-format` on real stores.
+//! An image on an object store: runs the state machine of `nowait-image-format` on real stores.
 //!
 //! * [`url`]: the address of an image; `place`: the store itself, by the crate `object_store`;
 //!   `folder`: a folder as a store, with the conditional PUT that it lacks
-//! * [`client`]: carries out the machine's operations on a store
+//! * [`client`]: carries out the state machine's operations on a store
 //! * [`mod@cache`]: data that need not be read again, in memory or in a folder
 //! * [`mod@probe`]: checks that the store respects conditions
-//! * `driver`: the thread of an image, which owns the machine; [`status`]: its published state;
+//! * `driver`: the thread of an image, which owns the state machine; [`status`]: its state;
 //!   `trouble`: reports to the user about the store
 //! * [`image`]: an image, for its callers
 //! * [`source`]: an image as the source of a block device; [`mod@open`]: opens images for serving

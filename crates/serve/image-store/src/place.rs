@@ -132,8 +132,8 @@ pub(crate) fn one_line(error: &object_store::Error) -> String {
     format!("{hint}{line}").chars().take(400).collect()
 }
 
-/// The machine repeats operations, because only it knows the meaning of a repeated PUT. The store's
-/// client must not.
+/// The state machine repeats operations, because only it knows the meaning of a repeated PUT. The
+/// store's client must not.
 fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

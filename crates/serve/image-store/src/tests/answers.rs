@@ -1,4 +1,4 @@
-//! The answers of stores, as the machine receives them.
+//! The answers of stores, as the state machine receives them.
 
 use super::wrong::{Wrong, WrongStore};
 use crate::client::Client;

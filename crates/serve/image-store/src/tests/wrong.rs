@@ -19,7 +19,7 @@ pub(super) enum Wrong {
     Nothing,
     /// The store overwrites existing objects in spite of the condition (If-None-Match).
     IgnoresCreate,
-    /// The store replaces objects that do not match the condition (If-Match).
+    /// The store replaces an object although its ETag does not match the condition (If-Match).
     IgnoresUpdate,
     /// The store never answers.
     Silent,
