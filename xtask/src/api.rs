@@ -89,7 +89,7 @@ fn missing(old: &[String], new: &[String]) -> Vec<String> {
     gone
 }
 
-/// Returns what is different, as diff(1) marks it.
+/// Returns the lines that differ, marked as by diff(1).
 fn changes(old: &[String], new: &[String]) -> Vec<String> {
     let gone = missing(old, new).into_iter().map(|line| format!("- {line}"));
     let added = missing(new, old).into_iter().map(|line| format!("+ {line}"));

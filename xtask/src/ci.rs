@@ -241,8 +241,8 @@ fn take_own_mounts() -> Result<()> {
     bail!("unshare: {}", again.env(TAKEN, "1").exec());
 }
 
-/// Returns what a command is prefixed with to see mounts of its own; nothing where that is not
-/// allowed, or not needed, because only root mounts.
+/// Returns the words before a command that give it its own mount namespace; none where that is
+/// forbidden, or not needed because only root mounts.
 fn own_mounts() -> Result<Vec<&'static str>> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
         xargs -r -n 1 umount --lazy; exec \"$@\"";

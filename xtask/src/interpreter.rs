@@ -17,7 +17,8 @@ pub(crate) const ABI3: &str = ".abi3.so";
 /// The versions that tests and wheels are for. A `t` behind the version is the free-threaded one.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
-/// Says what an interpreter is. It must be able to make environments.
+/// The program by which an interpreter prints its version and kind. It must be able to make
+/// environments.
 const ASK: &str = "
 import sys, sysconfig, venv
 lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''

@@ -97,7 +97,7 @@ impl Machine {
         link.arg(format!("-Wl,-soname,{soname},--version-script={}", map.display()))
     }
 
-    /// Returns what a native library of Rust's is linked as.
+    /// Returns the linker option for a native library of Rust's.
     ///
     /// With musl, what unwinds the stack is the archive that comes with Rust: the compiler's, both
     /// shared and static, needs glibc on this machine.

@@ -53,7 +53,8 @@ pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 
-/// Returns what stands for what, the more special later: the last that fits counts.
+/// Returns pairs of a path and its replacement, the more special ones later: the last that fits is
+/// used.
 fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     let (root, target) = (process::root().to_owned(), process::target());
     let installed = process::output(cmd!(sh, "rustc --print sysroot"))?;

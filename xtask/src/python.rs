@@ -109,7 +109,7 @@ pub(crate) fn install(folder: &Path) -> Result<()> {
     Ok(sh.write_file(about.join("entry_points.txt"), entry_points(&project))?)
 }
 
-/// Returns what of a project's description every installed package has.
+/// Returns the metadata that every installed package has, from a project's description.
 fn metadata(project: &str) -> String {
     let summary = project.lines().find_map(|line| line.strip_prefix("description = "));
     let summary = summary.unwrap_or_default().trim_matches('"');

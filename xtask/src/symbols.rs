@@ -1,4 +1,4 @@
-//! Compares what a shared object exports with what it must export.
+//! Compares the symbols that a shared object exports with those that it must export.
 
 use std::collections::BTreeSet;
 

@@ -88,7 +88,7 @@ fn implements(implementation: &str, traits: &[&str]) -> bool {
     traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
 }
 
-/// Returns what a reader sees of some HTML, in one line.
+/// Returns the text that a reader sees of some HTML, on one line.
 fn text(html: &str) -> String {
     let seen = FOLDED.replace_all(html, "").replace("<div", " <div");
     let mut seen = TAG.replace_all(&seen, "").into_owned();

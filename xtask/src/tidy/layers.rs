@@ -102,13 +102,13 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns what is wrong with `package` talking to the system through `named`. Tests may.
+/// Returns the finding if `package` talks to the system through `named`. Tests may.
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))
 }
 
-/// Returns what is wrong with `package` using `dependency`, for tests too.
+/// Returns the finding if `package` must not use `dependency`, not even in tests.
 fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;

@@ -73,7 +73,7 @@ fn named(source: &Source) -> Vec<(&str, usize)> {
     found.filter(|(name, _)| !FRAME.contains(name) && !name.starts_with('(')).collect()
 }
 
-/// Returns what the types of a source hold, by name and offset.
+/// Returns the locks that the types of a source hold, by name and offset.
 fn held(source: &Source) -> Vec<(String, usize, Kind)> {
     let is_product = PLACES.iter().any(|place| source.path.starts_with(place));
     if !is_product || !source.is_rust() || source.path.ends_with("tests.rs") {

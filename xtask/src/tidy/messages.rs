@@ -122,7 +122,7 @@ fn blanked(source: &Source) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Returns what a literal says, on one line and without the spaces around it.
+/// Returns the text of a literal, on one line and without the spaces around it.
 fn plain(literal: &str) -> String {
     let joined: Cow<'_, str> = CONTINUED.replace_all(literal, "");
     joined.replace("\\\"", "\"").replace("\\n", " ").trim().to_owned()

@@ -53,7 +53,7 @@ impl Source {
         self.path.starts_with("tests/") || self.path.contains("/tests/")
     }
 
-    /// Returns what follows the last dot of the name.
+    /// Returns the part of the name after the last dot.
     pub(super) fn extension(&self) -> &str {
         extension(&self.path)
     }

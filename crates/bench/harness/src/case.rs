@@ -181,7 +181,7 @@ impl<J> Case<J> {
         Self { targets, ..self }
     }
 
-    /// Returns what reports say of it.
+    /// Returns the case without its jobs, as reports store it.
     pub fn without_jobs(&self) -> Case<()> {
         let words = |it: &Subject<J>| Subject { name: it.name, engine: it.engine, job: () };
         Case {

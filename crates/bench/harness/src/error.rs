@@ -44,7 +44,7 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-/// Adds what was being done to an error of the operating system.
+/// Adds the action that failed to an error of the operating system.
 pub trait Context<T> {
     /// Turns an error into "WHAT: error".
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;

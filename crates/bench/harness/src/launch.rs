@@ -41,7 +41,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds what a process used of memory to the figures of its run.
+    /// Adds the memory that a process used to the figures of its run.
     pub fn memory(&self, sample: &mut Sample) {
         sample.insert(Metric::RssBytesMax, self.rss_bytes_max);
         sample.insert(Metric::PageCacheGrowthBytes, self.cache_growth_bytes);
@@ -57,8 +57,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Keeps what was set for this program from a command: nothing inherited may change one subject
-/// into another.
+/// Removes the variables of nowait from the environment of a command, because an inherited variable
+/// could change one subject into another.
 pub fn inherit_nothing_of_ours(command: &mut Command) {
     let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {

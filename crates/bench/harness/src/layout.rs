@@ -200,7 +200,7 @@ pub fn check_space(path: &Path, needed_bytes: u64, smaller: &str) -> Result<()> 
     Ok(())
 }
 
-/// Returns what an unprivileged user may still write, in bytes.
+/// Returns the number of bytes that an unprivileged user may still write.
 fn free_bytes(folder: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(folder).map_err(std::io::Error::from);
     let stat = stat.context(|| format!("statvfs {}", folder.display()))?;

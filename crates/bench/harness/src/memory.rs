@@ -12,7 +12,7 @@ pub fn page_cache_bytes() -> f64 {
     field_bytes("Cached") as f64
 }
 
-/// Returns what the kernel keeps of files and of block devices, in bytes.
+/// Returns the size of the kernel's page cache and of its buffers of block devices, in bytes.
 pub fn cached_and_buffers_bytes() -> f64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     (bytes_of(&text, "Cached") + bytes_of(&text, "Buffers")) as f64

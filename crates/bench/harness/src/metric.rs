@@ -158,7 +158,7 @@ impl Metric {
         self.row().3
     }
 
-    /// Returns what stands behind a count where figures of several units share a column.
+    /// Returns the suffix of a count where figures of several units share a column.
     pub fn counted(self) -> &'static str {
         if self.unit() == "1/s" { "/s" } else { "" }
     }

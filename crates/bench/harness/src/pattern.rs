@@ -7,7 +7,8 @@ const WORD: usize = size_of::<u64>();
 /// The words that are checked, and stamped by writes, are this far apart.
 pub const STAMP_BYTES: usize = 4096;
 
-/// Returns what stands at byte `offset` of a file, in generation `generation`: 0 is as laid out.
+/// Returns the word at byte `offset` of a file in generation `generation`; generation 0 is the file
+/// as laid out.
 pub fn word(offset: u64, generation: u32) -> u64 {
     let place = (offset / WORD as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     place ^ (place >> 29) ^ u64::from(generation).wrapping_mul(0xd6e8_feb8_6659_fd93)

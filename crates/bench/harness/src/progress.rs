@@ -50,7 +50,7 @@ impl Progress {
         self.bar.inc_length(planned_ms * count as u64);
     }
 
-    /// Tells what is being laid out, and how far it is.
+    /// Shows how much of the test file has been written.
     pub fn laying_out(&self, written_bytes: u64, size_bytes: u64) {
         let [written, size] = [written_bytes, size_bytes].map(|it| units::bytes(it as f64));
         self.bar.set_message(format!("writing the test file: {written} of {size}"));

@@ -82,7 +82,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Returns what it has written to its standard error.
+    /// Returns the text that the server has written to its standard error.
     pub fn words(&self) -> String {
         fs::read_to_string(self.stderr.path()).unwrap_or_default()
     }

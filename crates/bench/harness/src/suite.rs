@@ -40,7 +40,8 @@ pub trait Suite {
         false
     }
 
-    /// Prepares what all runs share, and leaves the cases and subjects that can run here.
+    /// Prepares the files and tools that all runs share, and removes the cases and subjects that
+    /// cannot run here.
     ///
     /// # Errors
     /// Nothing can be measured.
@@ -78,7 +79,7 @@ pub trait Suite {
     /// Says how all was measured, at the end.
     fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description;
 
-    /// Returns what is printed.
+    /// Returns the text to print.
     fn text(&self, measurement: &Measurement) -> String {
         measurement.text()
     }

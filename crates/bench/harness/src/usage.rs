@@ -14,12 +14,12 @@ pub struct Used {
 }
 
 impl Used {
-    /// Returns what all threads have used, those that have ended included.
+    /// Returns the usage of all threads of the process, those that have ended included.
     pub fn now() -> Result<Self> {
         usage(libc::RUSAGE_SELF).map(|used| Self::of(&used))
     }
 
-    /// Reads what the kernel tells.
+    /// Converts the figures of getrusage(2).
     pub fn of(used: &libc::rusage) -> Self {
         let time_us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
         Self {
@@ -28,7 +28,8 @@ impl Used {
         }
     }
 
-    /// Returns the maximum of what several threads reported at their ends.
+    /// Returns the last of several reports about the whole process, which has the largest values:
+    /// each thread made one when it ended.
     pub fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),

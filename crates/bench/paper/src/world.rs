@@ -334,8 +334,7 @@ pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     crate::costs::device_ns(bio.segments.len() as u64)
 }
 
-/// Counts what is free of something, and the tasks that wait for some of it: slots of a context,
-/// events of its ring.
+/// A counting semaphore of tasks, for slots of a context and events of its ring.
 #[derive(Clone, Default)]
 pub(crate) struct Semaphore(Rc<RefCell<(usize, VecDeque<Waker>)>>);
 

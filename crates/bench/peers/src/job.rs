@@ -229,7 +229,7 @@ impl Job {
         Duration::from_millis(self.runtime_ms)
     }
 
-    /// Returns what the engine opens.
+    /// Returns the files that the engine opens, and how.
     pub(crate) fn place(&self) -> Place {
         Place {
             paths: self.paths.clone(),

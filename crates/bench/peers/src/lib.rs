@@ -92,7 +92,7 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes what one thread works with: for a request in flight in each of the buffers.
+    /// Makes the peer of one thread, with at most one request in flight in each of the buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
     /// Returns `true` if the pages lie in a cache of this process, which is filled through it.

@@ -45,7 +45,8 @@ impl PosixPeer {
         Ok(slot)
     }
 
-    /// Begins what is prepared, by one call: several are a list.
+    /// Starts the prepared requests by one call: aio_read(3) or aio_write(3) for one, lio_listio(3)
+    /// for several.
     fn start(&mut self, slots: &[usize]) -> Result<()> {
         let blocks = self.blocks.as_mut_ptr();
         // SAFETY: each slot is one of the blocks.

@@ -284,7 +284,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes what has ended in a context, at least `min` blocks; returns how many.
+    /// Takes the blocks that have ended in a context, at least `min`; returns their number.
     fn reap<P: Peer>(&mut self, ring: &mut Ring<P>, min: usize, checks: bool) -> Result<usize> {
         let (lane, start, file_bytes) = (&mut self.lane, self.start, self.file_bytes);
         let before = lane.blocks;
@@ -308,7 +308,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Reads what was written last from the disk, past all caches where that is possible.
+/// Reads the bytes written last back from the disk, past all caches where that is possible.
 fn read_back(job: &Job, transfer: &Transfer, written: &[u64]) -> Result<()> {
     if written.is_empty() {
         return Ok(());

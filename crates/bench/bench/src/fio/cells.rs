@@ -158,7 +158,7 @@ pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> 
     cells.iter().flat_map(|cell| counts.iter().map(move |jobs| with(cell, *jobs))).collect()
 }
 
-/// Returns what must come out of a case within the limits.
+/// Returns the targets of a case by the limits.
 pub(crate) fn targets(case: &FioCase, limits: Limits) -> Vec<Target> {
     let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
     let of = |name| {
@@ -169,7 +169,7 @@ pub(crate) fn targets(case: &FioCase, limits: Limits) -> Vec<Target> {
     ours.flat_map(|subject| of(subject.name)).collect()
 }
 
-/// Says what a job does, such as `4 KiB random reads, buffered, uncached, 1 in flight`.
+/// Returns the title of a job, such as `4 KiB random reads, buffered, uncached, 1 in flight`.
 fn title(word: &str, work: &Work) -> String {
     let what = match work.rw {
         Rw::Read => "reads in order",

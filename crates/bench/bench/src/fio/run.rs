@@ -60,7 +60,8 @@ pub(crate) enum Purpose {
     Measure,
     /// Writes data that a later run can verify.
     WritePattern,
-    /// Verifies what it reads, or reads what it has written and verifies that.
+    /// Verifies the bytes that a job reads; a job that writes then reads its bytes back and
+    /// verifies those.
     Verify,
 }
 

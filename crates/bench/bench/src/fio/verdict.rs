@@ -170,7 +170,7 @@ pub(crate) fn table(measurement: &Measurement, limits: Limits) -> String {
     text + &words(limits) + &notes(measurement)
 }
 
-/// Prints what `--verify` found: a row a cell, and the counts.
+/// Returns the table of the findings of `--verify`: a row for each cell, and the counts.
 pub(crate) fn verify_table(measurement: &Measurement) -> String {
     let engines = engines(measurement);
     let mut table = new_table(&[&["cell"], engines.as_slice()].concat());

@@ -150,7 +150,7 @@ impl Compared {
 }
 
 impl Comparison {
-    /// Compares what both have.
+    /// Compares the cases and figures that both documents have.
     ///
     /// # Errors
     /// They are of different workloads, or have no figure in common.

@@ -13,7 +13,8 @@ use crate::table::{new_table, right};
 use crate::units;
 use crate::verdict;
 
-/// Prints what else differs, a table for each case, and how many verdicts there are of each kind.
+/// Returns the differences of parameters and hosts, a table for each case, and the number of
+/// verdicts of each kind.
 pub(super) fn text(comparison: &Comparison, [name_a, name_b]: &[String; 2]) -> String {
     let mut text = format!("{}: A is {name_a}, B is {name_b}\n", comparison.a.workload);
     text += &settings_text("Parameters", &comparison.params);

@@ -62,7 +62,7 @@ impl Needs {
         Self { python, wheels, install, known: BTreeMap::new() }
     }
 
-    /// Says what a way lacks here, with the command that installs it.
+    /// Returns the package that a way lacks here, with the command that installs it.
     pub(super) fn lack(&mut self, mover: &Mover) -> Option<String> {
         match mover {
             Mover::Nixl(_) => self.package("nixl"),

@@ -27,7 +27,7 @@ pub(super) fn way(forbids_uring: bool) -> Way {
     Way { mode: Mode::Threads, preloads: false, forbids_uring }
 }
 
-/// Removes what the case before has left.
+/// Removes the blocks that the previous case has left.
 pub(super) fn begin(folder: &Path) -> Result<()> {
     remove(&blocks_in(folder))
 }

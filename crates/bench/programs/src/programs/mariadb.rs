@@ -106,7 +106,7 @@ impl Data {
         self.size_bytes / TABLES / ROW_BYTES
     }
 
-    /// Names what tells that all rows are there.
+    /// Returns the path of the file that exists once all rows are loaded.
     fn mark(&self) -> PathBuf {
         self.path.join(format!("nowait-bench-rows-{}", self.rows()))
     }
@@ -123,7 +123,7 @@ impl Data {
         Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "ibd")).collect())
     }
 
-    /// Adds what every server has.
+    /// Adds the options that each measured server gets.
     fn server(&self, mut command: Command, flush: &str) -> Command {
         let pool_bytes = (self.size_bytes / TABLES_PER_POOL).max(POOL_BYTES_MIN);
         command.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).args(as_root());
@@ -150,7 +150,7 @@ impl Data {
         Server::listening(command, PATIENCE, &self.socket)
     }
 
-    /// Adds what every client has.
+    /// Adds the options that each client gets.
     fn client(&self, mut command: Command) -> Command {
         command.args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"]);
         command.args(["--mysql-db=sbtest", "--rand-type=uniform"]);

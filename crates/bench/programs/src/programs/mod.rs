@@ -306,7 +306,7 @@ impl Suite for ProgramsSuite {
     }
 }
 
-/// Says what the machine itself adds to a longest hold-up.
+/// Returns the note about the time that the machine itself adds to a longest hold-up.
 fn gap_note(period: Duration) -> String {
     let longest = units::time_us(gap::longest(period).as_secs_f64() * 1e6);
     let seconds = units::digits(period.as_secs_f64());

@@ -19,8 +19,8 @@ pub(crate) struct Lack {
     pub(crate) install: String,
 }
 
-/// Says what a case lacks here, if it lacks anything; `python` is the folder of Python's packages,
-/// and `install` tells whether they may be installed into it.
+/// Returns the program or package that a case lacks here, if any; `python` is the folder of
+/// Python's packages, and `install` tells whether they may be installed into it.
 pub(super) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
     let (programs, package): (&[(&str, &str)], _) = match load {
         Load::Qemu { .. } => {

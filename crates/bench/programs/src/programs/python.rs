@@ -83,7 +83,7 @@ pub(crate) struct Script {
 }
 
 impl Package<'_> {
-    /// Says what is missing in the folder of packages; with `install` it is installed first. A
+    /// Returns the package that the folder of packages lacks; with `install`, installs it first. A
     /// wheel of a folder is installed anew, since builds of one version differ.
     pub(crate) fn lack(self, folder: &Path, install: bool) -> Option<Lack> {
         if self.is_in(folder) && !(install && self.wheels.is_some()) {

@@ -85,7 +85,7 @@ pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finishe
     Err(BenchError::failed(format!("sysbench {}: {said}", done.status)))
 }
 
-/// Understands what a run prints.
+/// Parses the output of a run.
 pub(crate) fn parse(text: &str) -> Result<Printed> {
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));

@@ -85,7 +85,7 @@ fn metadata_in(tools: &Tools) -> PathBuf {
     tools.folder.join("thin.metadata")
 }
 
-/// Returns what is written of a file with holes.
+/// Returns the number of bytes of the blocks of a file with holes.
 fn used_bytes(path: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let about = fs::metadata(path).context(|| format!("look at {}", path.display()))?;

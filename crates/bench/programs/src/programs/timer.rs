@@ -50,7 +50,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Returns what has been counted so far.
+    /// Returns the counts so far.
     pub(crate) fn times(&self) -> Result<Times> {
         let bytes =
             fs::read(&self.counters).context(|| "read the times of io_submit".to_owned())?;
@@ -60,7 +60,7 @@ impl Timer {
 }
 
 impl Times {
-    /// Returns what was counted since `before`.
+    /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }

@@ -126,7 +126,7 @@ enum Crate {
 }
 
 impl Crate {
-    /// Returns what its program calls it.
+    /// Returns the word by which the program of the stores selects it.
     fn word(self) -> &'static str {
         match self {
             Crate::Slatedb => "slatedb",
@@ -393,7 +393,8 @@ impl RemoteSuite {
     }
 }
 
-/// Adds what the store was asked for: until the client ended, and until all had ended.
+/// Adds the counts of requests and bytes at the store: up to the end of the client, and up to the
+/// end of all writes.
 fn count(
     sample: &mut Sample,
     (read, written): (Passed, Passed),

@@ -196,7 +196,7 @@ impl Place {
 }
 
 impl Served {
-    /// Returns what the client uses.
+    /// Returns the file, folder or socket that the client uses.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }

@@ -22,7 +22,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Returns what has passed since `before`.
+    /// Returns the counts of requests and bytes that have passed since `before`.
     pub(crate) fn since(self, before: Passed) -> Passed {
         Passed {
             puts: self.puts - before.puts,
@@ -76,7 +76,7 @@ impl Relay {
         self.shared.delay_ns.store(delay.as_nanos() as u64, Relaxed);
     }
 
-    /// Returns what has passed.
+    /// Returns the counts of requests and bytes that have passed.
     pub(crate) fn passed(&self) -> Passed {
         let Shared { puts, gets, sent, .. } = &*self.shared;
         let [puts, gets, sent] = [puts, gets, sent].map(|count| count.load(Relaxed));

@@ -40,7 +40,7 @@ impl Mounted {
         Ok(Self { folder, _device: device })
     }
 
-    /// Returns what the client uses.
+    /// Returns the file, folder or socket that the client uses.
     pub(crate) fn target(&self) -> Target {
         Target::Folder(self.folder.clone())
     }

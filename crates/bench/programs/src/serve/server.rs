@@ -43,7 +43,7 @@ impl Served {
         Ok(Self::Program(server, target))
     }
 
-    /// Returns what the client uses.
+    /// Returns the file, folder or socket that the client uses.
     pub(crate) fn target(&self) -> Target {
         match self {
             Self::Program(_, target) => target.clone(),
@@ -98,8 +98,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Clears what the server before left behind: nbdkit refuses a socket that exists, and QEMU wants a
-/// file to mount on.
+/// Removes the socket or file of the previous server: nbdkit refuses a socket that exists, and QEMU
+/// wants a file to mount on.
 fn prepare(target: &Target) -> io::Result<()> {
     match target {
         Target::Nbd(socket) => match fs::remove_file(socket) {

@@ -72,7 +72,7 @@ impl Load {
     }
 }
 
-/// Returns what a block has as its data: not to be compressed, and told from other blocks.
+/// Returns the data of a block, which cannot be compressed and differ from those of other blocks.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {
