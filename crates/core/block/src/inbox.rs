@@ -29,7 +29,7 @@ impl Inbox {
         }
     }
 
-    /// Does what [`crate::BlockBackend::reap`] says.
+    /// Reaps completions, as [`crate::BlockBackend::reap`] does.
     pub(crate) fn reap(
         &self,
         done: &mut Vec<Completion>,
@@ -60,7 +60,7 @@ impl Inbox {
         }
     }
 
-    /// Does what [`crate::BlockBackend::wake`] says.
+    /// Wakes the thread that reaps, as [`crate::BlockBackend::wake`] does.
     pub(crate) fn wake(&self) {
         if self.gate.wake() {
             self.gate.rouse();

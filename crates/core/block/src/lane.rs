@@ -47,7 +47,7 @@ impl Lane {
 
     /// Moves the next bio and its number to `run`, which is empty, together with the following bios
     /// that join it ([`Bio::goes_with`]), at most `count` in all. If no bio waits, releases the
-    /// lane and returns `false`.
+    /// lane, so that the next `push` asks for a worker again, and returns `false`.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);

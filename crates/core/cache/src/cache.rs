@@ -116,7 +116,7 @@ impl Cache {
         self.waits.counts()
     }
 
-    /// Returns what was asked of the devices so far.
+    /// Returns the counts of pages read and written, flushes, and reads so far.
     pub fn io_counts(&self) -> IoCounts {
         IoCounts {
             pages_read: self.pages_read.load(Relaxed),

@@ -37,7 +37,7 @@ pub struct Change {
     /// Folios that are locked, and up to which page.
     locked: Vec<FolioId>,
     at: u64,
-    /// Writes what is dirty.
+    /// The operation that writes the dirty folios of the range.
     sync: Option<SyncOperation>,
 }
 
@@ -166,7 +166,7 @@ impl Change {
         folio.index() * (FRAME_BYTES as u64) < size
     }
 
-    /// Unlocks what it has locked, and opens the gate.
+    /// Unlocks the folios that the change has locked, and opens the gate.
     fn let_go(&mut self) {
         let mut woken = Vec::new();
         for id in self.locked.drain(..) {

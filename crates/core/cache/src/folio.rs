@@ -3,18 +3,18 @@
 //! One word says everything that may change while others look:
 //!
 //! ```text
-//! bits 0..24   PINS        readers and writers of the memory right now; above zero it stays
+//! bits 0..24   PINS        readers and writers of the memory now: above zero it stays
 //! bits 24..26  FREQUENCY   accesses since the eviction policy last looked, 0 to 3
-//! bit  32      LOCKED      an operation fills it or changes it: a read in flight, a copy
+//! bit  32      LOCKED      an operation fills or changes the folio: a read in flight, a copy
 //! bit  33      UPTODATE    the memory holds the file's bytes
 //! bit  34      DIRTY       the memory is newer than the file
-//! bit  35      WRITEBACK   being written to the file; must not change (checksums)
-//! bit  36      ERROR       its last writeback failed, and it is still dirty; or its fill failed
-//! bit  37      WAITERS     entries may lie in the wait queues for it
+//! bit  35      WRITEBACK   being written to the file: the memory must not change
+//! bit  36      ERROR       the last writeback failed and left the folio dirty, or the fill failed
+//! bit  37      WAITERS     entries that wait for the folio may lie in the wait queues
 //! bit  38      MARKER      the access that finds it starts the next readahead
-//! bit  39      DETACHED    out of its tree, freed by the thread that takes the last pin off
-//! bit  40      FROZEN      free, or about to be: cannot be pinned
-//! bits 41..57  GUARDS      loans of the memory as bytes: must not change meanwhile
+//! bit  39      DETACHED    out of its tree: the thread that drops the last pin frees the folio
+//! bit  40      FROZEN      the folio is free or about to be, and cannot be pinned
+//! bits 41..57  GUARDS      loans of the memory as bytes: it must not change meanwhile
 //! ```
 //!
 //! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
@@ -331,7 +331,8 @@ impl Folio {
         self.pin(self.warmer(index), 0, 0)
     }
 
-    /// Returns what an access to page `index` adds. A guess if it is another folio by now.
+    /// Returns the amount that an access to page `index` adds to the frequency: none unless it is
+    /// the folio's first page. The header may belong to another folio by now.
     #[inline]
     fn warmer(&self, index: u64) -> u64 {
         if self.index() == index { FREQUENCY_ONE } else { 0 }

@@ -10,13 +10,15 @@ use nowait_sys::{
     memory::{HUGE_PAGE_SIZE, HugeMemory, huge_vec, prefetch},
 };
 
-/// The use of a page's bytes that are prefetched.
+/// The way in which the caller will read a page's bytes, which decides how many of them are
+/// prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// All of them in order: the first are asked for, because the processor's own prefetcher
-    /// follows a stream only after its first lines have missed.
+    /// The caller copies all of them in order. The pool prefetches the first lines, because the
+    /// processor's own prefetcher follows a stream only after those have missed.
     Copy,
-    /// To be looked at in place, in any order: header and trailer are asked for.
+    /// The caller reads them in place, in any order. The pool prefetches the first two lines and
+    /// the last one, which often hold a header and a trailer.
     Look,
 }
 
@@ -183,8 +185,8 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Asks the processor to bring near what is wanted first of the `len` bytes from byte `offset`
-    /// of the file on, of which the folio holds a page. Any numbers are allowed.
+    /// Prefetches the bytes that the caller will read first of the `len` bytes from byte `offset`
+    /// of the file on. The folio holds a page of them. Any numbers are allowed.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };

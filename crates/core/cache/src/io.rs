@@ -155,7 +155,7 @@ impl CacheIo {
         self.file.mapping().device()
     }
 
-    /// Counts what is being read, when a fill begins and when it has ended.
+    /// Counts the frames of a fill as being read, from its beginning to its end.
     fn count(&self, begins: bool) {
         if self.is_fill() {
             let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
@@ -280,7 +280,7 @@ impl CacheIo {
         }
     }
 
-    /// Ends what a panic has left of it: nothing stays locked, and the operations that wait get an
+    /// Ends the request after a panic: no folio stays locked, and the operations that wait get an
     /// error.
     fn give_up(&self, woken: &mut Vec<WaitEntry>) {
         let (file, failed) = (&self.file, Err(Errno::IO));

@@ -205,7 +205,7 @@ impl Mapping {
     }
 
     /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the guard
-    /// goes.
+    /// is dropped.
     #[inline]
     pub(crate) fn find_guarded(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);

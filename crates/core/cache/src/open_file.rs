@@ -73,7 +73,8 @@ impl OpenFile {
         self.readahead.lock().miss(request, index, bounds(file))
     }
 
-    /// Takes the mark off a folio that a request came to, at page `index`. Tells what to read.
+    /// Takes the mark off a folio that a request came to, at page `index`. Returns the pages to
+    /// read ahead.
     pub(crate) fn take_mark(
         &self,
         file: &CachedFile,

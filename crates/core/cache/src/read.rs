@@ -109,7 +109,8 @@ impl ReadOperation {
         true
     }
 
-    /// Does what the page at the position needs. `Again`: it can be copied now, or has changed.
+    /// Starts or awaits the read of the page at the position. `Again`: the page can be copied now,
+    /// or has changed.
     fn handle_miss(
         &mut self,
         end: u64,
@@ -200,10 +201,10 @@ impl ReadOperation {
 }
 
 impl CachedFile {
-    /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
-    /// file, the first page that is missing, or one that is marked for readahead; returns the
-    /// number of bytes. A first attempt that makes no operation; [`ReadOperation::resume`]
-    /// continues after it.
+    /// Copies cached bytes from byte `offset` on, up to the length of `user`, the end of the file,
+    /// the first page that is missing, or one that is marked for readahead; returns the number of
+    /// bytes. A first attempt that makes no operation; [`ReadOperation::resume`] continues after
+    /// it.
     #[inline]
     pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
         let end = offset.saturating_add(user.len() as u64).min(self.size());

@@ -228,8 +228,8 @@ impl Readahead {
         self.request_only(request, index, bounds)
     }
 
-    /// Announces what a request lacks and nothing else. Pages that do not fit in a window follow
-    /// when the operation comes to the middle of it.
+    /// Announces the pages that a request lacks, without readahead. Pages that do not fit in a
+    /// window follow when the operation comes to the middle of it.
     fn request_only(&self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let wanted = request.pages.end.min(bounds.file_pages);
         let end = wanted.min(start.saturating_add(self.cap(bounds)));

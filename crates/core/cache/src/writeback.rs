@@ -112,7 +112,8 @@ impl SyncOperation {
         }
     }
 
-    /// Issues what is marked and waits for what is in flight. True: an entry was left.
+    /// Issues writes of the marked folios and waits for the writes in flight. Returns `true` if it
+    /// has armed a wait entry.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();

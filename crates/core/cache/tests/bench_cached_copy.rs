@@ -9,7 +9,7 @@ use nowait_sys::{aligned::AlignedBuffer, file::IoVec, memory::HugeMemory, time::
 use std::sync::Arc;
 
 const BATCH: usize = 32;
-/// How many copies ahead the data of a page is asked for.
+/// The data of a page are prefetched this many copies ahead.
 const AHEAD: usize = 4;
 
 /// Draws page numbers (xorshift64, Marsaglia 2003).
@@ -190,7 +190,7 @@ fn bench_cached_copies_of_random_pages() {
 /// Distances of the two addresses, in their low twelve bits.
 const DISTANCES: [usize; 8] = [0, 1, 8, 16, 31, 32, 2048, 4080];
 
-/// Prints what a copy of `len` bytes from random places of `pool` takes, in ns of processor time:
+/// Prints the time of a copy of `len` bytes from random places of `pool`, in ns of processor time:
 /// memcpy(3)'s and the cache's. Medians of interleaved rounds.
 fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
     let mut to = AlignedBuffer::zeroed(64 * (len + 4096));

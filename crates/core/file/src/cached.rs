@@ -160,8 +160,9 @@ impl Engine {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
-    /// Ends what was counted; true: it was the last one of the inode. Data that could not be
-    /// written stay in the page cache until then, because another open may ask for a sync.
+    /// Ends the count of an open. Returns `true` if it was the last open of the inode. Data that
+    /// could not be written stay in the page cache until then, because another open may ask for a
+    /// sync.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };
@@ -192,13 +193,14 @@ impl Engine {
         Some(change())
     }
 
-    /// Returns what the page cache was asked, and what it asked of the devices, if a user file was
-    /// ever opened.
+    /// Returns the page cache's counts of its reads and of its requests to devices, if a user file
+    /// was ever opened.
     pub fn cache_counts(&self) -> Option<IoCounts> {
         self.user_files.cache().map(|cache| cache.io_counts())
     }
 
-    /// Writes what user files have to write, and waits for it; errors stay with the files.
+    /// Writes the dirty data of user files, and waits until they are written; errors stay with the
+    /// files.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.user_files.all() {
             let _ = file.settle(self);

@@ -154,7 +154,7 @@ impl Command {
         matches!(self.flags, Flags::InMemory(_))
     }
 
-    /// Returns what it comes to if it ends now.
+    /// Returns the result of the command if it ends now.
     pub(crate) fn transferred(&self) -> u32 {
         self.done as u32
     }
@@ -258,7 +258,7 @@ impl Command {
         self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.flags.bits() & O_DSYNC != 0
     }
 
-    /// Returns what a write to a cached file makes durable before it ends.
+    /// Returns how far a write to a cached file must be durable before it ends.
     pub(crate) fn durable(&self) -> Option<SyncLevel> {
         // O_SYNC includes O_DSYNC's bit and one more.
         let all = self.rw_flags & rwf::SYNC != 0 || self.flags.bits() & O_SYNC == O_SYNC;
@@ -279,7 +279,7 @@ impl Command {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }
 
-    /// Returns what a report calls it, if its file has offsets.
+    /// Returns the kind of work under which reports count the command, if its file has offsets.
     pub(crate) fn work(&self) -> Work {
         match (self.kind, self.is_direct()) {
             (Kind::Read, false) => Work::Read,

@@ -188,8 +188,8 @@ impl Context {
         }
     }
 
-    /// Collects what has ended in the own queue, unless a caller does. Returns `true` if there was
-    /// something.
+    /// Collects the requests that have ended in the context's queue, unless a caller does. Returns
+    /// `true` if there were any.
     fn collect_own(&self) -> bool {
         let before = self.own.in_flight();
         self.io.pass_by();
@@ -388,7 +388,7 @@ impl Drop for Context {
         // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
             // The pump has the queue too, and would be the last to drop it, here, if a thread
-            // dropped what is deferred before it goes.
+            // dropped the deferred values first.
             drop(self.io.take_pump());
             debug_assert!(own.as_ref().is_none_or(|own| Arc::strong_count(own) == 1));
             self.engine.defer_drop((own, core::mem::take(&mut self.looks)));

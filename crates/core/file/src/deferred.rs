@@ -61,7 +61,7 @@ impl DeferredRequests {
         self.list.len()
     }
 
-    /// Returns what [`Context::hand_over_late`] compares.
+    /// Returns the state that the next call of [`Context::hand_over_late`] compares.
     pub(crate) fn look(&self) -> Look {
         Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
     }
@@ -250,7 +250,8 @@ impl Context {
     }
 }
 
-/// Runs a request that was taken off the list. Returns why it goes back there, if it does.
+/// Runs a request that was taken off the list. Returns the reason if the request goes back on the
+/// list.
 fn give_turn(plug: &mut Plug, request: &Arc<Request<FileOperation>>, turn: Turn) -> Option<Back> {
     plug.begin_turn(turn);
     request.run(plug, None);
@@ -337,7 +338,7 @@ mod tests {
         let fd = file.as_raw_fd();
         file::advise(fd, 0, 0, Advice::DontNeed).unwrap();
         let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
-        // SAFETY: the caller takes the event before the memory goes.
+        // SAFETY: the caller takes the event before the memory is freed.
         let read = unsafe {
             Command::new(Kind::Read, (fd, open_for(fd).unwrap()), Segments::One(segment), 0)
         };

@@ -123,7 +123,7 @@ impl Engine {
         self.failures.untold()
     }
 
-    /// Returns what the engine was started with.
+    /// Returns the configuration of the engine.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -146,7 +146,7 @@ impl Engine {
         ours
     }
 
-    /// Returns what it reads the time from.
+    /// Returns the clock of the engine.
     pub fn clock(&self) -> &Clock {
         &self.parts.clock
     }
@@ -173,7 +173,7 @@ impl Engine {
         self.threads.driver().iter().for_each(|driver| driver.hurry(hurries));
     }
 
-    /// Runs what was kicked, until nothing is left; for the end of a section.
+    /// Runs the kicked operations until none is left; for the end of a section.
     pub(crate) fn run_kicked(self: &Arc<Self>) {
         if !self.threads.kicked.is_empty() {
             let mut plug = Plug::take(self, Place::Caller);

@@ -151,7 +151,7 @@ mod tests {
         for name in names {
             let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
             let segments = Segments::One(segment);
-            // SAFETY: the test takes the event before the memory goes.
+            // SAFETY: the test takes the event before the memory is freed.
             let mut write =
                 unsafe { Command::new(Kind::Write, (fd, open_for(fd).unwrap()), segments, 0) };
             write.rw_flags = rwf::DSYNC;

@@ -28,7 +28,7 @@ pub struct Parts {
     pub backends: Box<dyn Backends>,
     /// Why these backends, for reports.
     pub reason: String,
-    /// Says what time it is.
+    /// The clock from which the engine reads the time.
     pub clock: Clock,
     /// Makes the turns of its loops.
     pub executor: Executor,
@@ -113,8 +113,8 @@ pub trait Backends: Send + Sync {
     /// Returns the name used in reports, that of the queues.
     fn name(&self) -> &'static str;
 
-    /// Returns what the driver's queue can take, two bios at least; `None`: there are no queues,
-    /// workers carry all bios.
+    /// Returns the limits of the driver's queue, which takes two bios at least; `None`: there are
+    /// no queues, workers carry all bios.
     fn limits(&self) -> Option<Limits>;
 
     /// Returns `true` if a thread that waits in the driver's queue is roused by an eventfd,
@@ -151,7 +151,7 @@ pub trait Backends: Send + Sync {
         None
     }
 
-    /// Makes what carries bios that can only be carried by a blocking call.
+    /// Makes the workers, which carry the bios that need a blocking call.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`: no thread.
@@ -166,10 +166,11 @@ pub trait Workers: BlockBackend {
     /// must go on in the workers' descriptor table. Empties the list.
     fn deliver(&self, completions: &mut Vec<Completion>);
 
-    /// Ends what has not started with `ECANCELED`, waits for the rest, and takes no more.
+    /// Ends the bios that have not started, with `ECANCELED`, waits for the others, and takes no
+    /// more.
     fn shutdown(&self);
 
-    /// Delivers what has ended where no thread does that; only for [`Executor::Owner`].
+    /// Delivers completions where no thread of the workers does; only for [`Executor::Owner`].
     fn turn(&self) -> Next {
         Next::End
     }

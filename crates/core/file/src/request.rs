@@ -360,7 +360,7 @@ impl FileOperation {
         self.body.holds_file()
     }
 
-    /// Returns what it has asked for, and who has carried it out.
+    /// Returns the kind of work of the request, and the part of the engine that has carried it out.
     fn served(&self) -> Option<(Work, Server)> {
         Some(match &self.body {
             Body::Kernel(kernel) => (self.command.work(), kernel.server()),
@@ -379,7 +379,7 @@ impl FileOperation {
         }
     }
 
-    /// Releases what a request holds that is over, but for its file and its place.
+    /// Releases the resources of a request that is over, but for its file and its place.
     fn let_go(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);

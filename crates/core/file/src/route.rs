@@ -40,7 +40,7 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    /// Returns what a queue with these limits carries.
+    /// Returns the requests that a queue with these limits carries.
     pub(crate) fn of(limits: Limits) -> Queue {
         match limits.buffered_reads && limits.writes {
             true => Queue::Ring,

@@ -142,7 +142,7 @@ fn direct_then(
     });
 }
 
-/// Reads what is on the disk, past what is cached once that is written back.
+/// Writes the cached data back, then reads the byte on the disk past the cache.
 fn on_disk(both: &Both, offset: u64) -> u8 {
     both.buffered.sync_data().unwrap();
     let memory = buffer(BLOCK, 0);

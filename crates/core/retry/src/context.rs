@@ -205,7 +205,7 @@ impl IoContext {
         self.sink.as_ref().map_or(self.ring.capacity(), |sink| sink.limit)
     }
 
-    /// Returns what reports call the requests, where a sink takes their completions.
+    /// Returns the name of the requests in reports, if a sink takes their completions.
     pub fn face(&self) -> Option<&'static str> {
         self.sink.as_ref().map(|sink| sink.face)
     }

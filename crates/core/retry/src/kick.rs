@@ -1,9 +1,9 @@
 //! The right to run an operation.
 //!
 //! ```text
-//! bit 0  ACTIVE     a thread runs it, it is on a run list, or a backend owns it
-//! bit 1  KICKED     its condition may have come true since the iteration began
-//! bit 2  CANCELLED  it must end before its next iteration
+//! bit 0  ACTIVE     a thread runs the operation, it is on a run list, or a backend owns it
+//! bit 1  KICKED     its condition may have come true since its iteration began
+//! bit 2  CANCELLED  the operation must end before its next iteration
 //! ```
 //!
 //! R1 one iteration at a time; R2 a kick during an iteration is remembered and runs after it;

@@ -56,8 +56,8 @@ pub fn keep() -> bool {
     len.is_some()
 }
 
-/// Copies the `NOWAIT_*` variables to `text`. Returns their length in bytes; `None`: they do not
-/// fit.
+/// Copies the environment variables `NOWAIT_*` to `text`. Returns the number of bytes copied;
+/// `None`: they do not fit.
 #[inline]
 fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Option<usize> {
     let mut len = 0;

@@ -1,5 +1,5 @@
-//! Examines what this system allows: small files of /proc, files to try operations on, and calls
-//! made only to see how they are refused.
+//! Finds out which operations this system allows. It reads small files of /proc, tries operations
+//! on files, and makes calls only to see how the kernel refuses them.
 
 use crate::{
     Errno, Fd,

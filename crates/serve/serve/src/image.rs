@@ -318,7 +318,7 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     print(format!("{shown_as}\n").as_bytes())
 }
 
-/// Shows what an image has lost of its log, or repairs it.
+/// Shows the lost parts of the log of an image, or repairs the image.
 fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> Result<ExitCode> {
     whole(url)?;
     let loss = match way {

@@ -76,7 +76,7 @@ fn backend(program: &ProgramReport, machine: &Machine<'_>) -> String {
     }
 }
 
-/// Says what happens to requests that a program makes by liburing.
+/// Describes how the system serves requests that a program makes by liburing.
 fn own_uring(refused: Option<&str>, has_said_why: bool) -> String {
     match refused {
         None => {

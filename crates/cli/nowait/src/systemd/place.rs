@@ -8,11 +8,12 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// The folders as the manager sees them; the first has precedence.
+    /// The folders, as paths inside the root, which is how systemd sees them; the first has
+    /// precedence.
     folders: Vec<PathBuf>,
     /// The administrator's folder, one of the folders.
     own: PathBuf,
-    /// The file name of the manager's own settings.
+    /// The name of systemd's own settings file, such as `system.conf`.
     settings: &'static str,
 }
 
@@ -82,17 +83,17 @@ impl Place {
         self.root == Path::new("/")
     }
 
-    /// Returns the folders of units, as the manager sees them.
+    /// Returns the folders of unit files, as paths inside the root.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Returns the folder for an administrator's own files, as the manager sees it.
+    /// Returns the folder in which administrators keep their unit files, as a path inside the root.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// Returns the files of the manager's own settings, in reading order. Source:
+    /// Returns the files with systemd's own settings, in reading order. Source:
     /// systemd-system.conf(5).
     pub(crate) fn settings(&self) -> Vec<PathBuf> {
         let folders =

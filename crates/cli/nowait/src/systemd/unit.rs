@@ -19,14 +19,14 @@ pub(crate) struct Unit {
 /// One file of a unit.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The path as the manager sees it.
+    /// The path inside the root.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     assignments: Vec<Assignment>,
 }
 
 impl Source {
-    /// Reads the file at `path`, as the manager sees it.
+    /// Reads the file at `path`, a path inside the root.
     ///
     /// # Errors
     /// The file cannot be read; one line.
@@ -64,7 +64,7 @@ impl Unit {
         Ok(Unit { name, sources, defaults: defaults(place) })
     }
 
-    /// Returns the unit file itself, as the manager sees it.
+    /// Returns the unit file itself, as a path inside the root.
     pub(crate) fn file(&self) -> &Path {
         &self.sources[0].path
     }

@@ -7,8 +7,8 @@ use crate::tree::{Tag, TreeLock};
 use nowait_retry::WaitEntry;
 
 impl Mapping {
-    /// Removes all folios that begin at page `from` or later, dirty ones too. Those pinned stay
-    /// in memory until the last pin goes, but no look-up finds them any more. The caller zeroes
+    /// Removes all folios that begin at page `from` or later, dirty ones too. Pinned folios stay in
+    /// memory until the last pin is dropped, but no look-up finds them any more. The caller zeroes
     /// the rest of a folio that begins before `from` and goes beyond it.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Takes folios out that the caller has locked, dirty ones too. Those pinned stay in memory
-    /// until the last pin goes. The entries that waited are added to `woken`.
+    /// Takes folios out that the caller has locked, dirty ones too. Pinned folios stay in memory
+    /// until the last pin is dropped. The entries that waited are added to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {

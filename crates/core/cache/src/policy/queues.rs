@@ -99,7 +99,7 @@ impl<const N: usize> Queues<N> {
         (queue != OUTSIDE).then_some(queue as usize)
     }
 
-    /// Returns what an id was pushed with: hash and frames.
+    /// Returns the hash and the number of frames with which an id was pushed.
     pub fn of(&self, id: u32) -> (u32, u16) {
         let Link { hash, frames, .. } = self.links[id as usize];
         (hash, frames)

@@ -55,7 +55,7 @@ impl Wake for Kicked {
 }
 
 impl Task {
-    /// Returns what a read has read.
+    /// Returns the bytes that a read has returned.
     pub(super) fn bytes(&self) -> &[u8] {
         let len = self.result.unwrap().unwrap_or(0);
         &self.buffer[..len as usize]
@@ -205,8 +205,8 @@ impl<B: BlockBackend> Rig<B> {
         self.cache.io_counts()
     }
 
-    /// Reads what is cached, then goes on by an operation for one iteration. Returns the bytes of
-    /// the first, and of the whole if it is over.
+    /// Reads the cached bytes, then runs one iteration of an operation for the rest. Returns the
+    /// bytes of the first, and of the whole if it is over.
     pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
         let mut buffer = vec![0; len];
         let segment = IoVec { base: buffer.as_mut_ptr(), len };

@@ -90,7 +90,8 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies what is cached, as a submit does; returns the buffer and how much of it.
+    /// Copies the cached bytes, as a submit does. Returns the buffer and the number of bytes
+    /// copied.
     pub(crate) fn read_cached(&self, offset: u64, len: u64) -> (Vec<u8>, usize) {
         let (mut user, buffer) = memory(vec![0xee; len as usize]);
         let copied = self.file.read_cached(offset, &mut user);
@@ -252,12 +253,12 @@ impl Rig {
         (all, pages.len() as u64)
     }
 
-    /// Returns what the device had at first in a range of at most 1 MiB.
+    /// Returns the initial content of the device in a range of at most 1 MiB.
     pub(crate) fn pattern(&self, from: u64, end: u64) -> &[u8] {
         &self.pattern[(from % PERIOD) as usize..][..(end - from) as usize]
     }
 
-    /// Compares what was read with the pattern.
+    /// Compares the bytes read with the pattern.
     pub(crate) fn check(&self, read: &Task<ReadOperation>, offset: u64) {
         self.check_bytes(&read.buffer, offset);
     }

@@ -72,8 +72,8 @@ impl UserHandle {
 }
 
 impl UserFile {
-    /// Writes what is dirty, at the close of the last open of its kind; at the close of the last of
-    /// all (`is_last`), what could not be written is given up.
+    /// Writes the dirty data, at the close of the last open of its kind. At the close of the last
+    /// open of all (`is_last`), gives up data that could not be written.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.

@@ -26,7 +26,7 @@ impl Default for InodeMarks {
 }
 
 impl InodeMarks {
-    /// Marks an inode until what is returned goes.
+    /// Marks an inode until the returned guard is dropped.
     pub(crate) fn mark(self: &Arc<Self>, key: InodeKey) -> Mark {
         let place = place(key);
         // Before a look at the writes in flight, see `kernel_writes.rs`.

@@ -80,12 +80,13 @@ impl KernelWrites {
         UnknownWrite { writes: self, index }
     }
 
-    /// Takes back what [`KernelWrite::forget`] has left.
+    /// Returns a new guard for a write that [`KernelWrite::forget`] has left counted.
     pub(crate) fn remember(&self, places: Places) -> KernelWrite<'_> {
         KernelWrite { writes: self, places }
     }
 
-    /// Ends what [`KernelWrite::forget`] or [`UnknownWrite::forget`] has left.
+    /// Ends the count of a write that [`KernelWrite::forget`] or [`UnknownWrite::forget`] has left
+    /// counted.
     pub(crate) fn leave(&self, places: Places) {
         if places.0 == ANY_INODE {
             if self.unknown[usize::from(places.1)].0.leave() {
@@ -125,7 +126,7 @@ impl KernelWrites {
     }
 }
 
-/// A write that is counted until this goes.
+/// A guard that counts one write until it is dropped.
 #[derive(Debug)]
 pub(crate) struct KernelWrite<'a> {
     writes: &'a KernelWrites,
@@ -140,7 +141,7 @@ impl KernelWrite<'_> {
         places
     }
 
-    /// Makes it one that a request keeps.
+    /// Turns the guard into one that a request keeps.
     pub(crate) fn keep(self, context: &Arc<Context>) -> KeptWrite {
         KeptWrite::of(self.forget(), context)
     }
@@ -171,7 +172,7 @@ impl Drop for KeptWrite {
     }
 }
 
-/// A write to a file whose inode is not known, counted until this goes.
+/// A guard that counts one write to a file of unknown inode until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UnknownWrite<'a> {
     writes: &'a KernelWrites,

@@ -41,8 +41,8 @@ impl Opening {
     }
 }
 
-/// The right of one thread to open a file; it is over when this goes, whether the file is open or
-/// not.
+/// The right of one thread to open a file; it ends when the value is dropped, whether the file is
+/// open or not.
 pub(super) struct Turn<'a> {
     files: &'a CachedFiles,
     key: InodeKey,

@@ -29,7 +29,7 @@ enum CachedKind {
 }
 
 impl UserOperation {
-    /// Makes what is left of a read of which the first `done` bytes were found cached.
+    /// Makes the operation for the rest of a read whose first `done` bytes were cached.
     pub(crate) fn rest_of_read(
         Opened { file, reads }: Opened<'_>,
         offset: u64,
@@ -41,8 +41,8 @@ impl UserOperation {
         UserOperation::new(file, CachedKind::Read(read))
     }
 
-    /// Makes what is left of a write that need not be durable, of which the beginning was copied
-    /// to cached pages.
+    /// Makes the operation for the rest of a write that need not be durable, and whose beginning
+    /// was copied to cached pages.
     pub(crate) fn rest_of_write(
         file: &Arc<UserFile>,
         offset: u64,
@@ -138,7 +138,7 @@ impl UserOperation {
         }
     }
 
-    /// Makes what `command` asks for.
+    /// Makes the operation that carries out `command`.
     ///
     /// # Errors
     /// `EINVAL`: a poll.

@@ -99,8 +99,8 @@ impl UserFile {
         self.writers.count.leave()
     }
 
-    /// Closes what is open for writing, unless there is a writer, or something to be written. True:
-    /// it is being closed.
+    /// Closes the descriptor that is open for writing, unless it is pinned, a handle writes, or
+    /// data are dirty. Returns `true` if it has closed it.
     pub(super) fn close_writes(&self) -> bool {
         let mut open = self.writers.open.lock();
         let is_pinned = self.writers.is_pinned.load(Acquire);

@@ -247,8 +247,9 @@ impl Context {
         notifier.drain();
     }
 
-    /// Runs what the own queue has brought, for a caller that has nothing in flight itself: pages
-    /// read ahead, which requests of others may wait for. Does not wait.
+    /// Handles the completions of the context's queue, for a caller that has nothing in flight
+    /// itself. They may be pages read ahead, for which requests of other contexts wait. Does not
+    /// wait.
     pub fn serve_others(&self) {
         self.io.poll_pump();
     }

@@ -21,8 +21,8 @@ pub(crate) struct OwnQueue {
 }
 
 impl OwnQueue {
-    /// Gives the direct request of `command` to the queue. Returns what that refuses; `None`: it
-    /// is full.
+    /// Gives the direct request of `command` to the queue. Returns the requests that the kernel
+    /// refuses; `None`: the queue is full.
     pub(crate) fn give(
         &self,
         engine: &Engine,
@@ -45,7 +45,7 @@ impl OwnQueue {
         }
     }
 
-    /// Returns what the queue can take.
+    /// Returns the limits of the queue.
     pub(crate) fn limits(&self) -> Limits {
         self.queue.as_ref().map_or(NO_QUEUES, |own| own.limits())
     }
@@ -80,7 +80,7 @@ impl OwnQueue {
         own.queue(bio)
     }
 
-    /// Commits what was queued. Returns what the system refuses.
+    /// Commits the queued requests. Returns those that the kernel refuses.
     pub(crate) fn commit(&self) -> Refused {
         self.queue.as_ref().map(|own| own.commit_or_refuse()).unwrap_or_default()
     }

@@ -83,7 +83,7 @@ impl Engine {
         self.holds.deferred.put(Box::new(value));
     }
 
-    /// Drops what was deferred; on a thread of the application.
+    /// Drops the values whose drop was deferred; on a thread of the application.
     pub fn drop_deferred(&self) {
         drop(self.holds.deferred.take());
     }

@@ -8,8 +8,8 @@ use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
 impl Engine {
-    /// Returns what is known about the file system of `fd`, which has this `stat`; notes what its
-    /// files lie on.
+    /// Returns the known facts about the file system of `fd`, which has this `stat`, and notes the
+    /// device of its files.
     ///
     /// # Errors
     /// The errors of [`FileSystems::of`].
@@ -27,7 +27,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Notes what a file lies on for which a request is made.
+    /// Notes the device of a file for which a request is made.
     pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
         let is_new =
             self.parts.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));

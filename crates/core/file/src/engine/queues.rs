@@ -53,7 +53,7 @@ impl Queues {
         self.own.fetch_sub(1, Relaxed);
     }
 
-    /// Returns what the driver's queue carries.
+    /// Returns the requests that the driver's queue carries.
     pub(crate) fn driver_kind(&self) -> Queue {
         if self.are_there() { Queue::of(self.limits) } else { Queue::None }
     }

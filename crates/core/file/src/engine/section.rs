@@ -41,7 +41,7 @@ impl Drop for Section<'_> {
     }
 }
 
-/// Returns what a kick does that has put a request on the list of `engine`.
+/// Returns the function that a kick calls after it has put a request on the list of `engine`.
 pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         let serves = SERVES.try_with(Cell::get).unwrap_or(null());

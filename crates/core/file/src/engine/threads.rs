@@ -198,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// Writes what user files have to write, ends the engine's threads and waits for their end.
-    /// All contexts must have been destroyed.
+    /// Writes the dirty data of user files, ends the engine's threads and waits for their end. All
+    /// contexts must have been destroyed.
     ///
     /// Only a thread of the application may call it: its reference is then the last to go, apart
     /// from the references in the spare plugs of other submitters, so the descriptors are closed in
@@ -216,7 +216,7 @@ impl Engine {
     }
 }
 
-/// Notes what fails on the workers.
+/// Returns the function that notes panics on the workers.
 fn note_failures(engine: Weak<Engine>) -> OnPanic {
     Arc::new(move |cause| {
         let engine = engine.upgrade();

@@ -100,9 +100,8 @@ impl Pause {
         self.until_ns >> Pause::BITS << Pause::BITS | self.doublings << 6 | self.suspects
     }
 
-    /// Returns what follows from a write that has ended at `now_ns`; `others`: whether other
-    /// writes went to the device meanwhile; `blocked`: whether the thread slept in it, if that is
-    /// known.
+    /// Returns the pause after a write that has ended at `now_ns`; `others`: whether other writes
+    /// went to the device meanwhile; `blocked`: whether the thread slept in it, if that is known.
     fn after(
         self,
         write: Write,

@@ -87,7 +87,7 @@ enum Kind {
 }
 
 impl FileSystems {
-    /// Returns what is known about the file system of `fd`, which has this `stat`.
+    /// Returns the known facts about the file system of `fd`, which has this `stat`.
     ///
     /// # Errors
     /// The errors of fstatfs(2), the first time; each time where mounts have no numbers of their

@@ -204,7 +204,8 @@ impl FdChannel {
         self.close_given_up();
     }
 
-    /// Closes what threads outside gave up, before or after it arrived; on an engine thread.
+    /// Closes the files that threads outside gave up, before or after they arrived; on an engine
+    /// thread.
     pub(super) fn close_given_up(&self) {
         let mut arrived = self.arrived.lock();
         while !arrived.unwanted.is_empty() {

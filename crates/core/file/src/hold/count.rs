@@ -33,7 +33,7 @@ impl OpenCount {
         self.handles.load(Acquire) == 0
     }
 
-    /// Counts a descriptor until what is returned goes.
+    /// Counts a descriptor until the returned guard is dropped.
     pub(crate) fn count(self: &Arc<Self>) -> Counted {
         self.descriptors.fetch_add(1, AcqRel);
         Counted(self.clone())
@@ -51,7 +51,8 @@ impl OpenCount {
         futex::wake(&self.news, u32::MAX);
     }
 
-    /// Returns what [`OpenCount::wait`] compares: to be read before the look.
+    /// Returns the number of news so far, for [`OpenCount::wait`]. The caller reads it before it
+    /// looks at the counts.
     pub(crate) fn news(&self) -> u32 {
         self.news.load(SeqCst)
     }
@@ -62,7 +63,7 @@ impl OpenCount {
     }
 }
 
-/// A descriptor that is counted until this goes: after it is closed.
+/// A guard that counts a descriptor until it is dropped, after the close of the descriptor.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<OpenCount>);
 

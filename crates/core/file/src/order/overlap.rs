@@ -310,11 +310,12 @@ impl Orders {
         self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
 
-    /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
-    /// returns the lane that runs the inode's exclusive writes one after another.
+    /// Registers a request behind the earlier ones that it conflicts with. When those end, they
+    /// kick the wait entry that `entry` makes. Also returns the lane that runs the inode's
+    /// exclusive writes one after another.
     ///
-    /// The request checks only the requests that lie where it goes; an append checks all since the
-    /// previous append.
+    /// Checks only the requests whose ranges may overlap; an append checks all since the previous
+    /// append.
     pub fn enter(
         &self,
         key: InodeKey,

@@ -39,7 +39,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns what requests of a kind do.
+    /// Returns the access of requests of a kind.
     pub(crate) fn of(kind: Kind) -> Access {
         match kind {
             Kind::Read => Access::Read,
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Carries a request out on a file of bytes. Returns what a read finds.
+    /// Carries a request out on a file of bytes. Returns the bytes that a read finds.
     fn carry_out(file: &mut Vec<u8>, (range, access): &(Range<u64>, Access), byte: u8) -> Vec<u8> {
         let (start, end) = (range.start as usize, range.end as usize);
         match access {

@@ -103,7 +103,7 @@ impl KernelBody {
     }
 }
 
-/// Reads what is left, or what is there.
+/// Reads the rest by a call that may block, or the part that needs no waiting.
 fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     let (blocks, fd) = (turn == Turn::Run, it.command.fd);
     let flags = if blocks { 0 } else { rwf::NOWAIT };
@@ -126,7 +126,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     }
 }
 
-/// Writes what is left, by one call: one that comes short is over, as in io_submit(2).
+/// Writes the rest by one call. A write that comes short is over, as in io_submit(2).
 fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
     let flags = it.target.context.engine().known.rw_flags(it.command);
     loop {

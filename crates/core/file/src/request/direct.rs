@@ -76,8 +76,8 @@ impl DirectRequests {
         }
     }
 
-    /// Starts the request of `command`; `give` gives its bio to the own queue. Returns what that
-    /// says; `None`: the queue is full.
+    /// Starts the request of `command`; `give` gives its bio to the context's queue. Returns the
+    /// result of `give`; `None`: the queue is full.
     pub(crate) fn start<T>(
         &self,
         (command, rw_flags): (&Command, u32),
@@ -209,7 +209,8 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
-    /// Returns what its event says if its bio has ended so; `None`: it goes on.
+    /// Returns the result for the event if a bio with this result ends the request; `None`: the
+    /// request continues.
     fn end_of(&self, result: Result<u32, Errno>) -> Option<i64> {
         // A request that the kernel has signalled is over.
         let is_over = match result {
@@ -231,7 +232,8 @@ impl DirectRequest {
         self.file.map(|file| file.key)
     }
 
-    /// Returns what it reads or writes. A write here stays below the end of its file.
+    /// Returns the bytes that the request reads or writes. A write here stays below the end of its
+    /// file.
     fn reach(&self) -> Reach {
         Reach::of(&self.command, u64::MAX)
     }

@@ -120,7 +120,8 @@ impl StreamBody {
         }
     }
 
-    /// Attempts what a stream says it is ready for.
+    /// Attempts the request after its stream has reported readiness, and sends it on if it must
+    /// still wait.
     fn is_ready(&mut self, ready: u32, it: &mut Iteration<'_, '_>) -> Step {
         if self.wait == StreamWait::Ready {
             let number = self.carrier.held.as_ref().map_or(Ok(it.command.fd), |it| it.number());
@@ -179,8 +180,8 @@ pub(crate) fn is_one(stat: &Stat) -> bool {
     stat.is_pipe() || stat.is_socket()
 }
 
-/// Returns what a request on a stream takes its turn by: the inode and the direction. `None`: its
-/// inode does not say which stream it is, and it has no turn to wait for.
+/// Returns the key by which requests on a stream take turns: the inode and the direction. `None`:
+/// the inode does not identify the stream, so its requests take no turns.
 pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
     const READS: u64 = 1 << 63;
     const WRITES: u64 = 1 << 62;
@@ -273,7 +274,7 @@ fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     })
 }
 
-/// Returns what is left of a command's memory, no more than one request moves.
+/// Returns the rest of a command's memory, at most as much as one request moves.
 fn rest(command: &Command) -> Segments {
     let rest = command.segments.after(command.done as usize);
     let left = (command.len - command.done) as usize;
@@ -289,7 +290,7 @@ mod tests {
 
     fn command(kind: Kind, fd: i32, memory: &mut [u8]) -> Command {
         let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
-        // SAFETY: used up before the memory goes.
+        // SAFETY: used up before the memory is freed.
         unsafe { Command::new(kind, (fd, Flags::Read(2)), Segments::One(segment), 0) }
     }
 

@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Moves what was handed over to what waits, that of different flows in turn.
+    /// Moves the requests handed over to the waiting ones, where different flows take turns.
     fn sort_in(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if !self.inbox.is_empty() {
             let mut waiting = self.waiting.lock();
@@ -365,7 +365,7 @@ impl Run {
         Next::Sleep(if self.waits { until.min(engine.clock().after_ns(TICK_NS)) } else { until })
     }
 
-    /// Completes what the page cache has in flight, and no request waits for: pages read ahead.
+    /// Completes the bios of the page cache for which no request waits, such as those of readahead.
     /// Each bio keeps its file and the whole cache.
     fn drain(&mut self, engine: &Engine, driver: &Driver) -> Next {
         let Some(cache) = engine.user_files.cache() else { return Next::End };

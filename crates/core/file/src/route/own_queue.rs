@@ -360,7 +360,7 @@ mod tests {
         let mut memory = AlignedBuffer::zeroed(BYTES as usize);
         let segment = IoVec { base: memory.as_mut_ptr(), len: BYTES as usize };
         let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
-        // SAFETY: the event is taken before the memory goes.
+        // SAFETY: the event is taken before the memory is freed.
         let command = unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, 0) };
         let file = file::stat(fd).ok().filter(|_| known).map(|stat| FileState::of(&stat));
         let write = None;
@@ -546,7 +546,7 @@ mod tests {
         UserFile::new_open().will_need(file, 0..4096, &mut bios);
         let mut memory = AlignedBuffer::zeroed(4096);
         let segment = IoVec { base: memory.as_mut_ptr(), len: 4096 };
-        // SAFETY: the event is taken before the memory goes.
+        // SAFETY: the event is taken before the memory is freed.
         let read =
             unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), Segments::One(segment), 0) };
         it.context.io().reserve(1).unwrap();

@@ -118,12 +118,12 @@ impl Plug {
         self.deferred.push(request);
     }
 
-    /// Says what the deferred request that is about to run is to do.
+    /// Sets the turn of the deferred request that runs next.
     pub(crate) fn begin_turn(&mut self, turn: Turn) {
         (self.turn, self.back) = (Some(turn), None);
     }
 
-    /// Ends its turn. Returns why it goes back on the list, if it does.
+    /// Ends the turn of the request. Returns the reason if the request goes back on the list.
     pub(crate) fn end_turn(&mut self) -> Option<Back> {
         self.turn = None;
         self.back

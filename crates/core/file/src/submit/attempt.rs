@@ -53,7 +53,7 @@ impl Submission<'_> {
         Ok(fs.in_memory)
     }
 
-    /// Moves what a read finds without waiting; `plain`: no call on the file waits.
+    /// Attempts a read without waiting; `plain`: no call on the file waits.
     pub(super) fn attempt_read(
         &mut self,
         command: &mut Command,
@@ -79,7 +79,7 @@ impl Submission<'_> {
         })
     }
 
-    /// Moves what a write can move without waiting; `plain`: no call on the file waits.
+    /// Attempts a write without waiting; `plain`: no call on the file waits.
     pub(super) fn attempt_write(
         &mut self,
         command: &mut Command,
@@ -107,7 +107,7 @@ impl Submission<'_> {
         })
     }
 
-    /// Moves what can be moved now, within the bound on inline bytes.
+    /// Transfers as many bytes as the kernel can move now, within the bound on inline bytes.
     pub(super) fn move_now(&mut self, command: &mut Command, flags: u32) -> Attempt {
         // An append in two parts would let another one in between; so may any write be one whose
         // flags are those of a while ago.

@@ -18,7 +18,7 @@ use nowait_sys::{
 use smallvec::SmallVec;
 use std::{ops::ControlFlow, sync::Arc};
 
-/// How many requests before its own the bytes of a request are asked for.
+/// The bytes of a request are prefetched this many requests before its turn.
 const AHEAD: usize = 2;
 
 /// The outcome of the first attempt: over, with so many bytes, or the rest of the operation.
@@ -95,7 +95,7 @@ impl Submission<'_> {
         Ok(Started::Queued)
     }
 
-    /// Copies what a read asks for, if all of it is cached.
+    /// Copies the bytes of a read if all of them are cached.
     pub(super) fn read_cached_at_once(
         &mut self,
         opened: Opened<'_>,
@@ -201,10 +201,10 @@ fn reach_in(file: &UserFile, command: &Command) -> Reach {
 /// A transfer of a batch: file, byte offset, and length.
 pub type Transfer<'f> = (&'f UserFile, u64, usize);
 
-/// Asks the processor for what a batch of reads will copy, a few requests ahead of each.
+/// Prefetches the cache lines that a batch of reads will copy, a few requests ahead of each.
 ///
-/// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
-/// bytes just before their turn.
+/// Memory is slower than a look-up. So the look at a batch prefetches the headers of all its
+/// requests, and each request prefetches the bytes of a later one.
 #[derive(Debug)]
 pub struct Lookahead {
     /// Folio numbers by the request's index; those of a usual batch need no allocation.

@@ -26,7 +26,8 @@ impl Descriptor {
         Descriptor { fd, known: last.map(|last| last.stat) }
     }
 
-    /// Returns what the next request of the submission need not look at again.
+    /// Returns the facts about the file that the next request of the submission can use without
+    /// another look.
     pub(super) fn known_file(&self) -> Option<KnownFile> {
         self.known.map(|stat| KnownFile { fd: self.fd, stat })
     }

@@ -21,7 +21,8 @@ use nowait_block::Refused;
 use nowait_sys::{Errno, file::Stat};
 
 impl<'a> Submission<'a> {
-    /// Returns what the context's own queue carries of a direct transfer, or of a read.
+    /// Returns the requests that the context's queue carries, for a direct transfer or a read; none
+    /// if it refuses direct requests of this descriptor.
     pub(super) fn own_queue(&self, command: &Command, target: &EventTarget) -> Queue {
         // Direct requests of this descriptor that must not wait fail with EOPNOTSUPP.
         let is_refused =
@@ -182,8 +183,9 @@ impl<'a> Submission<'a> {
         Ok(false)
     }
 
-    /// Gives a transfer that was admitted to the own queue. Returns what that refuses; `None`: it
-    /// has no room. `places`: where the transfer is counted as a write.
+    /// Gives a transfer that was admitted to the context's queue. Returns the requests that the
+    /// kernel refuses; `None`: the queue has no room. `places`: where the transfer is counted as a
+    /// write.
     fn give(
         &mut self,
         command: &Command,

@@ -158,7 +158,7 @@ pub(crate) struct Facts {
     pub(crate) missed: Option<Reason>,
 }
 
-/// Returns what a submission does with a transfer of which it knows these facts.
+/// Returns the plan of a submission for a transfer with these facts.
 pub(crate) fn plan(facts: &Facts) -> Plan {
     match (facts.ask.is_direct, facts.ask.is_write) {
         _ if facts.ask.begins_later => facts.request(Reason::Order),
@@ -377,7 +377,8 @@ impl Facts {
         }
     }
 
-    /// Plans what is neither a file with bytes nor a block device.
+    /// Plans a transfer on a folder, a stream, or a file that shows the kernel's state; `None`: the
+    /// file is another one, or not known.
     fn special(&self) -> Option<Plan> {
         match self.file? {
             File::Folder | File::Plain => Some(Plan::Refuse(Errno::INVAL)),

@@ -169,7 +169,7 @@ impl<'a> Submission<'a> {
         self.request(command, target, &stat, body, Reason::Fsync)
     }
 
-    /// Returns what is known of a transfer without a look at its file.
+    /// Returns the facts about a transfer that need no look at its file.
     fn facts(&self, command: &Command, target: &EventTarget) -> Facts {
         let context = self.context;
         let seen = context.hints.descriptors.may_be_in_memory(command.fd);
@@ -246,7 +246,7 @@ impl<'a> Submission<'a> {
         Ok(())
     }
 
-    /// Returns what the file of a transfer is.
+    /// Returns the kind of the file of a transfer.
     fn file(&self, command: &Command, stat: &Stat) -> Result<File, Errno> {
         Ok(match stat {
             stat if stat.is_directory() => File::Folder,

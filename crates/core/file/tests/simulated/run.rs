@@ -309,7 +309,7 @@ impl Run {
         Ok(())
     }
 
-    /// Notes what a request came to.
+    /// Notes the result of a request.
     fn end(&mut self, name: usize, result: i64) -> Result<(), String> {
         let op = self.ops.get_mut(name).ok_or("an event of no request")?;
         if op.result.replace(result).is_some() {
@@ -330,7 +330,7 @@ impl Run {
         May { fail, be_short: fail || self.is_short && op.direct }
     }
 
-    /// Says what is wrong now that all has ended.
+    /// Checks all results and files after the last request has ended.
     fn judge(&mut self) -> Result<(), String> {
         let mut files: Vec<_> = (0..FILES).map(|_| Model::new(FILE_BYTES)).collect();
         for (name, op) in self.ops.iter().enumerate() {
@@ -435,7 +435,7 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     Engine::start(config, parts).unwrap()
 }
 
-/// Draws what goes wrong: in every third run nothing does while the power is on.
+/// Draws the faults of a run. In every third run nothing fails while the power is on.
 fn faults(prng: &mut Prng) -> Faults {
     let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {

@@ -22,7 +22,7 @@ pub mod state {
     pub const DEAD: u16 = 0;
     /// The device is a disk with a server.
     pub const LIVE: u16 = 1;
-    /// The device is a disk that waits for a server.
+    /// The device is a disk without a server: the kernel keeps its requests until a server comes.
     pub const QUIESCED: u16 = 2;
 }
 

@@ -81,7 +81,8 @@ pub fn config(
 ) -> Option<Vec<u8>> {
     let mut space = [0; CONFIG_BYTES];
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
-    // An image in a page cache has no sectors; a disk has.
+    // An image in the user-space page cache takes requests of any size, but the sectors of a virtio
+    // disk have at least 512 bytes.
     let sector_bytes = properties.sector_bytes.max(SECTOR_BYTES as u32);
     let blocks = properties.preferred_bytes / sector_bytes;
     let (zeroing, aligned) = (!properties.read_only, properties.preferred_bytes / 512);

@@ -311,7 +311,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves a VMM until it goes, or the server stops.
+    /// Serves a VMM until it disconnects, or the server stops.
     fn serve(&self, stream: UnixStream) {
         let clients = &self.shared.clients;
         if !clients.enter(usize::MAX) {

@@ -106,7 +106,7 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
 /// direct.
 fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
     let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
-    // SAFETY: the tests reap before the memory goes.
+    // SAFETY: the tests reap before the memory is freed.
     unsafe { Bio::new(BioOp::Write, fd, Segments::One(segment), offset, token) }
 }
 
@@ -195,7 +195,7 @@ fn a_bio_with_an_eventfd_that_io_submit_refuses_is_given_back() {
     let mut memory = [0; 2];
     let bios = [(file.as_raw_fd(), 1), (-1, 2)].map(|(fd, token)| {
         let part = IoVec { base: &raw mut memory[token as usize - 1], len: 1 };
-        // SAFETY: the bios have ended before the memory goes.
+        // SAFETY: the bios have ended before the memory is freed.
         let bio = unsafe { Bio::new(BioOp::Read, fd, Segments::One(part), 0, token) };
         Bio { counter: Some(counter.raw()), ..bio }
     });
