@@ -164,7 +164,7 @@ def test_a_kill_at_any_moment_leaves_no_wrong_block() -> None:
 VLLM_WITHOUT_TIERS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import nowait_vllm
+import nowait_vllm.tier
 """
 
 

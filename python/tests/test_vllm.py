@@ -17,7 +17,7 @@ from conftest import LIMIT
 np = pytest.importorskip("numpy")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from nowait_vllm import QUEUE_SECONDS, NowaitTier  # noqa: E402
+from nowait_vllm.tier import QUEUE_SECONDS, NowaitTier  # noqa: E402
 from vllm.v1.kv_offload import base, config  # type: ignore[import-not-found]  # noqa: E402
 from vllm.v1.kv_offload.tiering.base import (  # type: ignore[import-not-found]  # noqa: E402
     TransferJob,
@@ -56,7 +56,7 @@ def make(kind: dict[str, Any], root: pathlib.Path) -> tuple[Any, Any]:
     return tier, memory
 
 
-OURS = {"type": "NowaitTier", "module_path": "nowait_vllm"}
+OURS = {"type": "NowaitTier", "module_path": "nowait_vllm.tier"}
 THEIRS = {"type": "fs"}
 
 
@@ -104,7 +104,7 @@ def test_a_failed_block_is_named_once(
     disk: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tier, _ = make(OURS, disk)
-    with caplog.at_level(logging.WARNING, logger="nowait_vllm"):
+    with caplog.at_level(logging.WARNING, logger="nowait_vllm.tier"):
         for _ in range(3):
             assert not run(tier, True, [9], [0]).success
     path = tier.file_mapper.get_file_name(key(9))

@@ -39,7 +39,7 @@ class Replacement:
     """The plugin of pytest."""
 
     def pytest_configure(self) -> None:
-        from nowait_vllm import NowaitTier
+        from nowait_vllm.tier import NowaitTier
         from vllm.v1.kv_offload.tiering.fs import manager  # type: ignore[import-not-found]
 
         manager.FileSystemTierManager = NowaitTier

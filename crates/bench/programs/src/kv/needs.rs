@@ -105,7 +105,7 @@ impl Needs {
 
 /// Returns `true` if a tier is the example of our package.
 fn is_ours(config: &serde_json::Map<String, serde_json::Value>) -> bool {
-    config.get("module_path").is_some_and(|path| path == "nowait_vllm")
+    config.get("module_path").is_some_and(|path| path == "nowait_vllm.tier")
 }
 
 #[cfg(test)]
