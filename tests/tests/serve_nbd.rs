@@ -307,7 +307,7 @@ fn a_server_with_tls_is_the_one_that_is_meant_and_knows_its_client() {
     let refused = |name: &str| refused(&scratch, name);
     let plain = refused(&backing.name());
     assert!(
-        plain.contains("the server requires TLS: use an address that begins with nbds"),
+        plain.contains("the NBD server requires TLS: use an address that begins with nbds"),
         "{plain}"
     );
     let unknown = refused(&backing.name_by_tls(&stranger.folder));

@@ -202,7 +202,7 @@ impl OpenOptions {
                 (errno, "the size of the page cache must be more than 0 and less than 16 TiB")
             }
             Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
-            Errno::NOMEM => (errno, "no memory for a page cache of this size"),
+            Errno::NOMEM => (errno, "no memory for the page cache: make it smaller, or use Host"),
             _ => (errno, "the page cache could not open the file"),
         })
     }

@@ -68,7 +68,8 @@ thread_local! {
     static LEAVES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs in a forked child: the calls of its parent's thread do not concern this process.
+/// Resets the thread's count in a forked child: the calls that it counts are about to end the
+/// parent, not the child.
 pub(crate) fn forget_parent() {
     LEAVES.set(0);
 }

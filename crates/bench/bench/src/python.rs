@@ -49,7 +49,7 @@ pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
     let status = bench.args(["-m", "nowait.bench"]).args(&args.options).status().context(what)?;
     match status.code() {
         Some(0) => Ok(()),
-        // Its own message about its command line stands above.
+        // nowait.bench has printed its own message about its command line.
         Some(2) => Err(BenchError::usage("nowait.bench did not understand its options")),
         _ => Err(BenchError::failed(format!("nowait.bench: {status}"))),
     }

@@ -96,7 +96,7 @@ pub struct DiskArgs {
 /// Packages have it in `lib/nowait`.
 ///
 /// # Errors
-/// It is not there; the message says where it was looked for.
+/// The file is missing; the message names the folders that were searched.
 pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
@@ -178,7 +178,7 @@ impl DiskArgs {
 /// Returns a size; one that is too small would be measured as another one than asked for.
 ///
 /// # Errors
-/// It is below `least_bytes`.
+/// The size is below `least_bytes`.
 pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
     if size_bytes >= least_bytes {
         return Ok(size_bytes);

@@ -48,7 +48,7 @@ struct Row<W: DeserializeOwned> {
 /// Reads a table that is part of this program.
 ///
 /// # Panics
-/// It is malformed, or a case names an engine that the table does not have.
+/// The table is malformed, or a case names an engine that the table does not have.
 pub fn table<E, W>(text: &str) -> Vec<Case<Job<E, W>>>
 where
     E: DeserializeOwned,

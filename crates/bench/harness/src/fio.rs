@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_mins(2);
 /// Returns the version of a fio, such as `fio-3.33`.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| {
         let name = program.display();

@@ -52,7 +52,7 @@ impl Usage {
 pub struct Finished {
     pub status: ExitStatus,
     pub usage: Usage,
-    /// Its standard output, and its standard error.
+    /// The program's standard output, and its standard error.
     pub stdout: String,
     pub stderr: String,
 }
@@ -114,7 +114,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
 /// Runs a command that must succeed.
 ///
 /// # Errors
-/// It cannot be started, runs past `limit`, or fails; the message has what it said.
+/// The command cannot be started, runs past `limit`, or fails; the message has its output.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     let finished = run(command, limit)?;
     if finished.status.success() {

@@ -111,7 +111,7 @@ impl TestFile {
 /// Writes so many bytes, until `more` says to stop; returns how many.
 ///
 /// # Errors
-/// They cannot be written, or the user asked to stop before all were.
+/// A write failed, or the user asked to stop before all bytes were written.
 fn write(
     file: &mut File,
     size_bytes: u64,
@@ -135,7 +135,7 @@ fn write(
 /// Writes the pattern over the beginning of a device.
 ///
 /// # Errors
-/// It cannot be written, or the user asked to stop.
+/// A write failed, or the user asked to stop.
 pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Result<()> {
     let what = || "write the device".to_owned();
     file.rewind().context(what)?;

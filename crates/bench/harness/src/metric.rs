@@ -128,7 +128,7 @@ pub enum Better {
     More,
     /// The smaller one.
     Less,
-    /// It describes the run, and is no judgement.
+    /// Neither: the figure describes the run.
     Neither,
 }
 

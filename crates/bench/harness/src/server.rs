@@ -38,8 +38,8 @@ impl Server {
     /// Starts a program, and waits until `is_there` says that it serves.
     ///
     /// # Errors
-    /// It cannot be started, ends, or does not serve within `patience`; the message has its last
-    /// words. The user asked to stop.
+    /// The program cannot be started, ends, or does not serve within `patience`; the message has
+    /// the last line of its output. The user asked to stop.
     pub fn start(
         command: &mut Command,
         patience: Duration,
@@ -98,7 +98,7 @@ impl Server {
     /// included.
     ///
     /// # Errors
-    /// It does not end within `patience`.
+    /// The program does not end within `patience`.
     pub fn stop(mut self, patience: Duration) -> Result<Usage> {
         self.end(patience)
     }
@@ -106,7 +106,7 @@ impl Server {
     /// Kills it, so that it cannot do anything more; returns when it has ended.
     ///
     /// # Errors
-    /// It has ended before, or cannot be killed.
+    /// The program had ended before, or cannot be killed.
     pub fn kill(mut self) -> Result<()> {
         let name = self.name.clone();
         let ended = self.child.try_wait().context(|| format!("wait for {name}"))?;

@@ -245,7 +245,7 @@ impl Database {
         self.write(&thread, page, !self.setup.aio).await;
         self.cleaned.set(self.cleaned.get() + 1);
         let mut pool = self.pool.borrow_mut();
-        // It may have left the pool meanwhile.
+        // The page may have left the pool meanwhile.
         if let Some(found) = pool.iter_mut().find(|(of, _)| *of == page) {
             found.1 = State::Clean;
         }

@@ -22,9 +22,9 @@ pub enum Source {
     Ratio(f64),
     /// A range, of what is the baseline here.
     Between(f64, f64),
-    /// In words, of the same.
+    /// The source compares in words.
     Said(&'static str),
-    /// It does not say.
+    /// The source gives no figure.
     Silent,
 }
 
@@ -46,13 +46,13 @@ pub struct Point {
 pub struct Row {
     /// The subject of the figure.
     pub what: String,
-    /// In which unit.
+    /// The unit of the figures.
     pub unit: &'static str,
     /// More is better.
     pub more_is_better: bool,
     /// The source's figures.
     pub source: Source,
-    /// Where it stands in a plot against the block size, if there is one.
+    /// The row's place in a plot against the block size, if there is one.
     pub point: Option<Point>,
     /// Simulated, with the blocking points switched on.
     pub baseline: f64,

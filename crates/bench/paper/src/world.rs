@@ -160,7 +160,7 @@ impl World {
     /// Runs until all tasks have ended.
     ///
     /// # Panics
-    /// It would hang: tasks wait, and nothing is in flight.
+    /// The world would hang: tasks wait, and nothing is in flight.
     pub(crate) fn run(&self) {
         loop {
             while let Some(task) = self.next_ready() {
@@ -188,7 +188,7 @@ impl World {
         self.0.tasks.borrow_mut()[index] = Some(placeholder);
         let ended = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if ended {
-            // It is not run again: a late kick finds it scheduled.
+            // The task is not run again: a late kick finds it scheduled.
             handle.scheduled.store(true, Relaxed);
         }
         self.0.tasks.borrow_mut()[index] = (!ended).then_some((future, handle));

@@ -11,7 +11,7 @@ use crate::run::{joined, rates};
 use nowait_harness::error::Result;
 use nowait_harness::usage::Used;
 
-/// So many between two looks at the clock.
+/// Number of requests between two looks at the clock.
 const BETWEEN_LOOKS: u64 = 256;
 /// Does it until the time is over.
 pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {

@@ -292,7 +292,7 @@ impl Pool {
 
     fn set_clean(&mut self, pages: impl Iterator<Item = (u64, u64)>) {
         for (page, entry) in pages {
-            // It may have left the pool meanwhile.
+            // The page may have left the pool meanwhile.
             if let Some(found) = self.resident.get_mut(&page).filter(|found| found.1 == entry) {
                 found.0 = State::Clean;
             }

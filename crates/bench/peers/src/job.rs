@@ -131,7 +131,7 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visits {
-    /// All of them, in an order of its own.
+    /// All blocks, in the thread's own order.
     Own,
     /// The blocks of one of so many parts of the file; threads of a part share its order.
     Part(usize),
@@ -148,7 +148,7 @@ impl Visits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fsync {
-    /// It does not.
+    /// The transfer ends without an fsync.
     None,
     /// Behind the measured time, and reported apart.
     Apart,
@@ -174,9 +174,10 @@ pub enum Looks {
 pub enum Warm {
     /// Nothing of the file. Our pool is full of another file, as after some time of use.
     Nothing,
-    /// All of the set is read in order.
+    /// The whole set, read in order.
     All,
-    /// All of it, page by page with `POSIX_FADV_RANDOM`, so that the kernel takes small folios.
+    /// The whole set, read page by page with `POSIX_FADV_RANDOM`, so that the kernel takes small
+    /// folios.
     Pages,
     /// Every other 64 KiB, as if a cache half as large had seen random reads.
     Half,

@@ -35,7 +35,7 @@ impl Native {
     pub(crate) fn open(place: &Place, cache: CacheMode) -> Result<Self> {
         let builder = Nowait::builder().backend(place.backend).submit(place.submit);
         let builder = builder.cache_bytes(place.pool_bytes);
-        // It works in no case then, and is left out.
+        // A nowait that cannot start is left out of all cases.
         let nowait = builder.build().map_err(|error| BenchError::usage(error.to_string()))?;
         let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
         let options = options.cache(cache);

@@ -16,7 +16,7 @@ pub(crate) struct PsyncPeer {
     rw_flags: u32,
     /// Bytes that are announced to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
-    /// Up to where it was announced.
+    /// The end of the bytes announced so far.
     told: u64,
     slots: Slots,
     wanted: Vec<Request>,

@@ -102,10 +102,10 @@ pub trait BlockBackend: Send + Sync {
         Refused::default()
     }
 
-    /// Accepts one bio and submits it, as `queue` and `commit_or_refuse` do for several. With
-    /// `may_wait` the system may make the thread wait until it accepts the bio. A result that the
-    /// system returns at once is a refusal, too. Gives the bio back if there is no room, and always
-    /// if the backend has no cheaper way than those two calls.
+    /// Submits one bio, cheaper than by `queue` and `commit_or_refuse`. With `may_wait` the system
+    /// may make the thread wait until it accepts the bio. A result that the system returns at once
+    /// is a refusal, too. Gives the bio back if there is no room, and always if the backend has no
+    /// cheaper way than those two calls.
     fn submit_now(&self, bio: Bio, _may_wait: bool) -> Result<Refused, Bio> {
         Err(bio)
     }

@@ -92,7 +92,8 @@ impl User {
     /// Takes in the segments of a request.
     ///
     /// # Safety
-    /// They are valid, for writing if [`User::copy_to_user`] is called, until this is dropped.
+    /// The segments are valid until the value is dropped; for writing if [`User::copy_to_user`] is
+    /// called.
     pub unsafe fn new(segments: Segments) -> User {
         User { segments, segment: 0, inside: 0 }
     }

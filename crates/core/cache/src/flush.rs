@@ -112,8 +112,8 @@ impl Flush {
 
     /// Notes that a bio failed which was to end `durable`.
     ///
-    /// One that includes a flush does not tell whether it was that which failed. Its own pages are
-    /// written again, but what others had left in the device's cache may be lost.
+    /// If the bio includes a flush, the flush may have failed. The cache writes the bio's pages
+    /// again, but data that others had left in the device's cache may be lost.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;

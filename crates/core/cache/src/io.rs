@@ -474,7 +474,7 @@ impl Cache {
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// Those whose device has as many bios in flight as it may, in order.
+    /// I/Os whose device has as many bios in flight as it may, the oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }

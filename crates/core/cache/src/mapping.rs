@@ -179,7 +179,7 @@ impl Mapping {
     /// folio.
     ///
     /// # Errors
-    /// It is locked, being written, or lent out.
+    /// The folio is locked, being written, or lent out.
     pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
         let found = self.find_to_write(index).or_else(|| {
             let _lock = self.lock.lock();

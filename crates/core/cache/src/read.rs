@@ -31,8 +31,8 @@ pub struct ReadOperation {
     /// The next byte to copy.
     pos: u64,
     end: u64,
-    /// It was no hit from the first page on: what it finds from now on was read for it, or ahead
-    /// of it, or was counted already.
+    /// A page was missing: pages found from now on were read for this request, were read ahead, or
+    /// were counted already.
     missed: bool,
     /// The page that was waited for last: if it is not uptodate now, its read failed.
     waited: Option<u64>,

@@ -37,7 +37,7 @@ pub struct WriteOperation {
     begun: bool,
     /// The offset is the size of the file when the first byte is copied.
     appends: bool,
-    /// Up to where [`WriteOperation::tell_progress`] was called.
+    /// The position of the last call of [`WriteOperation::tell_progress`].
     told: u64,
     /// The changes of the file past the cache when the first byte was copied, or looked at since.
     changes: u64,

@@ -19,7 +19,7 @@ struct Read {
     request: Request,
     at: u64,
     iterations: u32,
-    /// Its own pages that plans of its iterations contained.
+    /// Pages of the request that plans of its iterations contained.
     announced: BTreeSet<u64>,
 }
 

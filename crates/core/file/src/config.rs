@@ -33,7 +33,7 @@ pub enum SubmitMode {
 /// The settings of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which backend.
+    /// The backend for requests that need not block a thread.
     pub backend: BackendChoice,
     /// Where first iterations run.
     pub submit: SubmitMode,

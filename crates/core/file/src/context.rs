@@ -329,7 +329,7 @@ impl Context {
         if is_idle() {
             idle_ticks = before.idle_ticks + 1;
             if self.io.poller_may_hold_back() {
-                // It waits for more than will come, with what has come in its hands.
+                // The poller holds events, and waits for more than will come.
                 self.io.hurry_poller();
                 idle_ticks = 0;
             } else if idle_ticks > IDLE_TICKS && self.watch.ends(is_idle) {
@@ -385,7 +385,7 @@ impl Drop for Context {
             self.engine.queues.own_queue_dropped();
         }
         // The last reference may be that of a request which ends on a thread of the engine; the
-        // descriptors of queue and counters are in the application's table.
+        // descriptors of queue and eventfds are in the application's table.
         if hold::in_engine_table() {
             // The pump has the queue too, and would be the last to drop it, here, if a thread
             // dropped the deferred values first.

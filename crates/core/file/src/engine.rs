@@ -100,7 +100,7 @@ impl Engine {
             engine.shutdown();
             return Err(errno);
         }
-        // It is in the engine's table, too, now; or that is the application's.
+        // The channel's remote end is in the engine's table by now, unless both share one table.
         let is_shared = engine.holds.is_table_shared();
         engine.holds.keep_remote(if is_shared { remote } else { remote.moved_high() });
         Ok(engine)

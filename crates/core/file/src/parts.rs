@@ -39,7 +39,7 @@ pub struct Parts {
 pub enum Clock {
     /// CLOCK_MONOTONIC.
     Machine,
-    /// One that moves when it is asked to.
+    /// A clock that moves when a test sets it.
     Virtual(Arc<VirtualClock>),
 }
 
@@ -129,7 +129,7 @@ pub trait Backends: Send + Sync {
     }
 
     /// Makes the driver's queue; on the driver's thread, the only one that commits and reaps.
-    /// `counter` has a number in the descriptor tables of all threads, if counters are needed.
+    /// `counter` is an eventfd with a descriptor in both tables, if the queue needs one.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptor, no memory.

@@ -73,7 +73,7 @@ pub(crate) enum Body {
     Stream(StreamBody),
     /// Work on cached pages.
     Cached(Box<UserOperation>),
-    /// Nothing any more: everything was released.
+    /// The request has ended and released its body.
     Ended,
 }
 

@@ -69,8 +69,8 @@ fn a_cancelled_read_of_a_pipe_leaves_the_data_to_the_next() {
     });
 }
 
-/// The counter's number is that of the engine's table; what waits behind another shares its file
-/// with that, and ends on the thread that cancels it.
+/// The eventfd's number is valid in the engine's table only. A request that waits behind another
+/// shares the file with it, and ends on the thread that cancels it.
 #[test]
 fn what_is_cancelled_behind_another_signals_its_event_counter() {
     on_every_backend(|engine| {

@@ -311,7 +311,7 @@ impl Storm {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
     Quiet,
-    /// It forks, and its threads end.
+    /// The process forks, and its threads end.
     Restless,
 }
 

@@ -1,4 +1,4 @@
-//! Requests on pipes, sockets, terminals and counters, and polls, on every backend.
+//! Requests on pipes, sockets, terminals and eventfds, and polls, on every backend.
 
 mod common;
 
@@ -226,7 +226,7 @@ fn counters_and_timers_take_and_give_their_numbers() {
     on_every_backend(|engine| {
         let context = Context::new(engine, 0, 8).unwrap();
         let counter = EventFd::new_blocking().unwrap();
-        // SAFETY: the counter is open, and `borrowed` dies before it.
+        // SAFETY: the eventfd is open, and `borrowed` dies before it.
         let borrowed = unsafe { BorrowedFd::borrow_raw(counter.raw()) };
         let (number, seen) = (leaked(8, 0), leaked(8, 0));
         submit(&context, 1, command(Kind::Read, &borrowed, seen, 0)).unwrap();
@@ -497,7 +497,8 @@ fn counter() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(counter.into_raw()) }
 }
 
-/// All counters have one inode: the number alone must not decide which one is meant.
+/// All eventfds have one inode. A number may name another eventfd meanwhile, so the engine holds
+/// the one that the request named.
 #[test]
 fn a_counter_is_held_although_its_number_means_another() {
     on_every_backend(|engine| {

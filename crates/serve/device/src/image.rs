@@ -296,7 +296,8 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// Opens the file, or connects to the NBD server, that `options` name. Blocks.
 ///
 /// # Errors
-/// The file cannot be opened this way; the server cannot be reached, or cannot make writes durable.
+/// The file cannot be opened this way; the NBD server cannot be reached, or cannot make writes
+/// durable.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {
@@ -316,7 +317,7 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
     let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience, cache)
         .map_err(|error| ImageError::new(format!("{shown}: {error}")))?;
     if !(options.read_only || remote.is_read_only() || remote.flushes()) {
-        let reason = "the server has no flush, so no write would be durable: add --read-only";
+        let reason = "the NBD server has no flush, so no write would be durable: add --read-only";
         return Err(ImageError::new(format!("{shown}: {reason}")));
     }
     Ok(Arc::new(remote))

@@ -34,7 +34,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the file's metadata.
     ///
     /// # Errors
-    /// It cannot be read; `Unsupported`: the source is not a file.
+    /// The metadata cannot be read; `Unsupported`: the source is not a file.
     fn metadata(&self) -> io::Result<fs::Metadata> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -45,7 +45,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
         self.path().display().to_string()
     }
 
-    /// Returns `true` if the server refuses changes.
+    /// Returns `true` if the source accepts no changes.
     fn is_read_only(&self) -> bool {
         false
     }

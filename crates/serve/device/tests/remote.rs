@@ -421,7 +421,7 @@ fn a_wrong_greeting_is_refused_in_one_line() {
         (after(&[answer(1 << 31 | 6, b"no\nsuch")]), "no such export: nosuch"),
         (after(core::slice::from_ref(&ack)), "does not send the export's flags"),
         (after(&[export(u64::MAX, 5), ack.clone()]), "larger than the largest"),
-        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "of the server: 3 bytes"),
+        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "of the NBD server: 3 bytes"),
         (
             after(&[export(SIZE, 5), blocks(1 << 20, 1 << 25), ack.clone()]),
             "unsupported block size",

@@ -82,14 +82,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a text of at most `len_max` bytes, which follows its length.
+    /// Reads a string of at most `len_max` bytes, which follows its length.
     pub(crate) fn text(&mut self, len_max: usize) -> Result<String, Damage> {
         let len = usize::from(self.u16()?);
         if len > len_max {
-            return Err(Damage("a text is too long"));
+            return Err(Damage("a string is longer than allowed"));
         }
         let text =
-            core::str::from_utf8(self.take(len)?).map_err(|_| Damage("a text is not UTF-8"))?;
+            core::str::from_utf8(self.take(len)?).map_err(|_| Damage("a string is not UTF-8"))?;
         Ok(text.to_owned())
     }
 
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a text behind its length; cuts a text that is longer than `len_max`.
+/// Appends a string behind its length; cuts a string that is longer than `len_max`.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str, len_max: usize) {
     let text = &text[..text.floor_char_boundary(len_max)];
     bytes.extend((text.len() as u16).to_le_bytes());

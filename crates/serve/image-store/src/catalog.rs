@@ -161,7 +161,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
         }
         gone += listed.len() as u64;
     }
-    Err("its server still writes: stop it first".to_owned())
+    Err("the server of this image still writes: stop that server first".to_owned())
 }
 
 /// Returns `true` if an object below the path of an image belongs to it; another image may be

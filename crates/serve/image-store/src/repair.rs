@@ -83,7 +83,7 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
                 return Ok(loss);
             }
         }
-        Err("the head changes too fast to be read: stop its server first".to_owned())
+        Err("the head changes too fast to be read: stop the image's server first".to_owned())
     };
     blocking(url, found)
 }
@@ -134,7 +134,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     listed.retain(|sequence| *sequence < at);
     let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
     if last >= taken.epoch {
-        return Err("its server still writes: stop it first".to_owned());
+        return Err("the server of this image still writes: stop that server first".to_owned());
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
@@ -280,7 +280,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
             return Ok(at);
         }
     }
-    Err("its server still writes: stop it first".to_owned())
+    Err("the server of this image still writes: stop that server first".to_owned())
 }
 
 /// Puts an object if none exists; returns `true` if it is there now.

@@ -292,5 +292,5 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
             };
         }
     }
-    Err("the head changes too fast to be read: stop its server first".to_owned())
+    Err("the head changes too fast to be read: stop the image's server first".to_owned())
 }

@@ -18,7 +18,7 @@
 //!     device      transfers that take time, come short, fail, and meet each other
 //!     aio         native AIO
 //!     uring       io_uring
-//!     event       event counters, polls
+//!     event       eventfds, polls
 //!     futex       sleeping on a word
 //!     socket      streams of bytes between two ends
 //! ```

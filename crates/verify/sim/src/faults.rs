@@ -142,8 +142,8 @@ impl Faults {
     /// Draws a device: some faults off, the others at extreme rates. The drawn device never lies
     /// and is never full.
     ///
-    /// Stuck requests are left out, because a caller must be prepared to cancel them; such a caller
-    /// sets `stuck_ppm`.
+    /// The drawn device completes every request (`stuck_ppm` is 0), so a test that cancels nothing
+    /// can use it. A test that cancels may set `stuck_ppm`.
     pub fn swarm(prng: &mut Prng) -> Faults {
         Faults {
             read_error_ppm: prng.swarm_ppm(200_000),

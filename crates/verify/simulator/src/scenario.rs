@@ -31,7 +31,7 @@ pub struct Setup {
     pub block_bytes: u32,
     /// Most operations in flight.
     pub in_flight_max: usize,
-    /// All offsets, lengths and sizes are multiples of it; above 1, an oracle checks, too.
+    /// The unit of all offsets, lengths and sizes; above 1, an oracle checks, too.
     pub granule: u64,
     /// Most pages to read ahead; 0: none.
     pub readahead_pages: u32,

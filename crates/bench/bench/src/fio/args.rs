@@ -123,7 +123,7 @@ impl Places {
     /// Finds the library to preload.
     ///
     /// # Errors
-    /// It is not there; the message says where it was looked for.
+    /// The file is missing; the message names the folders that were searched.
     pub fn preload(&self) -> Result<PathBuf> {
         found_in_dist(self.dist.as_deref(), "lib/libnowait_preload.so")
     }

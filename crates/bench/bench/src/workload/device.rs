@@ -39,7 +39,7 @@ pub(crate) struct LaidOut {
     /// The file that is read, and the file that is written: two, or one.
     pub(crate) read: PathBuf,
     pub(crate) write: PathBuf,
-    /// They lie in memory: caches have nothing to drop.
+    /// The files lie in memory: no cache has to be dropped.
     pub(crate) in_memory: bool,
     pub(crate) size_bytes: u64,
     _device: Device,
@@ -107,7 +107,7 @@ struct Use<'a> {
     keep: bool,
     /// The content of a block device may be lost.
     overwrite: bool,
-    /// It will only be read.
+    /// Runs only read the file.
     pristine: bool,
     progress: &'a dyn Fn(u64),
 }
@@ -116,7 +116,7 @@ impl Device {
     /// Finds or makes it, with `size_bytes` of the pattern.
     ///
     /// # Errors
-    /// It holds something else, is too small, or there is no space.
+    /// The device holds something else or is too small, or there is no space.
     fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
         if device == Path::new(MEMORY) {
             let name = format!("nowait-bench.{}", std::process::id());

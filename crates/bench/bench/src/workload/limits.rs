@@ -157,7 +157,7 @@ fn disk(
         job.sync = write_percent > 0;
         job.backend = if *name == NO_RING { Backend::Kaio } else { Backend::Auto };
         job.set = if job.sync { Share(1, 4) } else { job.set };
-        // Its cache holds an eighth: nearly all reads miss, as after a long time.
+        // nowait's cache holds an eighth: nearly all reads miss, as after a long time.
         job.pool = Share(1, 8);
     }
     Ok(case)

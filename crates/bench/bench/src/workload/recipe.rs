@@ -22,7 +22,7 @@ pub(crate) struct Recipe {
     pub(crate) sync: bool,
     /// The words for cases that differ in the block size only: a curve of the page.
     pub(crate) family: Option<&'static str>,
-    /// Its files lie in memory, whatever the device is.
+    /// The case's files lie in memory, whatever the device is.
     pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,

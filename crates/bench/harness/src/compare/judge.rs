@@ -16,7 +16,7 @@ pub(super) enum Difference {
     Better,
     /// The interval lies on the bad side.
     Worse,
-    /// They differ, in a metric that is no judgement.
+    /// The figures differ, in a metric that is no judgement.
     Changed,
     /// The interval holds no difference: these runs cannot tell.
     InsideNoise,
@@ -153,7 +153,7 @@ impl Comparison {
     /// Compares the cases and figures that both documents have.
     ///
     /// # Errors
-    /// They are of different workloads, or have no figure in common.
+    /// The documents are of different workloads, or have no figure in common.
     pub(super) fn of(a: Document, b: Document) -> Result<Self> {
         if a.workload != b.workload {
             let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);

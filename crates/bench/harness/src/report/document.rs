@@ -101,7 +101,7 @@ impl Document {
     /// Reads a file that a benchmark has written.
     ///
     /// # Errors
-    /// It cannot be read, is no measurement, or is one of a later version.
+    /// The file cannot be read, is no measurement, or is one of a later version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
         Self::parse(&text).map_err(|error| {

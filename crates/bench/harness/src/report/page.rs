@@ -20,7 +20,7 @@ const TEMPLATE: &str = include_str!("page.html");
 /// Writes the page of what has this JSON: a measurement, or a comparison of two.
 ///
 /// # Errors
-/// It is neither, or the file cannot be written.
+/// The JSON is neither, or the file cannot be written.
 pub(super) fn write_page(json: &str, path: &Path) -> Result<()> {
     fs::write(path, page(json)?).context(|| format!("write {}", path.display()))
 }

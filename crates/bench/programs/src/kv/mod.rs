@@ -110,9 +110,9 @@ enum Direction {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum Work {
-    /// So many requests at a time, of eight blocks each.
+    /// `in_flight` requests at a time, of eight blocks each.
     Tier { direction: Direction, block_bytes: u64, in_flight: u32 },
-    /// So many blocks a transfer: `READ` or `WRITE`.
+    /// `count` blocks a transfer; `direction` is `READ` or `WRITE`.
     Nixl { direction: String, block_bytes: u64, count: u64 },
 }
 

@@ -98,7 +98,7 @@ struct Data {
 impl Data {
     fn new(tools: &Tools, size_bytes: u64) -> Self {
         let path = tools.kept.join("nowait-bench-mariadb");
-        // Its path is short wherever the tables lie: the kernel takes 107 letters.
+        // The socket's path is short wherever the tables lie: the kernel takes 107 letters.
         Self { path, socket: tools.folder.join("mariadb"), size_bytes }
     }
 

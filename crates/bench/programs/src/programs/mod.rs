@@ -92,7 +92,7 @@ pub struct ProgramsArgs {
     pub python: PythonArgs,
 }
 
-/// By which interface a program does its I/O.
+/// The interface by which a program does its I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
@@ -100,9 +100,9 @@ pub(crate) enum Mode {
     Aio,
     /// `aio_read` and its like.
     PosixAio,
-    /// Its own `io_uring` mode.
+    /// The program's own `io_uring` mode.
     Uring,
-    /// Its own threads.
+    /// The program's own threads.
     Threads,
 }
 

@@ -172,7 +172,7 @@ impl Script {
         let mut command = run.command(&self.python);
         command.arg(&self.path).args(arguments);
         command.arg(run.runtime.as_secs_f64().to_string()).arg(run.seed.to_string()).arg(&output);
-        // Their logs would stand where an error is looked for.
+        // The logs of NIXL and vLLM would stand where an error is looked for.
         command.env("NIXL_LOG_LEVEL", "ERROR").env("VLLM_LOGGING_LEVEL", "ERROR");
         let finished = launch::run(&mut command, LOOK + run.runtime + GRACE)?;
         if !finished.status.success() {

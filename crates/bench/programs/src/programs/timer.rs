@@ -13,7 +13,7 @@ const SOURCE: &str = include_str!("drivers/submit_timer.c");
 /// Names the file of the counters to the library.
 const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 
-/// As many counters as the library has.
+/// Number of the library's counters.
 const BUCKETS: usize = 1024;
 
 /// The built library, and the file where it counts.

@@ -14,7 +14,7 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch;
 use nowait_harness::server::Server;
 
-/// How many blocks.
+/// Number of blocks written.
 pub(crate) const BLOCKS: u64 = 500;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -114,7 +114,7 @@ impl Blocks {
         command
     }
 
-    /// They are spread over the image.
+    /// Returns the bytes from one written block to the next: the blocks are spread over the image.
     fn stride(&self) -> u64 {
         self.size_bytes / BLOCKS / BLOCK_BYTES * BLOCK_BYTES
     }

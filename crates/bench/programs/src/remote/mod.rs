@@ -142,7 +142,7 @@ enum Level0 {
     /// `l0_max_ssts` as it is without a setting, 16. When there are so many, a flush of the SlateDB
     /// 0.9 in it ends well and has done nothing.
     Default,
-    /// As much as there is: each flush is one.
+    /// `l0_max_ssts` of a million: no run reaches it.
     Unbounded,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Run<'a> {
 
 /// Has the kernel read the client's program and libraries, which it may have dropped.
 pub(crate) fn read_into_memory() {
-    // It lists its engines: those in files of their own are opened for that.
+    // To list its engines, fio opens the files of those that have one.
     let _ = Command::new("fio").arg("--enghelp").output();
 }
 

@@ -248,7 +248,7 @@ fn one(
     let cached = cached_bytes(image);
     let mut sample = parsed.sample;
     if let Some(used) = served.stop()? {
-        // Its start and end count too: a few milliseconds of a run.
+        // The server's start and end count too: a few milliseconds of a run.
         sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
         sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
         sample.insert(Metric::RssBytesMax, used.rss_bytes_max);

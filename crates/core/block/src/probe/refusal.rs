@@ -282,7 +282,9 @@ impl fmt::Display for Refusal {
             Cause::OldKernel => f.write_str("this kernel is too old"),
             Cause::Gvisor => f.write_str("gVisor does not offer it"),
             Cause::Seccomp => f.write_str("a seccomp filter refuses it"),
-            Cause::Confined => f.write_str("not tried: the program's own filter may end it for it"),
+            Cause::Confined => {
+                f.write_str("not tried: the program's own seccomp filter may kill the process")
+            }
             Cause::Sysctl(value) => write!(f, "sysctl kernel.io_uring_disabled={value}"),
             Cause::RequestFilter => {
                 f.write_str("a filter of io_uring requests (Linux 7.0) refuses it")

@@ -85,7 +85,7 @@ impl<B: BlockBackend> BlockBackend for Patient<B> {
         loop {
             let (missing, mut fresh) = ((before + min).saturating_sub(done.len()), Vec::new());
             let result = self.inner.reap(&mut fresh, missing, deadline);
-            // It was woken, or it is time.
+            // `wake` was called, or the deadline has passed.
             let is_early = fresh.len() < missing;
             self.pass_on(fresh, done);
             match result {

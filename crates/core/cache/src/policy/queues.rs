@@ -39,7 +39,7 @@ impl<const N: usize> Queues<N> {
     /// Puts an id that is in no queue at the new end of `queue`.
     ///
     /// # Panics
-    /// It is in a queue.
+    /// The id is in a queue.
     pub fn push(&mut self, queue: usize, id: u32, hash: u32, frames: u16) {
         assert!(self.links[id as usize].queue == OUTSIDE, "folio {id} is queued already");
         let Queue { newest, .. } = self.queues[queue];

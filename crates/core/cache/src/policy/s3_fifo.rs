@@ -41,7 +41,7 @@ impl S3Fifo {
     /// Takes in a folio; `hash` is that of its name, see [`super::hash`].
     ///
     /// # Panics
-    /// It is in already.
+    /// The folio is in a queue already.
     pub fn insert(&mut self, id: u32, hash: u32, frames: u16) {
         let queue = if self.ghost.take(hash) { MAIN } else { SMALL };
         self.queues.push(queue, id, hash, frames);

@@ -167,7 +167,7 @@ fn several_devices_that_hang_leave_room_to_write() {
     assert_eq!(rig.sync(6), Some(Ok(0)));
 }
 
-/// Its pages have left a smaller pool to the others.
+/// The failed pages had left a smaller pool to other writers.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn a_writer_is_kicked_when_what_had_failed_is_taken_out() {

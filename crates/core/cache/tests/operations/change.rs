@@ -92,7 +92,7 @@ fn the_pages_of_a_cut_stay_until_the_file_is_shorter_and_if_that_fails() {
     assert!(bytes == expected, "zero behind the cut");
 }
 
-/// Its first page is copied, the second is being read for its end; then all of it is cut off.
+/// The write has copied its first page and reads the second; then the file is cut before both.
 #[test]
 fn a_write_that_meets_a_cut_takes_place_behind_it_as_a_whole() {
     let mut rig = Rig::new(4 * MIB, 2 * MIB);

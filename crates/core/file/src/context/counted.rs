@@ -28,8 +28,8 @@ const SEVERAL: usize = usize::MAX;
 /// The eventfd of a context that the kernel signals itself, and who looks for its events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
-    /// The counter that the engine holds for the driver: the application's number of it, plus one,
-    /// and how often that had been closed.
+    /// The eventfd that the engine holds for the driver: its number in the application's table plus
+    /// one, and how often that number had been closed.
     held: AtomicU64,
     /// The mark of the only thread that has looked for events; 0: none has.
     looker: AtomicUsize,
@@ -37,10 +37,10 @@ pub(crate) struct KernelCounter {
     is_distrusted: AtomicBool,
     /// The application's number of the eventfd that requests name, plus one.
     named: AtomicU32,
-    /// The program reads the counter, which brings the events, before it looks at the ring.
+    /// The program reads the eventfd, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
-    /// Grows with each time that the driver brings events before a read of the counter, or signals
-    /// it once more; shrinks with each look for events.
+    /// Grows each time the driver brings events before a read of the eventfd, or signals it once
+    /// more; shrinks with each look for events.
     lateness: AtomicU32,
 }
 
@@ -80,7 +80,7 @@ impl KernelCounter {
         self.named.load(Relaxed) == (number + 1) as u32
     }
 
-    /// Notes that the calling thread has read the counter.
+    /// Notes that the calling thread has read the eventfd.
     pub(super) fn note_read(&self) {
         self.note_look();
         if !self.is_read.load(Relaxed) {
@@ -88,7 +88,7 @@ impl KernelCounter {
         }
     }
 
-    /// Returns `true` if the program reads the counter before it looks at the ring.
+    /// Returns `true` if the program reads the eventfd before it looks at the ring.
     pub(super) fn is_read(&self) -> bool {
         self.is_read.load(Relaxed)
     }
@@ -124,7 +124,7 @@ impl KernelCounter {
         Ok(())
     }
 
-    /// Signals the counter once more for a program that has left events in the ring since the tick
+    /// Signals the eventfd once more for a program that has left events in the ring since the tick
     /// before. On the driver.
     pub(super) fn tell_again(&self, holds: &Holds) {
         const POLLIN: i16 = 1;
@@ -142,7 +142,7 @@ impl KernelCounter {
         self.add_lateness(if is_reset { LATE } else { BUSY });
     }
 
-    /// Notes that the driver has brought events before a read of the counter. On the driver.
+    /// Notes that the driver has brought events before a read of the eventfd. On the driver.
     pub(super) fn note_late(&self) {
         if self.is_read() {
             self.add_lateness(LATE);

@@ -32,7 +32,7 @@ pub(crate) struct Looks {
     counter: OnceLock<Arc<Notifier>>,
     /// Rings for a caller that sleeps in an event loop of its own.
     loop_notifier: OnceLock<Arc<Notifier>>,
-    /// Such a caller cannot see the completions of the own queue.
+    /// A caller that sleeps in its own event loop cannot see the completions of the own queue.
     own_is_silent: AtomicBool,
     /// Ring for callers that sleep with a signal mask.
     masked: Notifiers,
@@ -162,8 +162,9 @@ impl Context {
     /// events are there: for epoll, poll or select. Made by the first call; from then on requests
     /// do not wait for a caller to bring them on.
     ///
-    /// The counter belongs to the context. Reset it first ([`Context::reset_event_counter`]), take
-    /// all events then without waiting, and none is missed.
+    /// The context closes the eventfd; the caller must not. A caller misses no event if it first
+    /// resets the eventfd ([`Context::reset_event_counter`]) and then takes all events without
+    /// waiting.
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
     pub fn event_counter(self: &Arc<Self>) -> Result<i32, Errno> {
@@ -189,13 +190,13 @@ impl Context {
         Ok(number.raw())
     }
 
-    /// Makes the counter unreadable until the next event; no system call if it was not readable.
+    /// Makes the eventfd unreadable until the next event; no system call if it was not readable.
     /// One thread at a time.
     pub fn reset_event_counter(&self) {
         self.looks.counter.get().iter().for_each(|notifier| notifier.drain());
     }
 
-    /// Makes the counter readable: the caller knows of an end that has no event.
+    /// Makes the eventfd readable: the caller knows of an end that has no event.
     pub fn ring_event_counter(&self) {
         self.looks.counter.get().iter().for_each(|notifier| notifier.notify());
     }

@@ -54,7 +54,7 @@ impl OwnQueue {
     /// committed later: not where a thread of the kernel may, nor where the kernel may refuse it
     /// when others have been committed.
     pub(crate) fn keeps_order(&self, command: &Command) -> bool {
-        // It may refuse a part of a read when another part is in flight.
+        // The kernel may refuse a part of a read when another part is in flight.
         let is_refused_late = command.kind == Kind::Read && command.len > BLOCK;
         !self.limits().writes && !is_refused_late
     }

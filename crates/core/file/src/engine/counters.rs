@@ -1,7 +1,7 @@
 //! The eventfds by which threads that wait in queues are roused, where the queues need them.
 //!
-//! A number means a counter in one descriptor table only, and threads with either rouse: so it is
-//! in both, and there is no thread between them.
+//! A descriptor is valid in one table only, and threads of both tables rouse others. So each
+//! eventfd has a descriptor in both tables, and every thread signals it by itself.
 
 use super::Engine;
 use crate::{
@@ -13,7 +13,7 @@ use nowait_sys::{Errno, Fd, eventfd::EventFd, uring::Issuer};
 use std::sync::Arc;
 
 impl Engine {
-    /// Makes a counter, if the driver's queue needs one, and sends it to the engine's threads.
+    /// Makes an eventfd, if the driver's queue needs one, and sends it to the engine's threads.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.

@@ -65,8 +65,8 @@ impl Engine {
         }
     }
 
-    /// Brings a descriptor of the application's table into the engine's, too; `count` counts it in
-    /// each of the two.
+    /// Duplicates a descriptor of the application's table into the engine's table. `count` counts
+    /// the two descriptors separately.
     pub(crate) fn in_both_tables(
         &self,
         here: Fd,

@@ -74,7 +74,7 @@ impl Device {
 pub(crate) struct Write {
     /// Bytes that were written.
     pub(crate) bytes: usize,
-    /// How long it took.
+    /// The duration of the write.
     pub(crate) took_ns: u64,
 }
 

@@ -70,10 +70,10 @@ impl HeldFd {
 }
 
 impl HeldFd {
-    /// Lets go of the file on a thread of the application.
+    /// Drops a file that no thread of the engine has received yet; on a thread of the application.
     ///
     /// # Errors
-    /// Gives the file back if only a thread of the engine can close it.
+    /// Returns the file if only a thread of the engine can close it.
     pub(crate) fn let_go_here(mut self) -> Result<(), HeldFd> {
         if *self.fd.get_mut() != IN_FLIGHT || !self.channel.discard(self.tag) {
             return Err(self);
@@ -112,7 +112,7 @@ pub struct Holds {
     /// Eventfds that the kernel signals, by the application's number.
     counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
     next_tag: AtomicU64,
-    /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
+    /// Own queues and eventfds of contexts that ended on a thread of the engine, to be dropped on
     /// another.
     pub(crate) deferred: Arc<Deferred<Box<dyn Send>>>,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
@@ -207,13 +207,13 @@ impl Holds {
         Ok(())
     }
 
-    /// Returns the eventfd that is held of the application's `number`.
+    /// Returns the eventfd held for the application's `number`.
     pub(crate) fn counter(&self, number: i32) -> Option<Arc<HeldFd>> {
         self.counters.lock().get(&number).cloned()
     }
 
-    /// Lets go of what is kept of the application's `number`, which is about to be closed; `None`:
-    /// of whatever is kept. Returns `false` if only a thread of the engine can close it.
+    /// Releases the files kept for the application's `number`, which is about to be closed; `None`:
+    /// all kept files. Returns `false` if only a thread of the engine can close one of them.
     pub(crate) fn forget(&self, number: Option<i32>) -> bool {
         let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
         let kept = self.kept.lock().take_if(is_meant).map(|kept| kept.held);
@@ -228,8 +228,8 @@ impl Holds {
         are_closed
     }
 
-    /// Lets go of what is kept, unless a request has held it since the last call; by the driver,
-    /// now and then.
+    /// Releases the file kept for the next request, unless a request has used it since the last
+    /// call. The driver calls this now and then.
     pub(crate) fn tick(&self) {
         let is_old = |kept: &mut LastHeld| !core::mem::take(&mut kept.is_used);
         let kept = self.kept.lock().take_if(is_old);
@@ -327,7 +327,7 @@ impl Holds {
     }
 }
 
-/// Lets go of a file on a thread of the application, unless a request holds it. Returns `false` if
+/// Releases a file on a thread of the application, unless a request holds it. Returns `false` if
 /// only a thread of the engine can close it.
 fn let_go(held: Arc<HeldFd>) -> bool {
     Arc::into_inner(held).is_none_or(|held| held.let_go_here().is_ok())
@@ -392,7 +392,7 @@ mod tests {
     /// `POLLHUP` of poll(2).
     const HANGS_UP: i16 = 0x10;
 
-    /// Lets go of a pipe's only writer by `let_go`, and finds out whether it is closed.
+    /// Releases a pipe's only writer by `let_go`; returns `true` if that closed it.
     fn is_closed_by(let_go: impl FnOnce(&Holds, i32)) -> bool {
         let (local, remote) = fdtable::channel().unwrap();
         let holds = Holds::new(local, remote.raw());

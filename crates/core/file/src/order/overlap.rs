@@ -40,9 +40,9 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
-/// One that waits for earlier requests.
+/// A request that waits for earlier requests.
 struct Waiting {
-    /// How many they are.
+    /// Number of the earlier requests that it waits for.
     number: usize,
     /// `None`: it has ended before its turn, and lets those behind it pass when that comes.
     entry: Option<WaitEntry>,
@@ -273,7 +273,7 @@ pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
     /// Entries that are no syncs: nothing waits for a sync.
     count: AtomicUsize,
-    /// How many of them write: without one, none waits for another.
+    /// Number of entries that write: without a write, no entry waits for another.
     writes: AtomicUsize,
     next_number: AtomicU64,
 }

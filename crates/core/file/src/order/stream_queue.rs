@@ -13,7 +13,7 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// One that is not the first.
+/// A request behind the first of its stream.
 struct Waiting {
     entry: WaitEntry,
     reached: Arc<AtomicBool>,

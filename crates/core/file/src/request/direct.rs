@@ -40,9 +40,9 @@ pub(crate) struct DirectRequest {
     /// The file as it was submitted, where it was looked up: needed to go on with a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
-    /// The kernel signals this eventfd at its end: what it comes to is its result.
+    /// The eventfd that the kernel signals when the request ends: the result is then final.
     pub(crate) counter: Option<i32>,
-    /// Where it is counted as a write past the page cache.
+    /// The counts of writes past the page cache that contain this request.
     pub(crate) write: Option<Places>,
     /// The kernel carries it out before what is committed later.
     pub(crate) is_in_order: bool,
@@ -50,7 +50,7 @@ pub(crate) struct DirectRequest {
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// One that needs more than its bio, and what the bio came to.
+/// A direct request that its bio did not complete, with the result of the bio.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
 /// The direct requests of a context.
@@ -68,7 +68,7 @@ impl DirectRequests {
     /// Makes the table of a context of an engine that has these requests.
     pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
         DirectRequests {
-            // The queue's depth is the limit; it is asked first.
+            // Without a limit: `start` takes a request out again if the queue refuses its bio.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
             submitter: Arc::default(),

@@ -33,7 +33,7 @@ pub struct Target {
 impl Target {
     /// Delivers the result and wakes the threads that wait for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
-        // After the event is visible: a thread that is woken by the counter finds it. With the slot
+        // After the event is visible: a thread that the eventfd wakes finds it. With the slot
         // still held: when the context or the process ends, all is counted.
         self.context.io().complete_quietly(self.event(result), || {
             if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
@@ -74,8 +74,8 @@ mod tests {
     use crate::{BackendChoice, Config, Engine};
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// A counter that notes, where it is about to be signalled, how many events can be seen and how
-    /// many slots are held.
+    /// An eventfd that notes, just before it is signalled, how many events are visible and how many
+    /// slots are held.
     #[derive(Debug)]
     struct Looks {
         context: Arc<Context>,

@@ -48,7 +48,7 @@ impl KernelBody {
     /// Leaves it to the thread that waits for it; `fd` is the application's number.
     pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
         self.deferred = Some(context.engine().closes().count(fd));
-        // The driver looks after the context, and lets go of the file some time.
+        // The driver looks after the context, and releases the file some time.
         self.carrier.keeps_file = true;
     }
 

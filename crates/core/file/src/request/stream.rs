@@ -2,9 +2,9 @@
 //!
 //! | file | attempted by | waits |
 //! |---|---|---|
-//! | pipe, socket, counter or timer that is read | `preadv2`, `pwritev2` with `RWF_NOWAIT` | in the ring, else for readiness |
+//! | pipe, socket, eventfd or timer that is read | `preadv2`, `pwritev2` with `RWF_NOWAIT` | in the ring, else for readiness |
 //! | socket where the kernel refuses that flag | `recvmsg`, `sendmsg` with `MSG_DONTWAIT` | for readiness |
-//! | FIFO, terminal, inotify, counter that is written | a blocking call, when it is ready | for readiness |
+//! | FIFO, terminal, inotify, eventfd that is written | a blocking call, when it is ready | for readiness |
 //!
 //! The descriptor's own mode is never changed. A read ends with what there is, except that of a
 //! device that never runs out (/dev/zero): such an attempt may come short for no reason, and a
@@ -153,7 +153,7 @@ pub(crate) enum Attempt {
     Over(Result<u32, Errno>),
     /// The stream must become ready first; `done` is the number of bytes written so far.
     Waits,
-    /// Such an attempt is not possible on this file.
+    /// This file permits no attempt that does not block.
     Impossible,
 }
 

@@ -57,9 +57,10 @@ pub struct Driver {
     /// The number, in the application's table, of the eventfd that rouses the queue's thread.
     pub(crate) counter: OnceLock<i32>,
     watched: Mutex<Vec<Watched>>,
-    /// The next look is later than at the next tick. Changed under the lock of `watched`.
+    /// The driver looks at its contexts later than at the next tick. Changed under the lock of
+    /// `watched`.
     is_slow: AtomicBool,
-    /// It must not be.
+    /// The driver must look at its contexts now, in spite of `is_slow`.
     is_hastened: AtomicBool,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
@@ -216,7 +217,7 @@ struct Watched {
 /// The context is not calm: its turn is at each tick.
 const AT_TICK: Deadline = Deadline::NOW;
 
-/// Makes the driver's queue, with a counter that rouses its thread if it needs one, and its loop,
+/// Makes the driver's queue, with an eventfd that rouses its thread if it needs one, and its loop,
 /// on the thread that will make its turns.
 ///
 /// # Errors

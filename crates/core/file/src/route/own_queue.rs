@@ -201,7 +201,7 @@ pub(crate) fn carry_elsewhere(
             continue;
         }
         let result = match zero_is_refusal(result) {
-            // Its eventfd may be none any more; the file may be all right.
+            // The number of the eventfd may name something else by now; the file may be all right.
             Err(Errno::BADF | Errno::INVAL) if request.counter.is_some() => Err(Errno::AGAIN),
             result => result,
         };

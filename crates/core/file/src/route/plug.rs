@@ -48,7 +48,7 @@ pub struct Plug {
     deferred: Vec<Arc<Request<FileOperation>>>,
     /// The turn of the deferred request that runs now; `None`: no such request runs.
     pub(crate) turn: Option<Turn>,
-    /// It goes back on the list.
+    /// The request of `turn`, if it must return to the list.
     back: Option<Back>,
     /// Requests whose cancellation must be looked at once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,

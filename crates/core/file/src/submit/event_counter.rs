@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(super) struct EventCounter(Option<(i32, Arc<dyn Descriptor>)>);
 
 impl EventCounter {
-    /// Returns the counter `number`, if there is one, as `hold` holds it.
+    /// Returns the eventfd `number` as `hold` holds it; `None`: the request names none.
     pub(super) fn held<T: Descriptor + 'static>(
         &mut self,
         number: Option<i32>,

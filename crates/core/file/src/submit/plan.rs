@@ -105,10 +105,10 @@ pub(crate) struct Ask {
     pub(crate) is_long: bool,
     /// A part of it is done.
     pub(crate) has_begun: bool,
-    /// A direct one that the kernel can judge by its number: a read of one block, or a write below
-    /// the end that the file had when it was looked at last; and the only one of its submission.
+    /// The kernel can judge the direct transfer by its number: it is the only transfer of its
+    /// submission, and reads one block or writes below the file's last known end.
     pub(crate) is_familiar: bool,
-    /// Such a write may have to find blocks.
+    /// The direct write may have to find blocks.
     pub(crate) finds_blocks: bool,
     /// Others wait for it, or it for others.
     pub(crate) is_linked: bool,
@@ -144,7 +144,7 @@ pub(crate) struct Facts {
     pub(crate) file: Option<File>,
     /// The file is on a memory file system.
     pub(crate) in_memory: Option<bool>,
-    /// It was, when it was looked at last.
+    /// The file was on a memory file system when a submission last looked.
     pub(crate) seems_in_memory: bool,
     /// An earlier request on the same bytes is in flight.
     pub(crate) must_wait: Option<bool>,

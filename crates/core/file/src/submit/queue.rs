@@ -58,7 +58,7 @@ impl Submission<'_> {
             engine.with_room(|| carrier.hold(engine, command, stat))?;
         }
         let endless = body.is_endless();
-        // Its end comes out of the own queue, and is to kick those that wait for it.
+        // The request ends in the own queue, and must then kick the requests that wait for it.
         self.batch.own_ordered |= body.registers() && is_own;
         let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
         let operation = operation.with_links(self.links.take());

@@ -38,7 +38,7 @@ struct Entry {
     len: usize,
     submitted: u64,
     ended: u64,
-    /// Its event's result; a request that was refused has none.
+    /// The result in the request's event; a refused request has none.
     res: Option<i64>,
     cancelled: bool,
     /// The bytes that a read brought.

@@ -51,23 +51,23 @@ pub(crate) struct Run {
     device: SimDevice,
     engine: Arc<Engine>,
     contexts: Vec<Arc<Context>>,
-    /// The page cache's, of those that are opened through it.
+    /// The files in the page cache; `None`: the run opens this file without it.
     users: [Option<Arc<UserFile>>; FILES],
     oracle: Oracle,
     /// The device fails, or moves less than it was asked for.
     fails: bool,
     is_short: bool,
-    /// In which step the power fails.
+    /// The step in which the power fails; `None`: it does not fail.
     cut: Option<usize>,
     /// Weights of the steps.
     weights: [u32; 7],
     /// The operations; the index of each is its name.
     ops: Vec<Op>,
-    /// The context of each.
+    /// The context of each operation.
     homes: Vec<usize>,
     in_flight: Vec<usize>,
     events: Vec<(u64, i64)>,
-    /// Calls that returned when what they asked for was over.
+    /// Number of blocking calls on files in the page cache.
     calls: u64,
     /// The run is over, and nothing was wrong.
     passed: bool,

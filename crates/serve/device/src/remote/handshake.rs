@@ -49,7 +49,7 @@ impl Export {
         let tells_less = self.talk.allocation.is_none() && before.talk.allocation.is_some();
         if self.block_bytes != before.block_bytes || self.flags != before.flags || tells_less {
             return Some(
-                "the server's capabilities changed since the last connection: restart \
+                "the NBD server's capabilities changed since the last connection: restart \
                          nowait serve"
                     .to_owned(),
             );
@@ -90,7 +90,7 @@ fn greet(stream: &mut Stream) -> io::Result<()> {
     let offered = u16::from_be_bytes(bytes(stream)?);
     if offered & FIXED_NEWSTYLE == 0 {
         return Err(against(
-            "the server offers only oldstyle NBD: use a server with fixed newstyle",
+            "the NBD server offers only oldstyle NBD: use a server with fixed newstyle",
         ));
     }
     stream.write_all(&u32::from(offered & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())
@@ -103,10 +103,10 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
         (kind, body) if kind & answer::ERROR_BIT != 0 => Err(refusal(
             kind,
             &body,
-            "the server does not offer TLS: use nbd:// to connect without \
+            "the NBD server does not offer TLS: use nbd:// to connect without \
                                       TLS",
         )),
-        _ => Err(against("the server's answer has an unknown type")),
+        _ => Err(against("the NBD server's answer has an unknown type")),
     }
 }
 
@@ -117,7 +117,7 @@ fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
     let chunks = match answer_to(stream, option::STRUCTURED_REPLY)? {
         (answer::ACK, _) => true,
         (kind, _) if kind & answer::ERROR_BIT != 0 => false,
-        _ => return Err(against("the server's answer has an unknown type")),
+        _ => return Err(against("the NBD server's answer has an unknown type")),
     };
     let allocation = if chunks { choose_context(stream, name)? } else { None };
     Ok(Talk { chunks, allocation })
@@ -134,17 +134,17 @@ fn choose_context(stream: &mut Stream, name: &str) -> io::Result<Option<u32>> {
         match answer_to(stream, option::SET_META_CONTEXT)? {
             (answer::ACK, _) => return Ok(allocation),
             (answer::META_CONTEXT, body) => {
-                let short = || against("the server's answer is too short");
+                let short = || against("the NBD server's answer is too short");
                 let (number, context) = body.split_first_chunk().ok_or_else(short)?;
                 if context == ALLOCATION {
                     allocation = Some(u32::from_be_bytes(*number));
                 }
             }
             (kind, _) if kind & answer::ERROR_BIT != 0 => return Ok(None),
-            _ => return Err(against("the server's answer has an unknown type")),
+            _ => return Err(against("the NBD server's answer has an unknown type")),
         }
     }
-    Err(against("the server sends too many answers to one option"))
+    Err(against("the NBD server sends too many answers to one option"))
 }
 
 fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
@@ -163,13 +163,13 @@ fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
                 return Err(refusal(
                     kind,
                     &body,
-                    "the server does not know NBD_OPT_GO: use a newer server",
+                    "the NBD server does not know NBD_OPT_GO: use a newer server",
                 ));
             }
-            _ => return Err(against("the server's answer has an unknown type")),
+            _ => return Err(against("the NBD server's answer has an unknown type")),
         }
     }
-    Err(against("the server sends too many answers to one option"))
+    Err(against("the NBD server sends too many answers to one option"))
 }
 
 fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
@@ -187,7 +187,7 @@ fn answer_to(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
     let kind = u32::from_be_bytes(bytes(stream)?);
     let len = u32::from_be_bytes(bytes(stream)?);
     if magic != OPTION_REPLY || option != asked || len > REPLY_BYTES_MAX {
-        return Err(against("the server's answer is not NBD"));
+        return Err(against("the NBD server's answer is not NBD"));
     }
     let mut body = vec![0; len as usize];
     stream.read_exact(&mut body)?;
@@ -195,7 +195,7 @@ fn answer_to(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
 }
 
 fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
-    let short = || against("the server's answer is too short");
+    let short = || against("the NBD server's answer is too short");
     let (kind, rest) = body.split_first_chunk().ok_or_else(short)?;
     match u16::from_be_bytes(*kind) {
         info::EXPORT => {
@@ -220,20 +220,20 @@ fn checked(export: Export) -> io::Result<Export> {
     /// The least that a server must accept in one transfer, in bytes: one chunk.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {
-        return Err(against("the server does not send the export's flags"));
+        return Err(against("the NBD server does not send the export's flags"));
     }
     if export.size > i64::MAX as u64 {
         return Err(against("the export is larger than the largest file offset"));
     }
     if !export.block_bytes.is_power_of_two() || export.block_bytes > BLOCK_BYTES_MAX {
         return Err(against(&format!(
-            "unsupported block size of the server: {} bytes",
+            "unsupported block size of the NBD server: {} bytes",
             export.block_bytes
         )));
     }
     if export.payload_max < PAYLOAD_LEAST {
         return Err(against(&format!(
-            "the server limits a request to {} bytes, which is too little",
+            "the NBD server limits a request to {} bytes, which is too little",
             export.payload_max
         )));
     }
@@ -243,11 +243,11 @@ fn checked(export: Export) -> io::Result<Export> {
 fn refusal(kind: u32, message: &[u8], unknown: &'static str) -> io::Error {
     let reason = match kind {
         answer::UNSUPPORTED => unknown,
-        answer::POLICY => "the server does not permit it",
-        answer::TLS_REQUIRED => "the server requires TLS: use an address that begins with nbds",
-        answer::UNKNOWN => "the server has no such export",
-        answer::SHUTDOWN => "the server is shutting down",
-        _ => "the server refuses",
+        answer::POLICY => "the NBD server does not permit it",
+        answer::TLS_REQUIRED => "the NBD server requires TLS: use an address that begins with nbds",
+        answer::UNKNOWN => "the NBD server has no such export",
+        answer::SHUTDOWN => "the NBD server is shutting down",
+        _ => "the NBD server refuses",
     };
     const SHOWN_MAX: usize = 200;
     let message = String::from_utf8_lossy(message);

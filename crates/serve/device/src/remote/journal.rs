@@ -155,11 +155,11 @@ fn repeat_batch(
         match result {
             Ok(()) => {}
             Err(Errno::SHUTDOWN) => {
-                return Err(io::Error::other("the server is shutting down").into());
+                return Err(io::Error::other("the NBD server is shutting down").into());
             }
             Err(errno) => {
                 let reason = format!(
-                    "the server refuses a write that it had acknowledged: \
+                    "the NBD server refuses a write that it had acknowledged: \
                                       {errno}"
                 );
                 return Err(Failure::Final(reason));

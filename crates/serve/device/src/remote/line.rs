@@ -198,7 +198,7 @@ impl Line {
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
             // The next connection repeats the request.
-            return Err(io::Error::other("the server is shutting down"));
+            return Err(io::Error::other("the NBD server is shutting down"));
         }
         let Some((mut memory, reads)) = self.take_memory(cookie, result)? else { return Ok(()) };
         if let Some(data) = data.filter(|_| result.is_ok()) {
@@ -520,7 +520,7 @@ impl State {
             self.makes_room = false;
             if let Err(errno) = result {
                 // No client would learn that acknowledged data may be lost.
-                let reason = format!("the server cannot make written data durable: {errno}");
+                let reason = format!("the NBD server cannot make written data durable: {errno}");
                 self.verdict = Some(reason.clone());
                 return Err(io::Error::other(reason));
             }

@@ -182,7 +182,7 @@ impl Link {
                 Ok(connected) => return Ok(connected),
                 Err(Failure::Final(reason)) => return Err(reason),
                 Err(Failure::Passing(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    "the server does not answer".to_owned()
+                    "the NBD server does not answer".to_owned()
                 }
                 Err(Failure::Passing(error)) => error.to_string(),
             };
@@ -221,12 +221,12 @@ impl Read for Watched<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.stream.read(bytes) {
-                Ok(0) => return Err(io::Error::other("the server closed the connection")),
+                Ok(0) => return Err(io::Error::other("the NBD server closed the connection")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
             }
             if self.line.is_silent(self.silence) {
-                return Err(io::Error::other("the server does not answer"));
+                return Err(io::Error::other("the NBD server does not answer"));
             }
         }
     }

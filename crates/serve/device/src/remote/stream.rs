@@ -143,7 +143,7 @@ fn left_until(until_ns: u64) -> io::Result<Duration> {
 }
 
 fn silent() -> io::Error {
-    let reason = format!("the server does not answer within {} s", PATIENCE.as_secs());
+    let reason = format!("the NBD server does not answer within {} s", PATIENCE.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, reason)
 }
 
@@ -234,7 +234,7 @@ mod tests {
                 }
             };
             ends.store(true, Relaxed);
-            assert_eq!(error.to_string(), "the server does not answer within 10 s");
+            assert_eq!(error.to_string(), "the NBD server does not answer within 10 s");
         });
         // After the handshake there is no limit, and then one for each read.
         stream.limit(None, None).unwrap();

@@ -191,5 +191,5 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
 
 /// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the server's reply is not NBD")
+    io::Error::new(io::ErrorKind::InvalidData, "the NBD server's reply is not NBD")
 }

@@ -97,8 +97,8 @@ pub(crate) enum ImageCommand {
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
         /// Make it smaller: data behind the new end is gone for good, except in snapshots. The
-        /// command takes the image over, so a running server fails: stop it first. An encrypted
-        /// image needs --key-file.
+        /// command takes the image over, so a running server fails: stop it first. Shrinking
+        /// an encrypted image needs --key-file.
         #[arg(long)]
         shrink: bool,
         #[command(flatten)]

@@ -100,12 +100,17 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
     }
-    let name = path.file_name().ok_or_else(|| ServeError::new("--fuse needs a file"))?;
+    let name = path.file_name().ok_or_else(|| no_mount_point(path))?;
     let folder = match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => fs::canonicalize(folder),
         None => fs::canonicalize("."),
     };
     folder.map(|folder| folder.join(name)).map_err(failed)
+}
+
+fn no_mount_point(path: &Path) -> ServeError {
+    let shown = path.display();
+    ServeError::new(format!("{shown}: --fuse needs a regular file or an unused name"))
 }
 
 fn is_mounted(path: &Path, kind: &str) -> ServeError {
@@ -165,10 +170,7 @@ fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {
         Ok(about) if about.is_file() => Ok(None),
-        Ok(_) => Err(ServeError::new(format!(
-            "{}: --fuse needs a regular file or an unused name",
-            path.display()
-        ))),
+        Ok(_) => Err(no_mount_point(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
             made.and_then(|_| OwnName::new(path)).map(Some).map_err(failed)

@@ -4,8 +4,8 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each thread has its own queue and its own clients. On the path of a request, threads share only
-//! the files and their counters.
+//! Each worker thread has one queue of nowait and serves its own clients. On the path of a request,
+//! threads share only the files and their counters.
 
 mod client;
 mod event_loop;

@@ -112,7 +112,7 @@ impl<S: Fn() -> Status> ClientLoop<S> {
     }
 
     fn go_on(&mut self, token: u64) {
-        // The client was replaced by a newer one.
+        // `accept` dropped this client to make room for a newer one.
         let Some(client) = self.clients.get_mut(&token) else { return };
         let go_on = || {
             #[cfg(test)]
@@ -121,7 +121,7 @@ impl<S: Fn() -> Status> ClientLoop<S> {
         };
         let wait = match self.shared.caught("as it told the status", go_on) {
             Some(Ok(wait)) => wait,
-            // Errors of the client are ignored.
+            // The connection failed, or serving it panicked: drop the client.
             Some(Err(_)) | None => Wait::Over,
         };
         let goes = match wait {

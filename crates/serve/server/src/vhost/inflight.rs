@@ -44,7 +44,7 @@ pub struct Inflight {
 /// The requests that were in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnfinishedRequests {
-    /// Their first descriptors, the oldest request first.
+    /// The requests' first descriptors, the oldest request first.
     pub heads: Vec<u16>,
 }
 

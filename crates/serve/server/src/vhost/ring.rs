@@ -110,10 +110,10 @@ struct Active {
     into_guest: bool,
 }
 
-/// How far the available requests were taken.
+/// The result of taking the available requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// All of them; the driver kicks when there are more.
+    /// All were taken; the driver kicks when there are more.
     All,
     /// Some are left; the ring continues when requests end.
     Waits,

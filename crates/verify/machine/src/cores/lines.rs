@@ -15,7 +15,7 @@ pub(crate) struct Lines(HashMap<u64, Line>);
 struct Line {
     /// The processors that have the line, a bit each.
     holders: u128,
-    /// It has been written by one processor after another had it.
+    /// A processor wrote the line while another had it.
     is_contended: bool,
     /// The time at which the last processor to write it has it.
     free_at: u64,

@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     faulty: bool,
     /// The losses of a power failure.
     power: Faults,
-    /// The other files.
+    /// The choice of other files and their threads, 0 to 3.
     pub(crate) beside: usize,
     /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],

@@ -62,7 +62,7 @@ pub(super) struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServedCommand {
     pub(super) command: Command,
-    /// Its bytes came from the buffer: the bus carries them only from now on.
+    /// The bytes came from the buffer: the bus carries them only from now on.
     pub(super) buffered: bool,
 }
 

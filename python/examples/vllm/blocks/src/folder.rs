@@ -215,8 +215,8 @@ impl BlockFolder {
         self.board.wait_idle(timeout)
     }
 
-    /// Fails the jobs that wait, and waits for the blocks in flight: nothing uses the memory then.
-    /// Does nothing in a forked child.
+    /// Fails the waiting jobs, and waits until the blocks in flight are transferred. After that no
+    /// thread uses the memory of the blocks. Does nothing in a forked child.
     pub fn close(&self) {
         if self.is_the_parents() {
             return;

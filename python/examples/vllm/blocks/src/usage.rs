@@ -132,7 +132,7 @@ pub(crate) struct SweepLock<'a>(&'a File);
 
 impl Drop for SweepLock<'_> {
     fn drop(&mut self) {
-        // It fails only if the lock is gone already.
+        // `unlock` fails only if the lock is gone already.
         let _ = self.0.unlock();
     }
 }
