@@ -27,7 +27,7 @@ impl File {
     /// flight, writes cached data of the file back, and drops it from the cache; in the other modes
     /// it does nothing.
     /// # Errors
-    /// The error of writing cached data back; the data stays cached then.
+    /// The error of writing cached data back. After it the data stays cached.
     #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));

@@ -250,7 +250,7 @@ impl File {
     /// ranges from memory meanwhile.
     ///
     /// # Errors
-    /// The errors of [`File::lend`]; nothing was lent then.
+    /// The errors of [`File::lend`]. After an error no range is lent.
     pub fn lend_each(
         &self,
         ranges: &[(u64, usize)],

@@ -435,7 +435,7 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep`, unless requests are over already, and returns the number that are over then.
+    /// Calls `sleep` unless a request has ended, and returns the number of ended requests.
     ///
     /// `sleep` may wait for anything, and returns at the latest when one of [`Queue::descriptors`]
     /// is readable. A request that ends otherwise meanwhile makes one of them readable.

@@ -195,8 +195,8 @@ impl Measurement {
     /// Writes the reports asked for.
     ///
     /// # Errors
-    /// A report cannot be written; the user asked to stop, or runs failed: all else is reported
-    /// then.
+    /// A report cannot be written. The user asked to stop, or runs failed: the reports have the
+    /// other runs.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

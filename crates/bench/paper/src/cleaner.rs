@@ -170,7 +170,7 @@ impl Database {
         self.dirty.release(self.setup.cleaners);
     }
 
-    /// Brings a page into the pool, where it is the youngest then.
+    /// Brings a page into the pool, as its youngest page.
     async fn access(&self, thread: &Thread, page: u64, change: bool) {
         let state = if change { State::Dirty } else { State::Clean };
         if !self.resident.borrow_mut().insert(page) {

@@ -200,7 +200,7 @@ impl Database {
         Ok(())
     }
 
-    /// Brings a page into the pool, where it is the youngest then.
+    /// Brings a page into the pool, as its youngest page.
     fn access<P: Peer>(&self, peer: &mut P, page: u64, change: bool) -> Result<()> {
         let access = self.pool().begin(page);
         let Access::Miss(victim) = access else { return Ok(()) };

@@ -43,7 +43,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
         return Err(BenchError::usage("this engine has no requests of several segments"));
     }
-    // Before the file is mapped: it is populated from what is cached then.
+    // Before the file is mapped: the mapping is populated with the pages cached at that moment.
     if !engine.has_own_cache() && !engine.direct {
         warm::kernel_cache(job, work.warm)?;
     }

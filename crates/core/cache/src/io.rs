@@ -413,8 +413,8 @@ impl Cache {
     /// Ends the I/O and kicks the entries that waited, or puts the bio that follows on `plug`.
     ///
     /// # Panics
-    /// The token is none of a bio in flight. A mistake of ours in the end of the I/O: that has
-    /// ended with `EIO` then.
+    /// The token is none of a bio in flight. The code that ends the I/O panicked: the I/O has then
+    /// ended with `EIO`.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
         let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
         let step = || match io.advance(result) {

@@ -3,7 +3,7 @@
 use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
-/// A list of entries, all kicked when something changes: rare, and the pool is exhausted then.
+/// A list of entries, all kicked when something changes. Rarely used: only in an exhausted pool.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// 1 if entries wait, else 0. Every access to the cache reads it; writes are rare.

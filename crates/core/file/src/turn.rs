@@ -15,7 +15,7 @@ const FAILED_PAUSE: Duration = Duration::from_millis(1);
 pub enum Next {
     /// The next turn: there was something to do.
     Turn,
-    /// The loop sleeps until there is news, or until then.
+    /// The loop sleeps until there is news, or until the deadline.
     Sleep(Deadline),
     /// The turn failed, and may fail again: the loop rests first.
     Rest,

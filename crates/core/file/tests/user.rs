@@ -329,8 +329,8 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
     }
 }
 
-/// A close looks for what to write, and a submission that has met it writes after that: no caller
-/// has the file then.
+/// The last close looks for data to write, and a submission that began before it dirties a page
+/// after that look: no caller has the file any more.
 #[test]
 fn what_is_written_after_the_last_close_is_not_lost() {
     everywhere(|engine| {

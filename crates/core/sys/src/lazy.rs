@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A value that is made once. If making it fails, the next use tries again: missing descriptors,
-/// threads or memory may be available then.
+/// A value that is made once. If making it fails, the next use tries again: descriptors,
+/// threads or memory that were missing may be available by then.
 #[derive(Debug)]
 pub struct Lazy<T> {
     made: OnceLock<T>,

@@ -40,7 +40,7 @@ pub enum BlockingTask {
     Extents {
         /// The bytes of the image; not empty.
         range: Range<u64>,
-        /// The most extents to return; they may not cover the range then.
+        /// The most extents to return; if there are more, the result covers a part of the range.
         max: usize,
     },
     /// Reads a useful part of a range into the page cache, because a client will read it soon.

@@ -40,7 +40,7 @@ impl BlockCodec<'_> {
     /// Copies the data of a stored block, which fills `to`.
     ///
     /// # Errors
-    /// The block is another one, or damaged; `to` has no data then.
+    /// The block is another one, or damaged. After an error `to` has no data.
     pub fn copy(&self, to: &mut [u8], stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         if data.len() != to.len() {
@@ -53,7 +53,7 @@ impl BlockCodec<'_> {
     /// Appends the data of a stored block.
     ///
     /// # Errors
-    /// The block is another one, or damaged; nothing is appended then.
+    /// The block is another one, or damaged. After an error nothing is appended.
     pub fn append(&self, to: &mut Vec<u8>, stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         let start = to.len();

@@ -16,7 +16,7 @@ use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 use nowait_harness::usage;
 
-/// How long the server may take to begin, and to end: it writes its pool then.
+/// How long the server may take to begin, and to end: at its end it writes its pool.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);

@@ -48,7 +48,7 @@ impl Blocks {
         PATIENCE + self.delay * requests
     }
 
-    /// Writes them, and has each flushed; `written` is a file that is made then.
+    /// Writes all blocks and flushes each; makes the file `written` when it is done.
     pub(crate) fn write(&self, target: &Target, written: &Path) -> Result<Client> {
         match target {
             Target::Nbd(socket) => {

@@ -96,8 +96,8 @@ impl Peer {
         }
     }
 
-    /// Has blocks written, and each flushed; returns the program, which does no more. `written` is
-    /// a file that is made then.
+    /// Has a program write blocks and flush each; returns the idle program, which makes the file
+    /// `written` when it is done.
     pub(crate) fn write_flushed(
         &self,
         which: Crate,

@@ -24,8 +24,8 @@ const NEEDED: &[(&str, u8)] = &[
 
 /// Makes a ring, reads a file through it and looks at the operations it knows.
 pub fn uring() -> Probe {
-    // A ring's end interrupts the waits of the threads that have made or entered it, and comes when
-    // it pleases: this thread is gone then.
+    // The kernel tears a ring down at any time after its close, and then interrupts the waits of
+    // the threads that made or entered it: here a thread that has ended by then.
     let attempted = aside(attempt).unwrap_or_else(|errno| Err(Refusal::diagnose("clone", errno)));
     match attempted {
         Ok(details) => Probe { backend: "uring", usable: Ok(()), details },

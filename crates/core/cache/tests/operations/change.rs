@@ -19,7 +19,7 @@ impl Changing {
         Changing { change, kicks: Arc::default() }
     }
 
-    /// Runs an iteration; what it writes is in flight then.
+    /// Runs an iteration, and puts its bios in flight.
     fn iterate(&mut self, rig: &mut Rig) -> Step {
         let mut plug = Vec::new();
         let step = self.change.iterate(&mut plug, &entry_of(&self.kicks));

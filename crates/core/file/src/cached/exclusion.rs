@@ -27,8 +27,8 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc, task::Waker};
 
-/// Keeps requests to a user file waiting while something else changes it. When it is dropped, the
-/// file is taken as it is then.
+/// Keeps requests to a user file waiting while something else changes it. Its drop reads size and
+/// times of the changed file.
 pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,

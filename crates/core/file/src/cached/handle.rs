@@ -90,7 +90,7 @@ impl UserFile {
         match written {
             // An open in another mode may have written meanwhile: then the engine keeps it.
             Ok(()) if !mistake::makes(Mistake::AbandonAtClose) => self.let_go(),
-            // Another open may ask for a sync, which has to fail then.
+            // A sync of another open must still fail.
             Err(_) if !is_last => {}
             _ => self.abandon(),
         }

@@ -420,7 +420,7 @@ impl Run {
         } else if self.engine.clock().has_passed(self.next_clean) {
             // Before the look: a thread that dirties a page after it says so again.
             driver.knows_dirt.store(false, SeqCst);
-            // Also if nothing more is said: what is written now is released then.
+            // Also if no thread says so again: the next look releases the pages written now.
             self.next_clean = match self.engine.user_files.clean(&mut self.plug.cache_bios) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,

@@ -125,8 +125,8 @@ pub(crate) struct Load {
     pub(crate) answers_as_aio: bool,
     /// Threads come for events by calls that may block; and the request signals no eventfd.
     pub(crate) has_callers: bool,
-    /// The kernel signals the eventfd of the request, which the own queue carries to its end
-    /// then.
+    /// The kernel signals the request's eventfd, so the own queue must carry the request to its
+    /// end.
     pub(crate) counts_by_kernel: bool,
     /// No other request is outstanding.
     pub(crate) is_alone: bool,

@@ -230,7 +230,7 @@ fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
-/// Memory that the disk fills, and the reference that counts the read until then.
+/// Memory that the disk fills, and the reference that counts the read until it ends.
 #[derive(Debug)]
 struct Read {
     memory: AlignedBuffer,

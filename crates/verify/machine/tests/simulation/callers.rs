@@ -105,8 +105,8 @@ struct Setup {
     exits: AtomicBool,
     /// The submitting thread makes the first attempts.
     is_auto: bool,
-    /// Threads wait in the context of another thread: no context may be made at the address of an
-    /// old one, in which they would wait then.
+    /// Threads wait in the context of another thread. No new context may get the address of a
+    /// destroyed one: they would wait in the new one.
     any_waits: AtomicBool,
 }
 
@@ -459,8 +459,8 @@ impl Actor {
     }
 
     /// Returns `true` if numbers may get other files now. If closes are not watched, the library
-    /// cannot tell a number that got another file and its old one again from one that did not: so
-    /// not twice then.
+    /// cannot tell a number that got another file and its old one again from one that did not:
+    /// in that case a number moves once only.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;
@@ -498,7 +498,7 @@ impl Actor {
         }
     }
 
-    /// Destroys the context with its requests in flight, which are done then.
+    /// Destroys the context with its requests in flight, and waits for their end.
     fn destroy(&mut self) {
         self.end_context();
         self.context = new_context(&self.setup);
