@@ -39,7 +39,7 @@ struct QueueTag {
     keeps: Keeps,
 }
 
-/// What a request keeps until it ends.
+/// The resources that a request keeps until it ends.
 #[derive(Debug, Default)]
 struct Keeps {
     /// The stripes of a write, shared.

@@ -49,7 +49,7 @@ struct Held {
 }
 
 /// A flush or durable write in flight. Dropping it before its end fails those that overlap with it:
-/// nobody knows its result.
+/// its result is unknown.
 #[derive(Debug)]
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
