@@ -54,12 +54,6 @@ pub enum Bench {
     /// Measure the time inside submit of random reads and writes, by mode of submit.
     #[command(after_help = workload::examples::RANDRW)]
     Randrw(WorkloadArgs),
-    /// Measure page cleaners of a database, one with asynchronous I/O against many without.
-    #[command(after_help = workload::examples::CLEANER)]
-    Cleaner(WorkloadArgs),
-    /// Measure prefetchers of a database, one with asynchronous I/O against many without.
-    #[command(after_help = workload::examples::PREFETCH)]
-    Prefetch(WorkloadArgs),
     /// Measure what this machine does at best, beside what the kernel and nowait make of it.
     #[command(after_help = workload::examples::LIMITS)]
     Limits(WorkloadArgs),
@@ -102,8 +96,6 @@ impl Bench {
             Self::AioStress(args) => run_workload(&workload::AIO_STRESS, args).map(drop),
             Self::Rawio(args) => run_workload(&workload::RAWIO, args).map(drop),
             Self::Randrw(args) => run_workload(&workload::RANDRW, args).map(drop),
-            Self::Cleaner(args) => run_workload(&workload::CLEANER, args).map(drop),
-            Self::Prefetch(args) => run_workload(&workload::PREFETCH, args).map(drop),
             Self::Limits(args) => run_workload(&workload::LIMITS, args).map(drop),
             Self::Growth(args) => run_workload(&workload::GROWTH, args).map(drop),
             Self::Paper(args) => run_paper(args).map(drop),

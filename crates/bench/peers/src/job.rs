@@ -63,10 +63,6 @@ pub enum Backend {
 pub enum Work {
     /// Blocks are read and written.
     Transfer(Transfer),
-    /// Page cleaners of a database write for its agents.
-    Cleaner(Cleaner),
-    /// Prefetchers of a database read for its scans.
-    Prefetch(Prefetch),
     /// No file: the machine at its best.
     Act(Act),
 }
@@ -183,34 +179,6 @@ pub enum Warm {
     Half,
 }
 
-/// Agents of a database change pages in a pool, and cleaners write them back.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Cleaner {
-    /// Threads that clean.
-    pub cleaners: usize,
-    /// Writes that a cleaner has in flight at most.
-    pub depth: usize,
-    /// Threads that carry out transactions.
-    pub agents: usize,
-    /// Pages of 8 KiB.
-    pub pool_pages: usize,
-}
-
-/// Scans of a database use extents that prefetchers read for them.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Prefetch {
-    /// Threads that read.
-    pub prefetchers: usize,
-    /// Reads that a prefetcher has in flight at most.
-    pub depth: usize,
-    /// Threads that scan.
-    pub scans: usize,
-    /// Extents that a scan asks for ahead.
-    pub ahead: usize,
-    /// Bytes of an extent.
-    pub extent_bytes: usize,
-}
-
 /// Unavoidable work, as a program of a few lines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -255,8 +223,7 @@ impl Work {
     pub fn writes(&self) -> bool {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,
-            Self::Cleaner(_) => true,
-            Self::Prefetch(_) | Self::Act(_) => false,
+            Self::Act(_) => false,
         }
     }
 }

@@ -4,8 +4,6 @@
 //! ```text
 //!  job ──► run           reads a job, carries it out, writes its figures
 //!           ├─ transfer  blocks are read and written; one loop for all
-//!           ├─ database  page cleaners        ─┐
-//!           ├─ scan      prefetchers          ─┴─ desk: threads that carry out I/O for others
 //!           └─ act       work without an engine: a system call, a wake-up
 //!
 //!  registry  the engines by name
@@ -26,8 +24,6 @@ mod act;
 mod aio;
 mod buffers;
 mod copies;
-mod database;
-mod desk;
 mod guard;
 pub mod job;
 mod native;
@@ -39,7 +35,6 @@ mod psync;
 pub mod registry;
 mod ring;
 mod run;
-mod scan;
 mod slots;
 mod transfer;
 mod warm;

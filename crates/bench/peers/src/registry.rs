@@ -148,11 +148,6 @@ impl EngineDef {
         !matches!(self.kind, Kind::Mmap(_) | Kind::Memcpy | Kind::Guard)
     }
 
-    /// Returns `true` if it is nowait, called natively.
-    pub fn is_native(&self) -> bool {
-        matches!(self.kind, Kind::Native(..))
-    }
-
     /// Returns `true` if the pages lie in a cache of the process that opens it.
     pub fn has_own_cache(&self) -> bool {
         matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Guard)

@@ -7,7 +7,7 @@ use nowait_sys::fd;
 
 use crate::job::{Job, Outcome, Transfer, Work};
 use crate::registry::{self, EngineDef};
-use crate::{act, database, scan, transfer, warm};
+use crate::{act, transfer, warm};
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::memory;
 use nowait_harness::usage::Used;
@@ -30,11 +30,8 @@ pub fn run(text: &str) -> Result<()> {
 fn carry_out(job: &Job) -> Result<Outcome> {
     let engine = registry::find(&job.engine)
         .ok_or_else(|| BenchError::usage(format!("no engine '{}'", job.engine)))?;
-    let (place, library) = (job.place(), job.library.as_deref());
     match &job.work {
         Work::Transfer(work) => transfer(engine, job, work),
-        Work::Cleaner(cleaner) => engine.with(&place, library, database::Run { job, cleaner }),
-        Work::Prefetch(prefetch) => engine.with(&place, library, scan::Run { job, prefetch }),
         Work::Act(act) => act::run(job.runtime(), *act),
     }
 }

@@ -75,14 +75,7 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
 ///
 /// # Errors
 /// There is no room for a sparse file beside the test file, or it cannot be read.
-pub(crate) fn with_another_file<E: Engine>(
-    engine: &E,
-    job: &Job,
-    block_bytes: usize,
-) -> Result<()> {
-    if !engine.has_own_cache() {
-        return Ok(());
-    }
+fn with_another_file<E: Engine>(engine: &E, job: &Job, block_bytes: usize) -> Result<()> {
     if let Some(other) = &job.other {
         return engine.fill(other, job.pool_bytes, block_bytes);
     }

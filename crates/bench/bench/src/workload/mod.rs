@@ -30,7 +30,7 @@ pub(crate) use cached::CACHED;
 pub(crate) use growth::GROWTH;
 pub(crate) use limits::LIMITS;
 pub(crate) use paper::{PaperPlan, run as run_paper_on};
-pub(crate) use sources::{AIO_STRESS, CLEANER, PREFETCH, RANDRW, RAWIO, VECTOR};
+pub(crate) use sources::{AIO_STRESS, RANDRW, RAWIO, VECTOR};
 
 /// The help of each.
 pub(crate) mod examples {
@@ -38,8 +38,7 @@ pub(crate) mod examples {
     pub(crate) use super::growth::EXAMPLES as GROWTH;
     pub(crate) use super::limits::EXAMPLES as LIMITS;
     pub(crate) use super::sources::{
-        AIO_STRESS_EXAMPLES as AIO_STRESS, CLEANER_EXAMPLES as CLEANER,
-        PREFETCH_EXAMPLES as PREFETCH, RANDRW_EXAMPLES as RANDRW, RAWIO_EXAMPLES as RAWIO,
+        AIO_STRESS_EXAMPLES as AIO_STRESS, RANDRW_EXAMPLES as RANDRW, RAWIO_EXAMPLES as RAWIO,
         VECTOR_EXAMPLES as VECTOR,
     };
 }

@@ -31,8 +31,6 @@ pub(crate) struct PaperPlan<'a> {
 /// and quick.
 const FULL: (usize, Duration, u64) = (5, Duration::from_millis(110), 512 << 20);
 const QUICK: (usize, Duration, u64) = (1, Duration::from_millis(50), 64 << 20);
-/// Agents and cleaners find their balance first: short runs tell little of it.
-const CLEANER_LONGER: u32 = 4;
 
 /// Measures every table, prints them, and writes the JSON asked for.
 ///
@@ -71,9 +69,6 @@ fn cases(quick: bool, on_disk: bool) -> Result<Vec<Case<Recipe>>> {
         true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),
         false => (sources::RAW_PAGES, &sources::RAW_KINDS[..]),
     };
-    let mut cleaners = sources::cleaners(&[])?;
-    let subjects = cleaners.iter_mut().flat_map(|case| &mut case.subjects);
-    subjects.for_each(|subject| subject.job.longer = CLEANER_LONGER);
     let mut in_memory = if on_disk { vec![sources::randrw(&[], true)?] } else { Vec::new() };
     let subjects = in_memory.iter_mut().flat_map(|case| &mut case.subjects);
     subjects.for_each(|subject| subject.job.in_memory = true);
@@ -82,8 +77,6 @@ fn cases(quick: bool, on_disk: bool) -> Result<Vec<Case<Recipe>>> {
         ("M8", sources::rawio(&[engine("nowait-direct")?], kinds, blocks)?),
         ("M9", vec![sources::randrw(&[], false)?]),
         ("M9", in_memory),
-        ("M13", cleaners),
-        ("M13-prefetch", sources::prefetchers(&[])?),
         ("M7", sources::vectors_of_source()?),
     ];
     let cases = tables

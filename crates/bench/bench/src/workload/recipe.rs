@@ -1,7 +1,5 @@
 //! The parts of the tables of cases.
 
-use std::time::Duration;
-
 use nowait_peers::job::{Backend, Transfer, Visits, Warm, Work};
 use nowait_peers::registry::{self, ENGINES, EngineDef};
 
@@ -26,8 +24,6 @@ pub(crate) struct Recipe {
     pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,
-    /// A run takes so many times the runtime of the measurement.
-    pub(crate) longer: u32,
     /// The bytes that are read or written, and nowait's page cache.
     pub(crate) set: Share,
     pub(crate) pool: Share,
@@ -52,15 +48,10 @@ impl Share {
 impl Recipe {
     /// Does `work` with all of the file, cold; our cache has room for all of it, as the kernel's.
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
-        let (backend, sync, cold, longer, files) = (Backend::Auto, false, true, 1, 1);
+        let (backend, sync, cold, files) = (Backend::Auto, false, true, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
         let (family, in_memory) = (None, false);
-        Self { engine, backend, work, sync, family, in_memory, cold, longer, set, pool, files }
-    }
-
-    /// Returns the longest time of a run.
-    pub(crate) fn runtime(&self, of_all: Duration) -> Duration {
-        of_all * self.longer
+        Self { engine, backend, work, sync, family, in_memory, cold, set, pool, files }
     }
 
     /// Returns how many bytes it needs of the file that it works on, or else of the file whose
@@ -77,7 +68,7 @@ impl Recipe {
     pub(crate) fn params(&self) -> Value {
         let in_flight = match self.work {
             Work::Transfer(transfer) => Some(transfer.threads * transfer.depth),
-            _ => None,
+            Work::Act(_) => None,
         };
         json!({ "files": self.files, "in_flight": in_flight, "work": self.work })
     }

@@ -1,10 +1,10 @@
 //! The experiments of the sources, by the rows of the list of mechanisms: M1 aio-stress, M7 vector,
-//! M8 rawiobench, M9 randrw, M13 page cleaners and prefetchers.
+//! M8 rawiobench, M9 randrw.
 
 use std::path::Path;
 
 use nowait_harness::order::Access;
-use nowait_peers::job::{Backend, Cleaner, Fsync, Looks, Prefetch, Transfer, Visits, Work};
+use nowait_peers::job::{Backend, Fsync, Looks, Transfer, Visits, Work};
 use nowait_peers::registry::EngineDef;
 
 use super::args::{SuiteDef, WorkloadArgs};
@@ -24,8 +24,6 @@ pub(crate) const RAWIO: SuiteDef = SuiteDef::new("rawio", |args| {
 pub(crate) const RANDRW: SuiteDef = SuiteDef::new("randrw", |args| {
     Ok(vec![randrw(&args.measure.engines, args.device == Path::new(MEMORY))?])
 });
-pub(crate) const CLEANER: SuiteDef = SuiteDef::new("cleaner", cleaner);
-pub(crate) const PREFETCH: SuiteDef = SuiteDef::new("prefetch", prefetch);
 pub(crate) const VECTOR: SuiteDef = SuiteDef {
     defaults: Defaults {
         rounds: 7,
@@ -53,15 +51,6 @@ Examples:
   nowait bench randrw                                 uncached, on a disk
   nowait bench randrw --device ram                    in memory
   nowait bench randrw --engine nowait-host,nowait-offload,libaio --rounds 9";
-pub(crate) const CLEANER_EXAMPLES: &str = "\
-Examples:
-  nowait bench cleaner                                raw and buffered, as the source has them
-  nowait bench cleaner --case raw-few --rounds 9      a disk with room for more
-  nowait bench cleaner --engine nowait-direct,libaio-direct --rounds 9";
-pub(crate) const PREFETCH_EXAMPLES: &str = "\
-Examples:
-  nowait bench prefetch                               direct and buffered
-  nowait bench prefetch --case direct --engine nowait-direct,libaio-direct";
 pub(crate) const VECTOR_EXAMPLES: &str = "\
 Seven runs of 1 s on a file of 1G; with --quick 300 ms.
 
@@ -397,139 +386,6 @@ pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Case<Recipe>> {
     Ok(Case { source: source.to_owned(), targets, ..case })
 }
 
-// M13.
-
-const DATABASE: &[&str] = &[
-    "nowait-direct",
-    "libaio-direct",
-    "io_uring-direct",
-    "nowait-user",
-    "nowait-host",
-    "libaio",
-    "io_uring",
-];
-
-const CLEANER_COLUMNS: &[Metric] = &[
-    Metric::TransactionsPerS,
-    Metric::WrittenByCleaners,
-    Metric::Iops,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-];
-
-/// Parameters that the source does not give are as simulated.
-const CLEANING: Cleaner = Cleaner { cleaners: 55, depth: 1, agents: 200, pool_pages: 2048 };
-/// Writes that a cleaner with asynchronous I/O has in flight at most.
-const STREAM: usize = 256;
-/// In the case of few, one part in so many of agents and synchronous cleaners: a disk that serves a
-/// request in a fraction of a millisecond is busy with 200 agents in either way, while that of the
-/// source had room for more.
-const FEW: usize = 25;
-
-/// Name, figures of the source, direct, synchronous cleaners, asynchronous ones, and the ratio of
-/// throughput that the source has.
-type CleanerRow = (&'static str, &'static str, bool, Cleaner, usize, f64);
-
-fn cleaner(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
-    cleaners(&args.measure.engines)
-}
-
-/// Makes the cases of page cleaners: one with asynchronous I/O against many without.
-pub(super) fn cleaners(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
-    let raw = "relative throughput 122 → 133 (×1.09), written by cleaners 70 → 100 %";
-    let buffered = "relative throughput 100 → 113.7 (×1.14), written by cleaners 37 → 100 %";
-    let few =
-        Cleaner { cleaners: CLEANING.cleaners / FEW, agents: CLEANING.agents / FEW, ..CLEANING };
-    let cases = [
-        ("raw", raw, true, CLEANING, 1, 1.09),
-        ("raw-few", raw, true, few, 1, 1.09),
-        ("buffered", buffered, false, Cleaner { cleaners: 5, ..CLEANING }, 5, 1.137),
-    ];
-    let case = |(name, source, direct, sync, cleaners, ratio): CleanerRow| {
-        let asynchronous = Cleaner { cleaners, depth: STREAM, ..sync };
-        let works = [(sync.cleaners, sync), (cleaners, asynchronous)];
-        let subjects = of_database(asked, direct, works.map(|(n, work)| (n, Work::Cleaner(work))))?;
-        let title = format!(
-            "{} agents, pool of {} pages: {} sync → {cleaners} AIO cleaners",
-            sync.agents, sync.pool_pages, sync.cleaners
-        );
-        let subjects: Vec<_> = subjects
-            .into_iter()
-            .map(|it| Subject { job: Recipe { sync: !direct, ..it.job }, ..it })
-            .collect();
-        let targets = against_first(&subjects, |ours, against| {
-            [
-                Target::at_least(Metric::TransactionsPerS, ours, ratio, against),
-                Target::at_least(Metric::WrittenByCleaners, ours, 1.0, against),
-            ]
-        });
-        let case = case(name, title, CLEANER_COLUMNS, subjects);
-        Ok(Case { source: source.to_owned(), targets, ..case })
-    };
-    cases.into_iter().map(case).collect()
-}
-
-const PREFETCH_COLUMNS: &[Metric] =
-    &[Metric::BytesPerS, Metric::Iops, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo];
-
-/// Prefetchers without asynchronous I/O, and extents of DB2, as the source has them.
-const PREFETCHING: Prefetch =
-    Prefetch { prefetchers: 16, depth: 1, scans: 8, ahead: 8, extent_bytes: 256 << 10 };
-
-fn prefetch(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
-    prefetchers(&args.measure.engines)
-}
-
-/// Makes the cases of prefetchers: one with asynchronous I/O against many without.
-pub(super) fn prefetchers(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
-    let Prefetch { prefetchers, scans, .. } = PREFETCHING;
-    let case = |(name, direct)| {
-        let asynchronous = Prefetch { prefetchers: 1, depth: 64, ..PREFETCHING };
-        let works = [(prefetchers, PREFETCHING), (1, asynchronous)];
-        let works = works.map(|(n, work)| (n, Work::Prefetch(work)));
-        let subjects = of_database(asked, direct, works)?;
-        let targets = against_first(&subjects, |ours, against| {
-            [
-                Target::at_least(Metric::BytesPerS, ours, 1.0, against),
-                Target::at_most(Metric::CpuUsPerIo, ours, 1.0, against),
-            ]
-        });
-        let title =
-            format!("{scans} scans of 256 KiB extents: {prefetchers} sync → 1 AIO prefetcher");
-        let source = "expected to help decision support; no figure".to_owned();
-        Ok(Case { source, targets, ..case(name, title, PREFETCH_COLUMNS, subjects) })
-    };
-    [("direct", true), ("buffered", false)].into_iter().map(case).collect()
-}
-
-/// Makes the subjects of a case: threads that wait for each request, then asynchronous engines that
-/// are direct or not; each with so many threads.
-fn of_database(
-    asked: &[String],
-    direct: bool,
-    [sync, asynchronous]: [(usize, Work); 2],
-) -> Result<Vec<Subject<Recipe>>> {
-    let subject = |engine: &'static EngineDef, (count, work)| {
-        let name = name(format!("{}-{count}", engine.name));
-        Subject { name, ..Recipe::new(engine, work).subject() }
-    };
-    let first = engine(if direct { SYNC } else { "psync" })?;
-    let engines = engines(asked, DATABASE)?.into_iter();
-    let able = engines.filter(|it| it.writes() && it.direct == direct && !it.is_synchronous());
-    let others = able.map(|engine| subject(engine, asynchronous));
-    Ok([subject(first, sync)].into_iter().chain(others).collect())
-}
-
-/// Makes the targets of the first of ours, which is what a program of the API gets by default,
-/// against the first subject.
-fn against_first(
-    subjects: &[Subject<Recipe>],
-    targets: impl Fn(&'static str, &'static str) -> [Target; 2],
-) -> Vec<Target> {
-    let ours = subjects.iter().find(|subject| subject.job.engine.is_native());
-    ours.into_iter().flat_map(|ours| targets(ours.name, subjects[0].name)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -538,7 +394,7 @@ mod tests {
     #[test]
     fn the_tables_are_well_formed() {
         let args: WorkloadArgs = parse(&[]);
-        for suite in [AIO_STRESS, RAWIO, RANDRW, CLEANER, PREFETCH, VECTOR] {
+        for suite in [AIO_STRESS, RAWIO, RANDRW, VECTOR] {
             crate::testing::check(&(suite.cases)(&args).expect("known engines"));
         }
     }
@@ -560,7 +416,7 @@ mod tests {
         assert_eq!((cases[0].name, cases[1].name), ("sequential-read-4k", "sequential-read-1m"));
         let in_flight = |subject: &Subject<Recipe>| match subject.job.work {
             Work::Transfer(transfer) => (subject.name, transfer.threads * transfer.depth),
-            _ => unreachable!("all are transfers"),
+            Work::Act(_) => unreachable!("all are transfers"),
         };
         let flights: Vec<(&str, usize)> = cases[0].subjects.iter().map(in_flight).collect();
         assert_eq!(
@@ -574,21 +430,5 @@ mod tests {
             ]
         );
         assert_eq!(cases[0].targets.len(), 2);
-    }
-
-    #[test]
-    fn cleaners_and_agents_are_fewer_in_the_same_proportion() {
-        let cases = cleaners(&[]).expect("made");
-        let numbers = |case: &Case<Recipe>| {
-            let work = case.subjects[..2].iter().map(|subject| match subject.job.work {
-                Work::Cleaner(cleaner) => (cleaner.agents, cleaner.cleaners),
-                _ => unreachable!("all are cleaners"),
-            });
-            work.collect::<Vec<_>>()
-        };
-        assert_eq!(numbers(&cases[0]), [(200, 55), (200, 1)]);
-        assert_eq!(numbers(&cases[1]), [(8, 2), (8, 1)]);
-        assert_eq!(numbers(&cases[2]), [(200, 5), (200, 5)]);
-        assert!(cases.iter().all(|case| case.targets.len() == 2));
     }
 }

@@ -152,7 +152,7 @@ impl Suite for Workload {
         let cold = recipe.cold && self.files(recipe).is_ok_and(|files| !files.in_memory);
         let parts = [(true, START_S), (cold, COLD_S), (synced, SYNC_S)];
         let parts = parts.into_iter().filter(|(is, _)| *is).map(|(_, seconds)| seconds);
-        recipe.runtime(session.extent.runtime).as_secs_f64() + parts.sum::<f64>()
+        session.extent.runtime.as_secs_f64() + parts.sum::<f64>()
     }
 
     /// Brings the kernel's cache into the state the case starts from, and runs.
@@ -176,7 +176,7 @@ impl Suite for Workload {
             other: (other != path).then(|| other.clone()),
             set_bytes: set.of(*size_bytes),
             pool_bytes: pool.of(*size_bytes),
-            runtime_ms: recipe.runtime(session.extent.runtime).as_millis() as u64,
+            runtime_ms: session.extent.runtime.as_millis() as u64,
             seed: it.seed(),
             generation: self.generation.wrapping_add(1).max(1),
             outcome: PathBuf::new(),
@@ -197,7 +197,7 @@ impl Suite for Workload {
         let [set_bytes, pool_bytes] = [recipe.set, recipe.pool].map(|it| it.of(size_bytes));
         let mut params = json!({
             "sync": recipe.sync,
-            "runtime_s": recipe.runtime(session.extent.runtime).as_secs_f64(),
+            "runtime_s": session.extent.runtime.as_secs_f64(),
             "set_bytes": set_bytes,
             "pool_bytes": pool_bytes,
             "work": work,
