@@ -74,7 +74,6 @@ fn aio_stress_runs_on_every_engine() {
         "io_uring",
         "io_uring-direct",
         "io_uring-registered",
-        "posixaio",
         "threads",
         "psync",
         "mmap",

@@ -11,7 +11,7 @@
 //!    guard   our page cache without a copy: pages are lent
 //!    psync   pread, pwrite, preadv2            ring    io_uring
 //!    aio     the kernel's native AIO by its system calls, or a libaio.so.1
-//!    posix   the C library's POSIX AIO         pool    threads that read and write for the caller
+//!    pool    threads that read and write for the caller
 //!    copies  a mapping of the file; memory that holds a copy of it
 //!    null    nothing: the cost of the harness
 //!
@@ -30,7 +30,6 @@ mod native;
 mod null;
 mod places;
 mod pool;
-mod posix;
 mod psync;
 pub mod registry;
 mod ring;

@@ -11,7 +11,6 @@ use crate::guard::Guard;
 use crate::native::Native;
 use crate::null::Null;
 use crate::pool::PoolPeer;
-use crate::posix::PosixPeer;
 use crate::psync::psync;
 use crate::ring::{Style, UringPeer};
 use crate::{Engine, OnFiles, Place};
@@ -37,7 +36,6 @@ enum Kind {
     /// The system calls of the kernel's native AIO.
     Kaio,
     Uring(Style),
-    Posix,
     Pool,
     /// `true` if it asks not to wait first; how far ahead the kernel is asked to read.
     Psync(bool, u64),
@@ -94,8 +92,6 @@ pub const ENGINES: &[EngineDef] = &[
         true,
         "the same, O_DIRECT, file and buffers registered, not interrupted by what ends",
     ),
-    def("posixaio", Kind::Posix, false, "POSIX AIO of the C library"),
-    def("posixaio-direct", Kind::Posix, true, "the same, O_DIRECT"),
     def("threads", Kind::Pool, false, "a pool of up to 32 threads, pread and pwrite"),
     def("threads-direct", Kind::Pool, true, "the same, O_DIRECT"),
     def("psync", PSYNC, false, "pread and pwrite"),
@@ -192,7 +188,6 @@ impl EngineDef {
             Kind::Uring(style) => {
                 task.run(&OnFiles::open(&place, |f, b| UringPeer::new(style, f, b))?)
             }
-            Kind::Posix => task.run(&OnFiles::open(&place, |f, b| Ok(PosixPeer::new(f, b)))?),
             Kind::Pool => task.run(&OnFiles::open(&place, PoolPeer::new)?),
             Kind::Psync(nowait, ahead) => task.run(&OnFiles::open(&place, psync(nowait, ahead))?),
             Kind::Mmap(populate) => task.run(&Memory::map(&place, populate)?),

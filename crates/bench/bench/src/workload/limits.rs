@@ -109,7 +109,6 @@ fn handover() -> Result<Case<Recipe>> {
     let ways = [
         act("round-trip", "two threads wake each other", Act::RoundTrip),
         ("threads", "threads", "a pool of threads that pread", hit),
-        ("posixaio", "posixaio", "POSIX AIO of the C library", hit),
         ("nowait-offload", "nowait-offload", "nowait, nothing done in submit", hit),
     ];
     of_ways(("handover", title, about), CALL_COLUMNS, &ways)

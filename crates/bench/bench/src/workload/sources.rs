@@ -75,7 +75,6 @@ const STRESSED: &[&str] = &[
     "nowait-host",
     "libaio-nowait",
     "io_uring",
-    "posixaio",
     "threads",
     "psync",
     "mmap",
