@@ -4,8 +4,8 @@
 //! ```text
 //!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait
 //!  kv         tiers of KV caches of language models, and NIXL
-//!  serve      servers of images, asked by fio
-//!  remote     images on an object store, behind a network of a chosen delay
+//!  serve      servers of images, asked by fio                               ─┬─► served
+//!  remote     images on an object store, behind a network of a chosen delay  ─┘
 //!  futures    reads as futures of Rust, in the program of the folder futures/
 //! ```
 //!
@@ -19,3 +19,4 @@ pub mod kv;
 pub mod programs;
 pub mod remote;
 pub mod serve;
+mod served;

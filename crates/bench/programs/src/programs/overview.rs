@@ -71,7 +71,7 @@ mod tests {
     use nowait_harness::case::Case;
 
     #[test]
-    fn every_way_is_a_row_and_what_is_missing_has_its_command() {
+    fn every_way_is_a_row_and_so_is_what_was_skipped() {
         let mut results = nowait_harness::testing::sample().cases.remove(0);
         let columns: &[Metric] =
             &[Metric::Iops, Metric::LatencyUsP99, Metric::HeldUpUsMax, Metric::CpuUsPerOperation];

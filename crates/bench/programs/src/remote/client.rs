@@ -1,21 +1,11 @@
-//! fio as the client, on a socket of NBD or on a file.
+//! fio as the client of an NBD server, which is at `uri`.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Work;
-use super::place::DEVICE;
+use crate::served::Target;
 use nowait_harness::error::Result;
-use nowait_harness::fio::{self, Parsed};
-
-/// The resources of the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// An export, at a socket.
-    Nbd(PathBuf),
-    /// A file.
-    File(PathBuf),
-}
+use nowait_harness::fio::Parsed;
 
 /// How long, on how much, and with which numbers.
 #[derive(Debug, Clone, Copy)]
@@ -25,73 +15,40 @@ pub(crate) struct Span {
     pub(crate) seed: u64,
 }
 
-/// Runs fio on `target` to its end.
-pub(crate) fn run(target: &Target, work: Work, span: Span) -> Result<Parsed> {
-    let block_bytes = if matches!(work, Work::Sequential { .. }) { 256 << 10 } else { 4096 };
-    let mut words = vec![format!("--bs={block_bytes}"), "--time_based".to_owned()];
-    words.push(format!("--runtime={}ms", span.runtime.as_millis()));
-    words.push(format!("--randseed={}", span.seed));
-    match work {
-        Work::Write { flush, clients } => {
-            words.extend(["--rw=randwrite".to_owned(), format!("--fsync={flush}")]);
-            words.extend([format!("--numjobs={clients}"), "--group_reporting".to_owned()]);
-            // Without a flush for each, the writes do not wait for another.
-            words.push(format!("--iodepth={}", flush.min(16)));
-        }
-        Work::Read { depth } => match target {
-            Target::Nbd(_) => {
-                words.extend(["--rw=randread".to_owned(), format!("--iodepth={depth}")]);
-            }
-            // Blocking calls: as many jobs.
-            Target::File(_) => words.extend([
-                "--rw=randread".to_owned(),
-                format!("--numjobs={depth}"),
-                "--group_reporting".to_owned(),
-            ]),
-        },
-        Work::Sequential { depth } => {
-            words.extend(["--rw=read".to_owned(), format!("--iodepth={depth}")]);
-        }
-        Work::Killed | Work::Snapshot | Work::Clone => {}
-    }
-    ask(target, &words, span)
+/// Does the work of a case for the time of a run.
+pub(crate) fn run(uri: &str, work: Work, span: Span) -> Result<Parsed> {
+    let job = match work {
+        // Without a flush for each, the writes do not wait for another.
+        Work::Write { flush, clients } => format!(
+            "--rw=randwrite --bs=4k --fsync={flush} --iodepth={} --numjobs={clients} \
+             --group_reporting",
+            flush.min(16)
+        ),
+        Work::Read { depth } => format!("--rw=randread --bs=4k --iodepth={depth}"),
+        Work::Sequential { depth } => format!("--rw=read --bs=256k --iodepth={depth}"),
+        Work::Killed | Work::Snapshot | Work::Clone => String::new(),
+    };
+    let (runtime_ms, seed) = (span.runtime.as_millis(), span.seed);
+    let time = format!(" --time_based --runtime={runtime_ms}ms --randseed={seed}");
+    ask(uri, &(job + &time), span)
 }
 
 /// Writes all of the image once.
-pub(crate) fn fill(target: &Target, span: Span) -> Result<()> {
-    let words = ["--rw=write", "--bs=262144", "--iodepth=4", "--end_fsync=1"].map(str::to_owned);
-    ask(target, &words, span).map(drop)
+pub(crate) fn fill(uri: &str, span: Span) -> Result<()> {
+    ask(uri, "--rw=write --bs=256k --iodepth=4 --end_fsync=1", span).map(drop)
 }
 
 /// Reads one block: a server may listen before its image is open.
-pub(crate) fn touch(target: &Target, span: Span) -> Result<()> {
-    let words = ["--rw=randread", "--bs=4096", "--number_ios=1"].map(str::to_owned);
-    ask(target, &words, span).map(drop)
+pub(crate) fn touch(uri: &str, span: Span) -> Result<()> {
+    ask(uri, "--rw=randread --bs=4k --number_ios=1", span).map(drop)
 }
 
 /// Reads all of the image once.
-pub(crate) fn warm(target: &Target, span: Span) -> Result<()> {
-    let words = ["--rw=read", "--bs=262144", "--iodepth=16"].map(str::to_owned);
-    ask(target, &words, span).map(drop)
+pub(crate) fn warm(uri: &str, span: Span) -> Result<()> {
+    ask(uri, "--rw=read --bs=256k --iodepth=16", span).map(drop)
 }
 
-/// Returns how clients of NBD name the image at a socket.
-pub(crate) fn uri(socket: &Path) -> String {
-    format!("nbd+unix:///{DEVICE}?socket={}", socket.display())
-}
-
-fn ask(target: &Target, words: &[String], span: Span) -> Result<Parsed> {
-    let mut command = fio::command(Path::new("fio"));
-    command.args(["--name=job", "--refill_buffers"]).args(words);
-    command.arg(format!("--size={}", span.size_bytes));
-    match target {
-        Target::Nbd(socket) => {
-            command.arg("--ioengine=nbd").arg(format!("--uri={}", uri(socket)));
-        }
-        Target::File(path) => {
-            command.args(["--ioengine=psync", "--direct=1"]);
-            command.arg(format!("--filename={}", path.display()));
-        }
-    }
-    Ok(fio::run_one(&mut command, span.runtime)?.0)
+fn ask(uri: &str, job: &str, span: Span) -> Result<Parsed> {
+    let target = Target::Nbd(uri.to_owned());
+    target.ask(&format!("{job} --refill_buffers"), span.size_bytes, span.runtime)
 }

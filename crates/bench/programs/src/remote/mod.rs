@@ -1,8 +1,8 @@
 //! `bench remote`: images on an object store, with a network of a chosen delay before it.
 //!
 //! ```text
-//!  cases.toml ─► RemoteSuite ─┬─ place     servers of an image, started with the store's address
-//!                             │   └─ zerofs  what one of them needs, ninep to make its device
+//!  cases.toml ─► RemoteSuite ─┬─ place     servers of an image, by their commands of the table
+//!                             │   └─ zerofs  settings of one of them, and the making of its device
 //!                             ├─ killed    blocks written before a server is killed, read after it
 //!                             ├─ peer      other crates on the store, in a program of their own
 //!                             ├─ store     the store: one that is started here
@@ -11,7 +11,6 @@
 
 mod client;
 mod killed;
-mod ninep;
 mod peer;
 mod place;
 mod relay;
@@ -39,15 +38,15 @@ use tempfile::TempDir;
 use self::client::Span;
 use self::killed::Blocks;
 use self::peer::Peer;
-use self::place::{Place, Programs, lacks};
+use self::place::{Place, Programs, lack};
 use self::relay::{Passed, Relay};
 use self::store::Store;
 
 const EXAMPLES: &str = "\
 Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick
 1 s. The store is versitygw, started here on files. Others are left out where they are not
-installed: s3backer; nbdkit with the plugin of s3backer 2, from its source; ZeroFS, by `cargo
-install zerofs --version 0.19.1 --locked`.
+installed: nbdkit with the plugin of s3backer 2, from its source; ZeroFS, by `cargo install zerofs
+--version 0.19.1 --locked`.
 SlateDB and a plain client are a program that is built by hand first, in some minutes:
 
   cargo build --release --manifest-path crates/bench/programs/stores/Cargo.toml
@@ -90,81 +89,46 @@ pub struct RemoteArgs {
     pub dir: PathBuf,
 }
 
-/// A server of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Server {
-    /// `nowait serve` of an image on the store.
-    Nowait(Before),
-    /// `s3backer`, without a cache: each write waits for the store, as one that is durable has to.
-    S3backer(By),
-    /// ZeroFS, one of its devices by NBD.
-    ZeroFs(Level0),
-    /// `nowait serve` of a file of this machine: what a cache is held against.
-    Local(Local),
-    /// No server: another crate on the store, in the client's process.
-    Crate(Crate),
+/// A way to an image on the store.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Engine {
+    kind: Kind,
+    /// The command of its NBD server; `{store}`, `{image}`, `{socket}` and the like are filled in.
+    #[serde(default)]
+    command: Vec<String>,
+    /// Options of a cache that has all of the image. Images are filled without.
+    #[serde(default)]
+    cache: Vec<String>,
+    /// More settings of ZeroFS, in TOML.
+    #[serde(default)]
+    settings: String,
 }
 
-/// How s3backer shows an image.
+/// The owner of the objects of an image. Engines of a kind read the same image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum By {
-    Fuse,
-    /// The plugin of s3backer 2 in nbdkit.
-    Nbd,
-}
-
-/// Another crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Crate {
-    /// SlateDB, with a key for each block.
+enum Kind {
+    Nowait,
+    S3backer,
+    Zerofs,
+    /// Nobody: a file of this machine, to which caches are compared.
+    Local,
+    /// A crate in the client's process: SlateDB with a key for each block, or ranges of one object.
     Slatedb,
-    /// `object_store`: what the store gives a plain client.
     Plain,
 }
 
-impl Crate {
-    /// Returns the word by which the program of the stores selects it.
-    fn word(self) -> &'static str {
-        match self {
-            Crate::Slatedb => "slatedb",
-            Crate::Plain => "plain",
-        }
+impl Kind {
+    /// Returns `true` if there is no server.
+    fn is_crate(self) -> bool {
+        matches!(self, Kind::Slatedb | Kind::Plain)
     }
-}
 
-/// How much ZeroFS flushes before it waits for a compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Level0 {
-    /// `l0_max_ssts` as it is without a setting, 16. When there are so many, a flush of the SlateDB
-    /// 0.9 in it ends well and has done nothing.
-    Default,
-    /// `l0_max_ssts` of a million: no run reaches it.
-    Unbounded,
-}
-
-/// The program that reads a file of this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Local {
-    /// `--cache user`, which has room for all.
-    Memory,
-    /// By direct I/O.
-    Disk,
-}
-
-/// The program before the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Before {
-    Nothing,
-    /// `--cache user`, which has room for all.
-    Memory,
-    /// `--cache-dir`, by direct I/O.
-    Folder,
+    /// Returns the word for it in names of objects, and in the command of the program of crates.
+    fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
 }
 
 /// The work on an image.
@@ -185,7 +149,7 @@ enum Work {
     Clone,
 }
 
-type Job = cases::Job<Server, Work>;
+type Job = cases::Job<Engine, Work>;
 
 fn cases() -> Vec<Case<Job>> {
     table(include_str!("cases.toml"))
@@ -202,6 +166,8 @@ pub fn run_remote(args: &RemoteArgs) -> Result<Option<Measurement>> {
         let scratch = tempfile::tempdir_in(&args.dir).context(|| "temporary folder".to_owned())?;
         let store = Store::start(&args.store, &scratch.path().join("store"))?;
         let relay = Relay::start(store.address())?;
+        let cache = scratch.path().join("cache");
+        std::fs::create_dir(&cache).context(|| cache.display().to_string())?;
         let (endpoint, folder) = (relay.address(), scratch.path().to_owned());
         Ok(RemoteSuite {
             fio: fio::version(Path::new("fio"))?,
@@ -234,14 +200,14 @@ impl Suite for RemoteSuite {
     type Job = Job;
 
     fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
-        session.leave_possible(cases, |_, subject| lacks(&subject.job, &self.place.programs));
+        session.leave_possible(cases, |_, subject| lack(&subject.job, &self.place.programs));
         Ok(())
     }
 
     fn run(&mut self, it: Run<'_, Job>, session: &mut Session) -> Result<Sample> {
         let (runtime, size_bytes) = (session.extent.runtime, session.extent.size_bytes);
         let span = Span { size_bytes, runtime, seed: it.seed() };
-        let Job { engine, work } = it.subject.job;
+        let Job { engine, work } = &it.subject.job;
         let reads = !matches!(work, Work::Write { .. } | Work::Killed);
         let image = image_of(&it, reads);
         if self.filled.insert(image.clone()) {
@@ -249,7 +215,7 @@ impl Suite for RemoteSuite {
             self.make(engine, &image, reads, span)?;
         }
         self.relay.delay(self.delay);
-        match work {
+        match *work {
             Work::Snapshot => {
                 let name = format!("{image}@s{}", it.round);
                 let us = self.place.image("snapshot", &[&name], &[])?;
@@ -263,7 +229,7 @@ impl Suite for RemoteSuite {
             }
             Work::Killed => self.killed(engine, &image, span),
             Work::Write { .. } | Work::Read { .. } | Work::Sequential { .. } => {
-                self.asked(engine, work, &image, span, reads)
+                self.asked(engine, *work, &image, span, reads)
             }
         }
     }
@@ -284,14 +250,9 @@ impl Suite for RemoteSuite {
 
 /// Names the image of a run: what is read only is filled once; what is written is new each time.
 fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
-    let name = match (reads, it.subject.job.engine) {
-        // Both have the same objects.
-        (true, Server::S3backer(_)) => "filled-s3backer".to_owned(),
-        (true, Server::ZeroFs(_)) => "filled-zerofs".to_owned(),
-        (true, Server::Local(_)) => "filled-local".to_owned(),
-        (true, Server::Crate(which)) => format!("filled-{}", which.word()),
-        (true, Server::Nowait(_)) => "filled".to_owned(),
-        (false, _) => format!("written-{}-{}-{}", it.subject.name, it.case.name, it.round),
+    let name = match reads {
+        true => format!("filled-{}", it.subject.job.engine.kind.word()),
+        false => format!("written-{}-{}-{}", it.subject.name, it.case.name, it.round),
     };
     // As names of objects are.
     name.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').collect()
@@ -301,29 +262,27 @@ impl RemoteSuite {
     /// Runs the client, and counts the requests to the store meanwhile.
     fn asked(
         &self,
-        server: Server,
+        engine: &Engine,
         work: Work,
         image: &str,
         span: Span,
         reads: bool,
     ) -> Result<Sample> {
-        let before;
-        if let Server::Crate(which) = server {
-            before = self.relay.passed();
-            let report = self.peer.run(which, work, image, span)?;
+        if engine.kind.is_crate() {
+            let before = self.relay.passed();
+            let report = self.peer.run(engine.kind, work, image, span)?;
             let passed = self.relay.passed().since(before);
-            let mut sample = report.sample();
+            let mut sample = report.sample;
             count(&mut sample, (passed, passed), (report.ios, report.bytes), reads);
             return Ok(sample);
         }
-        let served = self.place.serve(server, image, span.size_bytes)?;
-        client::touch(served.target(), span)?;
-        // A cache gets all of it.
-        if matches!(server, Server::Nowait(Before::Memory | Before::Folder) | Server::Local(_)) {
-            client::warm(served.target(), span)?;
+        let served = self.place.serve(engine, &engine.cache, image, span.size_bytes)?;
+        client::touch(&served.uri, span)?;
+        if !engine.cache.is_empty() {
+            client::warm(&served.uri, span)?;
         }
-        before = self.relay.passed();
-        let parsed = client::run(served.target(), work, span)?;
+        let before = self.relay.passed();
+        let parsed = client::run(&served.uri, work, span)?;
         let read = self.relay.passed().since(before);
         let used = served.stop()?;
         let written = self.relay.passed().since(before);
@@ -335,25 +294,27 @@ impl RemoteSuite {
     }
 
     /// Writes blocks, kills the server, and counts what a new one does not have.
-    fn killed(&self, server: Server, image: &str, span: Span) -> Result<Sample> {
+    fn killed(&self, engine: &Engine, image: &str, span: Span) -> Result<Sample> {
         let Span { size_bytes, seed, .. } = span;
         let blocks = Blocks { size_bytes, seed, delay: self.delay };
         let written = self.place.file("written");
         let _ = std::fs::remove_file(&written);
-        let lost = if let Server::Crate(which) = server {
-            self.peer.write_flushed(which, image, blocks, &written)?.kill()?;
+        let lost = if engine.kind.is_crate() {
+            self.peer.write_flushed(engine.kind, image, blocks, &written)?.kill()?;
             self.relay.delay(Duration::ZERO);
-            self.peer.count_lost(which, image, blocks)?
+            self.peer.count_lost(engine.kind, image, blocks)?
         } else {
-            let served = self.place.serve(server, image, size_bytes)?;
-            client::touch(served.target(), span)?;
-            let client = blocks.write(served.target(), &written)?;
-            served.kill()?;
+            let serve = || {
+                let served = self.place.serve(engine, &[], image, size_bytes)?;
+                client::touch(&served.uri, span).map(|()| served)
+            };
+            let served = serve()?;
+            let client = blocks.write(&served.uri, &written)?;
+            served.server.kill()?;
             drop(client);
             self.relay.delay(Duration::ZERO);
-            let served = self.place.serve(server, image, size_bytes)?;
-            client::touch(served.target(), span)?;
-            let lost = blocks.count_lost(served.target())?;
+            let served = serve()?;
+            let lost = blocks.count_lost(&served.uri)?;
             served.stop()?;
             lost
         };
@@ -361,32 +322,30 @@ impl RemoteSuite {
     }
 
     /// Makes an image, and fills it if it is to be read.
-    fn make(&self, server: Server, image: &str, fills: bool, span: Span) -> Result<()> {
-        let size = span.size_bytes.to_string();
-        match server {
-            Server::Nowait(_) => drop(self.place.image("create", &[image], &["--size", &size])?),
-            Server::Local(_) => {
+    fn make(&self, engine: &Engine, image: &str, fills: bool, span: Span) -> Result<()> {
+        match engine.kind {
+            Kind::Nowait => {
+                let size = span.size_bytes.to_string();
+                self.place.image("create", &[image], &["--size", &size])?;
+            }
+            Kind::Local => {
                 let path = self.place.file(image);
                 let file = File::create(&path).and_then(|file| file.set_len(span.size_bytes));
                 file.context(|| path.display().to_string())?;
             }
-            Server::Crate(which) if fills => {
-                return self.peer.fill(which, image, span.size_bytes);
-            }
-            Server::ZeroFs(_) => {
-                let served = self.place.serve(server, image, span.size_bytes)?;
+            Kind::Zerofs => {
+                let served = self.place.serve(engine, &[], image, span.size_bytes)?;
                 zerofs::make_device(&self.place, span.size_bytes)?;
                 served.stop()?;
             }
-            Server::S3backer(_) | Server::Crate(_) => {}
+            Kind::Slatedb | Kind::Plain if fills => {
+                return self.peer.fill(engine.kind, image, span.size_bytes);
+            }
+            Kind::S3backer | Kind::Slatedb | Kind::Plain => {}
         }
         if fills {
-            let plain = match server {
-                Server::Nowait(_) => Server::Nowait(Before::Nothing),
-                other => other,
-            };
-            let served = self.place.serve(plain, image, span.size_bytes)?;
-            client::fill(served.target(), span)?;
+            let served = self.place.serve(engine, &[], image, span.size_bytes)?;
+            client::fill(&served.uri, span)?;
             served.stop()?;
         }
         Ok(())

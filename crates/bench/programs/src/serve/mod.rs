@@ -1,23 +1,18 @@
 //! `bench serve`: servers on the same image, by turns, asked by the same client.
 //!
 //! ```text
-//!  cases.toml ─► ServeSuite ─┬─ server    started, waited for, watched (charge), ended
-//!                            ├─ mounted   an ext4 on what is served
-//!                            └─ client    fio's nbd engine, or fio on a file, device, file system
+//!  cases.toml ─► ServeSuite ─► server   started by its command of the table, waited for, ended
+//!                    └───────► fio      on the export, or on the file or device that is shown
 //! ```
 
-mod charge;
-mod client;
-mod mounted;
 mod server;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use nowait_harness::args::{Defaults, DiskArgs, MeasureArgs};
+use nowait_harness::args::{Defaults, DiskArgs, Extent, MeasureArgs};
 use nowait_harness::case::Case;
 use nowait_harness::cases::{Job, table};
 use nowait_harness::error::{Context, Result};
@@ -25,14 +20,13 @@ use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::suite::{Description, Run, Session, Suite};
-use nowait_harness::{cache, fio, launch, stats};
+use nowait_harness::{cache, fio, launch};
 use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
 
-use self::charge::Charge;
-use self::mounted::Mounted;
 use self::server::Served;
+use crate::served;
 
 const EXAMPLES: &str = "\
 Five rounds of 5 s on an image of 1G; with --quick 500 ms, which is for a look only and says so.
@@ -60,60 +54,39 @@ pub struct ServeBenchArgs {
     pub disk: DiskArgs,
 }
 
-/// A server of the image.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Server {
-    /// `nowait serve --nbd`.
-    Nowait,
-    /// `nowait serve --fuse`: the image as a file.
-    NowaitFuse,
-    /// `qemu-nbd`, with these `--cache` and `--aio`.
-    Qemu(String, String),
-    /// `nbdkit file`: the kernel's page cache and threads.
-    Nbdkit,
-    /// `qemu-storage-daemon`'s FUSE export: the image as a file, too.
-    QemuFuse,
-    /// The kernel's loop device, with direct I/O or through the page cache.
-    Loop(LoopIo),
-    /// None: the client has the file itself, with direct I/O.
-    File,
-}
-
-/// How a loop device reads and writes its file.
+/// What shows the image to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum LoopIo {
-    Direct,
-    Buffered,
+enum Shows {
+    /// The command is an NBD server on the socket `{place}`.
+    Nbd,
+    /// The command shows the image as the file `{place}`, by FUSE.
+    File,
+    /// The command attaches a loop device, and prints its name.
+    Device,
+    /// There is no server: the client has the image itself.
+    Image,
 }
 
+/// A server, by its command on `{image}`.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Engine {
-    server: Server,
+    shows: Shows,
+    #[serde(default)]
+    command: Vec<String>,
 }
 
-/// The target of the client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum On {
-    /// The served disk, 32 requests deep, past its own page cache.
-    #[default]
-    Disk,
-    /// Files of an ext4 on that: four jobs, blocking calls, its page cache.
-    Ext4,
-}
-
-/// The work of the client.
+/// The work of the client: fio's `--rw` and `--bs`, [`DEPTH`] requests in flight.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Work {
-    #[serde(default)]
-    on: On,
-    /// fio's `--rw`.
     rw: String,
     block_bytes: u64,
 }
+
+/// Requests that the client has in flight.
+const DEPTH: u32 = 32;
 
 type ServeJob = Job<Engine, Work>;
 
@@ -136,7 +109,6 @@ pub fn run_serve(args: &ServeBenchArgs) -> Result<Option<Measurement>> {
             folder: folder.clone(),
             scratch: tempfile::tempdir().context(|| "temporary folder".to_owned())?,
             drop_caches: args.disk.drops_caches(),
-            cached: BTreeMap::new(),
         })
     })
 }
@@ -148,8 +120,6 @@ struct ServeSuite {
     /// For sockets and files that are mounted.
     scratch: TempDir,
     drop_caches: bool,
-    /// Bytes of the image in the kernel's page cache after each run, by server.
-    cached: BTreeMap<&'static str, Vec<f64>>,
 }
 
 impl Suite for ServeSuite {
@@ -160,32 +130,39 @@ impl Suite for ServeSuite {
     }
 
     fn prepare(&mut self, cases: &mut Vec<Case<ServeJob>>, session: &mut Session) -> Result<()> {
-        session.leave_possible(cases, |_, subject| lacks(&subject.job.engine.server));
+        session.leave_possible(cases, |_, subject| lack(&subject.job.engine));
         session.lay_out(&self.image)
     }
 
     fn run(&mut self, it: Run<'_, ServeJob>, session: &mut Session) -> Result<Sample> {
         cache::make_cold(self.image.path(), self.drop_caches)?;
-        let (size_bytes, runtime) = (session.extent.size_bytes, session.extent.runtime);
+        let Extent { size_bytes, runtime, .. } = session.extent;
         let Job { engine, work } = &it.subject.job;
-        let run = client::Run { work, size_bytes, runtime, seed: it.seed() };
-        let (sample, cached) = one(&run, &engine.server, self.image.path(), self.scratch.path())?;
-        self.cached.entry(it.subject.name).or_default().push(cached);
+        let job = format!(
+            "--time_based --norandommap --rw={} --bs={} --iodepth={DEPTH} --randseed={} \
+             --runtime={}ms",
+            work.rw,
+            work.block_bytes,
+            it.seed(),
+            runtime.as_millis()
+        );
+        let served = Served::start(engine, self.image.path(), self.scratch.path())?;
+        let parsed = served.target().ask(&job, size_bytes, runtime)?;
+        let mut sample = parsed.sample;
+        sample.extend(cached_bytes(self.image.path()).map(|it| (Metric::PageCacheGrowthBytes, it)));
+        if let Some(used) = served.stop()? {
+            // Its start and end count too: a few milliseconds of a run.
+            sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
+            sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
+            sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
+        }
         Ok(sample)
     }
 
     fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
-        session.notes.extend(self.cached.iter().map(|(name, cached)| {
-            let most = cached.iter().copied().fold(0.0, f64::max) / 1e6;
-            let median = stats::median(cached).unwrap_or(0.0) / 1e6;
-            format!(
-                "{name}: {median:.1} MB of the image in the kernel's page cache after a run, at \
-                 most {most:.1}"
-            )
-        }));
         let params = json!({
             "quick": session.is_quick(),
-            "depth": 32,
+            "depth": DEPTH,
             "page_cache": match self.drop_caches {
                 true => "dropped before each run",
                 false => "pages of the image dropped before each run",
@@ -201,71 +178,25 @@ impl Suite for ServeSuite {
 }
 
 /// Says why a server cannot be had, if it cannot.
-fn lacks(server: &Server) -> Option<String> {
-    match server {
-        Server::Qemu(..) => launch::lack(Path::new("qemu-nbd")),
-        Server::Nbdkit => launch::lack(Path::new("nbdkit")),
-        Server::QemuFuse => {
-            launch::lack(Path::new("qemu-storage-daemon")).or_else(|| lacks_device("fuse"))
-        }
-        Server::NowaitFuse => lacks_device("fuse"),
-        Server::Loop(_) => lacks_device("loop-control"),
-        Server::Nowait | Server::File => None,
-    }
+fn lack(engine: &Engine) -> Option<String> {
+    let program = engine.command.first().and_then(|name| launch::lack(&served::program(name)));
+    program.or_else(|| match engine.shows {
+        Shows::File => lack_of("/dev/fuse"),
+        Shows::Device => lack_of("/dev/loop-control"),
+        Shows::Nbd | Shows::Image => None,
+    })
 }
 
-fn lacks_device(name: &str) -> Option<String> {
-    let path = PathBuf::from("/dev").join(name);
-    let device = File::options().read(true).write(true).open(&path);
-    device.err().map(|error| format!("{}: {error}", path.display()))
+fn lack_of(device: &str) -> Option<String> {
+    let opened = File::options().read(true).write(true).open(device);
+    opened.err().map(|error| format!("{device}: {error}"))
 }
 
-/// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
-/// page cache, which had none before.
-///
-/// How much the page cache has grown is what was cached for the server from when it was there on,
-/// or for the whole machine, Buffers too; in an ext4, which has a cache of its own, it is what
-/// there is of the image.
-fn one(
-    run: &client::Run<'_>,
-    server: &Server,
-    image: &Path,
-    folder: &Path,
-) -> Result<(Sample, f64)> {
-    // Dropped behind the server, whose cgroup it is.
-    let charge;
-    let served = Served::start(server, image, folder)?;
-    client::read_into_memory();
-    charge = Charge::begin(served.pid());
-    let parsed = match run.work.on {
-        On::Disk => client::run(run, &served.target())?,
-        On::Ext4 => {
-            let mounted = Mounted::new(&served.target(), folder)?;
-            client::run(run, &mounted.target())?
-        }
-    };
-    let grown = charge.growth();
-    let cached = cached_bytes(image);
-    let mut sample = parsed.sample;
-    if let Some(used) = served.stop()? {
-        // The server's start and end count too: a few milliseconds of a run.
-        sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
-        sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
-        sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
-    }
-    let growth = if run.work.on == On::Disk { grown } else { cached };
-    if growth.is_finite() {
-        sample.insert(Metric::PageCacheGrowthBytes, growth);
-    }
-    Ok((sample, cached))
-}
-
-/// Returns how much of `image` is in the kernel's page cache.
-fn cached_bytes(image: &Path) -> f64 {
+/// Returns how much of `image`, of which nothing was cached before, is in the kernel's page cache.
+fn cached_bytes(image: &Path) -> Option<f64> {
     let mut fincore = Command::new("fincore");
-    let output = fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+    fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image);
+    String::from_utf8(fincore.output().ok()?.stdout).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -284,7 +215,7 @@ mod tests {
             parse::<ServeBenchArgs>(arguments).measure.select_subjects(cases())
         };
         let all = selection(&[]).expect("valid");
-        assert_eq!((all.len(), all[0].subjects.len()), (8, 10));
+        assert_eq!((all.len(), all[0].subjects.len()), (4, 10));
         let some = selection(&["--case", "read-4k", "--engine", "nowait,nbdkit"]).expect("valid");
         assert_eq!((some.len(), some[0].subjects.len()), (1, 2));
         assert_eq!(selection(&["--case", "x"]).map_err(|error| error.exit_code()).err(), Some(2));

@@ -60,12 +60,16 @@ impl Load {
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let taken_ns = taken_ns.into_inner().expect("no client panics");
         let us = |quantile| taken_ns.value_at_quantile(quantile) as f64 / 1e3;
-        let done = done.into_inner();
+        let ios = done.into_inner();
+        if ios == 0 {
+            return Err("no request has ended".into());
+        }
         Ok(serde_json::json!({
-            "ios": done,
-            "bytes": done * bytes,
-            "seconds": seconds,
-            "cpu_seconds": cpu,
+            "ios": ios,
+            "bytes": ios * bytes,
+            "iops": ios as f64 / seconds,
+            "bytes_per_s": (ios * bytes) as f64 / seconds,
+            "cpu_us_per_io": cpu * 1e6 / ios as f64,
             "latency_us_p50": us(0.5),
             "latency_us_p99": us(0.99),
         }))
