@@ -12,12 +12,6 @@ pub fn page_cache_bytes() -> f64 {
     field_bytes("Cached") as f64
 }
 
-/// Returns the size of the kernel's page cache and of its buffers of block devices, in bytes.
-pub fn cached_and_buffers_bytes() -> f64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    (bytes_of(&text, "Cached") + bytes_of(&text, "Buffers")) as f64
-}
-
 /// Forgets how large this process has been; where that is refused, it stays remembered.
 pub fn forget_peak() {
     // 5: the peak becomes what it is now. Source: proc_pid_clear_refs(5).

@@ -18,7 +18,7 @@ use nowait_harness::error::{BenchError, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement};
-use nowait_harness::metric::{Metric, Sample};
+use nowait_harness::metric::Sample;
 use nowait_harness::suite::{Description, Run, Session, Suite};
 
 const EXAMPLES: &str = "\
@@ -118,35 +118,6 @@ impl Suite for Futures {
     }
 }
 
-/// The output of the program.
-#[derive(Debug, Deserialize)]
-struct Report {
-    reads: u64,
-    seconds: f64,
-    cpu_seconds: f64,
-    /// Reads whose times were taken.
-    timed: u64,
-    latency_us_p50: f64,
-    latency_us_p99: f64,
-    latency_us_max: f64,
-}
-
-impl Report {
-    fn sample(&self) -> Sample {
-        let reads = self.reads as f64;
-        let mut sample = Sample::from([
-            (Metric::Iops, reads / self.seconds),
-            (Metric::CpuUsPerIo, self.cpu_seconds * 1e6 / reads),
-        ]);
-        if self.timed > 0 {
-            sample.insert(Metric::LatencyUsP50, self.latency_us_p50);
-            sample.insert(Metric::LatencyUsP99, self.latency_us_p99);
-            sample.insert(Metric::LatencyUsMax, self.latency_us_max);
-        }
-        sample
-    }
-}
-
 fn one_run(
     program: &Path,
     file: &Path,
@@ -171,13 +142,8 @@ fn one_run(
     for (name, number) in numbers {
         command.arg(name).arg(number);
     }
-    let failed = |why: &str| BenchError::failed(format!("{} of {way}: {why}", work.reads));
-    let report: Result<Report> = launch::answer(&mut command, extent.runtime + BEFORE);
-    let report = report.map_err(|error| failed(&error.to_string()))?;
-    if report.reads == 0 {
-        return Err(failed("it read nothing"));
-    }
-    Ok(report.sample())
+    launch::answer(&mut command, extent.runtime + BEFORE)
+        .map_err(|error| BenchError::failed(format!("{} of {way}: {error}", work.reads)))
 }
 
 #[cfg(test)]
@@ -187,18 +153,6 @@ mod tests {
     #[test]
     fn the_cases_are_well_formed() {
         nowait_harness::testing::check(&cases());
-    }
-
-    #[test]
-    fn what_the_program_prints_is_understood() {
-        let printed = r#"{"reads": 4000, "seconds": 2.0, "cpu_seconds": 0.004, "timed": 1,
-            "latency_us_p50": 3.0, "latency_us_p99": 5.0, "latency_us_max": 9.0}"#;
-        let report: Report = serde_json::from_str(printed).unwrap();
-        let sample = report.sample();
-        assert_eq!((sample[&Metric::Iops], sample[&Metric::CpuUsPerIo]), (2000.0, 1.0));
-        assert_eq!(sample[&Metric::LatencyUsP99], 5.0);
-        let untimed = Report { timed: 0, ..report }.sample();
-        assert!(!untimed.contains_key(&Metric::LatencyUsP99));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use nowait_peers::job::{Backend, Job, Outcome};
+use nowait_peers::job::{Backend, Job};
 
 use crate::error::{BenchError, Context, Result};
 use crate::launch;
@@ -52,34 +52,11 @@ impl Program {
             });
         }
         let text = fs::read_to_string(self.outcome.path()).context(|| "outcome".to_owned())?;
-        let mut sample = sample(&text)?;
+        let mut sample: Sample = serde_json::from_str(&text)
+            .map_err(|error| BenchError::failed(format!("outcome: {error}")))?;
         let busy = finished.usage.other_us / finished.usage.wall_us;
         sample.insert(Metric::OtherBusyCores, busy);
         sample.insert(Metric::PageCacheGrowthBytes, finished.usage.cache_growth_bytes);
         Ok(sample)
-    }
-}
-
-/// Finds the metrics of the figures that a run has written.
-fn sample(text: &str) -> Result<Sample> {
-    let outcome: Outcome =
-        serde_json::from_str(text).map_err(|e| BenchError::failed(format!("outcome: {e}")))?;
-    let metric = |(name, figure): (String, f64)| {
-        let unknown = || BenchError::failed(format!("outcome: there is no metric '{name}'"));
-        Metric::named(&name).map(|metric| (metric, figure)).ok_or_else(unknown)
-    };
-    outcome.into_iter().map(metric).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_without_a_metric_is_told() {
-        let found = sample(r#"{"iops": 2.0, "cpu_us_per_io": 1.5}"#).expect("known");
-        assert_eq!((found[&Metric::Iops], found[&Metric::CpuUsPerIo]), (2.0, 1.5));
-        let error = sample(r#"{"iopses": 2.0}"#).expect_err("unknown");
-        assert!(error.to_string().contains("'iopses'"), "{error}");
     }
 }

@@ -36,31 +36,8 @@ pub(crate) struct Load {
     pub(crate) runtime: Duration,
 }
 
-/// The figures of one thread or of all.
-#[derive(Debug)]
-pub(crate) struct Report {
-    reads: u64,
-    /// Without opening and closing.
-    seconds: f64,
-    /// Processor time of the whole process, with the kernel's workers for it.
-    cpu_seconds: f64,
-    latency_ns: Histogram<u64>,
-}
-
-impl Report {
-    pub(crate) fn json(&self) -> serde_json::Value {
-        let us = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-        serde_json::json!({
-            "reads": self.reads,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "timed": self.latency_ns.len(),
-            "latency_us_p50": us(0.5),
-            "latency_us_p99": us(0.99),
-            "latency_us_max": self.latency_ns.max() as f64 / 1e3,
-        })
-    }
-}
+/// The figures of all threads, by the names of metrics.
+pub(crate) type Report = serde_json::Value;
 
 impl Load {
     /// Opens the file as standard Rust does.
@@ -127,11 +104,24 @@ impl Load {
             running.into_iter().map(|it| it.join().expect("a thread that reads")).collect()
         });
         let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        let mut report = Report { reads: 0, seconds, cpu_seconds, latency_ns: histogram() };
+        let (mut reads, mut latency_ns) = (0, histogram());
         for one in ended {
-            let (reads, latency_ns) = one?;
-            report.reads += reads;
-            report.latency_ns.add(latency_ns).map_err(io::Error::other)?;
+            let (count, latencies) = one?;
+            reads += count;
+            latency_ns.add(latencies).map_err(io::Error::other)?;
+        }
+        if reads == 0 {
+            return Err(io::Error::other("no read has ended"));
+        }
+        let mut report = serde_json::json!({
+            "iops": reads as f64 / seconds,
+            "cpu_us_per_io": cpu_seconds * 1e6 / reads as f64,
+        });
+        if self.timed {
+            let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+            report["latency_us_p50"] = us(0.5).into();
+            report["latency_us_p99"] = us(0.99).into();
+            report["latency_us_max"] = us(1.0).into();
         }
         Ok(report)
     }

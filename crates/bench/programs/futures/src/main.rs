@@ -77,7 +77,7 @@ enum Way {
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(report) => {
-            println!("{}", report.json());
+            println!("{report}");
             ExitCode::SUCCESS
         }
         Err(error) => {
