@@ -6,36 +6,58 @@ use std::path::{Path, PathBuf};
 
 use nowait_harness::error::{Context, Result};
 use nowait_harness::metric::{Metric, Sample};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::Direction;
-use crate::programs::python::Script;
+use crate::programs::Way;
+use crate::programs::python::{Package, Script};
 use crate::programs::run::{Run, text};
-use crate::programs::{Mode, Way};
 
-const DRIVER: &str = include_str!("drivers/kv_tier.py");
+/// The modules that vLLM's tiers import, directly or not. All others that vLLM names are left out:
+/// compilers and kernels for GPUs, codecs, telemetry.
+const IMPORTED: &str = "\
+    torch==2.14.0 transformers==5.20.0 xgrammar==0.2.8 llguidance~=1.7.0 aiohttp cachetools \
+    cbor2 cloudpickle fastapi huggingface_hub msgspec openai oss-harmony partial-json-parser \
+    pillow prometheus_client psutil py-cpuinfo pybase64 pydantic pyyaml pyzmq regex requests \
+    safetensors tokenizers uvloop";
 
-/// The tier of a run, and what it is asked.
-pub(super) struct Tier<'a> {
-    pub(super) config: &'a Map<String, Value>,
-    pub(super) block_bytes: u64,
-    pub(super) in_flight: u32,
+pub(crate) const VLLM: Package =
+    Package { first: IMPORTED, with: "numpy==2.4.6", ..Package::new("vllm", "0.33.0") };
+pub(crate) const OURS: Package =
+    Package { is_ours: true, ..Package::new("nowait", env!("CARGO_PKG_VERSION")) };
+
+pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
+
+/// Which way blocks go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Direction {
+    Load,
+    Store,
+    /// Half of the requests load, and half store.
+    Mixed,
 }
 
-/// Says how the process of a tier is run.
-pub(super) fn way(forbids_uring: bool) -> Way {
-    Way { mode: Mode::Threads, preloads: false, forbids_uring }
+/// The work of a tier: so many requests at a time, of eight blocks each.
+pub(crate) struct Tier {
+    pub(crate) block_bytes: u64,
+    pub(crate) in_flight: u32,
 }
 
-/// Removes the blocks that the previous case has left.
-pub(super) fn begin(folder: &Path) -> Result<()> {
+/// Returns `true` if a way is a tier of our package.
+pub(crate) fn is_ours(way: &Way) -> bool {
+    way.tier.get("module_path").is_some_and(|path| path == "nowait.vllm")
+}
+
+/// Removes what the case before has left.
+pub(crate) fn begin(folder: &Path) -> Result<()> {
     remove(&blocks_in(folder))
 }
 
-impl Tier<'_> {
+impl Tier {
     /// Makes a run. Loads find the blocks of the first run that needed some: the tiers measured
     /// have the same files. A run removes the blocks that it stores, so that no run finds them.
-    pub(super) fn run(&self, run: &Run<'_>, direction: Direction) -> Result<Sample> {
+    pub(crate) fn run(&self, run: &Run<'_>, direction: Direction) -> Result<Sample> {
         let blocks = blocks_in(&run.tools.folder);
         let script = Script::new(run, "kv_tier.py", DRIVER)?;
         if direction != Direction::Load {
@@ -62,7 +84,7 @@ impl Tier<'_> {
     }
 
     fn arguments(&self, run: &Run<'_>, blocks: &Path, direction: &str) -> Vec<String> {
-        let config = Value::from(self.config.clone()).to_string();
+        let config = Value::from(run.way.tier.clone()).to_string();
         let numbers = [self.block_bytes, u64::from(self.in_flight), run.size_bytes];
         let words = [config, text(blocks), direction.to_owned()];
         words.into_iter().chain(numbers.map(|it| it.to_string())).collect()
@@ -84,19 +106,5 @@ fn remove(folder: &Path) -> Result<()> {
             Err(error).context(|| format!("remove {}", folder.display()))
         }
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_figure_of_the_driver_is_a_metric() {
-        let (_, behind) = DRIVER.split_once("    return {\n").expect("figures");
-        let (figures, _) = behind.split_once("    }\n").expect("an end");
-        for key in figures.lines().map(|line| line.split('"').nth(1).unwrap_or_default()) {
-            assert!(Metric::named(key).is_some(), "{key}");
-        }
     }
 }

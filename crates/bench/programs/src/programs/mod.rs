@@ -1,10 +1,10 @@
 //! `bench programs`: programs as their users install them, with and without nowait.
 //!
 //! ```text
-//!  cases.toml ─► ProgramsSuite ─┬─ need       what a case needs, and how to install it
-//!                               ├─ run        one run: its files, its preloads, its filter
-//!                               │   └─ qemu, mariadb, …  what each is asked, and how it answers
-//!                               └─ overview   all cases as one table
+//!  Table ─► measure ─► Programs ─┬─ need       what a case needs, and how to install it
+//!  cases.toml                    ├─ run        one run: its files, its preloads, its filter
+//!  kv::KV                        │   └─ qemu, mariadb, …  what each is asked, and how it answers
+//!                                └─ overview   all cases as one table
 //!
 //!  drivers/               what is compiled or run here in other languages
 //!    submit_timer.c         the time inside io_submit of a program that does not tell it  ◄ timer
@@ -40,14 +40,15 @@ use nowait_harness::runs::Runs;
 use nowait_harness::suite::{self, Description, Session, Suite};
 use nowait_harness::{cache, units};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use self::need::Lack;
 use self::overview::Skipped;
-use self::python::PythonArgs;
+use self::python::{Packages, PythonArgs};
 use self::run::{Run, Tools};
 use self::timer::Timer;
+use crate::kv::tier::Direction;
 
 const EXAMPLES: &str = "\
 Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
@@ -61,20 +62,45 @@ Examples:
   nowait bench programs --case c,n --install    NIXL and Python's caio, installed for this
   nowait bench programs --engine system,nowait";
 
-const DEFAULTS: Defaults = Defaults {
-    rounds: 5,
-    runtime_ms: [10_000, 1000],
-    size_bytes: [2 << 30, 256 << 20],
-    least_bytes: 64 << 20,
-};
+/// A measurement of programs: its cases, and how they are measured.
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) cases: fn() -> Vec<Case<Job>>,
+    pub(crate) defaults: Defaults,
+    /// A guess of the time of a run beside its runtime, until runs show it.
+    pub(crate) overhead_s: f64,
+    pub(crate) pairs: Pairs,
+    /// A table of all cases begins the report: the first four columns mean the same in each.
+    pub(crate) has_overview: bool,
+}
 
-/// A guess of the time of a run beside its runtime, until runs show it: start, end, empty caches.
-const OVERHEAD_S: f64 = 2.0;
+const PROGRAMS: Table = Table {
+    name: "programs",
+    cases,
+    defaults: Defaults {
+        rounds: 5,
+        runtime_ms: [10_000, 1000],
+        size_bytes: [2 << 30, 256 << 20],
+        least_bytes: 64 << 20,
+    },
+    // Start, end, empty caches.
+    overhead_s: 2.0,
+    pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
+    has_overview: true,
+};
 
 /// Measures real programs, unmodified, with and without nowait, and checks them against targets.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ProgramsArgs {
+    /// How programs are run
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// How programs are run.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
     /// Cases, engines, rounds and reports
     #[command(flatten)]
     pub measure: MeasureArgs,
@@ -116,28 +142,33 @@ pub(crate) struct Way {
     /// A filter refuses `io_uring` with EPERM.
     #[serde(default)]
     pub(crate) forbids_uring: bool,
+    /// The configuration of a tier of vLLM's, without its folder.
+    #[serde(default)]
+    pub(crate) tier: Map<String, Value>,
 }
 
 /// The work of a program; `true` if it runs in a container, where a filter refuses
 /// `io_uring` in all ways.
 #[derive(Debug, Clone, Deserialize)]
-struct Work {
+pub(crate) struct Work {
     #[serde(default)]
     in_container: bool,
     #[serde(flatten)]
-    load: Load,
+    pub(crate) load: Load,
 }
 
 /// The work of a program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-enum Load {
+pub(crate) enum Load {
     /// QEMU's block layer writes to a sparse raw image: fio's `--rw` and `--bs`.
     Qemu { rw: String, block_bytes: u64 },
     /// Python's caio reads an uncached file, below an event loop.
     Caio { block_bytes: u64 },
     /// NIXL moves so many blocks a transfer: `READ` or `WRITE`.
     Nixl { direction: String, block_bytes: u64, count: u64 },
+    /// A tier of vLLM's moves blocks.
+    Tier { direction: Direction, block_bytes: u64, in_flight: u32 },
     /// MariaDB serves transactions: its `innodb_flush_method`, and how many clients there are.
     Mariadb { flush: String, threads: u32 },
     /// sysbench's own file test reads at random.
@@ -148,7 +179,14 @@ enum Load {
     Thin {},
 }
 
-type Job = cases::Job<Way, Work>;
+impl Load {
+    /// Returns `true` if the program does not tell how long `io_submit` takes, and that is counted.
+    fn is_timed(&self) -> bool {
+        !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier { .. } | Self::Nginx {})
+    }
+}
+
+pub(crate) type Job = cases::Job<Way, Work>;
 
 fn cases() -> Vec<Case<Job>> {
     let mut cases: Vec<Case<Job>> = table(include_str!("cases.toml"));
@@ -166,12 +204,22 @@ fn cases() -> Vec<Case<Job>> {
 /// Something is missing that every case needs, runs failed, a report cannot be written, or
 /// `--check` was given and a target is not met.
 pub fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
-    let cases = args.measure.select_subjects(cases())?;
-    args.measure.measure(&DEFAULTS, cases, |_, _| ProgramsSuite::new(args))
+    measure(&PROGRAMS, &args.run, PathBuf::new())
 }
 
-struct ProgramsSuite {
-    install: bool,
+/// Measures the cases of a table; `wheels` is the folder of our Python package.
+pub(crate) fn measure(
+    table: &'static Table,
+    args: &RunArgs,
+    wheels: PathBuf,
+) -> Result<Option<Measurement>> {
+    let cases = args.measure.select_subjects((table.cases)())?;
+    args.measure
+        .measure(&table.defaults, cases, |cases, _| Programs::new(table, args, wheels, cases))
+}
+
+struct Programs {
+    table: &'static Table,
     tools: Tools,
     data: TestFile,
     fresh: TestFile,
@@ -179,18 +227,28 @@ struct ProgramsSuite {
     _removed_on_drop: TempDir,
 }
 
-impl ProgramsSuite {
-    fn new(args: &ProgramsArgs) -> Result<Self> {
-        let preload = found_in_dist(args.dist.as_deref(), "lib/libnowait_preload.so")?;
+impl Programs {
+    fn new(
+        table: &'static Table,
+        args: &RunArgs,
+        wheels: PathBuf,
+        cases: &[Case<Job>],
+    ) -> Result<Self> {
+        let preloads =
+            cases.iter().flat_map(|case| &case.subjects).any(|it| it.job.engine.preloads);
+        let preload = match preloads {
+            true => found_in_dist(args.dist.as_deref(), "lib/libnowait_preload.so")?,
+            false => PathBuf::new(),
+        };
         let asked = absolute(&args.disk.dir)?;
         std::fs::create_dir_all(&asked).context(|| format!("create {}", asked.display()))?;
         let scratch = tempfile::tempdir_in(&asked);
         let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
         let folder = scratch.path().to_owned();
-        let python = args.python.folder(&asked)?;
+        let packages = Packages::new(args.python.folder(&asked)?, wheels, args.python.install);
         let kept = if args.measure.keep { asked } else { folder.clone() };
         Ok(Self {
-            install: args.python.install,
+            table,
             data: TestFile::new(kept.join("nowait-bench.data"), args.measure.keep),
             fresh: TestFile::new(folder.join("nowait-bench.fresh"), false),
             tools: Tools {
@@ -200,30 +258,44 @@ impl ProgramsSuite {
                 asked: args.disk.dir.clone(),
                 kept,
                 drop_caches: args.disk.drops_caches(),
-                python,
+                packages,
             },
             skipped: Vec::new(),
             _removed_on_drop: scratch,
         })
     }
 
-    /// Leaves the cases whose programs are there; the others are rows of the overview.
+    /// Leaves the cases and ways that lack nothing; the others are rows of the overview.
     fn leave_possible(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) {
-        cases.retain(|case| {
-            let load = &case.subjects[0].job.work.load;
-            let Some(lack) = need::lack(load, &self.tools.python, self.install) else {
-                return true;
-            };
-            let Lack { why, install } = lack;
-            session.notes.push(format!("{} was skipped: {why}; {install}", case.name));
-            self.skipped.push(Skipped { case: case.name, engine: "all", why, install });
-            false
-        });
+        for mut case in std::mem::take(cases) {
+            let mut lacks = Vec::new();
+            case.subjects.retain(|subject| {
+                let Job { engine, work } = &subject.job;
+                let lack = need::lack(&work.load, engine, &mut self.tools.packages);
+                lacks.extend(lack.clone().map(|lack| (subject.name, lack)));
+                lack.is_none()
+            });
+            if case.subjects.is_empty() {
+                lacks.truncate(1);
+                lacks[0].0 = "all";
+            } else {
+                cases.push(case.clone().with_possible_targets());
+            }
+            for (engine, Lack { why, install }) in lacks {
+                let (name, what) = match engine {
+                    "all" => (case.name, "skipped"),
+                    way => (way, "left out"),
+                };
+                let note = format!("{name} was {what}: {why}; {install}");
+                session.notes.extend((!session.notes.contains(&note)).then_some(note));
+                self.skipped.push(Skipped { case: case.name, engine, why, install });
+            }
+        }
     }
 
     /// Takes those that a filter keeps from their interface, as it should, for skipped.
     fn skip_refused(&mut self, session: &mut Session) {
-        let tables = cases();
+        let tables = (self.table.cases)();
         let subjects = tables.iter().flat_map(|case| {
             case.subjects
                 .iter()
@@ -242,7 +314,7 @@ impl ProgramsSuite {
     }
 }
 
-impl Suite for ProgramsSuite {
+impl Suite for Programs {
     type Job = Job;
 
     fn is_case_by_case(&self) -> bool {
@@ -250,13 +322,15 @@ impl Suite for ProgramsSuite {
     }
 
     fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
-        match Timer::build(&self.tools.folder) {
-            Ok(timer) => self.tools.timer = Some(timer),
-            Err(why) => session.notes.push(format!(
-                "the time inside io_submit was not measured: {why}; apt install gcc libc6-dev"
-            )),
-        }
         self.leave_possible(cases, session);
+        if cases.iter().any(|case| case.subjects[0].job.work.load.is_timed()) {
+            match Timer::build(&self.tools.folder) {
+                Ok(timer) => self.tools.timer = Some(timer),
+                Err(why) => session.notes.push(format!(
+                    "the time inside io_submit was not measured: {why}; apt install gcc libc6-dev"
+                )),
+            }
+        }
         if !cases.is_empty() {
             session.notes.push(gap_note(session.extent.runtime));
         }
@@ -264,7 +338,7 @@ impl Suite for ProgramsSuite {
     }
 
     fn planned_s(&self, _case: &Case<Job>, session: &Session) -> f64 {
-        session.extent.runtime.as_secs_f64() + OVERHEAD_S
+        session.extent.runtime.as_secs_f64() + self.table.overhead_s
     }
 
     fn begin(&mut self, case: &Case<Job>, session: &mut Session) -> Result<()> {
@@ -285,7 +359,8 @@ impl Suite for ProgramsSuite {
     }
 
     fn results(&mut self, case: &Case<Job>, runs: Runs, session: &mut Session) -> CaseResults {
-        let params = json!({ "overview": overview::names(case.columns) });
+        let names = || json!({ "overview": overview::names(case.columns) });
+        let params = if self.table.has_overview { names() } else { Value::Null };
         CaseResults { how: session.how(), ..CaseResults::new(case, runs, params) }
     }
 
@@ -298,10 +373,14 @@ impl Suite for ProgramsSuite {
             "page_cache": cache::state(self.tools.drop_caches),
             "skipped": self.skipped,
         });
+        let overview = match self.table.has_overview {
+            true => overview::text(results, &self.skipped),
+            false => String::new(),
+        };
         Description {
-            pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
-            words: (overview::text(results, &self.skipped), ""),
-            ..Description::new("programs", &self.tools.asked, params)
+            pairs: self.table.pairs,
+            words: (overview, ""),
+            ..Description::new(self.table.name, &self.tools.asked, params)
         }
     }
 }
@@ -352,8 +431,9 @@ mod tests {
 
     #[test]
     fn cases_and_ways_can_be_chosen() {
-        let select =
-            |arguments: &[&str]| parse::<ProgramsArgs>(arguments).measure.select_subjects(cases());
+        let select = |arguments: &[&str]| {
+            parse::<ProgramsArgs>(arguments).run.measure.select_subjects(cases())
+        };
         let some = select(&["--case", "qemu-sparse-4k", "--engine", "system,nowait"]);
         let some = some.expect("valid");
         assert_eq!((some.len(), some[0].subjects.len()), (1, 2));

@@ -3,9 +3,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::Load;
 use super::nginx;
-use super::python::{CAIO_PACKAGE, NIXL_PACKAGE};
+use super::python::{CAIO_PACKAGE, NIXL_PACKAGE, Package, Packages};
+use super::{Load, Way};
+use crate::kv::tier;
 
 /// Folders of programs that the search path of a user may leave out.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
@@ -19,15 +20,31 @@ pub(crate) struct Lack {
     pub(crate) install: String,
 }
 
-/// Returns the program or package that a case lacks here, if any; `python` is the folder of
-/// Python's packages, and `install` tells whether they may be installed into it.
-pub(super) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
-    let (programs, package): (&[(&str, &str)], _) = match load {
+/// A program, and Debian's package of it.
+type Program = (&'static str, &'static str);
+
+/// Says what a way to do some work lacks here, if it lacks anything.
+pub(super) fn lack(load: &Load, way: &Way, packages: &mut Packages) -> Option<Lack> {
+    let (programs, wanted) = needs(load, way);
+    let missing = programs.iter().find(|(name, _)| program(name).is_none());
+    if let Some((name, package)) = missing {
+        let (why, install) = (format!("{name} is not installed"), format!("apt install {package}"));
+        return Some(Lack { why, install });
+    }
+    let packages = wanted.iter().find_map(|package| packages.lack(*package));
+    packages.or_else(|| matches!(load, Load::Nginx {}).then(nginx::lack).flatten())
+}
+
+fn needs(load: &Load, way: &Way) -> (&'static [Program], &'static [Package]) {
+    const PYTHON: &[Program] = &[("python3", "python3-venv")];
+    match load {
         Load::Qemu { .. } => {
-            (&[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")], None)
+            (&[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")], &[])
         }
-        Load::Caio { .. } => (&[("python3", "python3-venv")], Some(CAIO_PACKAGE)),
-        Load::Nixl { .. } => (&[("python3", "python3-venv")], Some(NIXL_PACKAGE)),
+        Load::Caio { .. } => (PYTHON, &[CAIO_PACKAGE]),
+        Load::Nixl { .. } => (PYTHON, &[NIXL_PACKAGE]),
+        Load::Tier { .. } if tier::is_ours(way) => (PYTHON, &[tier::VLLM, tier::OURS]),
+        Load::Tier { .. } => (PYTHON, &[tier::VLLM]),
         Load::Mariadb { .. } => (
             &[
                 ("mariadbd", "mariadb-server"),
@@ -35,26 +52,17 @@ pub(super) fn lack(load: &Load, python: &Path, install: bool) -> Option<Lack> {
                 ("mariadb", "mariadb-client"),
                 ("sysbench", "sysbench"),
             ],
-            None,
+            &[],
         ),
-        Load::Nginx {} => (&[("nginx", "nginx")], None),
+        Load::Nginx {} => (&[("nginx", "nginx")], &[]),
         Load::Thin {} => (
             &[
                 ("thin_check", "thin-provisioning-tools"),
                 ("thin_restore", "thin-provisioning-tools"),
             ],
-            None,
+            &[],
         ),
-        Load::SysbenchFiles { .. } => (&[("sysbench", "sysbench")], None),
-    };
-    let missing = programs.iter().find(|(name, _)| program(name).is_none());
-    match missing {
-        None if matches!(load, Load::Nginx {}) => nginx::lack(),
-        None => package.and_then(|package| package.lack(python, install)),
-        Some((name, package)) => Some(Lack {
-            why: format!("{name} is not installed"),
-            install: format!("apt install {package}"),
-        }),
+        Load::SysbenchFiles { .. } => (&[("sysbench", "sysbench")], &[]),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs that are Python packages: installed into a folder of their own, and driven by scripts
 //! that are part of this one (`drivers/*.py`).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,27 +54,41 @@ impl PythonArgs {
 
 /// A package of Python's, with what else it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Package<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) version: &'a str,
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
     /// Packages that are installed before it, with those that they need.
-    pub(crate) first: &'a [&'a str],
+    pub(crate) first: &'static str,
     /// Packages that are installed beside it, without.
-    pub(crate) with: &'a [&'a str],
-    /// The folder of its wheels, if it is not in the registry.
-    pub(crate) wheels: Option<&'a Path>,
+    pub(crate) with: &'static str,
+    /// It comes from the folder of wheels, not from the registry.
+    pub(crate) is_ours: bool,
 }
 
-pub(crate) const CAIO_PACKAGE: Package<'_> =
-    Package { name: "caio", version: "0.12.10", first: &[], with: &[], wheels: None };
+impl Package {
+    /// Describes a package that needs no others.
+    pub(crate) const fn new(name: &'static str, version: &'static str) -> Self {
+        Self { name, version, first: "", with: "", is_ours: false }
+    }
+}
+
+pub(crate) const CAIO_PACKAGE: Package = Package::new("caio", "0.12.10");
 /// NIXL names PyTorch as well, which its plugin for files does not use.
-pub(crate) const NIXL_PACKAGE: Package<'_> = Package {
-    name: "nixl-cu12",
-    version: "1.5.1",
-    first: &[],
-    with: &["numpy==2.4.6"],
-    wheels: None,
-};
+pub(crate) const NIXL_PACKAGE: Package =
+    Package { with: "numpy==2.4.6", ..Package::new("nixl-cu12", "1.5.1") };
+
+/// The places of packages.
+#[derive(Debug)]
+pub(crate) struct Packages {
+    /// The virtual environment.
+    pub(crate) folder: PathBuf,
+    /// The folder of our wheels.
+    wheels: PathBuf,
+    /// Install what is missing.
+    install: bool,
+    /// The lack of each package that was looked for.
+    known: BTreeMap<&'static str, Option<Lack>>,
+}
 
 /// A script that has been written out, and the Python that has its package.
 #[derive(Debug)]
@@ -82,49 +97,63 @@ pub(crate) struct Script {
     path: PathBuf,
 }
 
-impl Package<'_> {
-    /// Returns the package that the folder of packages lacks; with `install`, installs it first. A
-    /// wheel of a folder is installed anew, since builds of one version differ.
-    pub(crate) fn lack(self, folder: &Path, install: bool) -> Option<Lack> {
-        if self.is_in(folder) && !(install && self.wheels.is_some()) {
+impl Packages {
+    pub(crate) fn new(folder: PathBuf, wheels: PathBuf, install: bool) -> Self {
+        Self { folder, wheels, install, known: BTreeMap::new() }
+    }
+
+    /// Says what a package lacks, if anything, once for all cases; installs it first if that
+    /// is allowed. A wheel of ours is installed anew, since builds of one version differ.
+    pub(crate) fn lack(&mut self, package: Package) -> Option<Lack> {
+        if let Some(known) = self.known.get(package.name) {
+            return known.clone();
+        }
+        let lack = self.look(package);
+        self.known.insert(package.name, lack.clone());
+        lack
+    }
+
+    fn look(&self, package: Package) -> Option<Lack> {
+        if self.has(package) && !(self.install && package.is_ours) {
             return None;
         }
-        let failed = install.then(|| self.install(folder)).and_then(Result::err);
-        if failed.is_none() && install {
-            return None;
-        }
-        let why = match failed {
-            Some(error) => error.to_string(),
-            None => format!("{} {} is not in {}", self.name, self.version, folder.display()),
+        let why = match self.install.then(|| self.install(package)) {
+            Some(Ok(())) => return None,
+            Some(Err(error)) => error.to_string(),
+            None => {
+                format!("{} {} is not in {}", package.name, package.version, self.folder.display())
+            }
         };
-        let steps: Vec<String> = self.steps(folder).iter().map(|step| step.join(" ")).collect();
+        let steps: Vec<String> = self.steps(package).iter().map(|step| step.join(" ")).collect();
         Some(Lack { why, install: format!("--install, or {}", steps.join(" && ")) })
     }
 
-    fn is_in(self, folder: &Path) -> bool {
+    fn has(&self, package: Package) -> bool {
         let version = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))";
-        let found = Command::new(python_in(folder)).args(["-c", version, self.name]).output();
-        found.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == self.version)
+        let mut python = Command::new(python_in(&self.folder));
+        let found = python.args(["-c", version, package.name]).output();
+        found.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == package.version)
     }
 
-    /// Returns the commands that install it.
-    fn steps(self, folder: &Path) -> Vec<Vec<String>> {
-        let environment = ["python3", "-m", "venv", &text(folder)].map(str::to_owned).to_vec();
-        let pip = [text(&folder.join("bin/pip")), "install".to_owned()];
+    /// Returns the commands that install a package.
+    fn steps(&self, package: Package) -> Vec<Vec<String>> {
+        let environment = ["python3", "-m", "venv", &text(&self.folder)].map(str::to_owned);
+        let pip = [text(&self.folder.join("bin/pip")), "install".to_owned()];
         let mut own = [&pip[..], &["--no-deps".to_owned()]].concat();
-        if let Some(wheels) = self.wheels {
+        if package.is_ours {
             own.extend(["--force-reinstall", "--no-index", "--find-links"].map(str::to_owned));
-            own.push(text(wheels));
+            own.push(text(&self.wheels));
         }
-        own.push(format!("{}=={}", self.name, self.version));
-        own.extend(self.with.iter().map(|&with| with.to_owned()));
-        let first = self.first.iter().map(|&first| first.to_owned());
-        let first = (!self.first.is_empty()).then(|| pip.iter().cloned().chain(first).collect());
-        [environment].into_iter().chain(first).chain([own]).collect()
+        own.push(format!("{}=={}", package.name, package.version));
+        own.extend(package.with.split_whitespace().map(str::to_owned));
+        let first = package.first.split_whitespace().map(str::to_owned);
+        let first = pip.iter().cloned().chain(first).collect();
+        let first = (!package.first.is_empty()).then_some(first);
+        [environment.to_vec()].into_iter().chain(first).chain([own]).collect()
     }
 
-    fn install(self, folder: &Path) -> Result<()> {
-        for step in self.steps(folder) {
+    fn install(&self, package: Package) -> Result<()> {
+        for step in self.steps(package) {
             let path = program(&step[0]).unwrap_or_else(|| PathBuf::from(&step[0]));
             launch::succeed(Command::new(path).args(&step[1..]), INSTALL)?;
         }
@@ -162,7 +191,7 @@ impl Script {
     pub(crate) fn new(run: &Run<'_>, name: &str, source: &str) -> Result<Self> {
         let path = run.tools.folder.join(name);
         fs::write(&path, source).context(|| format!("write {}", path.display()))?;
-        Ok(Self { python: python_in(&run.tools.python), path })
+        Ok(Self { python: python_in(&run.tools.packages.folder), path })
     }
 
     /// Runs it with what every script is told behind its own arguments, on an uncached file.
@@ -201,15 +230,20 @@ fn python_in(folder: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::tier;
     use nowait_harness::metric::Metric;
 
     #[test]
     fn what_is_missing_comes_with_the_commands_that_install_it() {
-        let lack = NIXL_PACKAGE.lack(Path::new("/nonexistent/python"), false).expect("not there");
+        let mut packages = Packages::new("/nonexistent/python".into(), "/wheels".into(), false);
+        let lack = packages.lack(NIXL_PACKAGE).expect("not there");
         assert!(lack.why.contains("nixl-cu12 1.5.1"), "{lack:?}");
         let pip = "/nonexistent/python/bin/pip install --no-deps nixl-cu12==1.5.1 numpy==2.4.6";
         let expected = format!("--install, or python3 -m venv /nonexistent/python && {pip}");
         assert_eq!(lack.install, expected);
+        let ours = Package { is_ours: true, ..Package::new("nowait", "1") };
+        let ours = packages.lack(ours).expect("not there").install;
+        assert!(ours.contains("--no-index --find-links /wheels nowait==1"), "{ours}");
     }
 
     #[test]
@@ -223,7 +257,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_scripts_is_a_metric() {
-        for (name, source) in [("caio", CAIO), ("NIXL", NIXL)] {
+        for (name, source) in [("caio", CAIO), ("NIXL", NIXL), ("vLLM", tier::DRIVER)] {
             let (_, behind) = source.split_once("    return {\n").expect("figures");
             let (figures, _) = behind.split_once("    }\n").expect("an end");
             for key in figures.lines().map(|line| line.split('"').nth(1).unwrap_or_default()) {

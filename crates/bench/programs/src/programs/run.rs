@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::mariadb;
 use super::need;
 use super::nginx;
-use super::python;
+use super::python::{self, Packages};
 use super::qemu;
 use super::sysbench;
 use super::thin;
 use super::timer::Timer;
 use super::{Load, Way};
+use crate::kv::tier::{self, Tier};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
@@ -34,8 +35,8 @@ pub(crate) struct Tools {
     pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
-    /// The folder of Python's packages.
-    pub(crate) python: PathBuf,
+    /// Python's packages.
+    pub(crate) packages: Packages,
 }
 
 /// One run to be made.
@@ -61,6 +62,10 @@ impl Run<'_> {
             Load::Caio { block_bytes } => python::caio(self, *block_bytes),
             Load::Nixl { direction, block_bytes, count } => {
                 python::nixl(self, direction, *block_bytes, *count)
+            }
+            Load::Tier { direction, block_bytes, in_flight } => {
+                let tier = Tier { block_bytes: *block_bytes, in_flight: *in_flight };
+                tier.run(self, *direction)
             }
             Load::Mariadb { flush, threads } => mariadb::run(self, flush, *threads),
             Load::SysbenchFiles { direct } => sysbench::fileio(self, *direct),
@@ -110,6 +115,7 @@ pub(super) fn prepare(
     match load {
         Load::Qemu { .. } => Ok(()),
         Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx {} => session.lay_out(data),
+        Load::Tier { .. } => tier::begin(&tools.folder),
         Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
         Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
         Load::Thin {} => thin::prepare(tools, size_bytes),
