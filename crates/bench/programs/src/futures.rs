@@ -130,18 +130,17 @@ fn one_run(
     const BEFORE: Duration = Duration::from_mins(1);
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);
-    command.arg(way).arg(file);
-    let numbers = [
-        ("--size", extent.size_bytes.to_string()),
-        ("--reads", work.reads.clone()),
-        ("--threads", work.threads.to_string()),
-        ("--tasks", TASKS.to_string()),
-        ("--runtime-ms", extent.runtime.as_millis().to_string()),
-        ("--seed", round.to_string()),
-    ];
-    for (name, number) in numbers {
-        command.arg(name).arg(number);
-    }
+    let job = json!({
+        "way": way,
+        "threads": work.threads,
+        "path": file,
+        "size": extent.size_bytes,
+        "reads": work.reads,
+        "tasks": TASKS,
+        "seed": round,
+        "runtime_ms": extent.runtime.as_millis() as u64,
+    });
+    command.arg(job.to_string());
     launch::answer(&mut command, extent.runtime + BEFORE)
         .map_err(|error| BenchError::failed(format!("{} of {way}: {error}", work.reads)))
 }

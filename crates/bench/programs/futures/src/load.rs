@@ -8,6 +8,7 @@ use core::{
     time::Duration,
 };
 use hdrhistogram::Histogram;
+use serde::Deserialize;
 use std::{
     fs::{File, OpenOptions},
     io,
@@ -22,27 +23,50 @@ use std::{
 };
 
 /// The work of all ways.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Load {
+    /// A file of words that tell their places, as the benchmark lays it out.
     pub(crate) path: PathBuf,
+    /// Bytes of the file to read from.
     pub(crate) size: u64,
-    pub(crate) direct: bool,
-    /// No block twice.
-    pub(crate) once: bool,
-    /// The time of each read is taken.
-    pub(crate) timed: bool,
-    pub(crate) tasks: usize,
-    pub(crate) seed: u64,
-    pub(crate) runtime: Duration,
+    pub(crate) reads: Reads,
+    /// Tasks of a thread, each with one read at a time.
+    tasks: usize,
+    /// The same blocks for the same seed.
+    seed: u64,
+    runtime_ms: u64,
+}
+
+/// The source of the reads: memory, each block once from the disk, or direct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reads {
+    Cached,
+    Uncached,
+    Direct,
 }
 
 /// The figures of all threads, by the names of metrics.
 pub(crate) type Report = serde_json::Value;
 
 impl Load {
+    pub(crate) fn is_direct(&self) -> bool {
+        self.reads == Reads::Direct
+    }
+
+    /// Returns `true` if no block is read twice.
+    pub(crate) fn is_once(&self) -> bool {
+        self.reads == Reads::Uncached
+    }
+
+    /// Returns `true` if the time of each read is taken.
+    fn is_timed(&self) -> bool {
+        self.reads != Reads::Cached
+    }
+
     /// Opens the file as standard Rust does.
     pub(crate) fn open(&self) -> io::Result<File> {
-        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let flags = if self.is_direct() { libc::O_DIRECT } else { 0 };
         OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
     }
 
@@ -117,7 +141,7 @@ impl Load {
             "iops": reads as f64 / seconds,
             "cpu_us_per_io": cpu_seconds * 1e6 / reads as f64,
         });
-        if self.timed {
+        if self.is_timed() {
             let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1e3;
             report["latency_us_p50"] = us(0.5).into();
             report["latency_us_p99"] = us(0.99).into();
@@ -156,12 +180,12 @@ impl Share {
         let blocks = prev_power_of_two(load.size / BLOCK as u64 / step);
         Share {
             tasks: load.tasks,
-            timed: load.timed,
-            end: Instant::now() + load.runtime,
+            timed: load.is_timed(),
+            end: Instant::now() + Duration::from_millis(load.runtime_ms),
             first: index as u64,
             step,
             blocks,
-            once: load.once,
+            once: load.is_once(),
             seed: load.seed,
             random: Cell::new(load.seed.wrapping_mul(2) + 1),
             begun: Cell::new(0),

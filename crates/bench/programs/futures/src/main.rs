@@ -11,53 +11,23 @@ mod load;
 mod memory;
 mod ways;
 
-use clap::{Parser, ValueEnum};
-use load::{Load, Report};
-use std::{io, path::PathBuf, process::ExitCode, time::Duration};
+use load::{Load, Reads, Report};
+use serde::Deserialize;
+use std::{io, process::ExitCode};
 
-/// Reads blocks of a file by the futures of one crate.
-#[derive(Clone, Debug, Parser)]
-struct Args {
-    /// Whose futures
-    #[arg(value_enum)]
+/// What is asked for, as the only argument.
+#[derive(Debug, Deserialize)]
+struct Job {
+    /// Whose futures.
     way: Way,
-
-    /// File of words that tell their places, as the benchmark lays it out
-    file: PathBuf,
-
-    /// Bytes of the file to read from
-    #[arg(long, value_name = "BYTES")]
-    size: u64,
-
-    /// The source of the reads: memory, each block once from the disk, or direct
-    #[arg(long, value_enum)]
-    reads: Reads,
-
-    /// Threads, each with an executor of its own
-    #[arg(long, default_value_t = 1)]
+    /// Each thread has an executor of its own.
     threads: usize,
-
-    /// Tasks of a thread, each with one read at a time
-    #[arg(long, default_value_t = 32)]
-    tasks: usize,
-
-    /// How long
-    #[arg(long, value_name = "MS")]
-    runtime_ms: u64,
-
-    /// The same blocks for the same seed
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    #[serde(flatten)]
+    load: Load,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Reads {
-    Cached,
-    Uncached,
-    Direct,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Way {
     /// nowait in tokio, with the kernel's page cache
     Nowait,
@@ -75,7 +45,7 @@ enum Way {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run() {
         Ok(report) => {
             println!("{report}");
             ExitCode::SUCCESS
@@ -87,30 +57,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> io::Result<Report> {
-    let load = Load {
-        path: args.file.clone(),
-        size: args.size,
-        direct: args.reads == Reads::Direct,
-        once: args.reads == Reads::Uncached,
-        timed: args.reads != Reads::Cached,
-        tasks: args.tasks,
-        seed: args.seed,
-        runtime: Duration::from_millis(args.runtime_ms),
-    };
-    match args.reads {
+fn run() -> io::Result<Report> {
+    let job = std::env::args().nth(1).unwrap_or_default();
+    let Job { way, threads, load } = serde_json::from_str(&job)?;
+    match load.reads {
         Reads::Cached => load.fill_page_cache()?,
         Reads::Uncached => load.empty_page_cache()?,
         Reads::Direct => {}
     }
-    match args.way {
-        Way::Nowait => ways::nowait(&load, args.threads, false),
-        Way::NowaitUser => ways::nowait(&load, args.threads, true),
-        Way::TokioUring => load.on_threads(args.threads, ways::tokio_uring),
-        Way::Compio => load.on_threads(args.threads, ways::compio),
-        Way::Monoio => load.on_threads(args.threads, ways::monoio),
-        Way::TokioFs => load.on_threads(args.threads, ways::tokio_fs),
-        Way::SpawnBlocking => load.on_threads(args.threads, ways::spawn_blocking),
-        Way::Pread => load.on_threads(args.threads, ways::pread),
+    match way {
+        Way::Nowait => ways::nowait(&load, threads, false),
+        Way::NowaitUser => ways::nowait(&load, threads, true),
+        Way::TokioUring => load.on_threads(threads, ways::tokio_uring),
+        Way::Compio => load.on_threads(threads, ways::compio),
+        Way::Monoio => load.on_threads(threads, ways::monoio),
+        Way::TokioFs => load.on_threads(threads, ways::tokio_fs),
+        Way::SpawnBlocking => load.on_threads(threads, ways::spawn_blocking),
+        Way::Pread => load.on_threads(threads, ways::pread),
     }
 }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 /// nowait, with one engine for all threads.
 pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Report> {
     use nowait::{AsyncFile, CacheMode, Nowait, OpenOptions};
-    let mode = match (load.direct, user) {
+    let mode = match (load.is_direct(), user) {
         // There the page cache has no part.
         (true, _) => CacheMode::Direct,
         (false, true) => CacheMode::User,
@@ -27,14 +27,14 @@ pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Repo
     };
     let mut builder = Nowait::builder();
     if user {
-        let spare = if load.once { 0 } else { load.size / 4 };
+        let spare = if load.is_once() { 0 } else { load.size / 4 };
         builder = builder.cache_bytes(load.size + spare);
     }
     let engine = builder.build()?;
     let open = |path: &Path| OpenOptions::new().read(true).cache(mode).open(&engine, path);
     let file = open(&load.path)?;
     let mut other = None;
-    if mode == CacheMode::User && load.once {
+    if mode == CacheMode::User && load.is_once() {
         // The cache is full of it as long as it is open.
         let other = other.insert(open(&load.another()?)?);
         other.advise(0..load.size, nowait::Advice::Random)?;
@@ -77,7 +77,7 @@ pub(crate) fn tokio_uring(load: &Load, share: Rc<Share>) -> io::Result<()> {
 pub(crate) fn compio(load: &Load, share: Rc<Share>) -> io::Result<()> {
     compio::runtime::Runtime::new()?.block_on(async {
         let mut options = compio::fs::OpenOptions::new();
-        options.read(true).custom_flags(if load.direct { libc::O_DIRECT } else { 0 });
+        options.read(true).custom_flags(if load.is_direct() { libc::O_DIRECT } else { 0 });
         let file = options.open(&load.path).await?;
         let tasks = (0..share.tasks).map(|_| {
             let file = file.clone();

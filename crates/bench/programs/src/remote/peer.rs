@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::client::Span;
 use super::killed::{self, Blocks};
@@ -53,81 +54,72 @@ impl Peer {
     }
 
     /// Writes all of an image once.
-    pub(crate) fn fill(&self, which: Kind, image: &str, size_bytes: u64) -> Result<()> {
-        launch::succeed(self.command(which, image, size_bytes).arg("fill"), GRACE).map(drop)
+    pub(crate) fn fill(&self, way: Kind, image: &str, size_bytes: u64) -> Result<()> {
+        launch::succeed(&mut self.command(way, image, size_bytes, &json!("fill")), GRACE).map(drop)
     }
 
     /// Does the work of a client.
-    pub(crate) fn run(&self, which: Kind, work: Work, image: &str, span: Span) -> Result<Report> {
-        let (word, clients) = match work {
-            Work::Write { clients, .. } => ("write", clients),
-            Work::Read { depth } => ("read", depth),
-            Work::Sequential { depth } => ("sequential", depth),
-            Work::Killed | Work::Snapshot | Work::Clone => {
-                return Err(failed(which, "it has no such thing"));
-            }
+    pub(crate) fn run(&self, way: Kind, work: Work, image: &str, span: Span) -> Result<Report> {
+        let load = |clients: u32| {
+            let runtime_ms = span.runtime.as_millis() as u64;
+            json!({ "clients": clients, "runtime_ms": runtime_ms, "seed": span.seed })
         };
-        let mut words = vec![word.to_owned()];
-        if let Work::Write { flush, .. } = work {
-            words.extend(["--flush".to_owned(), flush.to_string()]);
-        }
-        words.extend(["--clients".to_owned(), clients.to_string()]);
-        words.extend(["--runtime-ms".to_owned(), span.runtime.as_millis().to_string()]);
-        words.extend(["--seed".to_owned(), span.seed.to_string()]);
-        self.ask(which, image, span.size_bytes, &words, span.runtime)
+        let work = match work {
+            Work::Write { flush, clients } => {
+                json!({ "write": { "flush": flush, "load": load(clients) } })
+            }
+            Work::Read { depth } => json!({ "read": load(depth) }),
+            Work::Sequential { depth } => json!({ "sequential": load(depth) }),
+            Work::Killed | Work::Snapshot | Work::Clone => unreachable!("no work of a client"),
+        };
+        self.ask(way, image, span.size_bytes, &work, span.runtime)
     }
 
     /// Has a program write blocks and flush each; returns the idle program, which makes the file
     /// `written` when it is done.
     pub(crate) fn write_flushed(
         &self,
-        which: Kind,
+        way: Kind,
         image: &str,
         blocks: Blocks,
         written: &Path,
     ) -> Result<Server> {
-        let mut command = self.command(which, image, blocks.size_bytes);
-        command.arg("write-flushed").args(Peer::words_of(blocks)).arg("--written").arg(written);
+        let work = json!({ "blocks": killed::BLOCKS, "seed": blocks.seed, "written": written });
+        let work = json!({ "write-flushed": work });
+        let mut command = self.command(way, image, blocks.size_bytes, &work);
         Server::start(&mut command, blocks.patience(), || written.exists())
     }
 
     /// Returns how many of the blocks do not have what was written.
-    pub(crate) fn count_lost(&self, which: Kind, image: &str, blocks: Blocks) -> Result<u64> {
-        let words = [vec!["count-lost".to_owned()], Peer::words_of(blocks)].concat();
+    pub(crate) fn count_lost(&self, way: Kind, image: &str, blocks: Blocks) -> Result<u64> {
+        let work = json!({ "count-lost": { "blocks": killed::BLOCKS, "seed": blocks.seed } });
         let patience = blocks.patience();
-        Ok(self.ask::<Lost>(which, image, blocks.size_bytes, &words, patience)?.lost)
-    }
-
-    fn words_of(blocks: Blocks) -> Vec<String> {
-        let count = killed::BLOCKS.to_string();
-        ["--blocks".to_owned(), count, "--seed".to_owned(), blocks.seed.to_string()].to_vec()
+        Ok(self.ask::<Lost>(way, image, blocks.size_bytes, &work, patience)?.lost)
     }
 
     fn ask<T: DeserializeOwned>(
         &self,
-        which: Kind,
+        way: Kind,
         image: &str,
         size_bytes: u64,
-        words: &[String],
+        work: &Value,
         runtime: Duration,
     ) -> Result<T> {
-        let mut command = self.command(which, image, size_bytes);
-        let answer = launch::answer(command.args(words), runtime + GRACE);
-        answer.map_err(|error| failed(which, &error.to_string()))
+        launch::answer(&mut self.command(way, image, size_bytes, work), runtime + GRACE)
+            .map_err(|error| BenchError::failed(format!("{}: {error}", way.word())))
     }
 
-    fn command(&self, which: Kind, image: &str, size_bytes: u64) -> Command {
+    fn command(&self, way: Kind, image: &str, size_bytes: u64, work: &Value) -> Command {
+        let (way, endpoint) = (way.word(), format!("http://{}", self.endpoint));
+        let job = json!({
+            "way": way, "endpoint": endpoint, "bucket": BUCKET,
+            "image": image, "size": size_bytes, "work": work,
+        });
         let mut command = Command::new(&self.program);
         launch::inherit_nothing_of_ours(&mut command);
-        store::introduce(&mut command).arg(which.word());
-        command.args(["--endpoint", &format!("http://{}", self.endpoint), "--bucket", BUCKET]);
-        command.args(["--image", image, "--size", &size_bytes.to_string()]);
+        store::introduce(&mut command).arg(job.to_string());
         command
     }
-}
-
-fn failed(which: Kind, why: &str) -> BenchError {
-    BenchError::failed(format!("{}: {why}", which.word()))
 }
 
 #[cfg(test)]

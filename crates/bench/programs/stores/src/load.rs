@@ -2,6 +2,7 @@
 
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
+use serde::Deserialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,20 +11,19 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// The work.
-#[derive(Clone, Debug)]
+/// How many clients at once, for how long, and in which order.
+#[derive(Debug, Deserialize)]
 pub(crate) struct Load {
-    pub(crate) size: u64,
-    pub(crate) clients: u64,
-    pub(crate) runtime: Duration,
-    pub(crate) seed: u64,
+    clients: u64,
+    runtime_ms: u64,
+    seed: u64,
 }
 
 impl Load {
-    /// Returns the `nth` block of an order in which each is once.
-    pub(crate) fn block(&self, nth: u64) -> u64 {
+    /// Returns the `nth` block of an image, in an order in which each is once.
+    pub(crate) fn block(&self, nth: u64, size: u64) -> u64 {
         // A power of two, and an odd factor.
-        let blocks = 1 << (self.size / BLOCK).max(1).ilog2();
+        let blocks = 1 << (size / BLOCK).max(1).ilog2();
         nth.wrapping_add(self.seed.wrapping_mul(0x51_7cc1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             % blocks
     }
@@ -39,11 +39,12 @@ impl Load {
     where
         F: Future<Output = Result<(), Failure>>,
     {
+        let runtime = Duration::from_millis(self.runtime_ms);
         let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
         let taken_ns = Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?);
         let (cpu, start) = (cpu_seconds(), Instant::now());
         let client = async || -> Result<(), Failure> {
-            while start.elapsed() < self.runtime {
+            while start.elapsed() < runtime {
                 let nth = begun.fetch_add(1, Relaxed);
                 if nth >= most {
                     break;

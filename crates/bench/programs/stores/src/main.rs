@@ -11,158 +11,92 @@ mod load;
 mod plain;
 mod slate;
 
-use clap::{Parser, Subcommand, ValueEnum};
 use load::{Failure, Load};
+use serde::Deserialize;
+use serde_json::Value;
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// Reads and writes blocks on an object store by another crate.
-#[derive(Clone, Debug, Parser)]
-struct Args {
-    /// By what
-    #[arg(value_enum)]
+/// What is asked for, as the only argument. Keys and region of the store are in AWS_ACCESS_KEY_ID
+/// and its kin.
+#[derive(Debug, Deserialize)]
+struct Job {
     way: Way,
-
-    /// Where the store is; keys and region are in AWS_ACCESS_KEY_ID and its kin
-    #[arg(long, value_name = "URL")]
+    /// Where the store is.
     endpoint: String,
-
-    #[arg(long)]
     bucket: String,
-
-    /// Begin of the names of all objects
-    #[arg(long)]
+    /// Begin of the names of all objects.
     image: String,
-
-    /// Bytes of the image
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes of the image.
     size: u64,
-
-    #[command(subcommand)]
     work: Work,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Way {
-    /// SlateDB 0.18, a key for each block of 4 KiB, a flush by Db::flush
+    /// SlateDB, a key for each block of 4 KiB, a flush by `Db::flush`.
     Slatedb,
-    /// Ranges of an object as large as the image, by the crate object_store
+    /// Ranges of an object as large as the image, by the crate object_store.
     Plain,
 }
 
-#[derive(Clone, Debug, Subcommand)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Work {
-    /// Writes all blocks once
+    /// Writes all blocks once.
     Fill,
-    /// Writes blocks at random, with a flush after so many by each client
-    Write {
-        #[arg(long)]
-        flush: u64,
-        #[command(flatten)]
-        load: LoadArgs,
-    },
-    /// Reads blocks at random, none twice
-    Read {
-        #[command(flatten)]
-        load: LoadArgs,
-    },
-    /// Reads 256 KiB after 256 KiB
-    Sequential {
-        #[command(flatten)]
-        load: LoadArgs,
-    },
-    /// Writes blocks, each with a flush after it, and then does nothing until it is killed
-    WriteFlushed {
-        #[command(flatten)]
-        blocks: BlocksArgs,
-        /// A file that is made when all are flushed
-        #[arg(long, value_name = "FILE")]
-        written: PathBuf,
-    },
-    /// Counts the blocks that do not have what was written
-    CountLost {
-        #[command(flatten)]
-        blocks: BlocksArgs,
-    },
-}
-
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct BlocksArgs {
-    /// How many
-    #[arg(long)]
-    blocks: u64,
-    /// Makes the content of one round different from that of others
-    #[arg(long)]
-    seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct LoadArgs {
-    /// How many clients at once
-    #[arg(long)]
-    clients: u64,
-    #[arg(long, value_name = "MS")]
-    runtime_ms: u64,
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Writes blocks at random, with a flush after so many by each client.
+    Write { flush: u64, load: Load },
+    /// Reads blocks at random, none twice.
+    Read(Load),
+    /// Reads 256 KiB after 256 KiB.
+    Sequential(Load),
+    /// Writes so many blocks, each with a flush after it, makes the file `written`, and waits until
+    /// it is killed. The seed makes the content of one round different from that of others.
+    WriteFlushed { blocks: u64, seed: u64, written: PathBuf },
+    /// Counts the blocks that do not have what was written.
+    CountLost { blocks: u64, seed: u64 },
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error),
-    };
-    match runtime.block_on(run(&args)) {
+    match run() {
         Ok(report) => {
             println!("{report}");
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&error),
+        Err(error) => {
+            eprintln!("nowait-bench-stores: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("nowait-bench-stores: {error}");
-    ExitCode::FAILURE
-}
-
-async fn run(args: &Args) -> Result<serde_json::Value, Failure> {
+#[tokio::main]
+async fn run() -> Result<Value, Failure> {
+    let job = std::env::args().nth(1).ok_or("the job is missing: `nowait bench remote` makes it")?;
+    let Job { way, endpoint, bucket, image, size, work } = serde_json::from_str(&job)?;
     let store: Arc<dyn ObjectStore> = Arc::new(
         AmazonS3Builder::from_env()
-            .with_endpoint(&args.endpoint)
+            .with_endpoint(endpoint)
             .with_allow_http(true)
-            .with_bucket_name(&args.bucket)
+            .with_bucket_name(bucket)
             .build()?,
     );
-    let load = |it: LoadArgs| Load {
-        size: args.size,
-        clients: it.clients,
-        runtime: Duration::from_millis(it.runtime_ms),
-        seed: it.seed,
-    };
-    match (args.way, args.work.clone()) {
-        (Way::Slatedb, Work::Fill) => slate::fill(store, &args.image, args.size).await,
-        (Way::Slatedb, Work::Write { flush, load: it }) => {
-            slate::write(store, &args.image, &load(it), flush).await
+    match (way, work) {
+        (Way::Slatedb, Work::Fill) => slate::fill(store, &image, size).await,
+        (Way::Slatedb, Work::Write { flush, load }) => {
+            slate::write(store, &image, size, &load, flush).await
         }
-        (Way::Slatedb, Work::Read { load: it }) => slate::read(store, &args.image, &load(it)).await,
-        (Way::Plain, Work::Fill) => plain::fill(store, &args.image, args.size).await,
-        (Way::Plain, Work::Read { load: it }) => {
-            plain::read(store, &args.image, &load(it), false).await
+        (Way::Slatedb, Work::Read(load)) => slate::read(store, &image, size, &load).await,
+        (Way::Slatedb, Work::WriteFlushed { blocks, seed, written }) => {
+            slate::write_flushed(store, &image, (blocks, seed), &written).await
         }
-        (Way::Plain, Work::Sequential { load: it }) => {
-            plain::read(store, &args.image, &load(it), true).await
+        (Way::Slatedb, Work::CountLost { blocks, seed }) => {
+            slate::count_lost(store, &image, (blocks, seed)).await
         }
-        (Way::Slatedb, Work::WriteFlushed { blocks, written }) => {
-            slate::write_flushed(store, &args.image, (blocks.blocks, blocks.seed), &written).await
-        }
-        (Way::Slatedb, Work::CountLost { blocks }) => {
-            slate::count_lost(store, &args.image, (blocks.blocks, blocks.seed)).await
-        }
-        (Way::Slatedb, Work::Sequential { .. })
-        | (Way::Plain, Work::Write { .. } | Work::WriteFlushed { .. } | Work::CountLost { .. }) => {
-            Err("this way does not do that".into())
-        }
+        (Way::Plain, Work::Fill) => plain::fill(store, &image, size).await,
+        (Way::Plain, Work::Sequential(load)) => plain::read(store, &image, size, &load).await,
+        (way, work) => Err(format!("{way:?} does not do {work:?}").into()),
     }
 }

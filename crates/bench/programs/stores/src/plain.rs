@@ -25,15 +25,14 @@ pub(crate) async fn fill(
 pub(crate) async fn read(
     store: Arc<dyn ObjectStore>,
     image: &str,
+    size: u64,
     load: &Load,
-    in_order: bool,
 ) -> Result<Value, Failure> {
     let path = path(image);
-    let bytes = if in_order { RANGE } else { BLOCK };
     let one = async |nth: u64| {
-        let at = if in_order { nth % (load.size / RANGE) * RANGE } else { load.block(nth) * BLOCK };
-        let data = store.get_range(&path, at..at + bytes).await?;
+        let at = nth % (size / RANGE) * RANGE;
+        let data = store.get_range(&path, at..at + RANGE).await?;
         load::check(at / BLOCK, &data)
     };
-    load.run(bytes, u64::MAX, one).await
+    load.run(RANGE, u64::MAX, one).await
 }

@@ -38,12 +38,13 @@ pub(crate) async fn fill(
 pub(crate) async fn write(
     store: Arc<dyn ObjectStore>,
     image: &str,
+    size: u64,
     load: &Load,
     flush: u64,
 ) -> Result<Value, Failure> {
     let db = open(store, image).await?;
     let one = async |nth: u64| {
-        put(&db, load.block(nth), nth).await?;
+        put(&db, load.block(nth, size), nth).await?;
         if nth % flush == flush - 1 {
             db.flush().await?;
         }
@@ -57,16 +58,17 @@ pub(crate) async fn write(
 pub(crate) async fn read(
     store: Arc<dyn ObjectStore>,
     image: &str,
+    size: u64,
     load: &Load,
 ) -> Result<Value, Failure> {
     let db = open(store, image).await?;
     let one = async |nth: u64| {
-        let block = load.block(nth);
+        let block = load.block(nth, size);
         let data = db.get(block.to_be_bytes()).await?.ok_or("a block is missing")?;
         load::check(block, &data)
     };
     // None twice: its cache has what was read.
-    let report = load.run(BLOCK, load.size / BLOCK, one).await?;
+    let report = load.run(BLOCK, size / BLOCK, one).await?;
     db.close().await?;
     Ok(report)
 }
