@@ -70,7 +70,6 @@ fn aio_stress_runs_on_every_engine() {
         "nowait-direct",
         "libaio",
         "libaio-direct",
-        "libaio-nowait",
         "io_uring",
         "io_uring-direct",
         "io_uring-registered",

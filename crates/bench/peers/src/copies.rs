@@ -1,13 +1,14 @@
 //! Copies from memory: a mapping of the file, and the ceiling.
 
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use memmap2::{Mmap, MmapOptions};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 
+use crate::job::Job;
 use crate::slots::Slots;
-use crate::{Buffers, Engine, Peer, Place, Request};
+use crate::{Buffers, Engine, Peer, Request, open};
 use nowait_harness::error::{Context, Result, failed};
 
 /// Memory that holds the bytes of the set.
@@ -18,19 +19,8 @@ pub(crate) struct Memory {
 /// The place of the bytes.
 enum Source {
     Huge(HugeMemory),
-    Mapped(Mapping),
+    Mapped(Mmap),
 }
-
-/// A shared mapping of the beginning of a file.
-struct Mapping {
-    base: *mut u8,
-    len: usize,
-}
-
-// SAFETY: no thread writes to the mapping while a run only reads.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 /// The memory with a buffer.
 pub(crate) struct MemoryPeer {
@@ -41,29 +31,28 @@ pub(crate) struct MemoryPeer {
 
 impl Memory {
     /// Maps the set; all of it is read then if `populate` is set, else page by page, when touched.
-    pub(crate) fn map(place: &Place, populate: bool) -> Result<Self> {
-        let file = place.open_first()?;
-        let len = place.set_bytes as usize;
-        let populate = if populate { libc::MAP_POPULATE } else { 0 };
-        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED | populate);
-        let null = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe { libc::mmap(null, len, protection, flags, file.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error()).context(|| "mmap".to_owned());
+    pub(crate) fn map(job: &Job, populate: bool) -> Result<Self> {
+        let file = open(job, false, &job.paths[0])?;
+        let mut options = MmapOptions::new();
+        options.len(job.set_bytes as usize);
+        if populate {
+            options.populate();
         }
-        let mapping = Mapping { base: base.cast(), len };
+        // SAFETY: nothing writes to the file, nor truncates it, while a run only reads.
+        let mapping = unsafe { options.map(&file) }.context(|| "mmap".to_owned())?;
         Ok(Self { source: Arc::new(Source::Mapped(mapping)) })
     }
 
     /// Copies the set into huge pages.
-    pub(crate) fn copy(place: &Place) -> Result<Self> {
-        let len = place.set_bytes as usize;
+    pub(crate) fn copy(job: &Job) -> Result<Self> {
+        let len = job.set_bytes as usize;
         let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
         let memory = memory.map_err(failed("mmap"))?;
         // SAFETY: the mapping is that long, zeroed, and no other thread has it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), len) };
-        place.open_first()?.read_exact(bytes).context(|| "read the file".to_owned())?;
+        open(job, false, &job.paths[0])?
+            .read_exact(bytes)
+            .context(|| "read the file".to_owned())?;
         Ok(Self { source: Arc::new(Source::Huge(memory)) })
     }
 }
@@ -72,15 +61,8 @@ impl Source {
     fn base(&self) -> *const u8 {
         match self {
             Self::Huge(memory) => memory.base(),
-            Self::Mapped(mapping) => mapping.base,
+            Self::Mapped(mapping) => mapping.as_ptr(),
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this very length, and not used after this.
-        unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
 

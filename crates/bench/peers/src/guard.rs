@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use nowait::{CacheMode, File};
+use nowait::{CacheMode, File, SubmitMode};
 
 use crate::buffers::Buffers;
+use crate::job::Job;
 use crate::native::{Native, NativePeer, explain};
-use crate::{Engine, Peer, Place, Request};
+use crate::{Engine, Peer, Request};
 use nowait_harness::error::{BenchError, Result};
 
 /// Pages are lent one by one; larger blocks, which warm the cache up, are read.
@@ -22,8 +23,8 @@ pub(crate) enum GuardPeer {
 }
 
 impl Guard {
-    pub(crate) fn open(place: &Place) -> Result<Self> {
-        Native::open(place, CacheMode::User).map(Self)
+    pub(crate) fn open(job: &Job) -> Result<Self> {
+        Native::open(job, CacheMode::User, SubmitMode::Auto).map(Self)
     }
 }
 

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nowait::{BackendChoice, SubmitMode};
 use serde::{Deserialize, Serialize};
 
-use crate::Place;
 use nowait_harness::order::Access;
 
 /// The work of one process.
@@ -15,8 +13,6 @@ use nowait_harness::order::Access;
 pub struct Job {
     /// The name of an engine.
     pub engine: String,
-    /// The library it loads, for those that load one.
-    pub library: Option<PathBuf>,
     /// The backend that nowait uses.
     pub backend: Backend,
     /// The work on the file.
@@ -196,25 +192,6 @@ impl Job {
     /// Returns the longest time.
     pub fn runtime(&self) -> Duration {
         Duration::from_millis(self.runtime_ms)
-    }
-
-    /// Returns the files that the engine opens, and how.
-    pub(crate) fn place(&self) -> Place {
-        Place {
-            paths: self.paths.clone(),
-            write: self.work.writes(),
-            direct: false,
-            sync: self.sync,
-            set_bytes: self.set_bytes,
-            pool_bytes: self.pool_bytes,
-            backend: match self.backend {
-                Backend::Auto => BackendChoice::Auto,
-                Backend::Uring => BackendChoice::Uring,
-                Backend::Kaio => BackendChoice::Kaio,
-                Backend::Threads => BackendChoice::Threads,
-            },
-            submit: SubmitMode::Auto,
-        }
     }
 }
 

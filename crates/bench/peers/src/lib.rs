@@ -10,8 +10,7 @@
 //!    native  our page cache, the kernel's, or none: a queue of the native API
 //!    guard   our page cache without a copy: pages are lent
 //!    psync   pread, pwrite, preadv2            ring    io_uring
-//!    aio     the kernel's native AIO by its system calls, or a libaio.so.1
-//!    pool    threads that read and write for the caller
+//!    aio     the kernel's native AIO           pool    threads that read and write for the caller
 //!    copies  a mapping of the file; memory that holds a copy of it
 //!    null    nothing: the cost of the harness
 //!
@@ -43,32 +42,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nowait::{BackendChoice, SubmitMode};
-
 pub use run::run;
 
 use buffers::Buffers;
+use job::Job;
 use nowait_harness::error::{BenchError, Context, Result};
-
-/// The files of a peer, and how it opens them.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// One file, or several.
-    pub(crate) paths: Vec<PathBuf>,
-    pub(crate) write: bool,
-    /// `O_DIRECT`, where the peer has a choice.
-    pub(crate) direct: bool,
-    /// `O_DSYNC`.
-    pub(crate) sync: bool,
-    /// Bytes of the file that are read or written.
-    pub(crate) set_bytes: u64,
-    /// Size of our page cache.
-    pub(crate) pool_bytes: u64,
-    /// The backend of our engine.
-    pub(crate) backend: BackendChoice,
-    /// The submit mode of our engine.
-    pub(crate) submit: SubmitMode,
-}
 
 /// One read or write of a whole buffer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -134,9 +112,10 @@ pub(crate) struct OnFiles<F> {
 }
 
 impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> OnFiles<F> {
-    /// Opens the files.
-    pub(crate) fn open(place: &Place, make: F) -> Result<Self> {
-        let files: Result<Vec<File>> = place.paths.iter().map(|path| open(place, path)).collect();
+    /// Opens the files of a job, with `O_DIRECT` or without.
+    pub(crate) fn open(job: &Job, direct: bool, make: F) -> Result<Self> {
+        let open = |path: &PathBuf| open(job, direct, path);
+        let files: Result<Vec<File>> = job.paths.iter().map(open).collect();
         Ok(Self { files: files?.into(), make })
     }
 }
@@ -149,22 +128,15 @@ impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> Engine for OnFiles<F> {
     }
 }
 
-impl Place {
-    /// Opens the only file of a run.
-    pub(crate) fn open_first(&self) -> Result<File> {
-        open(self, &self.paths[0])
-    }
-}
-
 fn sync(files: &Files) -> Result<()> {
     files.iter().try_for_each(|file| file.sync_all().context(|| "fsync".to_owned()))
 }
 
-fn open(place: &Place, path: &Path) -> Result<File> {
-    let direct = if place.direct { libc::O_DIRECT } else { 0 };
-    let sync = if place.sync { libc::O_DSYNC } else { 0 };
+fn open(job: &Job, direct: bool, path: &Path) -> Result<File> {
+    let direct = if direct { libc::O_DIRECT } else { 0 };
+    let sync = if job.sync { libc::O_DSYNC } else { 0 };
     let mut options = OpenOptions::new();
-    options.read(true).write(place.write).custom_flags(direct | sync);
+    options.read(true).write(job.work.writes()).custom_flags(direct | sync);
     let opened = options.open(path);
     if let Err(error) = &opened
         && direct != 0

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use nowait::{Advice, AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
+use nowait::{
+    Advice, AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue, SubmitMode,
+};
 
 use crate::buffers::{Buffer, Buffers};
-use crate::{Engine, Peer, Place, Request};
+use crate::job::{Backend, Job};
+use crate::{Engine, Peer, Request};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::order::{Access, Order};
 use nowait_harness::pattern;
@@ -32,14 +35,20 @@ pub(crate) struct NativePeer {
 }
 
 impl Native {
-    pub(crate) fn open(place: &Place, cache: CacheMode) -> Result<Self> {
-        let builder = Nowait::builder().backend(place.backend).submit(place.submit);
-        let builder = builder.cache_bytes(place.pool_bytes);
-        // A nowait that cannot start is left out of all cases.
+    pub(crate) fn open(job: &Job, cache: CacheMode, submit: SubmitMode) -> Result<Self> {
+        let backend = match job.backend {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::Uring => BackendChoice::Uring,
+            Backend::Kaio => BackendChoice::Kaio,
+            Backend::Threads => BackendChoice::Threads,
+        };
+        let builder = Nowait::builder().backend(backend).submit(submit);
+        let builder = builder.cache_bytes(job.pool_bytes);
+        // It works in no case then, and is left out.
         let nowait = builder.build().map_err(|error| BenchError::usage(error.to_string()))?;
-        let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
+        let options = OpenOptions::new().read(true).write(job.work.writes()).sync(job.sync);
         let options = options.cache(cache);
-        let files = place.paths.iter().map(|path| options.open(&nowait, path).map_err(explain));
+        let files = job.paths.iter().map(|path| options.open(&nowait, path).map_err(explain));
         Ok(Self { files: files.collect::<Result<_>>()?, nowait, cache, other: OnceLock::new() })
     }
 }
@@ -171,7 +180,8 @@ pub(crate) fn explain(error: nowait::Error) -> BenchError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait::{BackendChoice, SubmitMode};
+    use crate::job::{Transfer, Work};
+    use std::path::PathBuf;
 
     #[test]
     fn the_pool_stays_full_of_the_other_file() {
@@ -183,17 +193,22 @@ mod tests {
             file
         };
         let [file, other] = [sparse(), sparse()];
-        let place = Place {
-            paths: vec![file.path().to_owned()],
-            write: false,
-            direct: false,
+        let job = Job {
+            engine: String::new(),
+            backend: Backend::Auto,
+            work: Work::Transfer(Transfer::SINGLE),
             sync: false,
+            paths: vec![file.path().to_owned()],
+            pristine: true,
+            other: None,
             set_bytes: POOL,
             pool_bytes: POOL,
-            backend: BackendChoice::Auto,
-            submit: SubmitMode::Auto,
+            runtime_ms: 0,
+            seed: 1,
+            generation: 1,
+            outcome: PathBuf::new(),
         };
-        let native = Native::open(&place, CacheMode::User).unwrap();
+        let native = Native::open(&job, CacheMode::User, SubmitMode::Auto).unwrap();
         native.fill(other.path(), POOL, BLOCK).unwrap();
         let filler = native.other.get().expect("kept open");
         let is_cached = |offset: &u64| filler.lend(*offset, BLOCK).unwrap().is_some();

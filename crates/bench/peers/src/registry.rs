@@ -1,29 +1,19 @@
 //! The one registry of peers: engines by name, and how each is opened.
 
-use std::path::Path;
-
 use nowait::{CacheMode, SubmitMode};
 use nowait_sys::uring::Issuer;
 
-use crate::aio::{AioPeer, Calls};
+use crate::aio::AioPeer;
 use crate::copies::Memory;
 use crate::guard::Guard;
+use crate::job::Job;
 use crate::native::Native;
 use crate::null::Null;
 use crate::pool::PoolPeer;
 use crate::psync::psync;
 use crate::ring::{Style, UringPeer};
-use crate::{Engine, OnFiles, Place};
+use crate::{Engine, OnFiles};
 use nowait_harness::error::{BenchError, Result};
-
-/// Whose `libaio.so.1` it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// The one that the dynamic linker finds.
-    System,
-    /// Ours, in its place.
-    Nowait,
-}
 
 /// Which peer it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,10 +21,8 @@ enum Kind {
     Native(CacheMode, SubmitMode),
     /// The native API, without a copy.
     Guard,
-    /// A `libaio.so.1`.
-    Library(Library),
-    /// The system calls of the kernel's native AIO.
-    Kaio,
+    /// The kernel's native AIO.
+    Aio,
     Uring(Style),
     Pool,
     /// `true` if it asks not to wait first; how far ahead the kernel is asked to read.
@@ -65,8 +53,6 @@ const fn host(submit: SubmitMode) -> Kind {
     Kind::Native(CacheMode::Host, submit)
 }
 
-const SYSTEM: Kind = Kind::Library(Library::System);
-const DROP_IN: Kind = Kind::Library(Library::Nowait);
 const URING: Kind = Kind::Uring(Style::eager(false));
 const URING_WAIT: Kind = Kind::Uring(Style::lazy(Issuer::Any));
 const PSYNC: Kind = Kind::Psync(false, 0);
@@ -80,10 +66,8 @@ pub const ENGINES: &[EngineDef] = &[
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
     def("nowait-offload", host(SubmitMode::Offload), false, "the same, nothing done in submit"),
     def("nowait-direct", Kind::Native(CacheMode::Direct, AUTO), true, "nowait, O_DIRECT"),
-    def("libaio-nowait", DROP_IN, false, "a program of libaio, nowait's libaio.so.1 in its place"),
-    def("libaio-nowait-direct", DROP_IN, true, "the same, O_DIRECT"),
-    def("libaio", SYSTEM, false, "the system's libaio"),
-    def("libaio-direct", SYSTEM, true, "the system's libaio, O_DIRECT"),
+    def("libaio", Kind::Aio, false, "the kernel's native AIO by its system calls"),
+    def("libaio-direct", Kind::Aio, true, "the same, O_DIRECT"),
     def("io_uring", URING, false, "io_uring, one system call a submit"),
     def("io_uring-direct", URING, true, "the same, O_DIRECT"),
     def(
@@ -98,8 +82,6 @@ pub const ENGINES: &[EngineDef] = &[
     def("psync-direct", PSYNC, true, "the same, O_DIRECT"),
     def("mmap", Kind::Mmap(false), false, "memcpy from a mapping; reads only"),
     def("nowait-guard", Kind::Guard, false, "nowait-user, but pages are lent; reads only"),
-    def("kaio", Kind::Kaio, false, "the kernel's native AIO by its system calls"),
-    def("kaio-direct", Kind::Kaio, true, "the same, O_DIRECT"),
     def("io_uring-wait", URING_WAIT, false, "io_uring, one system call submits and waits"),
     def("io_uring-wait-direct", URING_WAIT, true, "the same, O_DIRECT"),
     def(
@@ -154,44 +136,25 @@ impl EngineDef {
         matches!(self.kind, Kind::Native(..) | Kind::Uring(_))
     }
 
-    /// Returns whose `libaio.so.1` it loads.
-    pub fn library(&self) -> Option<Library> {
-        match self.kind {
-            Kind::Library(whose) => Some(whose),
-            _ => None,
-        }
-    }
-
-    /// Opens the engine for `place` and does `task` with it.
-    pub(crate) fn with<T: Task>(
-        &self,
-        place: &Place,
-        library: Option<&Path>,
-        task: T,
-    ) -> Result<T::Output> {
-        if place.write && !self.writes() {
+    /// Opens the engine for `job` and does `task` with it.
+    pub(crate) fn with<T: Task>(&self, job: &Job, task: T) -> Result<T::Output> {
+        if job.work.writes() && !self.writes() {
             return Err(BenchError::usage("this engine only reads"));
         }
-        let mut place = Place { direct: self.direct, ..place.clone() };
+        let direct = self.direct;
         match self.kind {
-            Kind::Native(cache, submit) => {
-                place.submit = submit;
-                task.run(&Native::open(&place, cache)?)
-            }
-            Kind::Guard => task.run(&Guard::open(&place)?),
-            Kind::Library(_) => {
-                let library = library.ok_or_else(|| BenchError::usage("no libaio was named"))?;
-                let calls = Calls::load(library)?;
-                task.run(&OnFiles::open(&place, |f, b| AioPeer::new(Some(calls), f, b))?)
-            }
-            Kind::Kaio => task.run(&OnFiles::open(&place, |f, b| AioPeer::new(None, f, b))?),
+            Kind::Native(cache, submit) => task.run(&Native::open(job, cache, submit)?),
+            Kind::Guard => task.run(&Guard::open(job)?),
+            Kind::Aio => task.run(&OnFiles::open(job, direct, AioPeer::new)?),
             Kind::Uring(style) => {
-                task.run(&OnFiles::open(&place, |f, b| UringPeer::new(style, f, b))?)
+                task.run(&OnFiles::open(job, direct, |f, b| UringPeer::new(style, f, b))?)
             }
-            Kind::Pool => task.run(&OnFiles::open(&place, PoolPeer::new)?),
-            Kind::Psync(nowait, ahead) => task.run(&OnFiles::open(&place, psync(nowait, ahead))?),
-            Kind::Mmap(populate) => task.run(&Memory::map(&place, populate)?),
-            Kind::Memcpy => task.run(&Memory::copy(&place)?),
+            Kind::Pool => task.run(&OnFiles::open(job, direct, PoolPeer::new)?),
+            Kind::Psync(nowait, ahead) => {
+                task.run(&OnFiles::open(job, direct, psync(nowait, ahead))?)
+            }
+            Kind::Mmap(populate) => task.run(&Memory::map(job, populate)?),
+            Kind::Memcpy => task.run(&Memory::copy(job)?),
             Kind::Null => task.run(&Null),
         }
     }

@@ -48,7 +48,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     // The figure is the memory that the engine adds to this.
     memory::forget_peak();
     let before_bytes = memory::peak_bytes();
-    let mut figures = engine.with(&job.place(), job.library.as_deref(), run)?;
+    let mut figures = engine.with(job, run)?;
     let added = (memory::peak_bytes() - before_bytes).max(0.0);
     figures.insert("memory_added_bytes".to_owned(), added);
     Ok(figures)

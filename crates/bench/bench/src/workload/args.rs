@@ -68,10 +68,6 @@ pub struct WorkloadArgs {
     /// Drop only the pages of the test file before a run, not the caches of the whole machine
     #[arg(long)]
     pub keep_caches: bool,
-
-    /// Folder with `lib/libaio.so.1` of nowait [default: beside this program, or dist]
-    #[arg(long, value_name = "FOLDER")]
-    pub dist: Option<PathBuf>,
 }
 
 /// Runs the cases of a workload, prints a table for each and the targets, and writes the reports
@@ -93,7 +89,6 @@ pub(crate) fn run_workload(suite: &SuiteDef, args: &WorkloadArgs) -> Result<Opti
         drop_caches: !args.keep_caches && cache::can_drop(),
         keep: measure.keep,
         overwrite: args.overwrite,
-        dist: args.dist.clone(),
         apart: suite.apart,
         pairs: suite.pairs,
         note: suite.note,

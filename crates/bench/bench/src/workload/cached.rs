@@ -99,9 +99,9 @@ const PREADV2: Way =
 const URING: Way = way("io_uring", "io_uring-wait", "io_uring on the kernel's page cache");
 const DEFER: Way =
     way("io_uring-defer", "io_uring-defer", "io_uring with DEFER_TASKRUN and SINGLE_ISSUER");
-const LIBAIO: Way = way("libaio", "kaio", "the kernel's native AIO on its page cache");
+const LIBAIO: Way = way("libaio", "libaio", "the kernel's native AIO on its page cache");
 const DIRECT_LIBAIO: Way =
-    way("direct-libaio", "kaio-direct", "the kernel's native AIO with O_DIRECT");
+    way("direct-libaio", "libaio-direct", "the kernel's native AIO with O_DIRECT");
 const DIRECT_URING: Way = way("direct-io_uring", "io_uring-wait-direct", "io_uring with O_DIRECT");
 /// The device, as fast as it goes in order.
 const DEVICE: Way =

@@ -77,7 +77,7 @@ const SUBJECTS: [(&str, &str, Backend, &str); 4] = [
     ("nowait-uring", "nowait-direct", Backend::Uring, "nowait's queue on io_uring"),
     ("nowait-kaio", "nowait-direct", Backend::Kaio, "nowait's queue on the kernel's native AIO"),
     ("nowait-threads", "nowait-direct", Backend::Threads, "nowait's queue on threads alone"),
-    (KERNEL, "kaio-direct", Backend::Auto, "the kernel's native AIO by its system calls"),
+    (KERNEL, "libaio-direct", Backend::Auto, "the kernel's native AIO by its system calls"),
 ];
 const KERNEL: &str = "libaio";
 

@@ -94,7 +94,7 @@ fn call() -> Result<Case<Recipe>> {
     let ways = [
         act("empty-call", "a system call that does nothing", Act::Call),
         ("psync", "psync", "pread, in the kernel's page cache", hit),
-        ("libaio", "kaio", "native AIO, in the kernel's page cache", hit),
+        ("libaio", "libaio", "native AIO, in the kernel's page cache", hit),
         ("io_uring", "io_uring-wait", "io_uring, in the kernel's page cache", hit),
         ("nowait-host", "nowait-host", "nowait, in the kernel's page cache", hit),
         ("nowait-user", "nowait-user", "nowait, in its own page cache", hit),
@@ -146,7 +146,7 @@ fn disk(
     let ways = [
         ("io_uring-registered", "io_uring-registered", "io_uring, all registered", deep),
         ("psync-32", "psync-direct", "32 threads that pread or pwrite", threads),
-        ("libaio", "kaio-direct", "native AIO", deep),
+        ("libaio", "libaio-direct", "native AIO", deep),
         ("nowait-direct", "nowait-direct", "nowait, O_DIRECT", deep),
         (NO_RING, "nowait-direct", "the same without io_uring", deep),
         ("nowait-user", "nowait-user", user, deep),

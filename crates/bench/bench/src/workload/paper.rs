@@ -50,7 +50,6 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<Measurement> {
         drop_caches: !args.keep_caches && cache::can_drop(),
         keep: args.keep,
         overwrite: false,
-        dist: None,
         apart: false,
         pairs: Pairs::WithFirst,
         note: None,

@@ -73,7 +73,6 @@ const STRESSED: &[&str] = &[
     "libaio",
     "nowait-user",
     "nowait-host",
-    "libaio-nowait",
     "io_uring",
     "threads",
     "psync",
@@ -330,15 +329,8 @@ fn raw_case(
 
 // M9.
 
-const MIXED: &[&str] = &[
-    "libaio",
-    "nowait-offload",
-    "nowait-host",
-    "libaio-nowait",
-    "nowait-user",
-    "io_uring",
-    "null",
-];
+const MIXED: &[&str] =
+    &["libaio", "nowait-offload", "nowait-host", "nowait-user", "io_uring", "null"];
 
 const MIXED_COLUMNS: &[Metric] = &[
     Metric::SubmitReadUsMean,

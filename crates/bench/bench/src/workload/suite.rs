@@ -6,14 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nowait_harness::suite::{Description, Run, Session, Suite};
 use nowait_peers::job::{Job, Work};
-use nowait_peers::registry::{EngineDef, Library};
 use serde_json::{Value, json};
 
 use super::device::{LaidOut, MEMORY, direct_block_bytes};
 use super::parts;
 use super::program::Program;
 use super::recipe::Recipe;
-use crate::args::found_in_dist;
 use crate::bottleneck;
 use crate::cache;
 use crate::case::Case;
@@ -41,7 +39,6 @@ pub(crate) struct Plan {
     pub(crate) drop_caches: bool,
     pub(crate) keep: bool,
     pub(crate) overwrite: bool,
-    pub(crate) dist: Option<PathBuf>,
     /// Writes go to another file than reads; a case ends before the next begins.
     pub(crate) apart: bool,
     pub(crate) pairs: Pairs,
@@ -56,8 +53,6 @@ pub(crate) struct Workload {
     device: Option<LaidOut>,
     memory: Option<LaidOut>,
     program: Program,
-    /// Our `libaio.so.1`, once it was found.
-    ours: Option<PathBuf>,
     generation: u32,
     /// Cases whose requests reach a disk, and their threads.
     on_disk: BTreeMap<&'static str, usize>,
@@ -71,7 +66,6 @@ impl Workload {
             device: None,
             memory: None,
             program: Program::new()?,
-            ours: None,
             // Larger than that of any run before on the same file.
             generation: since.as_secs() as u32,
             on_disk: BTreeMap::new(),
@@ -101,19 +95,6 @@ impl Workload {
                 !is_in_memory(case)
             }),
         }
-    }
-
-    /// Returns the library that an engine loads: the one of the system, or ours.
-    fn library(&mut self, engine: &EngineDef) -> Result<Option<PathBuf>> {
-        let Some(whose) = engine.library() else { return Ok(None) };
-        if whose == Library::System {
-            return Ok(Some("libaio.so.1".into()));
-        }
-        if self.ours.is_none() {
-            let found = found_in_dist(self.plan.dist.as_deref(), "lib/libaio.so.1");
-            self.ours = Some(found.map_err(|error| BenchError::usage(error.to_string()))?);
-        }
-        Ok(self.ours.clone())
     }
 }
 
@@ -159,7 +140,6 @@ impl Suite for Workload {
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;
-        let library = self.library(engine)?;
         let LaidOut { read, write, in_memory, size_bytes, .. } = self.files(&recipe)?;
         let (path, other) = if work.writes() { (write, read) } else { (read, write) };
         if cold && !in_memory {
@@ -167,7 +147,6 @@ impl Suite for Workload {
         }
         let job = Job {
             engine: engine.name.to_owned(),
-            library,
             backend,
             work,
             sync,
