@@ -35,7 +35,6 @@ enum Way {
     NowaitUser,
     TokioUring,
     Compio,
-    Monoio,
     /// tokio::fs: seek and read
     TokioFs,
     /// tokio's spawn_blocking, with a pread inside
@@ -70,7 +69,6 @@ fn run() -> io::Result<Report> {
         Way::NowaitUser => ways::nowait(&load, threads, true),
         Way::TokioUring => load.on_threads(threads, ways::tokio_uring),
         Way::Compio => load.on_threads(threads, ways::compio),
-        Way::Monoio => load.on_threads(threads, ways::monoio),
         Way::TokioFs => load.on_threads(threads, ways::tokio_fs),
         Way::SpawnBlocking => load.on_threads(threads, ways::spawn_blocking),
         Way::Pread => load.on_threads(threads, ways::pread),

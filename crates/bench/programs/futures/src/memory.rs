@@ -66,20 +66,6 @@ unsafe impl tokio_uring::buf::IoBufMut for Block {
     unsafe fn set_init(&mut self, _: usize) {}
 }
 
-// SAFETY: as above.
-unsafe impl monoio::buf::IoBufMut for Block {
-    fn write_ptr(&mut self) -> *mut u8 {
-        self.0.as_mut_ptr()
-    }
-
-    fn bytes_total(&mut self) -> usize {
-        BLOCK
-    }
-
-    // All of it is initialized.
-    unsafe fn set_init(&mut self, _: usize) {}
-}
-
 impl compio::buf::IoBuf for Block {
     fn as_init(&self) -> &[u8] {
         self.bytes()

@@ -95,22 +95,6 @@ pub(crate) fn compio(load: &Load, share: Rc<Share>) -> io::Result<()> {
     })
 }
 
-pub(crate) fn monoio(load: &Load, share: Rc<Share>) -> io::Result<()> {
-    let mut runtime = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new().build()?;
-    runtime.block_on(async {
-        let file = Rc::new(monoio::fs::File::from_std(load.open()?)?);
-        let tasks = (0..share.tasks).map(|_| {
-            let file = file.clone();
-            let read = move |block, offset| {
-                let file = file.clone();
-                async move { file.read_at(block, offset).await }
-            };
-            monoio::spawn(task(share.clone(), read))
-        });
-        try_join_all(tasks).await.map(drop)
-    })
-}
-
 /// Each task has the file open: its position is the file's.
 pub(crate) fn tokio_fs(load: &Load, share: Rc<Share>) -> io::Result<()> {
     let open = || {
