@@ -13,7 +13,6 @@
 //! ```
 
 mod gap;
-mod http;
 mod mariadb;
 pub(crate) mod need;
 mod nginx;

@@ -2,6 +2,8 @@
 //! needs no file by one more.
 
 use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use super::http::Connection;
 use super::need::{self, Lack};
 use super::run::{Run, text};
 use nowait_harness::cache;
@@ -24,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Clients at a time, and what each of them asks for at once.
 const CLIENTS: u64 = 16;
 const PART_BYTES: u64 = 256 << 10;
+
+/// The status of a part, and the status and the length of nginx's empty picture.
+const PART: (&str, u64) = ("206", PART_BYTES);
+const PICTURE: (&str, u64) = ("200", 43);
 
 /// The answer without a file is asked for so long after the one before.
 const TURN_EVERY: Duration = Duration::from_millis(1);
@@ -131,10 +136,7 @@ fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Re
             break;
         }
         let range = format!("Range: bytes={first}-{}\r\n", first + PART_BYTES - 1);
-        let bytes = connection.get("/data", &range)?;
-        if bytes != PART_BYTES {
-            return Err(BenchError::failed(format!("{bytes} bytes instead of {PART_BYTES}")));
-        }
+        connection.get("/data", &range, PART)?;
         latencies.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     Ok(latencies)
@@ -146,16 +148,61 @@ fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        connection.get("/turn", "")?;
+        connection.get("/turn", "", PICTURE)?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
         thread::sleep(TURN_EVERY);
     }
     Ok(times)
 }
 
+/// A connection that is kept, on which one request follows the other.
+struct Connection(BufReader<UnixStream>);
+
+impl Connection {
+    fn new(socket: &Path) -> Result<Self> {
+        let what = || format!("connect to {}", socket.display());
+        let stream = UnixStream::connect(socket).context(what)?;
+        stream.set_read_timeout(Some(PATIENCE)).context(what)?;
+        Ok(Self(BufReader::with_capacity(128 << 10, stream)))
+    }
+
+    /// Asks, with more lines for the header, each with its end; reads the answer, which must have
+    /// this status and a body of so many bytes.
+    fn get(&mut self, path: &str, header: &str, (status, len): (&str, u64)) -> Result<()> {
+        let what = || format!("ask for {path}");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n{header}\r\n");
+        self.0.get_mut().write_all(request.as_bytes()).context(what)?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") && self.0.read_line(&mut head).context(what)? > 0 {}
+        let read = io::copy(&mut self.0.by_ref().take(len), &mut io::sink()).context(what)?;
+        if head.starts_with(&format!("HTTP/1.1 {status} ")) && read == len {
+            return Ok(());
+        }
+        let first = head.lines().next().unwrap_or_default();
+        Err(BenchError::failed(format!("nginx answers '{first}' and {read} of {len} bytes")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_follow_each_other_on_a_connection_and_others_are_errors() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        let answers =
+            [("206 Partial Content", "abc"), ("206 Partial Content", "def"), ("404 No", "")];
+        for (status, body) in answers {
+            let answer = format!("HTTP/1.1 {status}\r\nServer: a\r\n\r\n{body}");
+            theirs.write_all(answer.as_bytes()).expect("room for all");
+        }
+        theirs.shutdown(std::net::Shutdown::Write).expect("a connection");
+        let mut connection = Connection(BufReader::new(ours));
+        let mut get = || connection.get("/", "", ("206", 3));
+        assert_eq!((get(), get()), (Ok(()), Ok(())));
+        let error = get().expect_err("another status").to_string();
+        assert!(error.contains("'HTTP/1.1 404 No' and 0 of 3 bytes"), "{error}");
+    }
 
     #[test]
     fn the_file_is_read_by_native_aio_and_the_answer_without_one_by_none() {
