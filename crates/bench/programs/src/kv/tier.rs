@@ -24,7 +24,7 @@ const IMPORTED: &str = "\
 pub(crate) const VLLM: Package =
     Package { first: IMPORTED, with: "numpy==2.4.6", ..Package::new("vllm", "0.33.0") };
 pub(crate) const OURS: Package =
-    Package { is_ours: true, ..Package::new("nowait", env!("CARGO_PKG_VERSION")) };
+    Package { is_ours: true, ..Package::new("nowait-vllm", env!("CARGO_PKG_VERSION")) };
 
 pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 
@@ -44,9 +44,9 @@ pub(crate) struct Tier {
     pub(crate) in_flight: u32,
 }
 
-/// Returns `true` if a way is a tier of our package.
+/// Returns `true` if a way is the tier of our example.
 pub(crate) fn is_ours(way: &Way) -> bool {
-    way.tier.get("module_path").is_some_and(|path| path == "nowait.vllm")
+    way.tier.get("module_path").is_some_and(|path| path == "nowait_vllm.tier")
 }
 
 /// Removes what the case before has left.
