@@ -17,6 +17,8 @@ use std::{
 const USE_NOTED_AFTER: Duration = Duration::from_mins(1);
 /// Time between attempts to sweep while another process does. Its lock wakes no thread.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// Sweeps that a block waits for: other processes may have taken the room of the first ones.
+const SWEEPS_MAX: usize = 4;
 /// Uses that wait to be noted; more are dropped, because they are hints.
 const USES_MAX: usize = 1 << 16;
 
@@ -78,7 +80,7 @@ impl Evictor {
     /// Reserves the bytes of a block, and waits for evictions if there is no room.
     pub(crate) fn reserve(&self) -> io::Result<()> {
         let Some(usage) = &self.usage else { return Ok(()) };
-        let mut waited = false;
+        let mut sweeps_left = SWEEPS_MAX;
         loop {
             match usage.reserve(self.block_bytes)? {
                 Reserved::Yes => return Ok(()),
@@ -87,8 +89,10 @@ impl Evictor {
                     self.changed.notify_all();
                     return Ok(());
                 }
-                Reserved::Full if waited => return Err(io::ErrorKind::QuotaExceeded.into()),
-                Reserved::Full => waited = true,
+                Reserved::Full if sweeps_left == 0 => {
+                    return Err(io::ErrorKind::QuotaExceeded.into());
+                }
+                Reserved::Full => sweeps_left -= 1,
             }
             self.wait_for_sweep();
         }
