@@ -10,7 +10,6 @@ load, too. Prints the counts; the exit status is 1 if a block was wrong.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import mmap
 import os
 import pathlib
@@ -21,24 +20,8 @@ import sys
 import tempfile
 import time
 import traceback
-from importlib.machinery import ExtensionFileLoader
-from typing import Any
 
-
-def extension() -> Any:
-    """Load the extension module of `nowait_vllm` without the package, which needs vLLM."""
-    package = importlib.util.find_spec("nowait_vllm")
-    assert package is not None and package.origin is not None
-    [file] = pathlib.Path(package.origin).parent.glob("_blocks*.so")
-    loader = ExtensionFileLoader("_blocks", str(file))
-    spec = importlib.util.spec_from_file_location("_blocks", file, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-BlockFolder = extension().BlockFolder
+from nowait_vllm._blocks import BlockFolder
 
 BLOCK = 64 << 10
 SLOTS = 16

@@ -11,9 +11,8 @@ import sys
 
 import pytest
 from conftest import FULL, LIMIT, python
-from kill_blocks import BlockFolder, key_of
-
-TESTS = str(pathlib.Path(__file__).parent)
+from kill_blocks import key_of
+from nowait_vllm._blocks import BlockFolder
 
 BLOCK = 16 << 10
 SLOTS = 16
@@ -71,8 +70,7 @@ def test_arguments_that_do_not_fit_are_refused(disk: pathlib.Path) -> None:
 def test_a_forked_child_is_refused(disk: pathlib.Path) -> None:
     script = """
 import mmap, os, sys
-sys.path.insert(0, sys.argv[2])
-from kill_blocks import BlockFolder
+from nowait_vllm._blocks import BlockFolder
 blocks = BlockFolder(mmap.mmap(-1, 4096), sys.argv[1], sys.argv[1] + "/r0", 4096, None, 1, False)
 child = os.fork()
 if child == 0:
@@ -91,7 +89,7 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    ran = python(script, str(disk), TESTS, PYTHONWARNINGS="ignore")
+    ran = python(script, str(disk), PYTHONWARNINGS="ignore")
     assert ran.stdout.count("belongs to the process that has opened it") == 5, ran
 
 
@@ -152,7 +150,8 @@ for number in range(40):
     assert count <= 24, count
 blocks.close()
 """
-    words = [sys.executable, "-c", script, str(disk), TESTS]
+    tests = str(pathlib.Path(__file__).parent)
+    words = [sys.executable, "-c", script, str(disk), tests]
     both = [subprocess.Popen([*words, str(first)]) for first in (0, 1000)]
     assert [process.wait(LIMIT) for process in both] == [0, 0]
     count = len(list(disk.glob("model_r0/*/*/*.bin")))
