@@ -25,7 +25,6 @@ const OUTPUT: &[&str] = &[
     "/examples/",
     "/conformance",
     "/models.rs",
-    "/stacked/trace.rs",
     // Help, manual pages and reports.
     "/args/enable.rs",
     "/args.rs",
@@ -33,7 +32,6 @@ const OUTPUT: &[&str] = &[
     "/doctor/text.rs",
     "/doctor/answer.rs",
     "/status/src/format.rs",
-    "/status/line.rs",
     "/top.rs",
     "python/nowait/bench.py",
     // Files with strings of HTTP and of metrics.

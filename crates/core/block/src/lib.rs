@@ -4,7 +4,7 @@
 //! bio        one request: operation, file, segments, offset, token
 //! backend    the trait of all backends
 //! backends/  uring · aio · threads · mem          talk to the system (mem: to memory)
-//! stacked/   delay · error · throttle · trace     wrap another backend
+//! clock      virtual time, for simulations
 //! conformance   the one suite that all of them pass
 //! fair       whose turn it is when more waits than can be carried; line: one of its queues
 //! lane       the order of the bios of one file, on workers
@@ -15,6 +15,7 @@
 pub mod backend;
 pub mod backends;
 pub mod bio;
+mod clock;
 pub mod conformance;
 pub mod fair;
 mod gate;
@@ -23,11 +24,11 @@ mod lane;
 mod line;
 pub mod probe;
 mod slab;
-pub mod stacked;
 pub mod tags;
 
 pub use backend::{BlockBackend, Limits, Refused};
 pub use bio::{Bio, BioOp, Completion, Segments, WorkerHints};
+pub use clock::VirtualClock;
 pub use fair::Fair;
 pub use lane::Lane;
 pub use slab::Slab;

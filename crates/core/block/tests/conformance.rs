@@ -9,18 +9,13 @@ use nowait_block::{
     BlockBackend,
     backends::{
         aio::Kaio,
+        error::{Error, Fault, When},
         mem::Mem,
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
     conformance,
     conformance::{FILE_BYTES, Fixture, Lacks},
-    stacked::{
-        delay::{Delay, VirtualClock},
-        error::{Error, Fault, When},
-        throttle::Throttle,
-        trace::Trace,
-    },
 };
 use nowait_sys::{Errno, eventfd::EventFd, inspect::O_DIRECT, uring::Issuer};
 use patient::Patient;
@@ -43,23 +38,9 @@ conformance! {
     threads => on_file(pool(8));
     single_thread => on_file(pool(1));
     mem => Ok(in_memory(memory()));
-    delay_over_mem => Ok(in_memory(Delay::by_reaps(memory(), 3)));
-    delay_by_clock_over_mem => Ok(in_memory(Delay::by_clock(memory(), 1000, VirtualClock::new())));
-    delay_over_threads => on_file(pool(4).map(|inner| Delay::by_reaps(inner, 3)));
     error_over_mem => Ok(in_memory(Error::new(memory(), rules())));
     error_over_threads => on_file(pool(4).map(|inner| Error::new(inner, rules())));
-    throttle_over_mem => Ok(in_memory(Throttle::new(memory(), 8, 1 << 20)));
-    throttle_over_threads => on_file(pool(4).map(|inner| Throttle::new(inner, 8, 1 << 20)));
-    trace_over_mem => Ok(in_memory(Trace::new(memory(), 100)));
-    trace_over_threads => on_file(pool(4).map(|inner| Trace::new(inner, 100)));
-    patient_over_one_that_gives_up => on_file(pool(4).map(|inner| {
-        let gives_up = (When::EveryNth(3), Fault::Fail(Errno::CANCELED));
-        Patient::new(Error::new(Throttle::new(inner, 16, 1 << 20), vec![gives_up]))
-    }));
-    stack_of_all => on_file(pool(4).map(|inner| {
-        let inner = Throttle::new(Error::new(inner, rules()), 16, 1 << 20);
-        Trace::new(Delay::by_clock(inner, 1000, VirtualClock::new()), 100)
-    }));
+    patient_over_one_that_gives_up => Ok(in_memory(Patient::new(Error::new(memory(), gives_up()))));
 }
 
 /// The backends that wait in the kernel. The claim holds for a thread that waits again, and asks
@@ -97,7 +78,11 @@ fn memory() -> Mem {
 
 /// Rules that hit nothing: with them the wrapper must not be noticed.
 fn rules() -> Vec<(When, Fault)> {
-    vec![(When::Nth(u64::MAX), Fault::Stuck), (When::EveryNth(0), Fault::Fail(Errno::IO))]
+    vec![(When::Nth(u64::MAX), Fault::Short(0)), (When::EveryNth(0), Fault::Fail(Errno::IO))]
+}
+
+fn gives_up() -> Vec<(When, Fault)> {
+    vec![(When::EveryNth(3), Fault::Fail(Errno::CANCELED))]
 }
 
 fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixture, String> {

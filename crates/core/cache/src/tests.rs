@@ -9,8 +9,8 @@ use crate::{Change, FRAME_BYTES, SyncLevel};
 use core::cell::Cell;
 use executor::{Do, Random, Rig, Task};
 use nowait_block::BioOp;
+use nowait_block::backends::error::{Error, Fault, When};
 use nowait_block::backends::mem::Mem;
-use nowait_block::stacked::error::{Error, Fault, When};
 use nowait_retry::Step;
 use nowait_sys::Errno;
 

@@ -2,14 +2,13 @@
 
 use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
-    BlockBackend, Completion, Limits, Submitter, Tags,
+    BlockBackend, Completion, Limits, Submitter, Tags, VirtualClock,
     backends::{
         aio::Kaio,
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
     bio::Descriptor,
-    stacked::delay::VirtualClock,
 };
 use nowait_sys::{
     Errno,

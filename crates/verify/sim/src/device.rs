@@ -67,9 +67,9 @@ pub enum Cut {
 /// clock to the next completion, never sleeps, and interprets deadlines on that clock. A reap that
 /// finds nothing takes 100 ns, so that a polling loop makes progress, too.
 ///
-/// One thread uses the device: a `reap` that only another thread could end panics. The wrappers of
-/// `nowait_block::stacked` interpret deadlines on CLOCK_MONOTONIC: over this device use only
-/// [`Deadline::NOW`] and [`Deadline::NEVER`] with them.
+/// One thread uses the device: a `reap` that only another thread could end panics. A wrapper that
+/// interprets deadlines on CLOCK_MONOTONIC takes only [`Deadline::NOW`] and [`Deadline::NEVER`]
+/// over this device.
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     pub(crate) service: Arc<Mutex<Service>>,

@@ -76,7 +76,7 @@ pub use device::{Config, Cut, SimDevice};
 pub use failure::Failure;
 pub use faults::{Faults, Lies};
 pub use hardware::Hardware;
-pub use nowait_block::stacked::delay::VirtualClock;
+pub use nowait_block::VirtualClock;
 pub use oracle::Oracle;
 pub use prng::Prng;
 pub use shrink::{Shrunk, shrink};

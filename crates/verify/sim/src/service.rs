@@ -10,7 +10,7 @@ use crate::{
     store::{Change, Store},
     trace::{Trace, What, data_hash},
 };
-use nowait_block::{Bio, BioOp, Completion, stacked::delay::VirtualClock};
+use nowait_block::{Bio, BioOp, Completion, VirtualClock};
 use nowait_sys::Errno;
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -6,10 +6,12 @@
 //! threads   blocking calls, for all that the others cannot do without waiting
 //! mem       an array of bytes, completing in a seeded order          for tests
 //! null      completes everything at once                             for measurements
+//! error     another backend, of which chosen bios fail or come short  for tests
 //! ```
 
 pub mod aio;
 mod aio_blocks;
+pub mod error;
 pub mod mem;
 pub mod null;
 pub mod threads;

@@ -1,9 +1,8 @@
 //! A backend under test, and the helpers with which the claims are written.
 
 use crate::{
-    BlockBackend, Completion,
+    BlockBackend, Completion, VirtualClock,
     bio::{Bio, BioOp, Segments},
-    stacked::delay::VirtualClock,
 };
 use core::any::Any;
 use nowait_sys::{

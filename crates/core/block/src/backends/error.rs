@@ -1,11 +1,13 @@
-//! Chosen bios fail, come short, or stick until they are cancelled.
+//! Wraps another backend: chosen bios fail or come short.
 
-use super::wakeup::Wakeup;
 use crate::{
     BlockBackend, Completion, Limits,
     bio::{Bio, BioOp, Segments},
 };
-use core::ops::Range;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Release},
+};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
@@ -17,10 +19,6 @@ pub enum When {
     EveryNth(u64),
     /// Bios with this operation.
     Op(BioOp),
-    /// Bios whose first byte lies in this range.
-    Offset(Range<i64>),
-    /// Bios that the function accepts.
-    Matches(Box<dyn Fn(&Bio) -> bool + Send + Sync>),
 }
 
 /// The effect of a fault.
@@ -30,8 +28,6 @@ pub enum Fault {
     Fail(Errno),
     /// Transfers at most so many bytes. Only reads and writes.
     Short(usize),
-    /// Never completes, unless it is cancelled; the backend below never sees it.
-    Stuck,
 }
 
 /// Injects faults by rules; the first rule that fits a bio decides.
@@ -39,7 +35,9 @@ pub struct Error<B> {
     inner: B,
     rules: Vec<(When, Fault)>,
     own: Mutex<Own>,
-    wakeup: Wakeup,
+    /// Set by `wake`, and spent by the `reap` that returns early for it: the backend below is also
+    /// woken for completions of this one.
+    is_woken: AtomicBool,
 }
 
 /// The bios that the backend below does not see.
@@ -49,13 +47,12 @@ struct Own {
     fired: u64,
     queued: Vec<Completion>,
     ready: Vec<Completion>,
-    stuck: Vec<u64>,
 }
 
 impl<B: BlockBackend> Error<B> {
     /// Puts `rules` over a backend.
     pub fn new(inner: B, rules: Vec<(When, Fault)>) -> Error<B> {
-        Error { inner, rules, own: Mutex::default(), wakeup: Wakeup::default() }
+        Error { inner, rules, own: Mutex::default(), is_woken: AtomicBool::default() }
     }
 
     /// Returns the backend below.
@@ -73,8 +70,6 @@ impl<B: BlockBackend> Error<B> {
             When::Nth(n) => count == *n,
             When::EveryNth(n) => count.is_multiple_of(*n) && *n > 0,
             When::Op(op) => bio.op == *op,
-            When::Offset(range) => range.contains(&bio.offset),
-            When::Matches(accepts) => accepts(bio),
         });
         rule.map(|(_, fault)| *fault)
     }
@@ -99,7 +94,6 @@ impl<B: BlockBackend> BlockBackend for Error<B> {
             Some(Fault::Fail(errno)) => {
                 own.queued.push(Completion { token: bio.token, result: Err(errno) });
             }
-            Some(Fault::Stuck) => own.stuck.push(bio.token),
             Some(Fault::Short(bytes)) => {
                 let whole = core::mem::replace(&mut bio.segments, Segments::NONE);
                 bio.segments = first(&whole, bytes);
@@ -133,7 +127,8 @@ impl<B: BlockBackend> BlockBackend for Error<B> {
         loop {
             done.append(&mut self.own.lock().ready);
             self.inner.reap(done, 0, Deadline::NOW)?;
-            if done.len() - before >= min || deadline.has_passed() || self.wakeup.spend() {
+            let is_enough = done.len() - before >= min || deadline.has_passed();
+            if is_enough || self.is_woken.swap(false, AcqRel) {
                 return Ok(());
             }
             match self.inner.reap(done, 1, deadline) {
@@ -144,20 +139,12 @@ impl<B: BlockBackend> BlockBackend for Error<B> {
     }
 
     fn wake(&self) {
-        self.wakeup.set();
+        self.is_woken.store(true, Release);
         self.inner.wake();
     }
 
     fn cancel(&self, token: u64) {
-        let mut own = self.own.lock();
-        let Some(index) = own.stuck.iter().position(|stuck| *stuck == token) else {
-            drop(own);
-            return self.inner.cancel(token);
-        };
-        own.stuck.swap_remove(index);
-        own.ready.push(Completion { token, result: Err(Errno::CANCELED) });
-        drop(own);
-        self.inner.wake();
+        self.inner.cancel(token);
     }
 
     fn in_flight(&self) -> usize {
@@ -167,7 +154,7 @@ impl<B: BlockBackend> BlockBackend for Error<B> {
 
 impl Own {
     fn in_flight(&self) -> usize {
-        self.queued.len() + self.ready.len() + self.stuck.len()
+        self.queued.len() + self.ready.len()
     }
 }
 
@@ -219,8 +206,6 @@ mod tests {
             (When::EveryNth(4), vec![0, 4]),
             (When::EveryNth(0), vec![]),
             (When::Op(BioOp::Write), vec![1, 3, 5]),
-            (When::Offset(1000..3000), vec![1, 2]),
-            (When::Matches(Box::new(|bio| bio.token == 5)), vec![5]),
         ];
         for (when, expected) in cases {
             let error = Error::new(Null::new(8), vec![(when, Fault::Fail(Errno::IO))]);
@@ -239,17 +224,5 @@ mod tests {
         let done = run(&error, vec![bio(BioOp::Write, 0, &mut bytes, 1)]);
         assert_eq!(done[0].result, Ok(3));
         assert_eq!(error.inner().contents(), [9, 9, 9, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn stuck_bio_completes_only_when_cancelled() {
-        let error = Error::new(Null::new(8), vec![(When::Nth(0), Fault::Stuck)]);
-        assert!(error.queue(bio(BioOp::Read, 0, &mut [], 1)).is_ok());
-        let done = run(&error, vec![bio(BioOp::Read, 0, &mut [], 2)]);
-        assert_eq!((done[0].token, done.len(), error.in_flight()), (2, 1, 1));
-        error.cancel(1);
-        let mut done = Vec::new();
-        error.reap(&mut done, 1, Deadline::NEVER).unwrap();
-        assert_eq!(done, [Completion { token: 1, result: Err(Errno::CANCELED) }]);
     }
 }

@@ -1,0 +1,33 @@
+//! A clock that moves only when told to, for simulations.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
+use std::sync::Arc;
+
+/// A clock that moves only when told to.
+#[derive(Debug, Default)]
+pub struct VirtualClock(AtomicU64);
+
+impl VirtualClock {
+    /// Makes a clock at zero.
+    pub fn new() -> Arc<VirtualClock> {
+        Arc::default()
+    }
+
+    /// Returns the time in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+
+    /// Moves on by `ns` nanoseconds.
+    pub fn advance(&self, ns: u64) {
+        self.0.fetch_add(ns, AcqRel);
+    }
+
+    /// Moves on to `ns`, unless it is later already.
+    pub fn advance_to(&self, ns: u64) {
+        self.0.fetch_max(ns, AcqRel);
+    }
+}
