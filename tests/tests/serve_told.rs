@@ -1,10 +1,7 @@
-//! The output of `nowait serve` and `nowait top`: on a terminal, on the status socket, and when
-//! they fail.
+//! The output of `nowait serve` and `nowait top`: on the status socket, and when they fail.
 
-use std::ffi::CStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -108,74 +105,6 @@ fn a_server_that_top_cannot_see_says_so() {
     assert!(about.len() == 1 && about[0].contains("107 bytes"), "{said}");
     // SAFETY: takes numbers; the process is a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(server.pid(), libc::SIGTERM) }, 0);
-    assert!(server.wait(PATIENCE).status.success());
-}
-
-/// Makes a terminal; returns its master, its slave and its name.
-fn terminal() -> (File, OwnedFd, String) {
-    let (mut master, mut slave) = (-1, -1);
-    let (name, mode, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-    // SAFETY: two live integers that are filled; the rest is left out.
-    let opened = unsafe { libc::openpty(&raw mut master, &raw mut slave, name, mode, size) };
-    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // Otherwise the servers of other tests would inherit them, and the end of the output would not
-    // come.
-    for fd in [master, slave] {
-        // SAFETY: takes numbers.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
-    }
-    let mut name = [0; 64];
-    // SAFETY: a live array of that length.
-    assert_eq!(unsafe { libc::ttyname_r(slave, name.as_mut_ptr(), name.len()) }, 0);
-    // SAFETY: the call has ended it with a zero.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().expect("a name").to_owned();
-    // SAFETY: both are new, and have no other owner.
-    unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave), name) }
-}
-
-/// Adds output to `seen` until it contains `wanted` after `from`; `None`: up to the end.
-fn read_on(master: &mut File, seen: &mut String, from: usize, wanted: Option<&str>) {
-    let mut bytes = [0; 4096];
-    while wanted.is_none_or(|wanted| !seen[from..].contains(wanted)) {
-        let mut poll = libc::pollfd { fd: master.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, PATIENCE.as_millis() as i32) };
-        assert_eq!(ready, 1, "nothing more is shown\n{seen:?}");
-        // EIO: no process has the terminal any more.
-        let Ok(count) = master.read(&mut bytes) else { break };
-        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
-    }
-}
-
-#[test]
-fn the_line_on_a_terminal_gives_way_to_messages_and_ends_at_the_end() {
-    if tool().is_none() {
-        return;
-    }
-    let scratch = Scratch::new("told");
-    let (served, socket) = (scratch.image("served", SIZE), scratch.file("nbd"));
-    let (mut master, slave, name) = terminal();
-    let program = Program::new("sh").env("XDG_RUNTIME_DIR", scratch.path()).arg("-c");
-    let program = program.arg("exec \"$0\" serve \"$1\" --nbd \"unix:$2\" 2> \"$3\"");
-    let program = program.arg(subject::built("bin/nowait")).arg(&served).arg(&socket);
-    let mut server = program.arg(name).spawn();
-    ready::wait_for_socket(&socket, &mut server);
-    drop(slave);
-    let mut seen = String::new();
-    read_on(&mut master, &mut seen, 0, Some("p99"));
-    assert!(seen.contains("  read 0/s"), "{seen:?}");
-    let file = File::options().write(true).open(&served).expect("the image");
-    file.set_len(2 * SIZE).expect("a larger one");
-    // SAFETY: takes numbers; the process is a child that has not been waited for.
-    let signal = |signal| assert_eq!(unsafe { libc::kill(server.pid(), signal) }, 0);
-    signal(libc::SIGHUP);
-    read_on(&mut master, &mut seen, 0, Some("bytes now, "));
-    assert!(seen.contains("\r\x1b[Knowait: served has 2097152 bytes now"), "{seen:?}");
-    let from = seen.len();
-    read_on(&mut master, &mut seen, from, Some("p99"));
-    signal(libc::SIGTERM);
-    read_on(&mut master, &mut seen, 0, None);
-    assert!(seen.ends_with("\r\n"), "{seen:?}");
     assert!(server.wait(PATIENCE).status.success());
 }
 

@@ -51,7 +51,7 @@ const HOUSES: &[House] = &[
     House {
         folder: "crates/serve/server/src/",
         floors: &[
-            &["error", "failure", "identity", "nbd", "os_text", "say"],
+            &["error", "failure", "identity", "nbd", "os_text"],
             &["access", "caught"],
             &["fuse", "ublk"],
             &["server"],

@@ -59,26 +59,6 @@ pub struct ConnectionStatus {
 }
 
 impl StoreStatus {
-    /// Returns the sum of two.
-    #[must_use]
-    pub(crate) fn and(self, other: &StoreStatus) -> StoreStatus {
-        StoreStatus {
-            puts: self.puts + other.puts,
-            put_bytes: self.put_bytes + other.put_bytes,
-            gets: self.gets + other.gets,
-            got_bytes: self.got_bytes + other.got_bytes,
-            deletes: self.deletes + other.deletes,
-            failures: self.failures + other.failures,
-            segments_collected: self.segments_collected + other.segments_collected,
-            moved_bytes: self.moved_bytes + other.moved_bytes,
-            unflushed_bytes: self.unflushed_bytes + other.unflushed_bytes,
-            cache_hits: self.cache_hits + other.cache_hits,
-            cache_misses: self.cache_misses + other.cache_misses,
-            cache_is_aside: self.cache_is_aside || other.cache_is_aside,
-            ..StoreStatus::default()
-        }
-    }
-
     /// Returns the percentage of reads that the cache has answered; `None`: there were no reads.
     pub fn hit_percent(&self) -> Option<u64> {
         (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
@@ -110,15 +90,5 @@ impl ConnectionStatus {
         let hits = self.cache_hits.saturating_sub(before.cache_hits);
         let misses = self.cache_misses.saturating_sub(before.cache_misses);
         (hits * 100).checked_div(hits + misses)
-    }
-
-    /// Returns the sum of two caches' counters.
-    #[must_use]
-    pub(crate) fn with_cache_of(self, other: &ConnectionStatus) -> ConnectionStatus {
-        ConnectionStatus {
-            cache_hits: self.cache_hits + other.cache_hits,
-            cache_misses: self.cache_misses + other.cache_misses,
-            ..self
-        }
     }
 }

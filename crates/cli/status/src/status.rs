@@ -39,15 +39,6 @@ pub struct CacheStatus {
     pub pages_written: u64,
 }
 
-impl CacheStatus {
-    /// Returns the percentage of reads that were hits since `before`; `None`: there were no reads.
-    pub fn hit_percent_since(&self, before: &CacheStatus) -> Option<u64> {
-        let hits = self.hits.saturating_sub(before.hits);
-        let reads = hits + self.misses.saturating_sub(before.misses);
-        (reads > 0).then(|| hits * 100 / reads)
-    }
-}
-
 /// Counters of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientsStatus {
@@ -108,37 +99,6 @@ pub struct KindStatus {
 impl Status {
     /// The version of this format, in [`Status::schema`].
     pub const SCHEMA: u32 = 1;
-
-    /// Adds up the counters of all stores; `None`: no image is on one.
-    pub fn stores(&self) -> Option<StoreStatus> {
-        let stores = self.exports.iter().filter_map(|export| export.store.as_ref());
-        stores.fold(None, |sum, store| Some(sum.unwrap_or_default().and(store)))
-    }
-
-    /// Adds up the counters of the caches of images on NBD servers.
-    pub fn server_caches(&self) -> ConnectionStatus {
-        let all = self.exports.iter().filter_map(|export| export.connection.as_ref());
-        all.fold(ConnectionStatus::default(), ConnectionStatus::with_cache_of)
-    }
-
-    /// Adds up one kind of request over all exports.
-    pub fn sum(&self, kind: &str) -> KindStatus {
-        let mut sum = KindStatus { kind: kind.to_owned(), ..KindStatus::default() };
-        let kinds = self.exports.iter().flat_map(|export| &export.kinds);
-        for one in kinds.filter(|one| one.kind == kind) {
-            sum.requests += one.requests;
-            sum.bytes += one.bytes;
-            sum.errors += one.errors;
-            sum.latency_ns.extend(&one.latency_ns);
-        }
-        sum.latency_ns.sort_unstable();
-        sum.latency_ns.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
-            kept.1 += if same { later.1 } else { 0 };
-            same
-        });
-        sum
-    }
 }
 
 impl KindStatus {
@@ -185,16 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn exports_are_added_up_and_intervals_are_differences() {
-        let export = |kind| ExportStatus { kinds: vec![kind], ..ExportStatus::default() };
-        let exports =
-            vec![export(kind(3, vec![(100, 1), (300, 2)])), export(kind(2, vec![(100, 2)]))];
-        let status = Status { exports, ..Status::default() };
-        let sum = status.sum("read");
-        assert_eq!(sum, kind(5, vec![(100, 3), (300, 2)]));
-        let since = sum.since(&kind(4, vec![(100, 2), (300, 2)]));
+    fn intervals_are_differences_and_quantiles_upper_bounds() {
+        let now = kind(5, vec![(100, 3), (300, 2)]);
+        let since = now.since(&kind(4, vec![(100, 2), (300, 2)]));
         assert_eq!(since, kind(1, vec![(100, 1), (300, 0)]));
-        assert_eq!((quantile_ns(&sum.latency_ns, 0.5), quantile_ns(&[], 0.5)), (100, 0));
-        assert_eq!(quantile_ns(&sum.latency_ns, 0.99), 300);
+        assert_eq!((quantile_ns(&now.latency_ns, 0.5), quantile_ns(&[], 0.5)), (100, 0));
+        assert_eq!(quantile_ns(&now.latency_ns, 0.99), 300);
     }
 }

@@ -1,7 +1,7 @@
 //! Work on threads that must survive its panics.
 
-use crate::say::say;
 use nowait::Nowait;
+use nowait_terminal::say;
 
 /// Runs `work` on a thread that must not end. Returns `None` if it panicked, and reports that once;
 /// `doing` describes the work.

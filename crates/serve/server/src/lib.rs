@@ -36,7 +36,6 @@ pub mod fuse;
 mod identity;
 pub mod nbd;
 mod os_text;
-mod say;
 pub mod server;
 pub mod status;
 pub mod ublk;

@@ -3,7 +3,6 @@
 use crate::{
     access::Rule,
     os_text::{named_path, rsplit_once, split_once},
-    say::say,
     server::Address,
     vhost::Socket,
 };
@@ -14,6 +13,7 @@ use clap::{
 use core::str::FromStr;
 use nowait_device::{Backing, Cache, ImageOptions, Patience};
 use nowait_image_store::{Durability, ObjectOptions, StoreOptions, StoreUrl};
+use nowait_terminal::say;
 use std::{ffi::OsStr, path::PathBuf, time::Duration};
 
 /// The options of `nowait serve`.

@@ -3,12 +3,12 @@
 use super::{ServeArgs, args::WantedDrive};
 use crate::{
     ServeError,
-    say::say,
     server::{Config, Server},
     ublk::{Drive, Limits, RemoveOutcome},
 };
 use nowait_device::Image;
 use nowait_sys::ublk;
+use nowait_terminal::say;
 use std::sync::Arc;
 
 /// Makes the block devices of `args`.

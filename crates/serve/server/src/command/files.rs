@@ -4,11 +4,11 @@ use super::ServeArgs;
 use crate::{
     ServeError,
     fuse::{ImageFile, Mount, MountPoint, Rights, UnmountOutcome},
-    say::say,
     server::Server,
 };
 use nowait_device::Image;
 use nowait_sys::inspect;
+use nowait_terminal::say;
 use std::{sync::Arc, time::SystemTime};
 
 /// Unmounts the files of killed servers at the places of `args`. An image may be below such a

@@ -12,9 +12,8 @@ use crate::{
     access::Access,
     fuse::Mount,
     nbd::{Limits, Security},
-    say::{self, say},
     server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles, View},
-    status::{Endpoint, StatusLine, own_socket, snapshot},
+    status::{Endpoint, own_socket, snapshot},
     ublk::Drive,
     vhost::{Front, Socket},
 };
@@ -28,8 +27,8 @@ use nowait_sys::{
     signalfd::{self, Signals},
     time::{Deadline, now_ns},
 };
+use nowait_terminal::say;
 use std::{
-    io::{self, IsTerminal},
     path::Path,
     sync::{
         Arc,
@@ -61,7 +60,6 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     };
     main.say_what_is_served();
     let served = main.run();
-    say::leave();
     // The thread of the endpoint keeps the listener, and ends with the process.
     main.status_listeners.unlink();
     served?;
@@ -360,8 +358,6 @@ struct Main {
     /// The signals that reload files.
     hang_ups: Signals,
     started: Instant,
-    /// The status line, if standard error is a terminal.
-    line: Option<StatusLine>,
     /// The listeners for status requests.
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
@@ -375,7 +371,6 @@ const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
 const MOUNTS: u64 = 1 << 32;
 const DRIVES: u64 = 1 << 33;
-const LINE_NS: u64 = 1_000_000_000;
 
 impl Main {
     /// Opens the images of `args`, and begins to serve them. Later signals stay pending.
@@ -433,7 +428,6 @@ impl Main {
             ends,
             hang_ups,
             started: Instant::now(),
-            line: io::stderr().is_terminal().then(StatusLine::default),
             status_listeners: StatusListeners::default(),
             cache,
             pid_file: None,
@@ -504,9 +498,7 @@ impl Main {
         }
         let mut ready = Vec::with_capacity(16);
         loop {
-            let next =
-                if self.line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
-            epoll.wait(&mut ready, next);
+            epoll.wait(&mut ready, Deadline::NEVER);
             for event in &ready {
                 if let Some((listener, security)) = self.listeners.get(event.token as usize) {
                     self.server.accept(listener, *security);
@@ -521,9 +513,6 @@ impl Main {
             while self.hang_ups.next().is_some() {
                 self.resize();
                 self.reload_tls();
-            }
-            if let (true, Some(line)) = (ready.is_empty(), &mut self.line) {
-                say::show(&line.next(snapshot(&self.server.view(), self.started)));
             }
         }
     }

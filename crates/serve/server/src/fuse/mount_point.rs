@@ -8,10 +8,10 @@
 use crate::{
     ServeError,
     identity::{Identity, OwnName},
-    say::say,
 };
 use nowait::Errno;
 use nowait_sys::fuse;
+use nowait_terminal::say;
 use std::{
     ffi::{CString, OsString},
     fs, io,

@@ -1,7 +1,8 @@
 //! TLS, by rustls: the server's certificate, and the clients' if they need one.
 
 use super::{socket::Socket, validity};
-use crate::{ServeError, say::say};
+use crate::ServeError;
+use nowait_terminal::say;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
     crypto::ring,

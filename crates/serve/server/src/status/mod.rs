@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status
-//!                                 ├─ prometheus    GET /metrics
-//!                                 └─ line          on the terminal, once a second
+//!                                 └─ prometheus    GET /metrics
 //!  endpoint   answers on a socket        own_socket   the socket that `nowait top` finds
 //!  client     a client of it, by http
 //!  backing    stores and NBD servers behind images: a part of Status
@@ -13,12 +12,10 @@ mod backing;
 mod client;
 mod endpoint;
 mod http;
-mod line;
 pub(crate) mod own_socket;
 mod prometheus;
 mod snapshot;
 
 pub use endpoint::Endpoint;
-pub use line::StatusLine;
 pub use prometheus::metrics;
 pub use snapshot::snapshot;

@@ -1,10 +1,8 @@
 //! The socket of this server that `nowait top` finds.
 
-use crate::{
-    say::say,
-    server::{Address, Listener},
-};
+use crate::server::{Address, Listener};
 use nowait_status::place::own_folder;
+use nowait_terminal::say;
 use std::{io, path::PathBuf, process};
 
 /// Listens on the socket that `nowait top` finds; `None`: `nowait top` will not see this server.

@@ -1,7 +1,7 @@
 //! Makes and removes the device, and removes devices of killed servers.
 
 use super::Setup;
-use crate::{ServeError, say::say};
+use crate::ServeError;
 use nowait::Errno;
 use nowait_device::{Image, Properties};
 use nowait_sys::{
@@ -12,6 +12,7 @@ use nowait_sys::{
         self, Basic, Control, DeviceInfo, Discard, Parameters, attribute, feature, state, types,
     },
 };
+use nowait_terminal::say;
 use std::{
     fs,
     io::ErrorKind,

@@ -12,7 +12,6 @@ use crate::{
     ServeError,
     access::Peer,
     os_text,
-    say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
 use nowait_device::Image;
@@ -22,6 +21,7 @@ use nowait_sys::{
     fdtable, poll,
     time::Deadline,
 };
+use nowait_terminal::say;
 use std::{
     ffi::OsStr,
     fmt, io,

@@ -1,7 +1,7 @@
 //! The number of queues of a device. A VMM may want more: a server that restarts with fewer must
 //! report that, because the VMM only disconnects.
 
-use crate::say::say;
+use nowait_terminal::say;
 use std::{
     io,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
