@@ -29,6 +29,7 @@ use nowait_sys::{
 };
 use nowait_terminal::say;
 use std::{
+    os::fd::AsRawFd,
     path::Path,
     sync::{
         Arc,
@@ -488,7 +489,7 @@ impl Main {
         watch(self.hang_ups.raw(), SIGNALS)?;
         self.last.iter().try_for_each(|bell| watch(bell.raw(), LAST))?;
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
-            watch(listener.raw(), index as u64)?;
+            watch(listener.as_raw_fd(), index as u64)?;
         }
         for (index, mount) in self.mounts.iter().enumerate() {
             watch(mount.raw(), MOUNTS + index as u64)?;

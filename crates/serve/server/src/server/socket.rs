@@ -11,7 +11,7 @@ use std::{
     io::{IoSlice, IoSliceMut, Read, Write},
     net::{TcpListener, TcpStream},
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, RawFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::PathBuf,
@@ -117,14 +117,6 @@ impl Listener {
         }
     }
 
-    /// Returns the descriptor, which is readable while a client waits.
-    pub fn raw(&self) -> i32 {
-        match self {
-            Listener::Unix(listener, _) => listener.as_raw_fd(),
-            Listener::Tcp(listener) => listener.as_raw_fd(),
-        }
-    }
-
     /// Accepts a client; never waits.
     ///
     /// # Errors
@@ -142,6 +134,16 @@ impl Listener {
         };
         socket.set_nonblocking()?;
         Ok(socket)
+    }
+}
+
+/// The descriptor is readable while a client waits.
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+        }
     }
 }
 

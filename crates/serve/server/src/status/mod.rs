@@ -4,12 +4,11 @@
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status
 //!                                 └─ prometheus    GET /metrics
 //!  endpoint   answers on a socket        own_socket   the socket that `nowait top` finds
-//!  client     a client of it, by http
+//!  http       what a client asks, and the answer
 //!  backing    stores and NBD servers behind images: a part of Status
 //! ```
 
 mod backing;
-mod client;
 mod endpoint;
 mod http;
 pub(crate) mod own_socket;

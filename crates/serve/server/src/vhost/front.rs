@@ -275,12 +275,12 @@ struct Acceptor {
 impl Acceptor {
     fn run(&self, listener: &Listener) {
         while !self.control.stops.load(Relaxed) {
-            if self.epoll.add(listener.raw(), epoll::IN, LISTENER).is_err() {
+            if self.epoll.add(listener.as_raw_fd(), epoll::IN, LISTENER).is_err() {
                 return;
             }
             self.wait(Deadline::NEVER);
             // The listener is not watched while a VMM is served: the next VMMs wait.
-            let _ = self.epoll.remove(listener.raw());
+            let _ = self.epoll.remove(listener.as_raw_fd());
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) => {
