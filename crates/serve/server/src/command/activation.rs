@@ -4,7 +4,7 @@ use crate::{ServeError, server::Listener};
 use nowait_sys::fd;
 use socket2::{Domain, Socket, Type};
 use std::{
-    env, fmt, io,
+    env,
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixListener},
     process,
@@ -12,49 +12,6 @@ use std::{
 
 /// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
-
-/// The reason why a passed descriptor cannot be served.
-#[derive(Debug, PartialEq, Eq)]
-enum Unfit {
-    NotOpen,
-    NotASocket,
-    Datagram,
-    SequentialPacket,
-    NotAStream,
-    Connection,
-    NotListening,
-    Family,
-    Unusable(String),
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stream = "write ListenStream= in the socket unit";
-        match self {
-            Unfit::NotOpen => f.write_str("is not open: start the server by its socket unit"),
-            Unfit::NotASocket => write!(f, "is not a socket: {stream}"),
-            Unfit::Datagram => write!(f, "is a datagram socket: {stream}, not ListenDatagram="),
-            Unfit::SequentialPacket => {
-                write!(f, "is a socket of packets: {stream}, not ListenSequentialPacket=")
-            }
-            Unfit::NotAStream => write!(f, "is not a stream socket: {stream}"),
-            Unfit::Connection => {
-                f.write_str("is the connection of one client: write Accept=no in the socket unit")
-            }
-            Unfit::NotListening => write!(f, "does not listen: {stream}, with Accept=no"),
-            Unfit::Family => {
-                f.write_str("is not of Unix or TCP: write ListenStream=PATH or ListenStream=PORT")
-            }
-            Unfit::Unusable(error) => f.write_str(error),
-        }
-    }
-}
-
-impl From<io::Error> for Unfit {
-    fn from(error: io::Error) -> Unfit {
-        Unfit::Unusable(error.to_string())
-    }
-}
 
 /// Takes over the listening sockets passed to this process, if there are any. Nothing may be open
 /// above standard error yet.
@@ -72,34 +29,28 @@ pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
         // SAFETY: the parent process states that it has left the descriptor open for this process,
         // and nothing else here has used it.
         let given = unsafe { fd::inherited(number) };
-        let listener = given.ok_or(Unfit::NotOpen).and_then(listener);
-        listener.map_err(|why| {
-            ServeError::new(format!("file descriptor {number} of LISTEN_FDS={count} {why}"))
+        given.and_then(listener).ok_or_else(|| {
+            ServeError::new(format!(
+                "file descriptor {number} of LISTEN_FDS={count} is not a Unix or TCP socket that \
+                 listens for streams: the socket unit needs ListenStream= and Accept=no"
+            ))
         })
     };
     numbers.map(listener).collect()
 }
 
-/// Checks a descriptor and makes it a listener.
-fn listener(given: OwnedFd) -> Result<Listener, Unfit> {
+/// Makes a descriptor a listener, if it is one.
+fn listener(given: OwnedFd) -> Option<Listener> {
     let socket = Socket::from(given);
-    match socket.r#type() {
-        Ok(Type::STREAM) => {}
-        Ok(Type::DGRAM) => return Err(Unfit::Datagram),
-        Ok(Type::SEQPACKET) => return Err(Unfit::SequentialPacket),
-        Ok(_) => return Err(Unfit::NotAStream),
-        // Only a socket has options.
-        Err(_) => return Err(Unfit::NotASocket),
+    // A descriptor without a type is not a socket.
+    if !socket.r#type().is_ok_and(|kind| kind == Type::STREAM) || !socket.is_listener().ok()? {
+        return None;
     }
-    if !socket.is_listener()? {
-        let is_connected = socket.peer_addr().is_ok();
-        return Err(if is_connected { Unfit::Connection } else { Unfit::NotListening });
-    }
-    socket.set_nonblocking(true)?;
-    match socket.domain()? {
-        Domain::UNIX => Ok(Listener::Unix(UnixListener::from(OwnedFd::from(socket)), None)),
-        Domain::IPV4 | Domain::IPV6 => Ok(Listener::Tcp(TcpListener::from(socket))),
-        _ => Err(Unfit::Family),
+    socket.set_nonblocking(true).ok()?;
+    match socket.domain().ok()? {
+        Domain::UNIX => Some(Listener::Unix(UnixListener::from(OwnedFd::from(socket)), None)),
+        Domain::IPV4 | Domain::IPV6 => Some(Listener::Tcp(TcpListener::from(socket))),
+        _ => None,
     }
 }
 
@@ -108,12 +59,13 @@ mod tests {
     use super::*;
     use std::{
         fs::File,
+        io,
         net::{TcpStream, UdpSocket},
         os::unix::net::{UnixDatagram, UnixStream},
     };
 
-    fn unfit(given: impl Into<OwnedFd>) -> Unfit {
-        listener(given.into()).unwrap_err()
+    fn is_listener(given: impl Into<OwnedFd>) -> bool {
+        listener(given.into()).is_some()
     }
 
     fn socket(domain: Domain, kind: Type) -> OwnedFd {
@@ -122,21 +74,21 @@ mod tests {
 
     #[test]
     fn only_a_stream_socket_that_listens_is_served() {
-        assert_eq!(unfit(UdpSocket::bind("127.0.0.1:0").unwrap()), Unfit::Datagram);
-        assert_eq!(unfit(UnixDatagram::unbound().unwrap()), Unfit::Datagram);
-        assert_eq!(unfit(socket(Domain::UNIX, Type::SEQPACKET)), Unfit::SequentialPacket);
-        assert_eq!(unfit(UnixStream::pair().unwrap().0), Unfit::Connection);
-        assert_eq!(unfit(socket(Domain::UNIX, Type::STREAM)), Unfit::NotListening);
-        assert_eq!(unfit(socket(Domain::IPV6, Type::STREAM)), Unfit::NotListening);
-        assert_eq!(unfit(File::open("/dev/null").unwrap()), Unfit::NotASocket);
-        assert_eq!(unfit(io::pipe().unwrap().0), Unfit::NotASocket);
+        assert!(!is_listener(UdpSocket::bind("127.0.0.1:0").unwrap()));
+        assert!(!is_listener(UnixDatagram::unbound().unwrap()));
+        assert!(!is_listener(socket(Domain::UNIX, Type::SEQPACKET)));
+        assert!(!is_listener(UnixStream::pair().unwrap().0));
+        assert!(!is_listener(socket(Domain::UNIX, Type::STREAM)));
+        assert!(!is_listener(socket(Domain::IPV6, Type::STREAM)));
+        assert!(!is_listener(File::open("/dev/null").unwrap()));
+        assert!(!is_listener(io::pipe().unwrap().0));
     }
 
     #[test]
     fn a_tcp_connection_is_refused_and_a_tcp_listener_is_served() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
-        assert_eq!(unfit(tcp.accept().unwrap().0), Unfit::Connection);
+        assert!(!is_listener(tcp.accept().unwrap().0));
         drop(client);
         let served = listener(tcp.into()).unwrap();
         assert!(served.is_tcp());
@@ -152,18 +104,5 @@ mod tests {
         assert_eq!(served.to_string(), format!("unix:{}", path.display()));
         drop(served);
         assert!(path.exists(), "it is systemd's");
-    }
-
-    #[test]
-    fn each_reason_names_the_setting_of_the_unit() {
-        for (why, advice) in [
-            (Unfit::Datagram, "ListenStream="),
-            (Unfit::SequentialPacket, "ListenStream="),
-            (Unfit::NotASocket, "ListenStream="),
-            (Unfit::Connection, "Accept=no"),
-            (Unfit::NotListening, "Accept=no"),
-        ] {
-            assert!(why.to_string().contains(advice), "{why}");
-        }
     }
 }
