@@ -14,7 +14,6 @@ mod shared;
 mod socket;
 mod socket_path;
 mod tls;
-mod validity;
 mod worker;
 
 pub use inbox::Clients;
