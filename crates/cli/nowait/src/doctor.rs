@@ -1,7 +1,6 @@
 //! `nowait doctor`: collects the results of the probes; `text` prints them for people.
 
 mod answer;
-mod engines;
 mod process;
 mod text;
 
@@ -30,8 +29,6 @@ struct Report {
     /// Variables NOWAIT_* that are set.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Processes with more than one engine of nowait.
-    several_engines: Vec<engines::Engines>,
     /// Reasons why nowait cannot work at all; empty if there are none.
     problems: Vec<String>,
     notes: Vec<&'static str>,
@@ -170,7 +167,6 @@ impl Report {
             libraries,
             environment: environment(),
             program,
-            several_engines: engines::several(Path::new("/proc")),
             problems,
             notes: NOTES.to_vec(),
         }

@@ -22,10 +22,6 @@ pub(super) fn render(report: &Report) -> String {
         let _ = writeln!(text, "set: {name}={value}");
     }
     text.push('\n');
-    for process in &report.several_engines {
-        let (pid, program, by) = (process.pid, &process.program, process.brought_by.join(", "));
-        let _ = writeln!(text, "process {pid} ({program}) has several engines, one each of: {by}");
-    }
     for note in &report.notes {
         let _ = writeln!(text, "note: {note}");
     }
