@@ -50,7 +50,7 @@ impl Mount {
     fn up(mut self, front: Front, others: bool, threads: usize) -> Result<Mount, ServeError> {
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName(self.point.source()),
+            MountOption::FSName(NAME.to_owned()),
             MountOption::Subtype(NAME.to_owned()),
             MountOption::DefaultPermissions,
             MountOption::NoSuid,

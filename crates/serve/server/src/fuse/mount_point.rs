@@ -1,14 +1,10 @@
 //! The place of a mounted file: the existing file, the file made for the mount, and the mount of a
 //! killed server.
 //!
-//! A file that was made for a mount is removed after it. If its server was killed, the next server
-//! removes it: the source of the mount identifies the file. If another file is there by then, or
-//! the file has contents, another program has put it there, and it stays.
+//! A file that was made for a mount is removed after it. If its server was killed, the file stays,
+//! and the next server finds an existing file.
 
-use crate::{
-    ServeError,
-    identity::{Identity, OwnName},
-};
+use crate::{ServeError, identity::OwnName};
 use nowait::Errno;
 use nowait_sys::fuse;
 use nowait_terminal::say;
@@ -24,12 +20,12 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct MountPoint {
     path: PathBuf,
-    /// The file below, if this server or a killed one has made it.
+    /// The file below, if this server has made it.
     made: Option<OwnName>,
 }
 
-/// The source of our mounts in the kernel's table, followed by a colon and the identity of the file
-/// if the server made it. In mounts that the helper made it is also in the type, behind `fuse.`.
+/// The source of our mounts in the kernel's table. In mounts that the helper made it is also in the
+/// type, behind `fuse.`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 
@@ -41,13 +37,10 @@ impl MountPoint {
     /// Another file system is mounted there; there is no such folder.
     pub(crate) fn clear(path: &Path) -> Result<MountPoint, ServeError> {
         let path = absolute(path)?;
-        let mut made = None;
         while let Some((kind, source)) = mounted_on(&path).pop() {
-            made = made_for(&source).or(made);
             take_down(&path, &kind, &source)?;
         }
-        let made = made.and_then(|identity| OwnName::left_at(&path, identity));
-        Ok(MountPoint { path, made })
+        Ok(MountPoint { path, made: None })
     }
 
     /// Makes the file, unless it exists.
@@ -59,20 +52,12 @@ impl MountPoint {
         if let Some((kind, _)) = mounted_on(&self.path).pop() {
             return Err(is_mounted(&self.path, &kind));
         }
-        self.made = prepare(&self.path)?.or(self.made.take());
+        self.made = prepare(&self.path)?;
         Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Returns the source for the table of mounts.
-    pub(super) fn source(&self) -> String {
-        match &self.made {
-            None => NAME.to_owned(),
-            Some(made) => format!("{NAME}:{}", made.identity()),
-        }
     }
 
     /// Removes the file, if the server made it.
@@ -87,11 +72,6 @@ impl Drop for MountPoint {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// Returns the identity of the file that was made for a mount of ours with this source.
-fn made_for(source: &str) -> Option<Identity> {
-    source.strip_prefix(NAME)?.strip_prefix(':')?.parse().ok()
 }
 
 /// Returns the path without links, even if the file itself is not accessible.
@@ -121,8 +101,7 @@ fn is_mounted(path: &Path, kind: &str) -> ServeError {
 /// Unmounts a mount whose server has ended.
 fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
     let error = fs::metadata(path).err().and_then(|error| error.raw_os_error()).map(Errno::new);
-    let is_ours = source == NAME || made_for(source).is_some();
-    if !(kind.starts_with("fuse") && is_ours && error == Some(Errno::NOTCONN)) {
+    if !(kind.starts_with("fuse") && source == NAME && error == Some(Errno::NOTCONN)) {
         return Err(is_mounted(path, kind));
     }
     let shown = path.display();
@@ -224,24 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_made_for_a_mount_is_found_by_the_source_and_removed() {
+    fn only_a_file_that_was_made_for_the_mount_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shown");
-        let mut point = MountPoint::clear(&path).unwrap();
-        assert_eq!((point.source(), made_for(NAME)), (NAME.to_owned(), None));
-        point.make().unwrap();
-        let identity = made_for(&point.source()).unwrap();
-        // The server is killed.
-        core::mem::forget(point);
-        let left = |identity| OwnName::left_at(&path, identity);
-        assert_eq!(left(identity).unwrap().identity(), identity);
-        assert!(left(Identity::of(folder.path()).unwrap()).is_none(), "another file");
-        fs::write(&path, "contents").unwrap();
-        assert!(left(identity).is_none(), "it is in use");
-        fs::write(&path, "").unwrap();
-        drop(MountPoint { made: left(identity), path: path.clone() });
+        let point = || {
+            let mut point = MountPoint::clear(&path).unwrap();
+            point.make().unwrap();
+            point
+        };
+        let first = point();
+        drop(point());
+        assert!(path.exists(), "another server has made it");
+        drop(first);
         assert!(!path.exists());
-        assert_eq!(made_for("nowait:7"), None);
-        assert_eq!(made_for("nowaits:7:8"), None);
     }
 }
