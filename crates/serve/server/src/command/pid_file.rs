@@ -4,20 +4,17 @@
 //! replaces an existing file only if it is an empty regular file, or contains the number of a
 //! process that has ended. It removes the file only if it is still the one that it made.
 
-use crate::{ServeError, identity::Identity};
+use crate::{ServeError, identity::OwnName};
 use std::{
     fs,
     io::{self, ErrorKind},
-    path::{Path, PathBuf},
+    path::Path,
     process,
 };
 
 /// A file with the process's number, removed when dropped.
 #[derive(Debug)]
-pub(super) struct PidFile {
-    path: PathBuf,
-    identity: Identity,
-}
+pub(super) struct PidFile(OwnName);
 
 /// More bytes than the number of a process and a line end have.
 const NUMBER_BYTES_MAX: u64 = 32;
@@ -74,19 +71,16 @@ impl PidFile {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", process::id()));
         let new = path.with_file_name(name);
-        let placed = fs::write(&new, number_text())
-            .and_then(|()| Identity::of(&new))
-            .and_then(|identity| Ok((identity, place(&new, path)?)));
+        let placed = fs::write(&new, number_text()).and_then(|()| place(&new, path));
         // The file has its final name by now, or was not placed.
         let _ = fs::remove_file(&new);
-        match placed.map_err(|error| ServeError::io(&option, &error))? {
-            (identity, Found::Nothing | Found::Stale) => {
-                Ok(PidFile { path: path.to_owned(), identity })
-            }
-            (_, Found::Running(number)) => {
+        let failed = |error| ServeError::io(&option, &error);
+        match placed.map_err(failed)? {
+            Found::Nothing | Found::Stale => OwnName::new(path).map(PidFile).map_err(failed),
+            Found::Running(number) => {
                 Err(ServeError::new(format!("{option}: process {number} uses this file")))
             }
-            (_, Found::Strange) => {
+            Found::Strange => {
                 let why = "the file exists and holds no process number: name another file";
                 Err(ServeError::new(format!("{option}: {why}")))
             }
@@ -118,10 +112,8 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 impl Drop for PidFile {
     fn drop(&mut self) {
         // Another file may have got the inode's number.
-        if self.identity.is_at(&self.path)
-            && fs::read(&self.path).is_ok_and(|text| text == number_text().as_bytes())
-        {
-            let _ = fs::remove_file(&self.path);
+        if fs::read(self.0.path()).is_ok_and(|text| text == number_text().as_bytes()) {
+            self.0.remove();
         }
     }
 }
