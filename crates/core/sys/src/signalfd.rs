@@ -1,6 +1,6 @@
 //! Signals that a thread reads from a descriptor instead of being interrupted.
 
-use crate::{Errno, Fd, sys};
+use crate::{Errno, Fd, poll, sys};
 
 /// Hang-up: read the configuration again (`SIGHUP`).
 pub const HUP: i32 = libc::SIGHUP;
@@ -34,6 +34,11 @@ impl Signals {
     /// Returns the descriptor, readable while a signal is pending.
     pub fn raw(&self) -> i32 {
         self.0.raw()
+    }
+
+    /// Returns `true` if a signal is pending.
+    pub fn is_pending(&self) -> bool {
+        poll::ready(self.raw(), libc::POLLIN) != Ok(0)
     }
 
     /// Takes a pending signal; `None`: none is pending.

@@ -7,6 +7,7 @@ mod files;
 mod pid_file;
 mod run;
 mod start;
+mod task;
 
 pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive, bytes};
 pub use run::serve;

@@ -6,6 +6,7 @@ use super::{
     drives, files,
     pid_file::PidFile,
     start::{Failure, Start},
+    task::Task,
 };
 use crate::{
     ServeError,
@@ -28,16 +29,7 @@ use nowait_sys::{
     time::{Deadline, now_ns},
 };
 use nowait_terminal::say;
-use std::{
-    os::fd::AsRawFd,
-    path::Path,
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{os::fd::AsRawFd, path::Path, sync::Arc, thread, time::Instant};
 
 /// Serves until a signal ends the server.
 ///
@@ -293,38 +285,19 @@ const CLOSE_NS: u64 = 500_000_000;
 
 impl Drop for Unserved {
     fn drop(&mut self) {
-        let task = self.0.take().map(|view| Task::begin(move || view.sync()));
+        let Some(view) = self.0.take() else { return };
         // Data is safe even if the close fails.
-        let _ = task.map(|task| task.and_then(|task| task.wait(now_ns() + CLOSE_NS)));
+        let _ = Task::begin("nowait-end", move || view.sync()).map(|task| wait(task, CLOSE_NS));
     }
 }
 
-/// A task that a disk may delay: the server waits for it up to a time limit.
-struct Task(mpsc::Receiver<Result<(), ServeError>>);
-
-impl Task {
-    fn begin(
-        work: impl FnOnce() -> Result<(), ServeError> + Send + 'static,
-    ) -> Result<Task, ServeError> {
-        let (done, outcome) = mpsc::sync_channel(1);
-        let named = thread::Builder::new().name("nowait-end".to_owned());
-        // A server that has stopped waiting receives no result.
-        let thread = named.spawn(move || _ = done.send(work()));
-        thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
-        Ok(Task(outcome))
-    }
-
-    fn wait(self, ends_ns: u64) -> Result<(), ServeError> {
-        let left = Duration::from_nanos(ends_ns.saturating_sub(now_ns()));
-        self.0.recv_timeout(left).unwrap_or_else(|error| {
-            Err(ServeError::new(match error {
-                RecvTimeoutError::Timeout => {
-                    "requests in flight were abandoned: their time to end was over"
-                }
-                RecvTimeoutError::Disconnected => "a thread that ends the server has panicked",
-            }))
-        })
-    }
+/// Waits for a task that a disk may delay.
+fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
+    let deadline = Deadline::after_ns(limit_ns);
+    task.wait(|| deadline.has_passed()).unwrap_or_else(|| {
+        let why = "requests in flight were abandoned: their time to end was over";
+        Err(ServeError::new(why))
+    })
 }
 
 /// The signals that end a server.
@@ -469,13 +442,14 @@ impl Main {
         let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
         // The server accepts no new client while it answers the present ones.
         drop(listeners);
-        let machines = Task::begin(move || front.map_or(Ok(()), Front::stop))?;
-        let others = Task::begin(move || {
+        let machines = Task::begin("nowait-end", move || front.map_or(Ok(()), Front::stop))?;
+        let others = Task::begin("nowait-end", move || {
             files::hide(&mut mounts);
             drives::remove(&server, &mut drives);
             server.drain(ends_ns)
         })?;
-        let ended = machines.wait(ends_ns).and(others.wait(ends_ns));
+        let left_ns = || ends_ns.saturating_sub(now_ns());
+        let ended = wait(machines, left_ns()).and(wait(others, left_ns()));
         // Syncs all images, even if a disk of one does not answer.
         let ended = ended.and(view.sync());
         cache.iter().for_each(|cache| cache.end());
@@ -586,25 +560,5 @@ impl Main {
             }
             Some(Err(error)) => say(format_args!("{error}; the certificate before stays in use")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_that_does_not_end_in_time_is_given_up_with_a_reason() {
-        let (_holds, held) = mpsc::channel::<()>();
-        let never = Task::begin(move || {
-            let _ = held.recv();
-            Ok(())
-        });
-        let late = never.unwrap().wait(now_ns()).unwrap_err();
-        assert!(late.to_string().contains("were abandoned"), "{late}");
-        let far = now_ns() + DRAIN_NS;
-        let panicked = Task::begin(|| panic!("injected")).unwrap().wait(far).unwrap_err();
-        assert!(panicked.to_string().contains("panicked"), "{panicked}");
-        Task::begin(|| Ok(())).unwrap().wait(far).unwrap();
     }
 }

@@ -1,0 +1,70 @@
+//! Work that something else may delay: a disk, a store, a host name. It runs on a thread of its
+//! own, and the server waits for it only as long as it wants to.
+
+use crate::ServeError;
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+/// Running work. A thread that was given up ends with the process.
+pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
+
+/// The time between two looks whether the work is still wanted.
+const BETWEEN: Duration = Duration::from_millis(10);
+
+impl<T: Send + 'static> Task<T> {
+    /// Begins `work` on a thread with a name.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(super) fn begin(
+        name: &str,
+        work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,
+    ) -> Result<Task<T>, ServeError> {
+        let (done, outcome) = mpsc::sync_channel(1);
+        let named = thread::Builder::new().name(name.to_owned());
+        // If the server has stopped waiting, it receives no result.
+        let thread = named.spawn(move || _ = done.send(work()));
+        thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
+        Ok(Task(outcome))
+    }
+
+    /// Waits for the result until `is_over`; `None`: the work was given up.
+    pub(super) fn wait(self, is_over: impl Fn() -> bool) -> Option<Result<T, ServeError>> {
+        loop {
+            match self.0.recv_timeout(BETWEEN) {
+                Ok(outcome) => return Some(outcome),
+                Err(RecvTimeoutError::Timeout) if is_over() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Some(Err(ServeError::new("a thread of the server has panicked")));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_returns_its_result_or_is_given_up_and_a_panic_is_an_error() {
+        let wait = |work: fn() -> Result<u8, ServeError>| {
+            Task::begin("nowait-test", work).unwrap().wait(|| false).unwrap()
+        };
+        assert_eq!(wait(|| Ok(7)).unwrap(), 7);
+        let refused = wait(|| Err(ServeError::new("refused"))).unwrap_err();
+        assert_eq!(refused.to_string(), "refused");
+        let panicked = wait(|| panic!("injected")).unwrap_err();
+        assert!(panicked.to_string().contains("panicked"), "{panicked}");
+        let (_holds, held) = mpsc::channel::<()>();
+        let never = Task::begin("nowait-test", move || {
+            let _ = held.recv();
+            Ok(())
+        });
+        assert!(never.unwrap().wait(|| true).is_none());
+    }
+}
