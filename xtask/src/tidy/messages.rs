@@ -28,7 +28,6 @@ const OUTPUT: &[&str] = &[
     // Help, manual pages and reports.
     "/args/enable.rs",
     "/args.rs",
-    "/container.rs",
     "/doctor/text.rs",
     "/doctor/answer.rs",
     "/status/src/format.rs",

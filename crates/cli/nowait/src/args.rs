@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
+pub(crate) use enable::{DisableArgs, EnableArgs, Services, StatusArgs};
 
 /// Asynchronous file I/O whose submit does not wait for data, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ pub(crate) enum Command {
     /// Try each backend, and tell which work here, why others do not, and what to change.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Put a systemd service under nowait, by a drop-in; or print the lines for a container.
+    /// Put a systemd service under nowait, by a drop-in.
     #[command(after_help = enable::ENABLE_SHORT, after_long_help = enable::ENABLE_EXAMPLES)]
     Enable(EnableArgs),
     /// Take a systemd service from nowait: removes what `nowait enable` wrote.

@@ -41,8 +41,7 @@ impl Plan<'_> {
     fn make(args: &EnableArgs) -> Result<Plan<'_>> {
         run::check(&args.options)?;
         let place = place(args.services.user, args.services.root.as_deref())?;
-        let asked = UnitName::new(args.unit.as_deref().unwrap_or_default());
-        let asked = asked.map_err(Failure::usage)?;
+        let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
         let mut unit = Unit::load(&place, &asked).map_err(Failure::new)?;
         unit.sources.retain(|source| !drop_in::is_ours(source));
         let library = libraries::find_in(&place, args.options.via)?;

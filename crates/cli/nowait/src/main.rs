@@ -4,7 +4,7 @@
 //!  args ──► main ─┬─ run        sets the environment and becomes PROGRAM
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
-//!                 ├─ enable     a drop-in for a systemd service; container: lines for others
+//!                 ├─ enable     a drop-in for a systemd service
 //!                 │   ├─ systemd     unit files, as systemd reads them
 //!                 │   └─ program     whether its program can be helped
 //!                 ├─ status     units that are enabled, processes that are served
@@ -16,7 +16,6 @@
 
 mod args;
 mod companion;
-mod container;
 mod doctor;
 mod elf;
 mod enable;
@@ -47,10 +46,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
-        Command::Enable(args) => match args.container {
-            Some(kind) => container::lines(args, kind),
-            None => enable::enable(args),
-        },
+        Command::Enable(args) => enable::enable(args),
         Command::Disable(args) => enable::disable(args),
         Command::Status(args) => status::status(args),
         Command::Top(args) => top::top(args),

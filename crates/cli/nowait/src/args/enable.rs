@@ -1,14 +1,13 @@
 //! The command line of `nowait enable` and `nowait disable`.
 
 use super::Options;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 
 pub(super) const ENABLE_SHORT: &str = "\
 Examples:
   nowait enable mariadb --dry-run        what would be written, and what stands against it
   nowait enable mariadb --now            written, and the service restarted
-  nowait enable --container              the lines for Docker, Compose and Kubernetes
 More of each: nowait enable --help";
 
 pub(super) const ENABLE_EXAMPLES: &str = "\
@@ -25,8 +24,6 @@ Examples:
   nowait enable postgresql@              all instances; postgresql@16-main is one
   nowait enable mariadb --backend threads --report
   nowait enable mariadb --root /mnt/image
-  nowait enable --container              the lines for Docker, Compose and Kubernetes
-  nowait enable --container compose --backend threads
   nowait disable mariadb --now";
 
 pub(super) const DISABLE_EXAMPLES: &str = "\
@@ -64,13 +61,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EnableArgs {
     /// The service: mariadb, mariadb.service, backup@disk; `backup@` is all its instances.
-    #[arg(required_unless_present = "container", conflicts_with = "container")]
-    pub(crate) unit: Option<String>,
-    /// Print the lines that put a container under nowait [default: those of each kind].
-    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1)]
-    #[arg(conflicts_with_all = ["now", "user", "root", "force"])]
-    #[allow(clippy::option_option)]
-    pub(crate) container: Option<Option<ContainerKind>>,
+    pub(crate) unit: String,
     #[command(flatten)]
     pub(crate) services: Services,
     /// Write it although a check says that it will not work.
@@ -86,17 +77,6 @@ pub(crate) struct DisableArgs {
     pub(crate) unit: String,
     #[command(flatten)]
     pub(crate) services: Services,
-}
-
-/// The tool that runs a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ContainerKind {
-    /// `docker run` or `podman run`, and a Dockerfile.
-    Docker,
-    /// A service in a compose file.
-    Compose,
-    /// A pod.
-    Kubernetes,
 }
 
 /// The location of the services, and what the command changes.

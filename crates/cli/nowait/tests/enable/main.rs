@@ -326,9 +326,6 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["enable", "a", "--cache", "user"],
         &["enable", "a", "--submit", "inline"],
         &["disable", "a", "--force"],
-        &["enable", "a", "--container"],
-        &["enable", "--container", "lxc"],
-        &["enable", "--container", "--now"],
     ];
     for case in cases {
         let (code, out, err) = outcome(&mut nowait(case));
