@@ -9,6 +9,7 @@
 use crate::client::Client;
 use crate::place::StoreOptions;
 use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, segments};
+use crate::repair::merged;
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_image_format::segment::HEADER_BYTES_MAX;
@@ -198,7 +199,9 @@ impl Reader<'_> {
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(read) = reads.next().await {
             let Some((sequence, what, blocks)) = read? else { continue };
-            let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
+            let bytes = |block| block * block_bytes..(block + 1) * block_bytes;
+            let ranges = merged(blocks.into_iter().map(bytes).collect());
+            let key = Key::Segment(sequence);
             report.findings.push(Finding::of(&head, key, what, ranges));
         }
         Ok(())
@@ -278,18 +281,4 @@ impl Report {
         let finding = Finding::of(&self.head, key, what, ranges);
         self.findings.push(Finding { is_of_image, snapshots, ..finding });
     }
-}
-
-/// Returns the bytes of blocks, adjacent blocks as one range.
-fn merged(mut blocks: Vec<u64>, block_bytes: u64) -> Vec<Range<u64>> {
-    blocks.sort_unstable();
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for block in blocks {
-        let start = block * block_bytes;
-        match ranges.last_mut() {
-            Some(range) if range.end == start => range.end += block_bytes,
-            _ => ranges.push(start..start + block_bytes),
-        }
-    }
-    ranges
 }

@@ -5,13 +5,13 @@ use crate::catalog;
 use crate::client::Client;
 use crate::image::{drawn, writer};
 use crate::place::StoreOptions;
-use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
+use crate::reader::{Read, Reader, blocking, client};
+use crate::repair::put_if_absent;
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_image_format::{Answer, CloneOf, Edit, Editor, Head, Key, Operation, Snapshot};
+use nowait_image_format::{Answer, CloneOf, Edit, Editor, Head, Key, Snapshot};
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Edits an image; its writer continues, and need not agree. Blocks, for the time limit for opening
@@ -57,7 +57,13 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
     let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} no longer exists")))?;
     let made = head.clone_of(snapshot, &url.image, clone.image, writer);
     let put = match &made {
-        Ok(head) => blocking(to, async { put_head(&client.beside(&clone.path)?, head).await })?,
+        Ok(head) => blocking(to, async {
+            let client = client.beside(&clone.path)?;
+            let put = put_if_absent(&client, head.image, Key::Head, head.encode()).await;
+            let put = put.map_err(|why| format!("the result is unknown: {why}"))?;
+            // A writer may have opened the clone already.
+            Ok(put || Reader { client: &client }.head().await?.image == head.image)
+        })?,
         Err(_) => false,
     };
     if !put {
@@ -72,28 +78,6 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         return Err(error);
     }
     made.map_err(io::Error::other)
-}
-
-/// Puts the head of an image where none exists; returns `true` if this head is there now.
-///
-/// # Errors
-/// The outcome is unknown.
-async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
-    let body = Arc::new(head.encode());
-    for tried in 0..READS_MAX {
-        pause(tried).await;
-        let (image, key, body) = (head.image, Key::Head, Arc::clone(&body));
-        match client.run(Operation::PutIfAbsent { image, key, body }).await {
-            Answer::Put(_) => return Ok(true),
-            // An earlier PUT may have succeeded, and its answer was lost.
-            Answer::Refused => {
-                return Ok((Reader { client }).head().await?.image == head.image);
-            }
-            _ => {}
-        }
-    }
-    let why = client.last_error().unwrap_or_else(|| "no answer".to_owned());
-    Err(format!("the result is unknown: {why}"))
 }
 
 /// Removes a snapshot that has no clone. Blocks.

@@ -254,7 +254,7 @@ fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64
 }
 
 /// Returns the ranges in ascending order, adjacent and overlapping ones merged.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -284,7 +284,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
 }
 
 /// Puts an object if none exists; returns `true` if it is there now.
-async fn put_if_absent(
+pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,
     key: Key,
