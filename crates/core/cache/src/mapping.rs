@@ -175,22 +175,6 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// Like [`Mapping::look_up`], and also locks the folio for a change. `None`: the page has no
-    /// folio.
-    ///
-    /// # Errors
-    /// The folio is locked, being written, or lent out.
-    pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
-        let found = self.find_to_write(index).or_else(|| {
-            let _lock = self.lock.lock();
-            self.find_to_write(index)
-        });
-        found.map(|(pin, locked)| match locked {
-            Ok(()) => Ok(pin),
-            Err(reason) => Err(Busy { pin, reason }),
-        })
-    }
-
     /// Unlocks a folio that the caller has locked and left as it was.
     pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         self.release(id, 0, LOCKED, woken);

@@ -155,11 +155,6 @@ impl Cache {
         }
     }
 
-    /// Most frames that may be dirty or under writeback of files on one device: half of the pool.
-    pub fn dirty_max(&self) -> u64 {
-        u64::from(self.frames.total()) / 2
-    }
-
     /// From so many unwritten frames on, writers start writeback: a quarter of the pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4

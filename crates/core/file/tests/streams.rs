@@ -1,8 +1,11 @@
 //! Requests on pipes, sockets, terminals and eventfds, and polls, on every backend.
 
 mod common;
+#[path = "common/descriptors.rs"]
+mod descriptors;
 
 use common::*;
+use descriptors::{counter, terminal, timer_of_a_millisecond};
 use nowait_file::{
     Command, Context, Engine, Kind,
     command::Flags,
@@ -12,16 +15,15 @@ use nowait_retry::Sink;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
-    eventfd::EventFd,
+    eventfd,
     file::{self, O_DIRECT, O_NONBLOCK},
-    timer::Timer,
 };
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
         unix::fs::OpenOptionsExt,
         unix::net::{UnixDatagram, UnixStream},
     },
@@ -57,20 +59,6 @@ fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
         ("udp", datagrams.into(), sender.into()),
         ("terminal", terminal, master),
     ]
-}
-
-/// A terminal and its other end, without echo.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
-    let number = nowait_sys::tty::unlock(master.as_raw_fd()).unwrap();
-    let path = format!("/dev/pts/{number}");
-    let terminal = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path).unwrap());
-    let mode = std::process::Command::new("stty")
-        .args(["-echo", "-icanon", "min", "1"])
-        .stdin(terminal.try_clone().unwrap())
-        .status();
-    assert!(mode.unwrap().success());
-    (terminal, master.into())
 }
 
 fn text(memory: *mut [u8], len: i64) -> &'static [u8] {
@@ -225,9 +213,8 @@ fn writes_go_on_until_all_is_written_in_order() {
 fn counters_and_timers_take_and_give_their_numbers() {
     on_every_backend(|engine| {
         let context = Context::new(engine, 0, 8).unwrap();
-        let counter = EventFd::new_blocking().unwrap();
-        // SAFETY: the eventfd is open, and `borrowed` dies before it.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(counter.raw()) };
+        let counter = counter();
+        let borrowed = counter.as_fd();
         let (number, seen) = (leaked(8, 0), leaked(8, 0));
         submit(&context, 1, command(Kind::Read, &borrowed, seen, 0)).unwrap();
         assert!(!has_event(&context), "it is 0");
@@ -245,12 +232,11 @@ fn counters_and_timers_take_and_give_their_numbers() {
         assert_eq!(reap(&context, 1), [(3, 8)]);
         write(4, 1);
         assert!(!has_event(&context), "no room");
-        assert_eq!(counter.drain(), u64::MAX - 1);
+        assert_eq!(eventfd::drain(counter.as_raw_fd()), u64::MAX - 1);
         assert_eq!(reap(&context, 1), [(4, 8)]);
 
-        let timer = Timer::every_ns(1_000_000).unwrap();
-        // SAFETY: as above.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(timer.raw()) };
+        let timer = timer_of_a_millisecond();
+        let borrowed = timer.as_fd();
         for name in 5..8 {
             submit(&context, name, command(Kind::Read, &borrowed, seen, 0)).unwrap();
             assert_eq!(reap(&context, 1), [(name, 8)]);
@@ -491,14 +477,7 @@ fn a_thousand_silent_streams_delay_no_file() {
     });
 }
 
-fn counter() -> OwnedFd {
-    let counter = nowait_sys::eventfd::EventFd::new_blocking().unwrap();
-    // SAFETY: a new descriptor, without another owner.
-    unsafe { OwnedFd::from_raw_fd(counter.into_raw()) }
-}
-
-/// All eventfds have one inode. A number may name another eventfd meanwhile, so the engine holds
-/// the one that the request named.
+/// All counters have one inode: the number alone must not decide which one is meant.
 #[test]
 fn a_counter_is_held_although_its_number_means_another() {
     on_every_backend(|engine| {

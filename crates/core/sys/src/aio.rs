@@ -99,8 +99,6 @@ pub mod cmd {
     pub const FDSYNC: u16 = 3;
     /// Wait for readiness, one shot.
     pub const POLL: u16 = 5;
-    /// Nothing; the kernel refuses it with EINVAL.
-    pub const NOOP: u16 = 6;
     /// Read into segments.
     pub const PREADV: u16 = 7;
     /// Write from segments.

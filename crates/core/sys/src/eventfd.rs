@@ -3,7 +3,7 @@
 use crate::{Errno, Fd, sys};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// An owned eventfd, non-blocking if made by [`EventFd::new`]. Source: eventfd(2).
+/// An owned, non-blocking eventfd. Source: eventfd(2).
 #[derive(Debug)]
 pub struct EventFd(Fd);
 
@@ -12,13 +12,6 @@ impl EventFd {
     pub fn new() -> Result<EventFd, Errno> {
         // SAFETY: no memory is involved.
         let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }?;
-        Ok(EventFd(Fd::from_raw(fd as i32)))
-    }
-
-    /// Creates an eventfd at zero whose readers wait while it is zero.
-    pub fn new_blocking() -> Result<EventFd, Errno> {
-        // SAFETY: no memory is involved.
-        let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC) }?;
         Ok(EventFd(Fd::from_raw(fd as i32)))
     }
 

@@ -63,8 +63,6 @@ pub mod sparse;
 pub mod stderr;
 pub mod thread;
 pub mod time;
-pub mod timer;
-pub mod tty;
 pub mod ublk;
 pub mod uring;
 

@@ -55,17 +55,6 @@ impl Chunk {
         self.memory.len()
     }
 
-    /// Keeps only the first `len` bytes, because a transfer was shorter than requested. All of the
-    /// memory still counts as used.
-    ///
-    /// # Panics
-    /// If the chunk has fewer bytes.
-    #[must_use]
-    pub fn shortened(self, len: usize) -> Chunk {
-        assert!(self.skip == 0 && len <= self.wanted, "{len} bytes of {}", self.wanted);
-        Chunk { io_len: len, wanted: len, ..self }
-    }
-
     /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes: the
     /// memory may hold data of another client.
     pub fn zero_from(&mut self, done: usize) {
@@ -333,17 +322,6 @@ mod tests {
             pool.give_back(chunk);
         }
         assert_eq!(pool.used_bytes(), 0);
-    }
-
-    #[test]
-    fn a_shortened_chunk_gives_all_of_its_memory_back() {
-        let mut pool = Pool::new(1 << 20);
-        let mut chunk = pool.take(PIECE_BYTES);
-        chunk.data_mut()[..3].copy_from_slice(b"abc");
-        let chunk = chunk.shortened(3);
-        assert_eq!((chunk.data(), IoBuffer::len(&chunk)), (&b"abc"[..], 3));
-        pool.give_back(chunk);
-        assert_eq!((pool.used_bytes(), pool.take(PIECE_BYTES).data().len()), (0, PIECE_BYTES));
     }
 
     #[test]

@@ -20,8 +20,6 @@ pub mod feature {
 pub mod state {
     /// The device is not a disk: not yet, or not any more.
     pub const DEAD: u16 = 0;
-    /// The device is a disk with a server.
-    pub const LIVE: u16 = 1;
     /// The device is a disk without a server: the kernel keeps its requests until a server comes.
     pub const QUIESCED: u16 = 2;
 }
