@@ -8,7 +8,7 @@ use std::{
 
 /// The name of a file that this server has made.
 #[derive(Debug)]
-pub struct OwnName {
+pub(crate) struct OwnName {
     path: PathBuf,
     file: (u64, u64),
 }

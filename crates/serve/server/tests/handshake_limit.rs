@@ -4,7 +4,7 @@ use nowait::Nowait;
 use nowait_device::{Cache, Image, ImageOptions};
 use nowait_server::{
     nbd::Security,
-    server::{Config, Server, Socket},
+    server::{Config, Server},
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -49,7 +49,7 @@ fn a_client_that_drips_has_no_more_time_than_a_silent_one() {
     let mut connect = || {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        server.serve(Socket::Unix(near), Security::Plain);
+        server.serve(near.into(), Security::Plain);
         far
     };
     let (mut silent, slow, busy) = (connect(), connect(), connect());

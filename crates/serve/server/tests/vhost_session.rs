@@ -9,7 +9,7 @@ use nowait::Nowait;
 use nowait_device::{Cache, Image, ImageOptions};
 use nowait_server::{
     access::{Access, Rule},
-    server::{Config, Server},
+    server::{Address, Config, Listener, Server},
     status::{metrics, snapshot},
     vhost::{Front, Socket},
 };
@@ -86,8 +86,9 @@ impl Host {
         let access = Access::new(rules, &[image.name()], false).unwrap();
         let config = Config { access, ..Config::default() };
         let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
-        let sockets = [Socket { export: None, path: socket.clone() }];
-        let front = Front::start(&server.view(), &sockets, QUEUES, 2, 64 << 20).unwrap();
+        let listener = Listener::bind(&Address::Unix(socket.clone())).unwrap();
+        let listeners = vec![(Socket { export: None, path: socket.clone() }, listener)];
+        let front = Front::serve(&server.view(), listeners, QUEUES, 2, 64 << 20).unwrap();
         Host { server, front, image, socket, file, _folder: folder }
     }
 

@@ -11,7 +11,6 @@ use nowait_sys::{socket, time::now_ns};
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
-    os::unix::net::UnixStream,
     sync::Arc,
 };
 
@@ -25,15 +24,9 @@ pub(super) enum Stream {
 /// A socket, and the deadline for the handshake.
 #[derive(Debug)]
 pub(super) struct Socket {
-    kind: Kind,
+    socket: socket2::Socket,
     /// The deadline by the clock of [`now_ns`]; 0: no overall limit.
     until_ns: AtomicU64,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 /// The time limit for connection and handshake together.
@@ -44,15 +37,15 @@ impl Stream {
     /// finish within [`PATIENCE`].
     pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
         let until_ns = now_ns() + PATIENCE.as_nanos() as u64;
-        let kind = match server {
-            NbdServer::Tcp(host, port) => Kind::Tcp(tcp(host, *port, until_ns)?),
+        let socket = match server {
+            NbdServer::Tcp(host, port) => tcp(host, *port, until_ns)?.into(),
             NbdServer::Unix(path) => {
                 let connected = socket::connect_now(path);
                 let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw());
-                Kind::Unix(connected.map_err(failed)?)
+                connected.map_err(failed)?.into()
             }
         };
-        Ok(Stream::Plain(Socket { kind, until_ns: AtomicU64::new(until_ns) }))
+        Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
     /// Lets each read and write fail that takes longer, from now on.
@@ -79,10 +72,7 @@ impl Stream {
     /// Shuts the connection down for every thread that uses it.
     pub(super) fn shut(&self) {
         // The connection may have ended already.
-        let _ = match &self.socket().kind {
-            Kind::Tcp(tcp) => tcp.shutdown(Shutdown::Both),
-            Kind::Unix(unix) => unix.shutdown(Shutdown::Both),
-        };
+        let _ = self.socket().socket.shutdown(Shutdown::Both);
     }
 
     /// With TLS, sends the notice that nothing more follows.
@@ -96,35 +86,24 @@ impl Stream {
 
 impl Socket {
     fn try_clone(&self) -> io::Result<Socket> {
-        let kind = match &self.kind {
-            Kind::Tcp(tcp) => Kind::Tcp(tcp.try_clone()?),
-            Kind::Unix(unix) => Kind::Unix(unix.try_clone()?),
-        };
-        Ok(Socket { kind, until_ns: AtomicU64::new(self.until_ns.load(Relaxed)) })
+        let until_ns = AtomicU64::new(self.until_ns.load(Relaxed));
+        Ok(Socket { socket: self.socket.try_clone()?, until_ns })
     }
 
     fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        match &self.kind {
-            Kind::Tcp(tcp) => {
-                tcp.set_read_timeout(read)?;
-                tcp.set_write_timeout(write)
-            }
-            Kind::Unix(unix) => {
-                unix.set_read_timeout(read)?;
-                unix.set_write_timeout(write)
-            }
-        }
+        self.socket.set_read_timeout(read)?;
+        self.socket.set_write_timeout(write)
     }
 
     /// Makes a call that may wait for the server, if there is time left.
-    fn in_time<T>(&self, call: impl FnOnce(&Kind) -> io::Result<T>) -> io::Result<T> {
+    fn in_time<T>(&self, call: impl FnOnce(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let until_ns = self.until_ns.load(Relaxed);
         if until_ns == 0 {
-            return call(&self.kind);
+            return call(&self.socket);
         }
         let left = Some(left_until(until_ns)?);
         self.set_timeouts(left, left)?;
-        call(&self.kind).map_err(|error| match error.kind() {
+        call(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => silent(),
             _ => error,
         })
@@ -150,10 +129,7 @@ fn silent() -> io::Error {
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.in_time(|kind| match kind {
-                Kind::Tcp(tcp) => (&mut &*tcp).read(bytes),
-                Kind::Unix(unix) => (&mut &*unix).read(bytes),
-            }),
+            Stream::Plain(socket) => socket.in_time(|mut socket| socket.read(bytes)),
             Stream::Tls(channel) => channel.read(bytes),
         }
     }
@@ -162,10 +138,7 @@ impl Read for &Stream {
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.in_time(|kind| match kind {
-                Kind::Tcp(tcp) => (&mut &*tcp).write(bytes),
-                Kind::Unix(unix) => (&mut &*unix).write(bytes),
-            }),
+            Stream::Plain(socket) => socket.in_time(|mut socket| socket.write(bytes)),
             Stream::Tls(channel) => channel.write(bytes),
         }
     }
@@ -213,13 +186,14 @@ fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_server_that_drips_has_no_more_time_than_a_silent_one() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let until_ns = AtomicU64::new(now_ns() + 50_000_000);
-        let stream = Stream::Plain(Socket { kind: Kind::Unix(near), until_ns });
+        let stream = Stream::Plain(Socket { socket: near.into(), until_ns });
         let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -240,7 +214,7 @@ mod tests {
         stream.limit(None, None).unwrap();
         (&stream).read_exact(&mut [0]).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
-        let silent = Socket { kind: Kind::Unix(near), until_ns: AtomicU64::new(now_ns() + 1) };
+        let silent = Socket { socket: near.into(), until_ns: AtomicU64::new(now_ns() + 1) };
         let silent = Stream::Plain(silent);
         silent.limit(Some(Duration::from_millis(1)), None).unwrap();
         let error = (&silent).read(&mut [0]).unwrap_err();

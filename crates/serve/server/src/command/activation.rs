@@ -2,13 +2,7 @@
 
 use crate::{ServeError, server::Listener};
 use nowait_sys::fd;
-use socket2::{Domain, Socket, Type};
-use std::{
-    env,
-    net::TcpListener,
-    os::{fd::OwnedFd, unix::net::UnixListener},
-    process,
-};
+use std::{env, process};
 
 /// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
@@ -29,7 +23,7 @@ pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
         // SAFETY: the parent process states that it has left the descriptor open for this process,
         // and nothing else here has used it.
         let given = unsafe { fd::inherited(number) };
-        given.and_then(listener).ok_or_else(|| {
+        given.and_then(|given| Listener::passed(given.into())).ok_or_else(|| {
             ServeError::new(format!(
                 "file descriptor {number} of LISTEN_FDS={count} is not a Unix or TCP socket that \
                  listens for streams: the socket unit needs ListenStream= and Accept=no"
@@ -39,33 +33,26 @@ pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
     numbers.map(listener).collect()
 }
 
-/// Makes a descriptor a listener, if it is one.
-fn listener(given: OwnedFd) -> Option<Listener> {
-    let socket = Socket::from(given);
-    // A descriptor without a type is not a socket.
-    if !socket.r#type().is_ok_and(|kind| kind == Type::STREAM) || !socket.is_listener().ok()? {
-        return None;
-    }
-    socket.set_nonblocking(true).ok()?;
-    match socket.domain().ok()? {
-        Domain::UNIX => Some(Listener::Unix(UnixListener::from(OwnedFd::from(socket)), None)),
-        Domain::IPV4 | Domain::IPV6 => Some(Listener::Tcp(TcpListener::from(socket))),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::{Domain, Socket, Type};
     use std::{
         fs::File,
         io,
-        net::{TcpStream, UdpSocket},
-        os::unix::net::{UnixDatagram, UnixStream},
+        net::{TcpListener, TcpStream, UdpSocket},
+        os::{
+            fd::OwnedFd,
+            unix::net::{UnixDatagram, UnixListener, UnixStream},
+        },
     };
 
+    fn listener(given: impl Into<OwnedFd>) -> Option<Listener> {
+        Listener::passed(given.into().into())
+    }
+
     fn is_listener(given: impl Into<OwnedFd>) -> bool {
-        listener(given.into()).is_some()
+        listener(given).is_some()
     }
 
     fn socket(domain: Domain, kind: Type) -> OwnedFd {
@@ -90,7 +77,7 @@ mod tests {
         let client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
         assert!(!is_listener(tcp.accept().unwrap().0));
         drop(client);
-        let served = listener(tcp.into()).unwrap();
+        let served = listener(tcp).unwrap();
         assert!(served.is_tcp());
         // Does not wait, because the server has made the listener nonblocking.
         assert_eq!(served.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -100,7 +87,7 @@ mod tests {
     fn a_passed_unix_socket_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let served = listener(UnixListener::bind(&path).unwrap().into()).unwrap();
+        let served = listener(UnixListener::bind(&path).unwrap()).unwrap();
         assert_eq!(served.to_string(), format!("unix:{}", path.display()));
         drop(served);
         assert!(path.exists(), "it is systemd's");

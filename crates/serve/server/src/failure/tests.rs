@@ -9,7 +9,7 @@ use super::{At, want};
 use crate::{
     fuse::{ImageFile, Mount, MountPoint, Rights},
     nbd::Security,
-    server::{Address, Config, Listener, Server, Socket},
+    server::{Address, Config, Listener, Server},
     status::{Endpoint, metrics, snapshot},
     vhost::{Front, Setup, Socket as Place, Workers},
 };
@@ -55,7 +55,7 @@ impl Rig {
     fn client(&mut self) -> Client {
         let (near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        self.server.serve(Socket::Unix(near), Security::Plain);
+        self.server.serve(near.into(), Security::Plain);
         far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
         // Skip the greeting, and size and flags of the export.
         far.read_exact(&mut [0; 18 + 10]).unwrap();
@@ -204,8 +204,9 @@ fn a_panic_for_a_vmm_disconnects_it_and_the_next_one_is_served() {
     const NAME: &str = "vmm";
     let rig = Rig::new(NAME);
     let path = rig.folder.path().join("socket");
-    let places = [Place { export: None, path: path.clone() }];
-    let front = Front::start(&rig.server.view(), &places, 1, 1, 1 << 20).unwrap();
+    let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
+    let listeners = vec![(Place { export: None, path: path.clone() }, listener)];
+    let front = Front::serve(&rig.server.view(), listeners, 1, 1, 1 << 20).unwrap();
     want(At::Talk, NAME);
     let lost = Frontend::connect(&path, 1).unwrap();
     assert!(lost.get_features().is_err());

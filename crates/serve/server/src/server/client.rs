@@ -1,9 +1,6 @@
 //! One client: its socket and its session.
 
-use super::{
-    socket::Socket,
-    tls::{Stream, Tls},
-};
+use super::tls::{Stream, Tls};
 #[cfg(test)]
 use crate::failure::{self, At};
 use crate::{
@@ -14,8 +11,10 @@ use nowait_device::{AnySource, Disk, Image};
 use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::mutex::RwLock;
 use nowait_sys::poll;
+use socket2::Socket;
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    os::fd::AsRawFd,
     sync::Arc,
 };
 
@@ -212,7 +211,7 @@ impl Client {
         if wanted == self.interest {
             return Fate::Stays;
         }
-        let fd = self.socket.raw();
+        let fd = self.socket.as_raw_fd();
         // Remove it from the set while no event is wanted: the set cannot ignore a hang-up.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
@@ -249,7 +248,9 @@ impl Client {
     /// Returns `true` if the client cannot continue before the server does, and is still there. A
     /// client that waits for memory is not in the epoll set, which would report a hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
-        self.session.waits_for_memory() && !self.stuck && !poll::has_hung_up(self.socket.raw())
+        self.session.waits_for_memory()
+            && !self.stuck
+            && !poll::has_hung_up(self.socket.as_raw_fd())
     }
 }
 
@@ -282,7 +283,7 @@ mod tests {
             let session = Session::new(0, &exports, Security::Plain, Limits::default());
             let access = Arc::new(Access::default());
             let choice = ExportChoice { access, exports, peer: Peer::default() };
-            let client = Client::new(Socket::Unix(near), session, choice, 0, 0);
+            let client = Client::new(near.into(), session, choice, 0, 0);
             let mailbox = Mailbox::new().unwrap();
             let disk = Disk::new(&nowait, &BlockingTasks::new(1), mailbox, 1 << 20).unwrap();
             Rig { client, disk, far, _folder: folder }

@@ -1,6 +1,5 @@
 //! The orders of the accepting thread to the serving threads.
 
-use super::socket::Socket;
 use crate::{
     fuse::{FuseRequest, ImageFile},
     nbd::Security,
@@ -11,6 +10,7 @@ use nowait::Errno;
 use nowait_device::AnySource;
 use nowait_sys::eventfd::EventFd;
 use nowait_sys::mutex::Mutex;
+use socket2::Socket;
 use std::sync::Arc;
 
 /// An order to a serving thread.

@@ -17,7 +17,9 @@ mod tls;
 mod worker;
 
 pub use inbox::Clients;
-pub use socket::{Address, Listener, Socket};
+pub(crate) use socket::peer_of;
+pub use socket::{Address, Listener};
+pub use socket2::Socket;
 pub use tls::{Tls, TlsFiles};
 
 use crate::{

@@ -4,16 +4,12 @@ use super::socket_path;
 use crate::{access::Peer, identity::OwnName, os_text};
 use core::{fmt, str::FromStr, time::Duration};
 use nowait_sys::socket;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use std::{
     ffi::OsStr,
     io,
-    io::{IoSlice, IoSliceMut, Read, Write},
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, RawFd},
-        unix::net::{UnixListener, UnixStream},
-    },
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsRawFd, RawFd},
     path::PathBuf,
 };
 
@@ -65,13 +61,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that clients connect to.
+/// A socket that clients connect to. Its descriptor is readable while a client waits.
 #[derive(Debug)]
-pub enum Listener {
-    /// A Unix socket, and its name if this server has made it.
-    Unix(UnixListener, Option<OwnName>),
-    /// TCP.
-    Tcp(TcpListener),
+pub struct Listener {
+    socket: Socket,
+    /// The name of a Unix socket that this server has made.
+    name: Option<OwnName>,
 }
 
 impl Listener {
@@ -80,41 +75,47 @@ impl Listener {
     /// # Errors
     /// The errors of bind(2): the address is in use, not permitted, or not possible.
     pub fn bind(address: &Address) -> io::Result<Listener> {
-        match address {
+        let (socket, name) = match address {
             Address::Unix(path) => {
                 let (listener, name) = socket_path::listen(path)?;
-                listener.set_nonblocking(true)?;
-                Ok(Listener::Unix(listener, Some(name)))
+                (Socket::from(listener), Some(name))
             }
-            Address::Tcp(host) => {
-                let listener = TcpListener::bind(host)?;
-                listener.set_nonblocking(true)?;
-                Ok(Listener::Tcp(listener))
-            }
-        }
+            Address::Tcp(host) => (Socket::from(TcpListener::bind(host)?), None),
+        };
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket, name })
+    }
+
+    /// Takes over a socket if it listens for streams by TCP or is a Unix socket that does.
+    pub(crate) fn passed(socket: Socket) -> Option<Listener> {
+        // A descriptor without a type is not a socket.
+        let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
+        let is_served = is_stream
+            && socket.is_listener().ok()?
+            && [Domain::UNIX, Domain::IPV4, Domain::IPV6].contains(&socket.domain().ok()?);
+        socket.set_nonblocking(true).ok()?;
+        is_served.then_some(Listener { socket, name: None })
     }
 
     /// Removes the name of a Unix socket that this server has made, unless it belongs to another
     /// socket by now. No new client can connect.
     pub fn unlink(&self) {
-        if let Listener::Unix(_, Some(name)) = self {
-            name.remove();
-        }
+        self.name.iter().for_each(OwnName::remove);
     }
 
-    /// Returns `true` for TCP, by which every client may come.
+    /// Returns the address by TCP, by which every client may come.
+    fn tcp_address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Returns `true` for TCP.
     pub fn is_tcp(&self) -> bool {
-        matches!(self, Listener::Tcp(_))
+        self.tcp_address().is_some()
     }
 
     /// Returns `true` if the address alone lets clients on other machines connect.
     pub fn is_open_to_other_machines(&self) -> bool {
-        match self {
-            Listener::Unix(..) => false,
-            Listener::Tcp(listener) => {
-                !listener.local_addr().is_ok_and(|address| address.ip().is_loopback())
-            }
-        }
+        self.tcp_address().is_some_and(|address| !address.ip().is_loopback())
     }
 
     /// Accepts a client; never waits.
@@ -122,44 +123,31 @@ impl Listener {
     /// # Errors
     /// `WouldBlock`: no client waits. The errors of accept(2).
     pub fn accept(&self) -> io::Result<Socket> {
-        let socket = match self {
-            Listener::Unix(listener, _) => Socket::Unix(listener.accept()?.0),
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                // Replies are sent in batches already.
-                stream.set_nodelay(true)?;
-                SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
-                Socket::Tcp(stream)
-            }
-        };
-        socket.set_nonblocking()?;
+        let (socket, address) = self.socket.accept()?;
+        if !address.is_unix() {
+            // Replies are sent in batches already.
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&keepalive())?;
+        }
+        socket.set_nonblocking(true)?;
         Ok(socket)
     }
 }
 
-/// The descriptor is readable while a client waits.
 impl AsRawFd for Listener {
     fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Listener::Unix(listener, _) => listener.as_raw_fd(),
-            Listener::Tcp(listener) => listener.as_raw_fd(),
-        }
+        self.socket.as_raw_fd()
     }
 }
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listener::Unix(listener, _) => {
-                let address = listener.local_addr().ok();
-                let path = address.as_ref().and_then(|address| address.as_pathname());
-                write!(f, "unix:{}", path.unwrap_or("?".as_ref()).display())
-            }
-            Listener::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => write!(f, "tcp:{address}"),
-                Err(_) => write!(f, "tcp:?"),
-            },
+        if let Some(address) = self.tcp_address() {
+            return write!(f, "tcp:{address}");
         }
+        let address = self.socket.local_addr().ok();
+        let path = address.as_ref().and_then(SockAddr::as_pathname);
+        write!(f, "unix:{}", path.unwrap_or("?".as_ref()).display())
     }
 }
 
@@ -177,82 +165,29 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
 }
 
-/// A client's socket; never waits.
-#[derive(Debug)]
-pub enum Socket {
-    /// A Unix socket.
-    Unix(UnixStream),
-    /// TCP.
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Socket::Unix(stream) => stream.set_nonblocking(true),
-            Socket::Tcp(stream) => stream.set_nonblocking(true),
-        }
-    }
-
-    /// Returns the properties of the peer.
-    pub fn peer(&self) -> Peer {
-        let (user, address) = match self {
-            Socket::Unix(stream) => (socket::peer_user(stream.as_raw_fd()).ok(), None),
-            Socket::Tcp(stream) => (None, stream.peer_addr().ok().map(|address| address.ip())),
-        };
-        Peer { user, address, certificate: None }
-    }
-
-    /// Returns the descriptor.
-    pub fn raw(&self) -> i32 {
-        match self {
-            Socket::Unix(stream) => stream.as_raw_fd(),
-            Socket::Tcp(stream) => stream.as_raw_fd(),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => stream.read(buffer),
-            Socket::Tcp(stream) => stream.read(buffer),
-        }
-    }
-
-    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => stream.read_vectored(buffers),
-            Socket::Tcp(stream) => stream.read_vectored(buffers),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => stream.write(bytes),
-            Socket::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => stream.write_vectored(buffers),
-            Socket::Tcp(stream) => stream.write_vectored(buffers),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Returns the properties of a client.
+pub(crate) fn peer_of(client: &Socket) -> Peer {
+    let address = client.peer_addr().ok();
+    let tcp = address.as_ref().and_then(SockAddr::as_socket);
+    let user = match tcp {
+        None => socket::peer_user(client.as_raw_fd()).ok(),
+        Some(_) => None,
+    };
+    Peer { user, address: tcp.map(|address| address.ip()), certificate: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::server::socket_path::PATH_BYTES_MAX;
-    use std::{fs, os::unix::ffi::OsStrExt};
+    use std::{
+        fs,
+        net::TcpStream,
+        os::unix::{
+            ffi::OsStrExt,
+            net::{UnixListener, UnixStream},
+        },
+    };
 
     #[test]
     fn addresses_are_unix_or_tcp() {
@@ -277,10 +212,8 @@ mod tests {
     #[test]
     fn a_tcp_client_has_keepalive() {
         let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned())).unwrap();
-        let Listener::Tcp(tcp) = &listener else { unreachable!() };
-        let _client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
-        let Socket::Tcp(stream) = listener.accept().unwrap() else { unreachable!() };
-        let socket = SockRef::from(&stream);
+        let _client = TcpStream::connect(listener.tcp_address().unwrap()).unwrap();
+        let socket = listener.accept().unwrap();
         assert!(socket.keepalive().unwrap());
         let (idle, between) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
         let silent = idle.unwrap() + between.unwrap() * socket.tcp_keepalive_retries().unwrap();

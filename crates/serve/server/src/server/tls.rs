@@ -1,6 +1,5 @@
 //! TLS, by rustls: the server's certificate, and the clients' if they need one.
 
-use super::socket::Socket;
 use crate::ServeError;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
@@ -11,6 +10,7 @@ use rustls::{
     },
     server::WebPkiClientVerifier,
 };
+use socket2::Socket;
 use std::{
     fmt,
     io::{self, IoSlice, Read, Write},

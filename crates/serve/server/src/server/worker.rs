@@ -5,7 +5,7 @@ use super::{
     event_loop::{DISK, EventLoop, INBOX},
     inbox::{Inbox, Order},
     shared::Shared,
-    socket::Socket,
+    socket::peer_of,
     tls::Tls,
 };
 #[cfg(test)]
@@ -24,6 +24,7 @@ use nowait_sys::{
     epoll::{self, Ready},
     time::{Deadline, now_ns},
 };
+use socket2::Socket;
 use std::{collections::VecDeque, sync::Arc};
 
 /// One serving thread.
@@ -206,7 +207,7 @@ impl Worker {
         }
         // A session is made with its key, which `insert_with` chooses.
         let Shared { exports, limits, access, .. } = &*self.shared;
-        let peer = if access.is_open() { Peer::default() } else { socket.peer() };
+        let peer = if access.is_open() { Peer::default() } else { peer_of(&socket) };
         let admitted = access.of(exports, &peer);
         let exports = exports.clone();
         let choice = ExportChoice { access: access.clone(), exports, peer };

@@ -5,9 +5,10 @@ use super::http;
 use crate::failure;
 use crate::{
     ServeError,
-    server::{Listener, Shared, Socket, View},
+    server::{Listener, Shared, View},
 };
 use nowait_status::{PATIENCE, Status};
+use socket2::{Domain, Socket};
 use std::{collections::VecDeque, io, sync::Arc, thread, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, unix::AsyncFd},
@@ -84,9 +85,9 @@ impl Stream for UnixStream {}
 impl Stream for TcpStream {}
 
 fn stream(socket: Socket) -> io::Result<Box<dyn Stream>> {
-    Ok(match socket {
-        Socket::Unix(stream) => Box::new(UnixStream::from_std(stream)?),
-        Socket::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
+    Ok(match socket.domain()? {
+        Domain::UNIX => Box::new(UnixStream::from_std(socket.into())?),
+        _ => Box::new(TcpStream::from_std(socket.into())?),
     })
 }
 

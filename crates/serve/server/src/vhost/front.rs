@@ -12,7 +12,7 @@ use crate::{
     ServeError,
     access::Peer,
     os_text,
-    server::{Address, Listener, Shared, Socket as Stream, View},
+    server::{Listener, Shared, View, peer_of},
 };
 use nowait_device::Image;
 use nowait_sys::{
@@ -137,26 +137,6 @@ impl From<Error> for ServingEnd {
 }
 
 impl Front {
-    /// Listens at `sockets`, and serves them as [`Front::serve`] does.
-    ///
-    /// # Errors
-    /// As for [`Front::serve`]; an address is in use.
-    pub fn start(
-        view: &View,
-        sockets: &[Socket],
-        queues: u16,
-        threads: usize,
-        memory_bytes: usize,
-    ) -> Result<Front, ServeError> {
-        let bind = |socket: &Socket| {
-            let address = Address::Unix(socket.path.clone());
-            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-            Ok((socket.clone(), Listener::bind(&address).map_err(failed)?))
-        };
-        let listeners = sockets.iter().map(bind).collect::<Result<_, ServeError>>()?;
-        Front::serve(view, listeners, queues, threads, memory_bytes)
-    }
-
     /// Serves listening sockets: each device has `queues` queues, and `threads` threads serve all
     /// of them, with `memory_bytes` for transfers together.
     ///
@@ -291,14 +271,13 @@ impl Acceptor {
                     continue;
                 }
             };
-            let peer = stream.peer();
+            let peer = peer_of(&stream);
             let name = self.image.name();
-            match stream {
-                Stream::Unix(stream) if self.shared.access.admits(name, &peer) => {
-                    self.serve(stream);
-                }
+            if self.shared.access.admits(name, &peer) {
+                self.serve(stream.into());
+            } else {
                 // The rules of `--allow` name other users.
-                _ => say(format_args!("{name}: access denied to a VMM: {}", user(&peer))),
+                say(format_args!("{name}: access denied to a VMM: {}", user(&peer)));
             }
         }
     }
