@@ -235,17 +235,22 @@ fn a_window_shows_only_its_part() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdcopy"])) else { return };
     let scratch = Scratch::new("serve");
     let served = image(&scratch, "served");
-    let arguments = [text(&served), "--offset", "3M", "--length", "1M", "--read-only"];
-    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let part = format!("{},offset=3M,length=1M,read-only", served.display());
+    let Some(server) = Server::start(&scratch, &[&part]) else { return };
     let copy = scratch.file("copy");
     Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();
     let whole = fs::read(&served).expect("the image");
     assert!(fs::read(&copy).expect("the copy") == whole[3 << 20..4 << 20]);
     let output = server.stop();
     assert!(output.stderr.contains("1048576 bytes"), "{output}");
-    let wrong = tool().expect("asked before");
-    let wrong = wrong.args(["serve", text(&served), "--offset", "1T", "--nbd", "unix:/x/y"]).run();
-    assert_eq!(wrong.status.code(), Some(1), "{wrong}");
+    for (part, why) in [("offset=1T", "outside the file"), ("length=0", "the window has 0 bytes")] {
+        let part = format!("{},{part}", served.display());
+        let wrong = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
+        let nbd = format!("unix:{}", scratch.file("wrong").display());
+        let wrong = wrong.args(["serve", &part, "--nbd", &nbd]).run();
+        assert_eq!(wrong.status.code(), Some(1), "{wrong}");
+        assert!(wrong.stderr.contains(why), "{wrong}");
+    }
 }
 
 #[test]

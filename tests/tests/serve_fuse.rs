@@ -225,8 +225,8 @@ fn a_file_that_may_only_be_read_is_not_written() {
     let disk = scratch.file("disk.img");
     let bytes = pattern(1 << 20, 3);
     fs::write(&disk, &bytes).expect("an image");
-    let arguments = [text(&disk), "--read-only", "--offset", "64K", "--length", "512K"];
-    let Some(shown) = Shown::start(&scratch, &scratch.file("disk"), &arguments) else { return };
+    let part = format!("{},read-only,offset=64K,length=512K", disk.display());
+    let Some(shown) = Shown::start(&scratch, &scratch.file("disk"), &[&part]) else { return };
     assert!(fs::read(shown.file()).expect("its bytes") == bytes[64 << 10..576 << 10]);
     let opened = OpenOptions::new().write(true).open(shown.file());
     assert_eq!(errno(opened), Some(libc::EROFS));

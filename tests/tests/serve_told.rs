@@ -115,11 +115,10 @@ fn what_cannot_be_done_is_said_in_one_line_that_names_the_option() {
     let empty_key = scratch.image("key.pem", 0);
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     let (cert, zz) = (text(&served), format!("zz={}", scratch.file("vm").display()));
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["--cache", "user", "--cache-size", "0"], 2, "--cache-size"),
         (&["--cache", "user", "--cache-size", "999T"], 2, "--cache-size"),
         (&["--memory", "1M"], 2, "at least 64M"),
-        (&["--length", "0"], 1, "the window has 0 bytes"),
         (
             &["--tls-cert", cert, "--tls-key", text(&empty_key)],
             1,

@@ -114,7 +114,7 @@ fn check_apart<'a>(
     let Some(other) = earlier.find(|other| collide(other, image)) else { return Ok(()) };
     let (path, [one, two]) = (image.path.display(), [&other.name, &image.name]);
     Err(ImageError::new(format!(
-        "{path}: {one} and {two} overlap: make both read only, or change --offset and --size"
+        "{path}: {one} and {two} overlap: make both read only, or change offset and length"
     )))
 }
 

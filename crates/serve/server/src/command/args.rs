@@ -73,14 +73,6 @@ pub struct ServeArgs {
     /// Serve images that other processes may change meanwhile; only with --read-only.
     #[arg(long, hide_short_help = true, short = 'U')]
     pub force_share: bool,
-    /// Serve from this byte of the file on, with K, M, G or T; an image's own offset takes
-    /// precedence.
-    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes,
-          default_value = "0")]
-    pub offset: u64,
-    /// Serve this many bytes [default: up to the end]; an image's own length takes precedence.
-    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
-    pub length: Option<u64>,
     /// Size of a sector: 512, 4096, … [default: the block size of direct I/O on the file].
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
@@ -205,7 +197,7 @@ pub struct NamedImage {
 struct OwnOptions {
     read_only: bool,
     force_share: bool,
-    offset: Option<u64>,
+    offset: u64,
     length: Option<u64>,
     key_file: Option<PathBuf>,
 }
@@ -263,8 +255,8 @@ impl ServeArgs {
             },
             read_only: self.read_only || image.own.read_only,
             force_share: self.force_share || image.own.force_share,
-            offset: image.own.offset.unwrap_or(self.offset),
-            length: image.own.length.or(self.length),
+            offset: image.own.offset,
+            length: image.own.length,
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             patience: self.patience(),
             server_cache: None,
@@ -349,7 +341,7 @@ fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
         match (key.unwrap_or(option).to_str(), value, value.and_then(OsStr::to_str)) {
             (Some("read-only"), None, _) => own.read_only = true,
             (Some("force-share"), None, _) => own.force_share = true,
-            (Some("offset"), Some(_), value) => own.offset = Some(bytes(value.unwrap_or("?"))?),
+            (Some("offset"), Some(_), value) => own.offset = bytes(value.unwrap_or("?"))?,
             (Some("length"), Some(_), value) => own.length = Some(bytes(value.unwrap_or("?"))?),
             (Some("key-file"), _, Some("")) => return Err("expected key-file=FILE".to_owned()),
             (Some("key-file"), Some(path), _) => own.key_file = Some(path.into()),
@@ -474,7 +466,7 @@ mod tests {
         let own = OwnOptions {
             read_only: true,
             force_share: true,
-            offset: Some(1 << 20),
+            offset: 1 << 20,
             length: Some(2048),
             key_file: Some("/k".into()),
         };
