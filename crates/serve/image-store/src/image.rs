@@ -225,38 +225,6 @@ impl StoredImage {
         }
     }
 
-    /// Reads whole blocks. Blocks.
-    ///
-    /// # Errors
-    /// The range is not in whole blocks, or another writer has the image.
-    pub fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
-        self.asked(Request::Read { offset, len })
-    }
-
-    /// Writes whole blocks; they are durable after the next flush. Blocks.
-    ///
-    /// # Errors
-    /// As for [`StoredImage::read_at`].
-    pub fn write_at(&self, offset: u64, data: Vec<u8>) -> io::Result<()> {
-        self.asked(Request::Write { offset, data, durable: false }).map(drop)
-    }
-
-    /// Zeroes whole blocks, which then take no space. Blocks.
-    ///
-    /// # Errors
-    /// As for [`StoredImage::read_at`].
-    pub fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.asked(Request::Discard { offset, len }).map(drop)
-    }
-
-    /// Makes earlier writes durable. Blocks.
-    ///
-    /// # Errors
-    /// Another writer has the image.
-    pub fn flush(&self) -> io::Result<()> {
-        self.asked(Request::Flush).map(drop)
-    }
-
     /// Makes all writes durable and stores the end of the log in the head, within `limit`, so that
     /// a later loss is not taken for the end. Blocks.
     ///
@@ -280,7 +248,7 @@ impl StoredImage {
         Ok(())
     }
 
-    /// Like [`StoredImage::flush`], within `limit`. Blocks.
+    /// Makes earlier writes durable, within `limit`. Blocks.
     ///
     /// # Errors
     /// Not all writes could be made durable.
@@ -317,18 +285,14 @@ impl StoredImage {
     /// Carries out a request. Blocks.
     ///
     /// # Errors
-    /// As for [`StoredImage::read_at`].
+    /// The request is not in whole blocks, or another writer has the image.
     pub fn call(&self, request: Request) -> Result<Vec<u8>, Failure> {
         let (sender, ended) = mpsc::sync_channel(1);
         self.submit(request, move |result| drop(sender.send(result)));
         ended.recv().unwrap_or(Err(Failure::Io))
     }
 
-    fn asked(&self, request: Request) -> io::Result<Vec<u8>> {
-        self.call(request).map_err(|failure| self.error(failure))
-    }
-
-    fn error(&self, failure: Failure) -> io::Error {
+    pub(crate) fn error(&self, failure: Failure) -> io::Error {
         match failure {
             Failure::Invalid => io::Error::from(io::ErrorKind::InvalidInput),
             Failure::Io => io::Error::other(format!("{}: {}", self.url, self.status())),

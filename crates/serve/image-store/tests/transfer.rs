@@ -5,7 +5,7 @@ mod support;
 
 use nowait::Nowait;
 use nowait_image_store::transfer::{Copied, Transfer, export, import};
-use nowait_image_store::{ImageKey, StoreOptions, StoreUrl, StoredImage, View};
+use nowait_image_store::{ImageKey, Request, StoreOptions, StoreUrl, StoredImage, View};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -61,6 +61,11 @@ fn part(folder: &Path) -> Option<PathBuf> {
     entries.into_iter().find(|path| path.extension().is_some_and(|it| it == "part"))
 }
 
+/// Writes whole blocks, durably.
+fn write(image: &StoredImage, offset: u64, data: Vec<u8>) {
+    image.call(Request::Write { offset, data, durable: true }).unwrap();
+}
+
 #[test]
 fn a_file_is_imported_and_exported_with_its_holes() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,8 +97,7 @@ fn an_import_resumes_with_the_blocks_that_the_image_lacks() {
     let half = StoredImage::create(&url, &StoreOptions::default(), 8 * MIB, 4096).unwrap();
     let mut data = vec![0; 8192];
     File::open(&source).unwrap().read_exact_at(&mut data, 0).unwrap();
-    half.write_at(0, data).unwrap();
-    half.flush().unwrap();
+    write(&half, 0, data);
     drop(half);
     let wanted = transfer("memory://rest/vm", &source);
     let copied = imported(&again(&wanted)).unwrap();
@@ -130,8 +134,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     // An export does not resume the file of another state.
     fs::rename(&back, &left).unwrap();
     let image = StoredImage::open(&url, &StoreOptions::default()).unwrap();
-    image.write_at(0, vec![3; 4096]).unwrap();
-    image.flush().unwrap();
+    write(&image, 0, vec![3; 4096]);
     let nothing = exported(&again(&wanted)).unwrap_err();
     assert!(nothing.contains("no interrupted export of this state"), "{nothing}");
 }
@@ -146,8 +149,7 @@ fn a_write_to_the_image_during_an_export_is_an_error() {
     let serving = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     let engine = Nowait::new().unwrap();
     let copied = export(&engine, &transfer("memory://moving/vm", &back), &mut |_, _| {
-        serving.write_at(MIB, vec![1; 4096]).unwrap();
-        serving.flush().unwrap();
+        write(&serving, MIB, vec![1; 4096]);
     });
     let error = copied.unwrap_err().to_string();
     assert!(error.contains("written to during the copy") && !back.exists(), "{error}");
