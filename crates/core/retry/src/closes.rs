@@ -65,8 +65,11 @@ impl Closes {
     /// Counts a close of `fd`, before it is closed or replaced. Waits for the threads that use the
     /// number, for a second at most.
     pub fn closed(&self, fd: i32) {
-        self.count_close(fd);
-        self.wait_for_users(|user| user == number(fd));
+        // Programs close -1, too; free entries would look like its users.
+        if fd >= 0 {
+            self.count_close(fd);
+            self.wait_for_users(|user| user == number(fd));
+        }
     }
 
     /// Counts a close of every descriptor. Waits as [`Closes::closed`] does.
@@ -152,6 +155,13 @@ mod tests {
         closes.closed_many();
         assert!(closes.begin_use(3, count).is_none());
         assert!((0..USERS).all(|_| closes.begin_use(4, closes.count(4)).is_some()), "all are free");
+    }
+
+    #[test]
+    fn a_close_of_no_descriptor_waits_for_nobody() {
+        let (closes, began) = (Closes::default(), time::now_ns());
+        [-1, i32::MIN].into_iter().for_each(|fd| closes.closed(fd));
+        assert!(time::now_ns() - began < CLOSE_NS);
     }
 
     #[test]
