@@ -30,7 +30,7 @@ pub use nowait_cache::cache::IoCounts as CacheCounts;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Sink, SubmitMode, command,
     limits::Limits,
-    outcome,
+    outcome, presence,
     submit::{EventTarget, Started, Submission},
 };
 pub use options::Options;

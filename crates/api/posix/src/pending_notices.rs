@@ -5,81 +5,50 @@
 //! lock, because signal handlers call them. The block cannot hold the state "notice being sent":
 //! the program may free the block as soon as its outcome is visible.
 
-use core::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use nowait_sys::{futex, time::Deadline};
+use nowait_engine::presence::{Presence, Present};
 
 const BUCKETS: usize = 64;
-/// Set in a bucket if a thread sleeps until the bucket is empty.
-const IS_AWAITED: u32 = 1 << 31;
 
-/// Counts of notices being sent, by a hash of the blocks' addresses. A thread that waits for one
+/// The threads that send notices, by a hash of the blocks' addresses. A thread that waits for one
 /// block waits for all blocks of its bucket, which takes no longer than sending a notice.
 #[derive(Debug)]
-pub struct PendingNotices([AtomicU32; BUCKETS]);
+pub struct PendingNotices([Presence; BUCKETS]);
 
 impl Default for PendingNotices {
     fn default() -> PendingNotices {
-        PendingNotices([const { AtomicU32::new(0) }; BUCKETS])
+        PendingNotices(core::array::from_fn(|_| Presence::default()))
     }
 }
 
-/// A notice that is being sent, until this is dropped.
-#[must_use]
-pub struct NoticeGuard<'a>(&'a AtomicU32);
-
 impl PendingNotices {
-    /// Begins to send the notice of the block at `address`, before its outcome is visible.
-    pub fn begin(&self, address: usize) -> NoticeGuard<'_> {
-        let bucket = self.bucket(address);
-        // The store of the outcome, which follows, releases this.
-        bucket.fetch_add(1, Relaxed);
-        NoticeGuard(bucket)
+    /// Begins to send the notice of the block at `address`, before its outcome is visible, until
+    /// what is returned is dropped.
+    pub fn begin(&self, address: usize) -> Present<'_> {
+        self.bucket(address).enter()
     }
 
     /// Returns `true` if the notice of the block at `address`, whose outcome the caller has seen,
     /// may still be being sent.
     pub fn is_pending(&self, address: usize) -> bool {
-        self.bucket(address).load(Acquire) != 0
+        !self.bucket(address).is_empty()
     }
 
     /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
     /// sent.
     pub fn wait(&self, address: usize) {
-        let bucket = self.bucket(address);
-        loop {
-            let now = bucket.load(Acquire);
-            if now == 0 {
-                return;
-            }
-            let awaited = now | IS_AWAITED;
-            if bucket.compare_exchange(now, awaited, Acquire, Relaxed).is_ok() {
-                let _ = futex::wait(bucket, awaited, Deadline::NEVER);
-            }
-        }
+        self.bucket(address).wait();
     }
 
-    fn bucket(&self, address: usize) -> &AtomicU32 {
+    fn bucket(&self, address: usize) -> &Presence {
         // Blocks have 168 bytes; the blocks of an array are in different buckets.
         &self.0[address / 128 % BUCKETS]
-    }
-}
-
-impl Drop for NoticeGuard<'_> {
-    fn drop(&mut self) {
-        if self.0.fetch_sub(1, Release) == IS_AWAITED | 1
-            && self.0.compare_exchange(IS_AWAITED, 0, Relaxed, Relaxed).is_ok()
-        {
-            futex::wake(self.0, u32::MAX);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::thread;
 
     #[test]
@@ -105,7 +74,7 @@ mod tests {
                 pending_notices.wait(ADDRESS);
                 assert_eq!(sent.load(Relaxed), 2);
             });
-            assert_eq!(pending_notices.bucket(ADDRESS).load(Relaxed), 0);
+            assert!(!pending_notices.is_pending(ADDRESS));
         }
     }
 }

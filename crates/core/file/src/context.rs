@@ -177,14 +177,20 @@ impl Context {
         is_only
     }
 
+    /// Returns `true` if requests name this eventfd.
+    pub fn names_counter(&self, number: i32) -> bool {
+        self.looks.kernel_counter.names(number)
+    }
+
     /// Brings the events of what has ended, if requests name this eventfd, which the calling
-    /// thread has read.
+    /// thread has read. The driver may just be bringing some of them.
     pub fn counter_was_read(&self, number: i32) {
-        if self.looks.kernel_counter.names(number) {
+        if self.names_counter(number) {
             self.looked_for_events();
             self.looks.set_engine_driven(false);
             self.looks.kernel_counter.note_read();
             self.collect_own();
+            self.io.await_passers();
         }
     }
 
@@ -426,6 +432,10 @@ fn slots(nr: u32, cpus: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::{BackendChoice, Config};
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use nowait_retry::Pump;
+    use nowait_sys::{aio::IoEvent, time::Deadline};
+    use std::sync::Weak;
 
     /// On a thread of the engine: the last of a context's queue must be what is deferred.
     #[test]
@@ -445,5 +455,58 @@ mod tests {
             assert_eq!(queue.strong_count(), 0);
             engine.shutdown();
         }
+    }
+
+    const IDLE: u32 = 0;
+    /// A thread collects.
+    const ENTERED: u32 = 1;
+    /// A thread has looked for events.
+    const LOOKED: u32 = 2;
+
+    /// An own queue that brings an event when another thread has looked for it, or after a while.
+    struct SlowQueue(Weak<Context>, Arc<AtomicU32>);
+
+    impl Pump for SlowQueue {
+        fn is_busy(&self) -> bool {
+            self.1.load(SeqCst) != LOOKED
+        }
+
+        fn wait(&self, _: usize, _: Deadline) -> Result<(), Errno> {
+            self.1.store(ENTERED, SeqCst);
+            let mut moments = (0..100_000).inspect(|_| std::thread::yield_now());
+            moments.any(|_| self.1.load(SeqCst) == LOOKED);
+            Ok(())
+        }
+
+        fn run(&self) {
+            self.0.upgrade().unwrap().io().complete_batch(&[IoEvent::default()]);
+        }
+
+        fn interrupt(&self) {}
+    }
+
+    /// The kernel signals the eventfd before that; the program would wait for it once more.
+    #[test]
+    fn a_read_of_the_eventfd_waits_for_events_that_the_driver_has_in_hand() {
+        let config = Config { backend: BackendChoice::Threads, ..Config::default() };
+        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let state = Arc::new(AtomicU32::new(IDLE));
+        context.io().set_pump(Box::new(SlowQueue(Arc::downgrade(&context), state.clone())));
+        context.io().reserve(1).unwrap();
+        assert!(context.note_counter(7));
+        std::thread::scope(|scope| {
+            let driver = scope.spawn(|| context.io().pass_by());
+            while state.load(SeqCst) != ENTERED {
+                std::thread::yield_now();
+            }
+            context.counter_was_read(7);
+            let unread = context.io().ring().unread();
+            state.store(LOOKED, SeqCst);
+            driver.join().unwrap();
+            assert_eq!(unread, 1);
+        });
+        context.destroy().unwrap();
+        engine.shutdown();
     }
 }

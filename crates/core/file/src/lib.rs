@@ -61,7 +61,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use nowait_cache::Ahead;
-pub use nowait_retry::{Sink, outcome};
+pub use nowait_retry::{Sink, outcome, presence};
 pub use order::{InodeKey, Link, Links};
 pub use parts::Parts;
 pub use request::event::Target;

@@ -4,7 +4,8 @@ use crate::{
     deferred::{Deferred, may_block},
     event_ring::EventRing,
     hint::Hint,
-    primitives::{Arc, AtomicBool, AtomicUsize, Ordering::SeqCst},
+    presence::Presence,
+    primitives::{Arc, AtomicUsize, Ordering::SeqCst},
     stats::Stats,
     waiters::{Mask, Notifier, Waiters},
 };
@@ -54,22 +55,6 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// Marks the calling thread as one that collects completions for others, until this is dropped.
-struct Passing<'a>(&'a AtomicBool);
-
-impl Passing<'_> {
-    fn new(passes: &AtomicBool) -> Passing<'_> {
-        passes.store(true, SeqCst);
-        Passing(passes)
-    }
-}
-
-impl Drop for Passing<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, SeqCst);
-    }
-}
-
 /// Marks the calling thread as one that waits for completions. On drop it wakes another thread for
 /// the deferred requests that are left: no thread was woken for them while this one ran them.
 struct Leaving<'a>(&'a IoContext);
@@ -100,8 +85,8 @@ pub struct IoContext {
     /// Makes the poller stay in the own queue when nothing is in flight there, because the last
     /// request that was started there had to wake a thread to poll.
     lingers: Hint,
-    /// A thread that does not wait for events is collecting them.
-    passes: AtomicBool,
+    /// The threads that collect events and do not wait for them.
+    passers: Presence,
     /// The function called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
@@ -158,7 +143,7 @@ impl IoContext {
             pump: OnceLock::new(),
             deferred: OnceLock::new(),
             lingers: Hint::default(),
-            passes: AtomicBool::new(false),
+            passers: Presence::default(),
             on_event: OnceLock::new(),
             stats,
         })
@@ -366,14 +351,18 @@ impl IoContext {
     /// the caller.
     pub fn poll_pump(&self) {
         self.collect();
-        while self.passes.load(SeqCst) {
-            std::thread::yield_now();
-        }
+        self.await_passers();
+    }
+
+    /// Waits until the events that other threads have collected in [`IoContext::pass_by`] are in
+    /// the ring.
+    pub fn await_passers(&self) {
+        self.passers.wait();
     }
 
     /// Collects the completions of the own queue on a thread that does not wait for events.
     pub fn pass_by(&self) {
-        let _passes = Passing::new(&self.passes);
+        let _passes = self.passers.enter();
         self.collect();
     }
 

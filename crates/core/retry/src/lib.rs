@@ -20,6 +20,7 @@
 //! * [`counter`]: counters of two sides, at least one of which sees the other
 //! * [`outcome`]: a request's outcome in the application's memory, and the threads that sleep for
 //!   it
+//! * [`presence`]: the threads inside a part of the code, for those that wait until none is
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 
@@ -32,6 +33,7 @@ mod hint;
 pub mod kick;
 pub mod operation;
 pub mod outcome;
+pub mod presence;
 pub mod primitives;
 pub mod request;
 pub mod ring_memory;

@@ -264,3 +264,44 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     assert_eq!(takes.recv(), Ok(vec![3]));
     waiter.join().unwrap();
 }
+
+/// An own queue in which a thread collects until it is told to go on.
+struct SlowQueue {
+    entered: mpsc::Sender<()>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Pump for SlowQueue {
+    fn is_busy(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, _: usize, _: Deadline) -> Result<(), Errno> {
+        self.entered.send(()).unwrap();
+        self.goes_on.lock().unwrap().recv().unwrap();
+        Ok(())
+    }
+
+    fn run(&self) {}
+
+    fn interrupt(&self) {}
+}
+
+/// The kernel may have announced what that one has collected to a thread that looks now.
+#[test]
+#[cfg_attr(miri, ignore = "sleeps in a system call")]
+fn a_thread_that_passes_by_in_vain_does_not_hide_one_that_collects() {
+    let context = context();
+    let (entered, enters) = mpsc::channel();
+    let (go, goes_on) = mpsc::channel();
+    context.set_pump(Box::new(SlowQueue { entered, goes_on: Mutex::new(goes_on) }));
+    let driver = context.clone();
+    let driver = std::thread::spawn(move || driver.pass_by());
+    enters.recv().unwrap();
+    context.pass_by();
+    assert!(!context.passers.is_empty(), "the driver still collects");
+    go.send(()).unwrap();
+    context.await_passers();
+    driver.join().unwrap();
+    assert!(context.passers.is_empty());
+}
