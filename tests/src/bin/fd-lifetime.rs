@@ -141,8 +141,8 @@ fn drop_pages(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// A daemon raises its limit of descriptors after its first context, and closes every descriptor
-/// that it finds.
+/// A daemon raises its limit of descriptors after its first context, closes every descriptor that
+/// it finds, and uses their numbers.
 fn closing_everything_leaves_aio_alone(path: &Path) {
     const LOW: u64 = 256;
     let hard = limit_descriptors(|hard| hard.min(LOW));
@@ -164,6 +164,10 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
     }
     round(&file);
     round(&file);
+    let mine: Vec<File> = (0..LOW).map(|_| open(path)).collect();
+    round(&mine[0]);
+    drop(context);
+    assert!(mine.iter().all(|file| file.metadata().is_ok()), "io_destroy has closed a file");
 }
 
 /// After the program has closed an eventfd, an event loop gets no event of it, even if requests

@@ -324,10 +324,14 @@ impl Process {
             Namer::One(it) => remembered_context(|_, context| it == context.as_ptr()),
             Namer::Several => None,
         };
-        match only {
-            Some(context) => context.counter_was_read(fd),
-            None => self.contexts.read().values().for_each(|it| it.counter_was_read(fd)),
+        if let Some(context) = only {
+            return context.counter_was_read(fd);
         }
+        // Not under the lock: what has ended may run other requests.
+        let contexts = self.contexts.read();
+        let named: Vec<_> = contexts.values().filter(|it| it.names_counter(fd)).cloned().collect();
+        drop(contexts);
+        named.iter().for_each(|context| context.counter_was_read(fd));
     }
 
     /// Called when the application closes many descriptors.
@@ -337,9 +341,14 @@ impl Process {
 
     /// Returns the library's descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
-        let mut ours =
-            self.existing_engine().map(|engine| engine.descriptors()).unwrap_or_default();
-        for context in self.contexts.read().values() {
+        let of_engine = |engine: &Arc<Engine>| {
+            engine.drop_deferred(); // such descriptors belong to no context any more
+            engine.descriptors()
+        };
+        let mut ours = self.existing_engine().map(of_engine).unwrap_or_default();
+        // A context that is being destroyed needs its own until its requests have ended.
+        let (contexts, going) = (self.contexts.read(), self.going.read());
+        for context in contexts.values().chain(&*going) {
             ours.extend(context.descriptors());
         }
         ours.sort_unstable();
@@ -566,5 +575,32 @@ mod tests {
         let untold = engine.untold_failure().iter().count();
         process.say(LogLevel::Warn, &format!("a thread failed {untold} times since"));
         assert_eq!(engine.failures(), 2);
+    }
+
+    /// A program that closes every descriptor, and uses their numbers, would find its files closed
+    /// by the library.
+    #[test]
+    fn every_descriptor_of_the_library_is_known_until_it_is_closed() {
+        const NAME: &str = "process::tests::\
+                            every_descriptor_of_the_library_is_known_until_it_is_closed";
+        const NONE: [i32; 0] = [];
+        if said_in_child(NAME).is_some() {
+            return;
+        }
+        let process = Process::current();
+        let unknown = || {
+            let known = process.descriptors();
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            let all = all.map(|it| it.unwrap().file_name().to_str().unwrap().parse().unwrap());
+            all.filter(|it| fd::may_be_ours(*it) && !known.contains(it)).collect::<Vec<i32>>()
+        };
+        let address = process.new_context(8).unwrap();
+        assert_eq!(unknown(), NONE);
+        let context = process.take_context(address).unwrap();
+        assert_eq!(unknown(), NONE, "its requests may not have ended");
+        context.destroy().unwrap();
+        process.context_ended(&context, address);
+        drop(context);
+        assert_eq!(unknown(), NONE);
     }
 }

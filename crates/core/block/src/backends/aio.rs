@@ -662,6 +662,10 @@ impl BlockBackend for Kaio {
         self.cancel_in_kernel(key);
     }
 
+    fn descriptors(&self) -> Vec<i32> {
+        vec![self.anchor.raw()]
+    }
+
     fn has_room(&self, more: usize) -> bool {
         let own = self.in_flight();
         own + more <= self.depth
