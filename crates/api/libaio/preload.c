@@ -3,8 +3,8 @@
  * close and similar calls: the library forgets what it remembered of the number, and its own
  * descriptors in the application's table survive a program that closes everything. _exit, daemon
  * and exec: first the accepted requests complete, as if io_submit had written the data. syscall:
- * programs that call io_getevents and other AIO calls through it. read: programs that read an
- * eventfd before they look at the ring of a context in memory.
+ * programs that make these calls, io_getevents and other AIO calls through it. read: programs that
+ * read an eventfd before they look at the ring of a context in memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -195,6 +195,11 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 		       (long[6]){ fd, (long)"", (long)argv, (long)envp, AT_EMPTY_PATH });
 }
 
+int execveat(int folder, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	return execute(SYS_execveat, (long[6]){ folder, (long)path, (long)argv, (long)envp, flags });
+}
+
 /* The C library searches along PATH. */
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
@@ -316,12 +321,28 @@ long syscall(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		args[i] = va_arg(list, long);
 	va_end(list);
-	if (nr == SYS_close && closing((int)args[0]) < 0)
-		return checked(-EBADF);
-	if (nr == SYS_close_range)
+	switch (nr) {
+	case SYS_close:
+		if (closing((int)args[0]) < 0)
+			return checked(-EBADF);
+		break;
+	case SYS_close_range:
 		return checked(close_all((unsigned)args[0], (unsigned)args[1], (unsigned)args[2]));
-	if (nr == SYS_seccomp && args[0] == SECCOMP_SET_MODE_FILTER)
-		return checked(confined(nr, args));
+#ifdef SYS_dup2
+	case SYS_dup2:
+		return dup2((int)args[0], (int)args[1]);
+#endif
+	case SYS_dup3:
+		return dup3((int)args[0], (int)args[1], (int)args[2]);
+	case SYS_execve:
+	case SYS_execveat:
+		return execute(nr, args);
+	case SYS_exit_group:
+		_exit((int)args[0]);
+	case SYS_seccomp:
+		if (args[0] == SECCOMP_SET_MODE_FILTER)
+			return checked(confined(nr, args));
+	}
 	result = in_its_place(nr, args);
 	return checked(result == NOT_OURS ? raw(nr, args) : result);
 }

@@ -51,7 +51,7 @@ pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
                 for _ in 0..=dice.roll(6) {
                     requests.submit(1 + dice.roll(BATCH as u64) as usize);
                 }
-                end_by(way, &mut requests);
+                end_by(way, dice.roll(3), &mut requests);
             });
         });
         let ended_well = match way {
@@ -75,27 +75,30 @@ fn submit_for_ever(target: &Target, file: &File, shared: Shared, seed: u32) {
     }
 }
 
-fn end_by(way: Way, requests: &mut Requests<'_>) {
+/// Ends the process; `call` chooses one of the calls that do so.
+fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
     // SAFETY: paths and arguments are terminated; the process ends, or becomes another program.
     unsafe {
-        let program = c"/bin/true".as_ptr();
+        let (program, none) = (c"/bin/true".as_ptr(), std::ptr::null::<*const libc::c_char>());
         let arguments = [program, std::ptr::null()];
-        match way {
-            Way::Exit => libc::exit(0),
-            Way::Return => returns_from_main(),
-            Way::AtOnce => libc::_exit(0),
-            Way::Quick => quick_exit(0),
-            Way::Exec => {
-                libc::execv(program, arguments.as_ptr());
-            }
-            Way::ExecFails => {
-                assert_eq!(libc::execv(c"/nonexistent".as_ptr(), arguments.as_ptr()), -1);
+        let argv = arguments.as_ptr();
+        match (way, call) {
+            (Way::Exit, _) => libc::exit(0),
+            (Way::Return, _) => returns_from_main(),
+            (Way::AtOnce, 0) => _ = libc::syscall(libc::SYS_exit_group, 0),
+            (Way::AtOnce, _) => libc::_exit(0),
+            (Way::Quick, _) => quick_exit(0),
+            (Way::Exec, 0) => _ = libc::execv(program, argv),
+            (Way::Exec, 1) => _ = execveat(libc::AT_FDCWD, program, argv, none, 0),
+            (Way::Exec, _) => _ = libc::syscall(libc::SYS_execve, program, argv, none),
+            (Way::ExecFails, _) => {
+                assert_eq!(libc::execv(c"/nonexistent".as_ptr(), argv), -1);
                 // The process continues.
                 let done = requests.submit(1);
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
             }
-            Way::Abort => {
+            (Way::Abort, _) => {
                 std::thread::spawn(|| libc::abort());
                 loop {
                     requests.submit(BATCH);
@@ -107,6 +110,13 @@ fn end_by(way: Way, requests: &mut Requests<'_>) {
 
 unsafe extern "C" {
     fn quick_exit(status: i32) -> !;
+    fn execveat(
+        folder: i32,
+        path: *const libc::c_char,
+        arguments: *const *const libc::c_char,
+        environment: *const *const libc::c_char,
+        flags: i32,
+    ) -> i32;
 }
 
 /// Does what the C library does when `main` returns: exit with its value. This program's `main` is
