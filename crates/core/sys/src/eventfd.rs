@@ -1,6 +1,6 @@
 //! Eventfds, on which a thread, a ring or an application's event loop can wait.
 
-use crate::{Errno, Fd, sys};
+use crate::{Errno, Fd, poll, sys};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An owned, non-blocking eventfd. Source: eventfd(2).
@@ -57,8 +57,16 @@ impl AsFd for EventFd {
     }
 }
 
-/// Adds one to the eventfd behind `fd`. A full eventfd (`EAGAIN`) is readable anyway, and a
-/// blocking one cannot be full before 2^64 - 2 completions.
+/// Adds one to the program's eventfd behind `fd`, unless it is full, and so readable anyway: the
+/// program may have filled it, and a write to one that blocks would wait for a read.
+pub fn count(fd: i32) {
+    if poll::has_room(fd) {
+        signal(fd);
+    }
+}
+
+/// Adds one to the eventfd behind `fd`, which is not full, or does not block, and wakes the threads
+/// that wait.
 pub fn signal(fd: i32) {
     let one = 1u64;
     // SAFETY: the buffer is a live local of the 8 bytes the call reads.
@@ -101,5 +109,32 @@ pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
             flags if flags & libc::O_PATH != 0 => Err(Errno::BADF),
             _ => Ok(read.is_err()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, time::Duration};
+
+    /// The thread of the engine that waited for a read would complete no other request.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfds")]
+    fn a_count_waits_for_no_read_of_a_full_eventfd() {
+        const FULL: u64 = u64::MAX - 1;
+        let counter = EventFd::new_blocking().unwrap();
+        let fd = counter.raw();
+        count(fd);
+        assert_eq!(counter.drain(), 1);
+        // SAFETY: the buffer is a live constant of the 8 bytes the call reads.
+        let filled = unsafe { sys!(libc::SYS_write, fd, core::ptr::from_ref(&FULL), 8) };
+        assert_eq!(filled, Ok(8));
+        let (counted, counts) = mpsc::channel();
+        std::thread::spawn(move || {
+            count(fd);
+            counted.send(()).unwrap();
+        });
+        let counted = counts.recv_timeout(Duration::from_secs(10));
+        assert_eq!((counted, counter.drain()), (Ok(()), FULL));
     }
 }

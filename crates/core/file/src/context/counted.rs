@@ -66,18 +66,22 @@ impl KernelCounter {
     /// Notes that a request names this eventfd. Returns `false` if requests have named another
     /// one: a read of this one would not bring their events.
     pub(super) fn note_name(&self, number: i32) -> bool {
-        let (named, known) = ((number + 1) as u32, self.named.load(Relaxed));
-        if known == 0 {
-            self.named.store(named, Relaxed);
-        } else if known != named {
+        let named = (number as u32).wrapping_add(1);
+        let known = match self.named.load(Relaxed) {
+            // Two threads may name one each at the same time.
+            0 => self.named.compare_exchange(0, named, Relaxed, Relaxed).unwrap_or_else(|it| it),
+            known => known,
+        };
+        let is_only = known == 0 || known == named;
+        if !is_only {
             self.is_distrusted.store(true, Relaxed);
         }
-        known == 0 || known == named
+        is_only
     }
 
     /// Returns `true` if requests name this eventfd.
     pub(super) fn names(&self, number: i32) -> bool {
-        self.named.load(Relaxed) == (number + 1) as u32
+        self.named.load(Relaxed) == (number as u32).wrapping_add(1)
     }
 
     /// Notes that the calling thread has read the eventfd.
@@ -136,7 +140,7 @@ impl KernelCounter {
         }
         let is_reset = poll::ready(number, POLLIN) == Ok(0);
         match is_reset {
-            true => eventfd::signal(number),
+            true => eventfd::count(number),
             false => eventfd::rouse(number),
         }
         self.add_lateness(if is_reset { LATE } else { BUSY });

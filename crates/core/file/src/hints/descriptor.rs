@@ -132,12 +132,12 @@ impl DescriptorHints {
     /// Returns the device to which a buffered write of `fd` went lately.
     pub(crate) fn written(&self, fd: i32) -> Option<Device> {
         let known = self.written[self.slot(fd)].load(Relaxed);
-        (known >> 8 == fd as u64 + 1).then_some(Device::at(known as u8))
+        (known >> 8 == one_more(fd)).then_some(Device::at(known as u8))
     }
 
     /// Notes to which device a buffered write of `fd` went.
     pub(crate) fn writes_to(&self, fd: i32, device: Device) {
-        let known = (fd as u64 + 1) << 8 | u64::from(device.index());
+        let known = one_more(fd) << 8 | u64::from(device.index());
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
@@ -145,13 +145,13 @@ impl DescriptorHints {
     pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
         let known = self.blocks[self.slot(fd)].load(Relaxed);
         let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
-        let is_of_fd = known >> (BLOCK_BITS + 1) == fd as u64 + 1;
+        let is_of_fd = known >> (BLOCK_BITS + 1) == one_more(fd);
         is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
     }
 
     /// Notes the blocks that the file has.
     pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
-        let file = (fd as u64 + 1) << 1 | u64::from(blocks.has_holes);
+        let file = one_more(fd) << 1 | u64::from(blocks.has_holes);
         let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
         if fd < 1 << 19 {
             self.blocks[self.slot(fd)].store(known, Relaxed);
@@ -194,6 +194,11 @@ impl DescriptorHints {
     }
 }
 
+/// Returns a descriptor, which may be any number, and one more: not 0, which is that of none.
+fn one_more(fd: i32) -> u64 {
+    u64::from(fd as u32) + 1
+}
+
 /// A descriptor, no less than 0, and what is known of it, in one word.
 fn in_memory(fd: i32, state: u32) -> u32 {
     (fd as u32) << STATE_BITS | state
@@ -216,10 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_too_large_to_be_unknown() {
+    fn no_number_is_too_large_or_too_low_to_be_unknown() {
         let history = DescriptorHints::new(Arc::default());
-        assert_eq!(history.status_flags(i32::MAX), None);
-        assert_eq!(history.may_be_in_memory(i32::MAX), None);
+        for fd in [i32::MAX, -1, i32::MIN] {
+            assert_eq!((history.status_flags(fd), history.may_be_in_memory(fd)), (None, None));
+            assert_eq!((history.written(fd), history.blocks(fd)), (None, None));
+        }
     }
 
     #[test]

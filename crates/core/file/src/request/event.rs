@@ -37,7 +37,7 @@ impl Target {
         // still held: when the context or the process ends, all is counted.
         self.context.io().complete_quietly(self.event(result), || {
             if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
-                eventfd::signal(number);
+                eventfd::count(number);
             }
         });
         self.context.io().notify();
@@ -55,7 +55,7 @@ impl Target {
         result: Result<u32, Errno>,
     ) {
         context.io().complete_quietly(event(target.data, target.obj, result), || {
-            target.eventfd.into_iter().for_each(eventfd::signal);
+            target.eventfd.into_iter().for_each(eventfd::count);
         });
     }
 }
