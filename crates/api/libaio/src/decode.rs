@@ -159,9 +159,11 @@ fn many_segments(iocb: &Iocb) -> Result<Segments, Errno> {
         if (segment.len as isize) < 0 {
             return Err(Errno::INVAL);
         }
-        memory::check_range(segment.base as u64, segment.len as u64)?;
         segments.push(segment);
     }
+    // After all of them were read, as in `__import_iovec` (lib/iov_iter.c).
+    let checked = |it: &IoVec| memory::check_range(it.base as u64, it.len as u64);
+    segments.iter().try_for_each(checked)?;
     Ok(match segments.as_slice() {
         [one] => Segments::One(*one),
         _ => Segments::Many(segments.into()),

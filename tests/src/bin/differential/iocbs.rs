@@ -1,7 +1,7 @@
 //! One request for each case: the result of io_submit, and of its event.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nowait_tests::aio::{self, Iocb};
 
@@ -220,6 +220,10 @@ fn vectors(world: &World) -> Vec<Case> {
         ("vectored write with a bad part first", of(aio::PWRITEV, &[(4096, 4096), plain])),
         ("vector with a bad part first", readv(&[(4096, 4096), plain])),
         ("vector with a negative length", readv(&[plain, (memory, u64::MAX)])),
+        ("vector beyond all memory", readv(&[plain, (1 << 63, 4096)])),
+        ("vector beyond all memory, then of a negative length", {
+            readv(&[(1 << 63, 4096), (memory, u64::MAX)])
+        }),
         ("vector with empty parts", readv(&[empty, plain, empty, (memory + 4096, 9), empty])),
         ("vectored write with empty parts", of(aio::PWRITEV, &[empty, (memory, 7), empty, plain])),
         ("vector that begins empty", readv(&[empty, empty, (memory, 1)])),
@@ -303,8 +307,13 @@ fn syncs(world: &World) -> Vec<Case> {
 
 fn polls(world: &World) -> Vec<Case> {
     let writable = World::poll(&world.pipe_writer, libc::POLLOUT as u64);
+    let (ended, _) = std::io::pipe().expect("a pipe");
+    let ended = File::from(OwnedFd::from(ended));
+    let ended_for_nothing = World::poll(&ended, 0);
+    world.keep([ended]);
     named(vec![
         ("poll ready", writable),
+        ("poll of an ended pipe for nothing", ended_for_nothing),
         ("poll of a file", World::poll(&world.both, libc::POLLIN as u64)),
         ("poll of 17 bits", Iocb { buffer: 1 << 16, ..writable }),
         ("poll with bytes", Iocb { bytes: 1, ..writable }),
