@@ -101,7 +101,7 @@ mod loom_tests {
 
     #[test]
     fn loom_who_waits_waits_for_all_that_are_inside() {
-        one_waits(drop);
+        one_waits(|present| drop(present));
     }
 
     #[test]
