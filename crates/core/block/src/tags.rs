@@ -6,13 +6,21 @@
 //! queues together stay below it. A request that finds no room in a context's queue goes to the
 //! driver, which waits in its own thread.
 //!
+//! Each queue counts on a cache line of its own, and announces its count to the others in batches:
+//!
+//! ```text
+//! taken       17 requests of one queue, on its line; written by that queue alone
+//! announced   32 of them, in the sum that all queues read and few write
+//! has_room    reads the sum; only if that leaves no room it adds up the lines, and is exact
+//! ```
+//!
 //! This is a matter of time, not of correctness: looks are not exact, a queue takes what it is
 //! given, and there is no limit where the disk is not known to have one. That is so, too, where
 //! files lie on several disks: a count of all would limit none of them.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::Arc;
 
@@ -26,6 +34,10 @@ const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
 const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
 /// The tags that a queue without any takes at once; the driver requests two.
 const FIRST: usize = 2;
+/// The queues of contexts announce multiples of this number.
+const BATCH: usize = 16;
+/// The queues of contexts that have a line each, as many as an engine makes; more would share one.
+const LINES: usize = u64::BITS as usize;
 const ENDLESS: usize = usize::MAX;
 /// The number of tags assumed for a disk until the real number is known; most disks have it.
 const GUESS: usize = of_tags(256);
@@ -45,9 +57,13 @@ pub struct Disk {
 }
 
 /// The tags that the queues of an engine share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tags {
     hot: Hot,
+    driver: Line,
+    contexts: [Line; LINES],
+    /// The count of all queues of contexts for which there was no line.
+    others: Line,
     /// The device numbers of the file systems that were used; 0: none.
     devices: [AtomicU64; DEVICES],
     /// There are more of them than that.
@@ -56,25 +72,40 @@ pub struct Tags {
     has_news: AtomicBool,
 }
 
-/// The values that change with each batch or bio, on their own cache line.
+/// The values that all queues read, and that are seldom written, on their own cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    of_callers: AtomicUsize,
-    of_driver: AtomicUsize,
+    /// The sum of what queues of contexts have announced: at least what they have.
+    announced: AtomicUsize,
     /// The driver has requests, and no tags for them.
     driver_waits: AtomicBool,
     /// The tags that all queues together may have.
     limit: AtomicUsize,
+    /// A bit for each line of a queue.
+    lines: AtomicU64,
 }
 
-impl Default for Hot {
-    fn default() -> Hot {
-        Hot {
-            of_callers: AtomicUsize::new(0),
-            of_driver: AtomicUsize::new(0),
-            driver_waits: AtomicBool::new(false),
-            limit: AtomicUsize::new(ENDLESS),
+/// The count of a queue, which alone writes it, on its own cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicUsize);
+
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags {
+            hot: Hot {
+                announced: AtomicUsize::new(0),
+                driver_waits: AtomicBool::new(false),
+                limit: AtomicUsize::new(ENDLESS),
+                lines: AtomicU64::new(0),
+            },
+            driver: Line::default(),
+            contexts: core::array::from_fn(|_| Line::default()),
+            others: Line::default(),
+            devices: Default::default(),
+            overflows: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
         }
     }
 }
@@ -88,18 +119,55 @@ pub enum Submitter {
     Driver,
 }
 
+/// The place where a queue counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Driver,
+    /// A line of [`Tags::contexts`].
+    Context(usize),
+    /// In the share, and in [`Tags::others`].
+    Other,
+}
+
 /// The tags that one queue has; dropping it returns them.
 #[derive(Debug)]
 pub struct Share {
     tags: Arc<Tags>,
-    submitter: Submitter,
+    place: Place,
+    /// The count, if there is no line for it.
     taken: AtomicUsize,
+    announced: AtomicUsize,
 }
 
 impl Tags {
-    /// Makes a share for a queue.
+    /// Makes a share for a queue. The driver has one queue.
     pub fn share(self: &Arc<Tags>, submitter: Submitter) -> Share {
-        Share { tags: self.clone(), submitter, taken: AtomicUsize::new(0) }
+        let place = match submitter {
+            Submitter::Driver => Place::Driver,
+            Submitter::Callers => self.take_line().map_or(Place::Other, Place::Context),
+        };
+        let (taken, announced) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Share { tags: self.clone(), place, taken, announced }
+    }
+
+    /// Takes the first line that no queue has.
+    fn take_line(&self) -> Option<usize> {
+        let one_more = |lines: u64| (lines != u64::MAX).then(|| lines | (lines + 1));
+        // Acquire: the last count of the queue that had the line comes before the next one.
+        let before = self.hot.lines.fetch_update(Acquire, Relaxed, one_more).ok()?;
+        Some(before.trailing_ones() as usize)
+    }
+
+    /// Returns `true` if the queues of contexts have at most `most` requests with `more` than now.
+    /// Reads no more lines than it needs.
+    fn contexts_have_room(&self, more: usize, most: usize) -> bool {
+        let used = LINES - self.hot.lines.load(Relaxed).leading_zeros() as usize;
+        let mut sum = more;
+        let mut fits = |line: &Line| {
+            sum += line.0.load(Relaxed);
+            sum <= most
+        };
+        self.contexts[..used].iter().chain([&self.others]).all(&mut fits)
     }
 
     /// Returns `true` if [`Tags::note_device`] has recorded this number.
@@ -154,49 +222,90 @@ impl Tags {
 impl Share {
     /// Records the number of requests that the queue has now; one call at a time.
     pub fn publish(&self, now: usize) {
-        let before = self.taken.load(Relaxed);
+        let taken = self.taken();
+        let before = taken.load(Relaxed);
+        if now == before {
+            return;
+        }
+        taken.store(now, Relaxed);
+        match self.place {
+            Place::Driver => return,
+            Place::Context(_) => {}
+            Place::Other => add_difference(&self.tags.others.0, before, now),
+        }
+        let before = self.announced.load(Relaxed);
+        self.announce(before, announced(before, now));
+    }
+
+    fn announce(&self, before: usize, now: usize) {
         if now != before {
-            self.taken.store(now, Relaxed);
-            let taken = match self.submitter {
-                Submitter::Callers => &self.tags.hot.of_callers,
-                Submitter::Driver => &self.tags.hot.of_driver,
-            };
-            // Wraps around where it falls.
-            taken.fetch_add(now.wrapping_sub(before), Relaxed);
+            self.announced.store(now, Relaxed);
+            add_difference(&self.tags.hot.announced, before, now);
+        }
+    }
+
+    fn taken(&self) -> &AtomicUsize {
+        match self.place {
+            Place::Driver => &self.tags.driver.0,
+            Place::Context(at) => &self.tags.contexts[at].0,
+            Place::Other => &self.taken,
         }
     }
 
     /// Returns `true` if a queue with `own` requests should take `more` requests.
     pub fn has_room(&self, own: usize, more: usize) -> bool {
-        let hot = &self.tags.hot;
-        let limit = hot.limit.load(Relaxed);
         // A queue with nothing in flight would wait for an end that does not come.
-        if limit == ENDLESS || own == 0 && more <= FIRST || own + more <= ALWAYS {
+        if own == 0 && more <= FIRST || own + more <= ALWAYS {
             return true;
         }
+        let limit = self.tags.hot.limit.load(Relaxed);
         // Requests that are queued and not published yet belong to this queue.
-        let more = more + own.saturating_sub(self.taken.load(Relaxed));
-        let (callers, driver) = (hot.of_callers.load(Relaxed), hot.of_driver.load(Relaxed));
-        match self.submitter {
-            Submitter::Callers => {
-                let waits = hot.driver_waits.load(Relaxed);
-                let of_driver = if waits { limit / 3 } else { driver.min(limit / 3) };
-                callers + of_driver + more <= limit
-            }
-            Submitter::Driver => driver + more <= limit / 3 || callers + driver + more <= limit,
-        }
+        let taken = self.taken().load(Relaxed);
+        limit == ENDLESS || self.is_within(limit, taken, own.max(taken) + more)
     }
+
+    /// Returns `true` if all queues stay within the limit when this one, which has taken some, has
+    /// as many as it wants.
+    fn is_within(&self, limit: usize, taken: usize, wanted: usize) -> bool {
+        let (tags, third) = (&*self.tags, limit / 3);
+        let of_driver = tags.driver.0.load(Relaxed);
+        if self.place == Place::Driver {
+            return wanted <= third || tags.contexts_have_room(wanted, limit);
+        }
+        let waits = tags.hot.driver_waits.load(Relaxed);
+        let left = limit - if waits { third } else { of_driver.min(third) };
+        let more = wanted.saturating_sub(self.announced.load(Relaxed));
+        tags.hot.announced.load(Relaxed) + more <= left
+            || tags.contexts_have_room(wanted - taken, left)
+    }
+}
+
+/// Adds to `sum` what `now` is more than `before`; wraps around where it is less.
+fn add_difference(sum: &AtomicUsize, before: usize, now: usize) {
+    sum.fetch_add(now.wrapping_sub(before), Relaxed);
+}
+
+/// Returns how many tags a queue with `taken` announces: at least those. It keeps up to two batches
+/// of tags that have ended, so that the next requests need not announce them again.
+fn announced(before: usize, taken: usize) -> usize {
+    let is_kept = (taken..=taken + 2 * BATCH).contains(&before);
+    if is_kept { before } else { taken.next_multiple_of(BATCH) }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         self.publish(0);
+        self.announce(self.announced.load(Relaxed), 0);
+        if let Place::Context(at) = self.place {
+            self.tags.hot.lines.fetch_and(!(1 << at), Release);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const DISK: Disk = Disk { dev: 70, tags: 256 };
 
@@ -210,6 +319,10 @@ mod tests {
         (tags.clone(), one, other, tags.share(Submitter::Driver))
     }
 
+    fn taken_by_contexts(tags: &Tags) -> usize {
+        tags.contexts.iter().chain([&tags.others]).map(|line| line.0.load(Relaxed)).sum()
+    }
+
     #[test]
     fn queues_of_contexts_share_the_tags() {
         let (_tags, one, other, _driver) = shares();
@@ -220,6 +333,100 @@ mod tests {
         assert!(!one.has_room(100, 1) && !other.has_room(92, 1));
         drop(other);
         assert!(one.has_room(100, 92), "what a queue had is given back");
+    }
+
+    #[test]
+    fn requests_that_come_and_go_are_announced_once() {
+        // Announced before, taken now, announced then.
+        let table = [
+            (0, 1, 16),
+            (16, 0, 16),
+            (16, 16, 16),
+            (16, 17, 32),
+            (32, 0, 32),
+            (48, 16, 48),
+            (48, 15, 16),
+            (192, 100, 112),
+            (192, 0, 0),
+        ];
+        for (before, taken, after) in table {
+            assert_eq!(announced(before, taken), after, "{before}, then {taken}");
+        }
+    }
+
+    #[test]
+    fn idle_queues_keep_no_tags_from_others() {
+        let (tags, one, ..) = shares();
+        let idle: Vec<Share> = (0..20).map(|_| tags.share(Submitter::Callers)).collect();
+        for share in &idle {
+            share.publish(32);
+            share.publish(0);
+        }
+        assert!(tags.hot.announced.load(Relaxed) > 192);
+        assert!(one.has_room(1, 191) && !one.has_room(1, 192));
+        drop(idle);
+        assert_eq!(tags.hot.announced.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn each_queue_has_a_line_of_its_own() {
+        let tags = Arc::new(Tags::default());
+        let share = || tags.share(Submitter::Callers);
+        let mut shares: Vec<Share> = (0..LINES).map(|_| share()).collect();
+        assert!(shares.iter().enumerate().all(|(at, share)| share.place == Place::Context(at)));
+        shares.push(share());
+        assert_eq!(shares[LINES].place, Place::Other);
+        shares.iter().for_each(|share| share.publish(2));
+        assert_eq!(taken_by_contexts(&tags), 2 * (LINES + 1));
+        drop(shares.remove(7));
+        assert_eq!((share().place, taken_by_contexts(&tags)), (Place::Context(7), 2 * LINES));
+    }
+
+    #[test]
+    fn threads_give_back_what_they_took() {
+        let (tags, one, other, driver) = shares();
+        std::thread::scope(|scope| {
+            for share in [one, other, driver] {
+                scope.spawn(move || (0..1000).for_each(|step| share.publish(step * 7 % 200)));
+            }
+        });
+        let driver = tags.driver.0.load(Relaxed);
+        let announced = tags.hot.announced.load(Relaxed);
+        assert_eq!((taken_by_contexts(&tags), announced, driver), (0, 0, 0));
+    }
+
+    proptest! {
+        /// Queues decide as if all counted in one word.
+        #[test]
+        fn queues_have_the_room_that_one_count_would_show(
+            steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),
+        ) {
+            let (tags, one, other, driver) = shares();
+            let shares = [one, other, tags.share(Submitter::Callers), driver];
+            let (mut taken, mut waits) = ([0; 4], false);
+            for (step, now, more) in steps {
+                if step == 4 {
+                    waits = now % 2 == 0;
+                    tags.driver_waits(waits);
+                    continue;
+                }
+                taken[step] = now;
+                shares[step].publish(now);
+                let (callers, driver) = (taken[..3].iter().sum::<usize>(), taken[3]);
+                let of_driver = if waits { 64 } else { driver.min(64) };
+                let expected = |at: usize, own: usize| match at {
+                    _ if own == 0 && more <= FIRST || own + more <= ALWAYS => true,
+                    3 => driver + more <= 64 || callers + driver + more <= 192,
+                    _ => callers + of_driver + more <= 192,
+                };
+                for (at, share) in shares.iter().enumerate() {
+                    let (own, of) = (taken[at], &taken);
+                    let has = share.has_room(own, more);
+                    prop_assert_eq!(has, expected(at, own), "{} {:?}", at, of);
+                }
+                prop_assert!(tags.hot.announced.load(Relaxed) >= callers);
+            }
+        }
     }
 
     #[test]
